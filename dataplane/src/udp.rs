@@ -55,8 +55,8 @@ pub(crate) struct Udp {
     outgoing: OutgoingFlows,
     /// Ports that the process uses that was there before, until then at most.
     barred: VecDeque<(Instant, Vec<PortLease>)>,
-    /// When flows end whose frontends have left the table.
-    removed: Deadlines<FrontendAddr>,
+    /// When retired frontends end that have left the table.
+    removed: Deadlines<Key>,
 }
 
 impl Udp {
@@ -132,8 +132,13 @@ impl Udp {
     /// something serves at the address again by then.
     pub(crate) fn remove(&mut self, addr: FrontendAddr) {
         self.retire(addr);
+        self.end_retired(|frontend| frontend.flows() == 0);
         let worker = &self.context.worker;
-        self.removed.push(worker.now(), worker.timeouts().drain, addr);
+        for place in &self.retired {
+            if self.frontends.get_mut(*place).is_some_and(|frontend| frontend.addr == addr) {
+                self.removed.push(worker.now(), worker.timeouts().drain, *place);
+            }
+        }
     }
 
     fn end_retired(&mut self, is_over: impl Fn(&UdpFrontend) -> bool) {
@@ -177,9 +182,10 @@ impl Udp {
         }
         self.context.registry.on_time(now);
         while self.barred.pop_front_if(|(until, _)| *until <= now).is_some() {}
-        while let Some((_, addr)) = self.removed.pop(now) {
-            let is_back = self.context.worker.table().get(addr).is_some();
-            self.end_retired(|frontend| frontend.addr == addr && !is_back);
+        let worker = Rc::clone(&self.context.worker);
+        while let Some((_, place)) = self.removed.pop(now) {
+            let is_gone = |frontend: &UdpFrontend| worker.table().get(frontend.addr).is_none();
+            self.end_retired(|frontend| frontend.place == place && is_gone(frontend));
         }
         self.context.begin_work();
         let next = || self.context.sweeps.borrow_mut().pop(now);

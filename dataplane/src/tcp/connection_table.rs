@@ -175,6 +175,7 @@ impl ConnectionTable {
         if let ConnectionState::Setup(setup) = state
             && let Some(begin) = setup.establish()
         {
+            self.remember_removed(begin.session.frontend);
             self.begin_relay(key, begin);
         }
     }

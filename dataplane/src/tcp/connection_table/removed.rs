@@ -21,6 +21,14 @@ impl ConnectionTable {
         self.sweep.look_every(now, drain);
     }
 
+    /// A connection of the frontend is relayed from now on. It may have been set up for longer than the removal of the frontend is
+    /// remembered, and has the time of a drain then.
+    pub(super) fn remember_removed(&mut self, addr: FrontendAddr) {
+        if !self.removed.contains_key(&addr) && self.context.worker.table().get(addr).is_none() {
+            self.remove_frontend(addr);
+        }
+    }
+
     /// Ends a connection of a frontend whose time is over: with FIN if it is at rest, else with RST, since FIN would make half an
     /// answer look like a whole one.
     pub(super) fn end_left_over(&mut self, key: Key) {

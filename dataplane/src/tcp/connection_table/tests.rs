@@ -13,8 +13,8 @@ use crate::counters::CloseReason;
 use crate::tcp::splice::Direction;
 use crate::tcp::tests::rig::{TableRig, accepted, connecting, now, table_towards};
 use crate::worker::context::{Shared, Timeouts};
-use crate::worker::port::WorkerPorts;
-use sheave_model::EndpointAddr;
+use crate::worker::port::{Accepted, WorkerPorts};
+use sheave_model::{ClientAddr, EndpointAddr};
 use std::sync::Arc;
 
 /// More than one connection may move in a turn.
@@ -238,6 +238,39 @@ fn connections_of_a_frontend_that_has_left_end_after_a_drain_unless_it_is_back()
     assert_eq!([end(&rests.0), end(&rests.1), end(&kept.0)], [Ok(0); 3], "FIN");
     assert_eq!(end(&half_closed.0), Err(std::io::ErrorKind::ConnectionReset));
     assert_eq!(rig.closed(CloseReason::Removed), 3);
+}
+
+/// The set-up takes longer than what is left of the frontend is remembered for.
+#[test]
+fn a_connection_that_was_being_set_up_when_its_frontend_left_has_the_time_of_a_drain() {
+    let drain = Duration::from_secs(60);
+    let shared = Shared::for_tests(Timeouts { drain, ..Timeouts::all(10 * HOUR) });
+    let [clients, endpoints] = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let endpoint = endpoints.local_addr().unwrap();
+    let (addr, with_frontend) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
+    let table = Arc::clone(&shared.table);
+    table.store(Arc::new(with_frontend));
+    let rig = TableRig::with(shared, 8);
+    let client = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
+    let (socket, counters) = (accepted(&clients).unwrap(), Arc::default());
+    let peer = ClientAddr(client.local_addr().unwrap());
+    let accepted = Accepted { frontend: addr, peer, socket, counters: Arc::clone(&counters) };
+    let active = rig.worker.table().get(addr).cloned();
+    rig.table.borrow_mut().admit(accepted, active.as_ref());
+    let _endpoint = endpoints.accept().unwrap();
+
+    table.store(Arc::default());
+    let began = now();
+    rig.worker.begin_turn(began);
+    rig.table.borrow_mut().remove_frontend(addr);
+    // Nobody looks at the endpoint's socket for so long.
+    let late = turn_until(&rig, began, STEP, |after| after > 10 * drain);
+    assert_eq!(rig.worker.port().open(), 1);
+    rig.serve();
+    let closed = || counters.closed(CloseReason::Removed) > 0;
+    let ended = turn_until(&rig, began + late, STEP, |after| closed() || after > HOUR);
+    assert!(closed() && ended >= drain && ended <= drain * 5 / 4, "{ended:?}");
+    assert_eq!(end(&client), Ok(0), "FIN");
 }
 
 #[test]

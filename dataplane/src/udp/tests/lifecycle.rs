@@ -145,6 +145,34 @@ fn flows_of_a_frontend_that_has_left_have_the_time_of_a_drain() {
 }
 
 #[test]
+fn flows_have_the_time_of_a_drain_after_their_own_removal_though_there_was_one_before() {
+    on_a_worker(async {
+        let endpoint = endpoint(V4, b"").await;
+        let gateway = UdpGateway::start(V4, &[endpoint], 10);
+        let [first, second] = [gateway.client(), gateway.client()];
+        let remove = || {
+            gateway.worker.shared.table.store(Arc::default());
+            gateway.execute(|udp| udp.remove(gateway.addr));
+        };
+        assert_eq!(first.exchange(b"a").await, b"a");
+        remove();
+        gateway.skip(IDLE / 2);
+        gateway.swap(&[endpoint]);
+        let socket = bind_shared(gateway.addr.socket_addr());
+        gateway.execute(|udp| udp.listen(gateway.addr, socket, Arc::clone(&gateway.counters)));
+        for client in [&first, &second] {
+            assert_eq!(client.exchange(b"b").await, b"b");
+        }
+        remove();
+        gateway.skip(IDLE * 3 / 4);
+        until("the first flow ends", || gateway.counters.flows_active.get() == 1).await;
+        assert_eq!(second.exchange(b"c").await, b"c", "it has a quarter left");
+        gateway.skip(IDLE / 2);
+        until("the second flow ends", || gateway.counters.flows_active.get() == 0).await;
+    });
+}
+
+#[test]
 fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
     for ip in [V4, V6] {
         on_a_worker(async move {
