@@ -7,6 +7,7 @@ pub(crate) mod deadlines;
 mod event_loop;
 pub(crate) mod pool;
 pub(crate) mod port;
+mod standstill;
 pub(crate) mod token;
 
 use std::io;

@@ -7,7 +7,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -17,6 +17,7 @@ use super::command::Command;
 #[cfg(test)]
 use super::context::Timeouts;
 use super::context::{Shared, WorkerContext};
+use super::standstill::Standstill;
 use super::token::Token;
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::epoll::{Alarm, Events};
@@ -33,12 +34,6 @@ const ADOPTED: usize = 256;
 /// Flows in one answer to the process that takes over: as many descriptors as the kernel passes in one message, at most
 /// (`SCM_MAX_FD` in include/net/scm.h is 253).
 const HANDED: usize = 128;
-
-/// A turn that begins later than it should by so much was preceded by a standstill: the machine had no processor for this thread.
-const STANDSTILL: Duration = Duration::from_millis(500);
-
-/// How long after a standstill nobody counts as late: what has arrived meanwhile is read first.
-const CATCHING_UP: Duration = Duration::from_millis(200);
 
 /// What a worker is started with.
 #[derive(Clone)]
@@ -79,8 +74,8 @@ pub(super) struct EventLoop {
     notified: bool,
     /// Until when to look for events before the thread may sleep, since waking it takes longer than looking.
     busy_until: Instant,
-    /// What is due waits until then.
-    caught_up: Instant,
+    /// What is due waits until the last one is over.
+    standstill: Standstill,
     /// To be told when the last connection and flow have ended.
     drained: Option<oneshot::Sender<()>>,
     /// Until another process has let go of the sockets.
@@ -105,7 +100,7 @@ impl EventLoop {
             // What was sent before the worker could be woken.
             notified: true,
             busy_until: Instant::now(),
-            caught_up: Instant::now(),
+            standstill: Standstill::new(Instant::now()),
             drained: None,
             held,
         };
@@ -125,15 +120,13 @@ impl EventLoop {
         loop {
             // The moment when the turn began is exact enough: turns are short.
             let sleep = !self.has_work(now);
-            let due = if sleep { self.next_deadline() } else { Some(now) };
+            let due = if sleep { self.next_turn(now) } else { Some(now) };
             if sleep && let Some(due) = due {
                 self.alarm.ring_by(now, due)?;
             }
             self.context.poller.wait(&mut self.events, sleep)?;
             now = Instant::now();
-            if due.is_some_and(|due| now.saturating_duration_since(due) > STANDSTILL) {
-                self.caught_up = now + CATCHING_UP;
-            }
+            self.standstill.begin_turn(now, due);
             if self.turn(now).is_break() {
                 return Ok(());
             }
@@ -155,10 +148,10 @@ impl EventLoop {
         self.notified || self.tcp.has_work() || self.udp.has_work() || now < self.busy_until
     }
 
-    /// When something is due.
-    fn next_deadline(&mut self) -> Option<Instant> {
+    /// When something is due, after a turn that began at `last`.
+    fn next_turn(&mut self, last: Instant) -> Option<Instant> {
         let due = [self.tcp.next_deadline(), self.udp.next_deadline()].into_iter().flatten().min();
-        due.map(|due| due.max(self.caught_up))
+        due.map(|due| self.standstill.next_turn(last, due))
     }
 
     /// Handles the events that were waited for, and what is due by `now`.
@@ -181,7 +174,7 @@ impl EventLoop {
         if tcp && !busy_poll.is_zero() {
             self.busy_until = now + busy_poll;
         }
-        if now >= self.caught_up {
+        if self.standstill.is_over(now) {
             self.tcp.on_time(now);
             self.udp.on_time(now);
         }
