@@ -220,7 +220,7 @@ impl Layer2 {
     /// As socket(2) and the requests to the kernel.
     pub fn start(options: Layer2Options) -> io::Result<Self> {
         let Layer2Options { lifetime, repeat, on_conflict, adopt } = options;
-        // The kernel counts in seconds, and calls an address overdue up to a quarter of a second early.
+        // The kernel counts in whole seconds.
         let lifetime = Duration::from_secs(lifetime.as_secs().max(2));
         let now = Instant::now();
         let mut layer2 = Self {
@@ -264,6 +264,9 @@ impl Layer2 {
         interfaces: &[Arc<str>],
         probe: bool,
     ) -> Result<Announced, AnnounceError> {
+        let now = Instant::now();
+        // Had the process been stopped, what changed meanwhile must not put its old addresses on again.
+        self.lapse(now);
         self.follow_notifications()?;
         if let Some(present) = self.announcements.get_mut(&ip) {
             present.interfaces = interfaces.to_vec();
@@ -278,7 +281,7 @@ impl Layer2 {
         if links.is_empty() {
             return Err(self.no_subnet(ip, interfaces));
         }
-        let (now, adopted) = (Instant::now(), self.claim_adopted(ip, &links));
+        let adopted = self.claim_adopted(ip, &links);
         let announcement = if probe && !adopted {
             Announcement::probed(now, interfaces.to_vec(), links)
         } else {
@@ -289,6 +292,8 @@ impl Layer2 {
         self.oldest.get_or_insert(now);
         self.agenda.set_first(ip);
         self.watch_due = Some(now);
+        // Whoever announces many leaves no time for it between them.
+        self.work_off(Instant::now());
         Ok(self.announced(ip))
     }
 

@@ -18,7 +18,8 @@ use super::links::{Change, Links, Subnet, containing};
 use super::netlink::{BATCH, Notified};
 use super::{AnnounceError, Layer2, Layer2Event, settings};
 
-/// The kernel calls an address overdue this much before its time (ADDRCONF_TIMER_FUZZ_MINUS in net/addrconf.h).
+/// An address counts as gone this much before its time: the kernel is a fiftieth of a second early
+/// (ADDRCONF_TIMER_FUZZ_MINUS in net/addrconf.h), and what was true when it was checked has to be true a moment later.
 const EARLY: Duration = Duration::from_millis(250);
 /// An address that somebody removed is put on again only while at least this is left of its time: it is not to live longer by it.
 const CERTAIN: Duration = Duration::from_secs(1);
@@ -126,7 +127,7 @@ impl Layer2 {
     /// Takes addresses off links; one that is not there is no error.
     pub(super) fn take_off(&mut self, addresses: &[(IpAddr, u32)]) {
         for part in addresses.chunks(BATCH) {
-            let requests = part.iter().map(|&(ip, link)| self.removal(ip, link)).collect();
+            let requests = part.iter().map(|&(ip, link)| removal(ip, link)).collect();
             self.change_all(requests, 0);
             self.follow_notifications_or_warn();
         }
@@ -142,10 +143,6 @@ impl Layer2 {
 
     fn addition(&self, ip: IpAddr, link: u32) -> RouteNetlinkMessage {
         RouteNetlinkMessage::NewAddress(message(ip, link, &self.name(link), self.manner.lifetime))
-    }
-
-    fn removal(&self, ip: IpAddr, link: u32) -> RouteNetlinkMessage {
-        RouteNetlinkMessage::DelAddress(identity(ip, link, &self.name(link)))
     }
 
     /// Removes what an earlier process had elsewhere; whether it had the address at all.
@@ -236,7 +233,7 @@ impl Layer2 {
             .filter(|(ip, one)| ip.is_ipv4() && one.is_on() && one.links.contains(&link));
         let ips: Vec<IpAddr> = on.map(|(ip, _)| *ip).collect();
         for part in ips.chunks(BATCH / 2) {
-            let requests = part.iter().flat_map(|&ip| [self.removal(ip, link), self.addition(ip, link)]);
+            let requests = part.iter().flat_map(|&ip| [removal(ip, link), self.addition(ip, link)]);
             // The flags of an addition that excludes mean something else to a removal (NLM_F_BULK in linux/netlink.h).
             self.change_all(requests.collect(), NLM_F_CREATE);
         }
@@ -299,7 +296,7 @@ impl Layer2 {
     }
 
     fn take_off_links(&mut self, ip: IpAddr, links: &[u32]) {
-        let requests: Vec<_> = links.iter().map(|&link| self.removal(ip, link)).collect();
+        let requests: Vec<_> = links.iter().map(|&link| removal(ip, link)).collect();
         for request in requests {
             self.change_all(vec![request], 0);
         }
@@ -329,4 +326,8 @@ impl Layer2 {
             self.events.extend(warnings.into_iter().map(Layer2Event::Setting));
         }
     }
+}
+
+fn removal(ip: IpAddr, link: u32) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::DelAddress(identity(ip, link))
 }

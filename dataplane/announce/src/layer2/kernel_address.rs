@@ -21,7 +21,10 @@ const LONGEST_LABEL: usize = 15;
 /// source (RFC 6724, rule 3). For IPv4 its place after the host's own does that: `inet_select_addr` takes the first
 /// whose subnet has the next hop, or the first, and a /32 has none but itself.
 pub(super) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -> AddressMessage {
-    let mut message = identity(ip, link, interface);
+    let mut message = identity(ip, link);
+    if ip.is_ipv4() {
+        message.attributes.push(AddressAttribute::Label(label(interface)));
+    }
     let mut flags = AddressFlags::Noprefixroute;
     if ip.is_ipv6() {
         // The kernel's own check takes a second, in which the address does not work; `Announcement` probes before.
@@ -39,17 +42,15 @@ pub(super) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -
     message
 }
 
-/// What is enough to take it off, and to take off nothing else: an address with another prefix or label stays.
-pub(super) fn identity(ip: IpAddr, link: u32, interface: &str) -> AddressMessage {
+/// What is enough to take it off, and to take off nothing else: an interface has an address with a prefix once. Without the label,
+/// which changes with the name of the interface (`inetdev_changename` in net/ipv4/devinet.c).
+pub(super) fn identity(ip: IpAddr, link: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     message.header.prefix_len = full_prefix(ip);
     message.header.scope = AddressScope::Universe;
     message.header.index = link;
     message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
-    if ip.is_ipv4() {
-        message.attributes.push(AddressAttribute::Label(label(interface)));
-    }
     message
 }
 
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn an_address_of_somebody_else_is_not_ours() {
         for ip in both() {
-            let mut message = identity(ip, 4, "eth0");
+            let mut message = identity(ip, 4);
             assert!(!KernelAddress::read(&message, LIFETIME).unwrap().ours);
             message.attributes.push(AddressAttribute::Protocol(AddressProtocol::RouterAnnouncement));
             assert!(!KernelAddress::read(&message, LIFETIME).unwrap().ours);

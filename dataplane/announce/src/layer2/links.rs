@@ -199,6 +199,7 @@ fn is_port(info: &LinkInfo) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel_address::identity;
     use super::*;
 
     fn subnet(link: u32, interface: &str, network: &str, prefix: u8) -> Subnet {
@@ -233,5 +234,60 @@ mod tests {
         let subnets = [subnet(1, "eth0", "10.0.0.1", 0)];
         assert_eq!(chosen(&subnets, "203.0.113.1", &[]), [1]);
         assert_eq!(chosen(&subnets, "2001:db8::1", &[]), [] as [u32; 0]);
+    }
+
+    fn link(flags: LinkFlags, kind: Option<InfoPortKind>) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = 1;
+        message.header.link_layer_type = LinkLayerType::Ether;
+        message.header.flags = flags;
+        message.attributes =
+            vec![LinkAttribute::IfName("eth0".into()), LinkAttribute::Address(vec![2, 0, 0, 0, 0, 1])];
+        if let Some(kind) = kind {
+            message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::PortKind(kind)]));
+        }
+        message
+    }
+
+    fn can_announce(message: LinkMessage) -> bool {
+        let mut links = Links::new(Duration::from_secs(3));
+        assert_eq!(links.apply(RouteNetlinkMessage::NewLink(message)), Change::Other);
+        let mut address = identity("192.0.2.1".parse().unwrap(), 1);
+        address.header.prefix_len = 24;
+        assert_eq!(links.apply(RouteNetlinkMessage::NewAddress(address)), Change::Added { link: 1 });
+        !links.subnets().is_empty()
+    }
+
+    #[test]
+    fn a_port_of_a_bond_or_bridge_cannot_announce_and_one_of_a_vrf_can() {
+        let up = LinkFlags::Up | LinkFlags::Running;
+        assert!(can_announce(link(up, None)));
+        assert!(can_announce(link(up, Some(InfoPortKind::Vrf))));
+        for kind in [InfoPortKind::Bond, InfoPortKind::Bridge, InfoPortKind::Team] {
+            assert!(!can_announce(link(up, Some(kind))));
+        }
+        assert!(!can_announce(link(up, Some(InfoPortKind::Other("openvswitch".into())))));
+    }
+
+    #[test]
+    fn a_link_without_carrier_or_neighbours_cannot_announce() {
+        let up = LinkFlags::Up | LinkFlags::Running;
+        assert!(!can_announce(link(LinkFlags::Up, None)));
+        assert!(!can_announce(link(up | LinkFlags::Loopback, None)));
+        assert!(!can_announce(link(up | LinkFlags::Noarp, None)));
+        let mut other = link(up, None);
+        other.header.link_layer_type = LinkLayerType::Infiniband;
+        assert!(!can_announce(other));
+    }
+
+    #[test]
+    fn a_port_that_leaves_its_bridge_is_still_there() {
+        let mut links = Links::new(Duration::from_secs(3));
+        let message = link(LinkFlags::Up | LinkFlags::Running, None);
+        assert_eq!(links.apply(RouteNetlinkMessage::NewLink(message.clone())), Change::Other);
+        let mut left = message;
+        left.header.interface_family = AddressFamily::Bridge;
+        assert_eq!(links.apply(RouteNetlinkMessage::DelLink(left)), Change::Other);
+        assert_eq!(links.name(1).map(|name| &**name), Some("eth0"));
     }
 }

@@ -33,10 +33,15 @@ impl Layer2 {
         self.lapse(now);
         self.follow_notifications_or_warn();
         self.listen(now);
+        self.work_off(now);
+        self.watch(now);
+    }
+
+    /// Has the addresses whose time has come do what they have to.
+    pub(super) fn work_off(&mut self, now: Instant) {
         for ip in self.agenda.take(now) {
             self.act(ip, now);
         }
-        self.watch(now);
     }
 
     async fn wait(&self) -> io::Result<()> {

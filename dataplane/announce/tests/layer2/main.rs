@@ -5,6 +5,8 @@ mod cases;
 #[cfg(test)]
 mod conflicts;
 #[cfg(test)]
+mod interfaces;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod scale;

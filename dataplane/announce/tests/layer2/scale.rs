@@ -1,12 +1,16 @@
 //! Many addresses at once, and none to speak of at rest.
 
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use sheave_announce::Layer2Options;
+use socket2::{Domain, Type};
 
 use crate::network::{Gateway, Network};
-use crate::support::patience::{eventually, let_pass};
+use crate::support::host::Host;
+use crate::support::patience::{eventually, let_pass, patience};
 
 fn many(count: u16) -> Vec<IpAddr> {
     let v4 = (0..count).map(|n| IpAddr::V4(Ipv4Addr::from(0x0a00_1000 + u32::from(n))));
@@ -25,6 +29,7 @@ fn a_thousand_addresses_are_announced_and_withdrawn() {
     for ips in many(1000).chunks(1000) {
         let ips = ips.to_vec();
         let count = ips.len();
+        let seen = count_announced(client, ips[0].is_ipv4(), count);
         let (started, all) = (Instant::now(), ips.clone());
         let (added, refreshed) = gateway.run(move |layer2| {
             all.iter().for_each(|&ip| drop(layer2.announce(ip, &[], false).unwrap()));
@@ -39,6 +44,10 @@ fn a_thousand_addresses_are_announced_and_withdrawn() {
             text.lines().filter(|line| line.contains("deprecated")).count()
         };
         assert_eq!(present(), count);
+        println!(
+            "the last one was seen by a neighbour {:?} after the first call",
+            seen.join().unwrap() - started
+        );
         let started = Instant::now();
         let withdrawn = gateway.run(move |layer2| {
             ips.iter().for_each(|&ip| layer2.withdraw(ip));
@@ -51,6 +60,33 @@ fn a_thousand_addresses_are_announced_and_withdrawn() {
         });
     }
     assert_eq!(gateway.events(), [] as [&str; 0]);
+}
+
+/// Counts the addresses that are announced; when the last one was seen.
+fn count_announced(host: &Host, v4: bool, count: usize) -> std::thread::JoinHandle<Instant> {
+    let (ready, go) = std::sync::mpsc::channel();
+    let counting = host.spawn(move || {
+        let kind = if v4 { nix::libc::ETH_P_ARP } else { nix::libc::ETH_P_IPV6 } as u16;
+        let protocol = socket2::Protocol::from(i32::from(kind.to_be()));
+        let socket = socket2::Socket::new(Domain::PACKET, Type::RAW, Some(protocol)).unwrap();
+        socket.set_recv_buffer_size(8 << 20).unwrap();
+        socket.set_read_timeout(Some(patience(10.0))).unwrap();
+        ready.send(()).unwrap();
+        let (mut found, mut frame) = (BTreeSet::new(), [0; 128]);
+        while found.len() < count {
+            let length = (&socket).read(&mut frame).expect("more are announced");
+            let frame = &frame[..length];
+            // Gratuitous ARP, or a neighbour advertisement to all.
+            if v4 && frame[28..32] == frame[38..42] {
+                found.insert(frame[28..32].to_vec());
+            } else if !v4 && frame[..6] == [0x33, 0x33, 0, 0, 0, 1] && frame[54] == 136 {
+                found.insert(frame[62..78].to_vec());
+            }
+        }
+        Instant::now()
+    });
+    go.recv().unwrap();
+    counting
 }
 
 /// What an idle gateway writes: the renewal of its address, once a second.
