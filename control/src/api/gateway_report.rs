@@ -1,5 +1,5 @@
-//! What a gateway tells the controller about itself: that it forwards, and what it could not do. Gateways have no right to
-//! write to the API, so the controller asks each of them over HTTP, at the port that the headless Service of the gateways
+//! What a gateway tells the controller about itself: that it forwards, what it could not do, and which addresses it announces.
+//! Gateways have no right to write to the API, so the controller asks each of them over HTTP, at the port that the headless Service of the gateways
 //! calls `report`.
 //!
 //! Gateways and controllers of different versions meet in every rollout. So what a report has is only ever added to: fields
@@ -9,7 +9,8 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::api::karmada::lenient;
 use crate::api::problem::reason;
@@ -24,6 +25,8 @@ pub const PORT_NAME: &str = "report";
 
 /// So many troubles are told at most; whoever has more has one cause for most of them.
 const MOST_TROUBLES: usize = 1000;
+/// So many addresses count at most, as of one gateway that announces every Service of a large cluster.
+const MOST_ADDRESSES: usize = 10_000;
 /// The length of a text in bytes, at most: two sentences, or a Node's name.
 const LONGEST_TEXT: usize = 256;
 
@@ -41,6 +44,9 @@ pub struct GatewayReport {
     /// What it could not do, sorted.
     #[serde(default, deserialize_with = "lenient::list")]
     pub troubles: Vec<Trouble>,
+    /// The addresses that it announces now, sorted; `None` if it announces none by itself, whatever happens.
+    #[serde(default, deserialize_with = "addresses", skip_serializing_if = "Option::is_none")]
+    pub announced: Option<Vec<IpAddr>>,
 }
 
 impl GatewayReport {
@@ -59,8 +65,20 @@ impl GatewayReport {
         self.troubles.retain(Trouble::has_names);
         self.troubles.truncate(MOST_TROUBLES);
         self.troubles.iter_mut().for_each(|trouble| tidy(&mut trouble.message));
+        if let Some(addresses) = &mut self.announced {
+            addresses.sort_unstable();
+            addresses.dedup();
+            addresses.truncate(MOST_ADDRESSES);
+        }
         self
     }
+}
+
+/// The addresses that can be read. Something other than a list is of a later version: as for any unknown field, the default counts.
+fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<IpAddr>>, D::Error> {
+    let items: Option<Vec<Value>> =
+        serde_json::from_value(Value::deserialize(deserializer)?).unwrap_or_default();
+    Ok(items.map(|items| items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()))
 }
 
 /// One line within the limits: it ends in conditions, Events and the log.
@@ -229,6 +247,42 @@ mod tests {
         assert_eq!(GatewayReport::read(text.as_bytes()).unwrap(), report);
         assert_eq!(serde_json::to_string(&report).unwrap(), text);
         assert!(!recorded().draining);
+    }
+
+    #[test]
+    fn a_gateway_that_announces_nothing_now_is_not_one_that_never_does() {
+        let announcing = |addresses: &[&str]| GatewayReport {
+            announced: Some(addresses.iter().map(|it| it.parse().unwrap()).collect()),
+            ..GatewayReport::read(br#"{"node":"gw-1","generation":7}"#).unwrap()
+        };
+        for (addresses, text) in [
+            (&[][..], r#"{"node":"gw-1","generation":7,"troubles":[],"announced":[]}"#),
+            (
+                &["203.0.113.10", "2001:db8::1"],
+                r#"{"node":"gw-1","generation":7,"troubles":[],"announced":["203.0.113.10","2001:db8::1"]}"#,
+            ),
+        ] {
+            assert_eq!(GatewayReport::read(text.as_bytes()).unwrap(), announcing(addresses));
+            assert_eq!(serde_json::to_string(&announcing(addresses)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn announced_addresses_are_read_as_far_as_may_be() {
+        let read = |announced: &str| {
+            let text = format!(r#"{{"node":"gw-1","generation":7,"announced":{announced}}}"#);
+            GatewayReport::read(text.as_bytes()).unwrap().announced
+        };
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mixed = r#"["2001:db8::1", 7, "gw-1", "203.0.113.10", {"ip": "203.0.113.11"}, "2001:db8::1"]"#;
+        assert_eq!(read(mixed), Some(vec![ip("203.0.113.10"), ip("2001:db8::1")]), "sorted, each once");
+        for other in ["null", "true", r#""203.0.113.10""#, r#"{"l2": ["203.0.113.10"]}"#] {
+            assert_eq!(read(other), None, "{other}");
+        }
+        let addresses =
+            (0..=u32::try_from(MOST_ADDRESSES).unwrap()).map(|it| std::net::Ipv4Addr::from(it).into());
+        let many = GatewayReport { announced: Some(addresses.collect()), ..GatewayReport::default() };
+        assert_eq!(many.bounded().announced.map(|it| it.len()), Some(MOST_ADDRESSES));
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::api::gateway_report::{GatewayReport, PATH};
 
 /// From the first SYN to the last byte.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Larger than any report: the number of failures and the length of texts are bounded.
-const LIMIT: usize = 1 << 20;
+/// Larger than any report: the number of failures and addresses and the length of texts are bounded.
+const LIMIT: usize = 1 << 21;
 
 /// Why there is no report.
 #[derive(Debug, Error)]
