@@ -63,6 +63,8 @@ mod outage_watch;
 #[cfg(test)]
 mod pools;
 #[cfg(test)]
+mod reporter;
+#[cfg(test)]
 mod reports;
 #[cfg(test)]
 mod requests;

@@ -1,63 +1,12 @@
 //! What gateways report, and who else may answer on their port: what of it reaches Services.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use crate::stage::{
-    NODE_ADDRESS, Role, Stage, condition, pool, service, wait_for_addresses, wait_for_condition,
-};
+use crate::reporter::Reporter;
+use crate::stage::{Role, Stage, condition, pool, service, wait_for_addresses, wait_for_condition};
 use crate::support::cluster::Cluster;
-use crate::support::patience::{eventually_within, patience};
-
-/// Answers for a gateway, as long as the test runs.
-struct Reporter {
-    port: u16,
-    report: Arc<Mutex<Value>>,
-    answered: Arc<AtomicUsize>,
-}
-
-impl Reporter {
-    fn start(stage: &Stage<'_>) -> Self {
-        let listener = stage.host.run(|| TcpListener::bind((NODE_ADDRESS, 0))).expect("a free port");
-        let port = listener.local_addr().expect("a bound socket has an address").port();
-        let report = Arc::new(Mutex::new(json!({"node": stage.node(), "generation": 1})));
-        let answered = Arc::new(AtomicUsize::new(0));
-        let (told, count) = (Arc::clone(&report), Arc::clone(&answered));
-        // It ends with the process: nobody connects any more.
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let Ok(mut stream) = stream else { return };
-                let mut asked = [0; 4096];
-                let body = told.lock().unwrap_or_else(PoisonError::into_inner).to_string();
-                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-                if stream.read(&mut asked).is_ok() && stream.write_all((head + &body).as_bytes()).is_ok() {
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        });
-        Self { port, report, answered }
-    }
-
-    fn say(&self, troubles: &Value, node: &str) {
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) =
-            json!({"node": node, "generation": 2, "troubles": troubles});
-    }
-
-    /// Waits until it was asked twice more: what it said first has been taken in then.
-    fn wait_until_heard(&self) {
-        let before = self.answered.load(Ordering::Relaxed);
-        eventually_within(patience(30.0), "the controller asks twice", || {
-            match self.answered.load(Ordering::Relaxed) - before {
-                0 | 1 => Err("not yet"),
-                _ => Ok(()),
-            }
-        });
-    }
-}
 
 fn trouble(cluster: &Cluster, name: &str, address: Option<Ipv4Addr>, message: &str) -> Value {
     let mut trouble = json!({"kind": "Service", "namespace": cluster.namespace(), "name": name,
@@ -83,7 +32,8 @@ fn a_new_leader_does_not_call_well_what_gateways_have_not_said_yet() {
     pool(&cluster, "heir", "203.0.113.30");
     service(&cluster, "web", "");
     stage.gateway_is(true, reporter.port);
-    reporter.say(&json!([trouble(&cluster, "web", Some(address), "cannot listen")]), stage.node());
+    reporter
+        .report_troubles(&json!([trouble(&cluster, "web", Some(address), "cannot listen")]), stage.node());
     let home = stage.home(Role::Controller, &road, "");
     let first = stage.start(&home);
     wait_for_addresses(&cluster, "web");
@@ -129,7 +79,7 @@ fn who_answers_for_a_gateway_cannot_speak_of_foreign_services() {
         invented,
         trouble(&cluster, "web", Some(Ipv4Addr::new(203, 0, 113, 40)), &"x".repeat(100_000)),
     ]);
-    reporter.say(&troubles, stage.node());
+    reporter.report_troubles(&troubles, stage.node());
     let _controller = stage.start(&stage.home(Role::Controller, &road, ""));
     let (reason, message) =
         wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "False");
