@@ -9,6 +9,8 @@
 mod support;
 
 #[cfg(test)]
+mod announced;
+#[cfg(test)]
 mod clock_steps;
 #[cfg(test)]
 mod crash;

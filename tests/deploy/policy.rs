@@ -209,6 +209,9 @@ fn conditions_are_their_writers() {
     policy.assert_allows(status, &service, &with_conditions(json!([ours])));
     policy.assert_allows(status, &before, &after);
     policy.assert_allows(status, &after, &before);
+    let announced = with_conditions(json!([theirs, ours, condition("sheave.dev/Announced", "False")]));
+    policy.assert_allows(status, &after, &announced);
+    policy.assert_allows(status, &announced, &after);
     for conditions in [json!([]), json!([condition("example.com/Scanned", "False"), ours])] {
         policy.assert_refuses(status, &before, &with_conditions(conditions));
     }

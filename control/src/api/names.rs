@@ -22,14 +22,16 @@ pub const DEGRADED: &str = "sheave.dev/Degraded";
 /// Gateways forward the Service's traffic, and each port has an endpoint.
 pub const READY: &str = "sheave.dev/Ready";
 /// Every type of condition that is ours.
-pub const CONDITIONS: [&str; 7] =
-    [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, READY, DEGRADED, FROM_GATEWAY_NODES];
+pub const CONDITIONS: [&str; 8] =
+    [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, READY, DEGRADED, FROM_GATEWAY_NODES, ANNOUNCED];
 /// A ready gateway that answers the controller forwards the traffic.
 pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 /// The object has the addresses that it should have.
 pub const ALLOCATED: &str = "sheave.dev/Allocated";
 /// The addresses of the families in its reason are those of gateway nodes. A new leader reads it.
 pub const FROM_GATEWAY_NODES: &str = "sheave.dev/FromGatewayNodes";
+/// Each address that is not a gateway node's own is announced by one gateway; absent where no gateway announces by itself.
+pub const ANNOUNCED: &str = "sheave.dev/Announced";
 /// Label of objects that we made ourselves: the value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";
 

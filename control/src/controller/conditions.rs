@@ -1,5 +1,6 @@
 //! The conditions of a Service, and how a condition is brought up to date.
 
+mod announced;
 mod multi_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +124,7 @@ pub fn of(desired_status: &DesiredStatus) -> Vec<DesiredCondition> {
         Some(fleet) => multi_cluster::of(desired_status, fleet),
     };
     conditions.extend(desired_status.node_families.map(from_gateway_nodes));
+    conditions.extend(announced::of(&desired_status.announcement));
     conditions
 }
 

@@ -1,10 +1,15 @@
 //! What the controller wants to be true of one Service or MultiClusterService in its API.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sheave_model::FrontendAddr;
 
 use super::port_errors::{PortFailure, port_statuses};
 use super::service_object::ServiceObject;
+use crate::api::names::ANNOUNCED;
 use crate::api::problem::Problem;
 use crate::net;
 use crate::projection::{FleetStatus, Ingress, NodeFamilies};
@@ -34,9 +39,41 @@ pub struct DesiredStatus {
     /// Ports on which gateways could not listen.
     pub failed_ports: Vec<PortFailure>,
     /// The clusters behind it, of a MultiClusterService.
-    pub fleet: Option<FleetStatus>,
+    pub fleet: Option<Box<FleetStatus>>,
     /// The families in which it has addresses of gateway nodes; `None` = no condition about it.
     pub node_families: Option<NodeFamilies>,
+    /// Which gateways announce its addresses.
+    pub announcement: Announcement,
+}
+
+/// Which gateways announce the addresses of a Service, as far as is known. Gateways are known by their nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub enum Announcement {
+    /// It has no address that gateways would announce, or they announce none: no condition about it.
+    #[default]
+    NotNeeded,
+    /// The reports do not show it yet: what its condition says stays.
+    Unknown,
+    /// Each address by one gateway.
+    ByOne(BTreeMap<IpAddr, String>),
+    /// These by none.
+    ByNone(BTreeSet<IpAddr>),
+    /// These by several at the same time.
+    BySeveral(BTreeMap<IpAddr, BTreeSet<String>>),
+}
+
+impl Announcement {
+    /// The condition among these that an apply has to repeat so that it stays.
+    pub(super) fn kept<'c>(&self, conditions: &'c [Condition]) -> Option<&'c Condition> {
+        conditions.iter().find(|condition| *self == Self::Unknown && condition.type_ == ANNOUNCED)
+    }
+
+    /// Whether these have a condition that no longer applies: an apply takes away only what we applied, and only where
+    /// something else differs, too.
+    pub(super) fn is_outlived_in(&self, conditions: &[Condition]) -> bool {
+        *self == Self::NotNeeded && conditions.iter().any(|condition| condition.type_ == ANNOUNCED)
+    }
 }
 
 impl DesiredStatus {

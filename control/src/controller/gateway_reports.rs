@@ -37,6 +37,8 @@ const AT_ONCE: usize = 32;
 pub(crate) struct GatewayReports {
     gateways: watch::Sender<Vec<SocketAddr>>,
     collected: watch::Receiver<Collected>,
+    /// How often all gateways were polled.
+    polls: watch::Receiver<u64>,
 }
 
 /// The last report of each gateway, where it answers.
@@ -66,8 +68,9 @@ impl GatewayReports {
     pub(crate) fn start(token_file: Option<PathBuf>) -> Self {
         let (gateways, asked) = watch::channel(Vec::new());
         let (sender, collected) = watch::channel(Collected::default());
-        tokio::spawn(keep_asking(asked, sender, token_file.map(TokenFile::new)));
-        Self { gateways, collected }
+        let (count, polls) = watch::channel(0);
+        tokio::spawn(keep_asking(asked, sender, count, token_file.map(TokenFile::new)));
+        Self { gateways, collected, polls }
     }
 
     /// Sets which gateways there are. New ones are polled at once.
@@ -79,12 +82,26 @@ impl GatewayReports {
         });
     }
 
-    /// Waits until some report differs from what [`Self::now`] gave last, or a gateway was polled for the first time. Cancel
-    /// safe.
-    pub(crate) async fn changed(&mut self) {
-        if self.collected.changed().await.is_err() {
+    /// Waits until some report differs from what [`Self::now`] gave last, or a gateway was polled for the first time. With
+    /// `await_poll` also until all gateways were polled more often than [`Self::polls`] gave last. Cancel safe.
+    pub(crate) async fn changed(&mut self, await_poll: bool) {
+        let changed = tokio::select! {
+            changed = self.collected.changed() => changed,
+            polled = self.polls.changed(), if await_poll => polled,
+        };
+        if changed.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// How often all gateways were polled. [`Self::now`] has the answers of these polls if it is called afterwards.
+    pub(crate) fn polls(&mut self) -> u64 {
+        *self.polls.borrow_and_update()
+    }
+
+    /// Whether the gateway answered the last time that it was polled.
+    pub(crate) fn is_answering(&self, gateway: &SocketAddr) -> bool {
+        self.collected.borrow().asked.get(gateway) == Some(&Liveness::Answering)
     }
 
     /// The last reports.
@@ -149,6 +166,7 @@ pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>
 async fn keep_asking(
     mut gateways: watch::Receiver<Vec<SocketAddr>>,
     publish: watch::Sender<Collected>,
+    polls: watch::Sender<u64>,
     mut token_file: Option<TokenFile>,
 ) {
     let mut known: BTreeMap<SocketAddr, GatewayState> = BTreeMap::new();
@@ -173,6 +191,9 @@ async fn keep_asking(
             None => None,
         };
         ask(due, token.as_ref(), &mut known, &publish).await;
+        if all {
+            polls.send_modify(|polls| *polls += 1);
+        }
     }
 }
 

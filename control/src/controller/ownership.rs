@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::service_object::ServiceObject;
-use crate::api::names::{self, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+use crate::api::names::{self, ANNOUNCED, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 
 /// How Services are marked as one installation's. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +64,25 @@ impl Ownership {
     /// The conditions that are left when those of our names go, whoever wrote them last; nothing if there are none. Where
     /// another installation's finalizer is, they belong to that one.
     pub(super) fn other_conditions<'o>(&self, object: &'o ServiceObject) -> Option<Vec<&'o Condition>> {
+        self.conditions_without(object, Self::names_condition)
+    }
+
+    /// As [`Self::other_conditions`], when only these of our names go.
+    fn conditions_without<'o>(
+        &self,
+        object: &'o ServiceObject,
+        goes: impl Fn(&Condition) -> bool,
+    ) -> Option<Vec<&'o Condition>> {
         let conditions = object.conditions();
         let theirs = object.finalizers().iter().any(|held| self.is_neighbours(held));
-        let ours = conditions.iter().any(Self::names_condition) && !theirs;
-        ours.then(|| conditions.iter().filter(|condition| !Self::names_condition(condition)).collect())
+        let ours = conditions.iter().any(&goes) && !theirs;
+        ours.then(|| conditions.iter().filter(|condition| !goes(condition)).collect())
+    }
+
+    /// What has to go from a published object because nothing is announced any more; none if there is nothing.
+    pub(super) fn outlived_announcement<'o>(&self, object: &'o ServiceObject) -> Option<Rest<'o>> {
+        let conditions = self.conditions_without(object, |condition| condition.type_ == ANNOUNCED)?;
+        Some(Rest { conditions: Some(conditions), ingress: None })
     }
 
     /// What has to go before the finalizer can although it is not ours; none if there is nothing.

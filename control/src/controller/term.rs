@@ -1,5 +1,6 @@
 //! One term of leadership: the leader's loop from changes of the API server to what is written back.
 
+mod announcements;
 mod awaiting_karmada;
 mod gateway_failures;
 mod gateway_membership;
@@ -18,6 +19,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
+use self::announcements::Announcements;
 use self::gateway_failures::GatewayFailures;
 #[cfg(fuzzing)]
 pub use self::gateway_failures::conditions_by_reports;
@@ -90,9 +92,10 @@ pub(super) struct LeaderTerm {
     problems: ProblemSet<ProblemSource>,
     synced: bool,
     reports: GatewayReports,
-    /// The reports that `gateway_failures` come from.
+    /// The reports that `gateway_failures` and `announcements` come from.
     read: ReadReports,
     gateway_failures: GatewayFailures,
+    announcements: Announcements,
     hold: StartupHold,
     writer: StatusWriter,
     write_failures: WriteFailures,
@@ -137,6 +140,7 @@ impl LeaderTerm {
             reports: GatewayReports::start(options.gateway_token.clone()),
             read: ReadReports::default(),
             gateway_failures: GatewayFailures::default(),
+            announcements: Announcements::default(),
             hold: StartupHold::Idle,
             writer,
             write_failures: WriteFailures::default(),
@@ -151,6 +155,7 @@ impl LeaderTerm {
         loop {
             let (held_list, held_publish) = (self.guard.due(), self.hold.due());
             let membership = self.membership.due();
+            let await_poll = self.announcements.await_poll();
             tokio::select! {
                 batch = self.source.next() => match batch {
                     Some(batch) => {
@@ -169,7 +174,7 @@ impl LeaderTerm {
                 () = wait_until(held_list) => self.accept_held(),
                 () = wait_until(membership) => self.update(BTreeSet::new()),
                 () = wait_until(held_publish) => self.publish(BTreeSet::new()),
-                () = self.reports.changed() => self.republish(),
+                () = self.reports.changed(await_poll) => self.republish(),
                 () = changed(&mut self.own_gateway) => self.republish(),
                 notice = self.writer.next_notice() => match notice {
                     Some(notice) => self.on_write_notice(notice),
@@ -317,7 +322,7 @@ impl LeaderTerm {
         self.reports.follow(gateway_reports::addresses(self.membership.slices()));
         let mut touched = projection.touched;
         touched.extend(updated);
-        touched.append(&mut self.refresh_gateway_failures(&touched));
+        touched.append(&mut self.read_reports(&touched));
         self.publish(touched);
     }
 

@@ -3,6 +3,8 @@
 use sheave_model::{FrontendAddr, Protocol};
 
 use super::*;
+use crate::api::names::ANNOUNCED;
+use crate::controller::desired_status::Announcement;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::tests::objects::{at, desired_status, ingress, problem};
 use crate::projection::{Ingress, PortStatus};
@@ -267,4 +269,27 @@ fn messages_are_short_whatever_the_service_asks_for() {
     for (kind, _, _, message) in said(&desired_status).into_iter().take(2) {
         assert!(message.len() <= 1024 && message.ends_with("..."), "{kind}: {} bytes", message.len());
     }
+}
+
+#[test]
+fn who_announces_the_addresses_is_named() {
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let told = |announcement| said(&DesiredStatus { announcement, ..desired_status() }).split_off(3);
+    let nodes = [(ip("203.0.113.10"), "gw-1".to_owned()), (ip("2001:db8::1"), "gw-2".to_owned())];
+    let message = "Gateways announce 203.0.113.10 on gw-1, 2001:db8::1 on gw-2.";
+    assert_eq!(told(Announcement::ByOne(nodes.into())), [(ANNOUNCED, true, "Announced", message.into())]);
+    let message = "No gateway announces 203.0.113.10. See `sheave gateways` on a gateway node.";
+    assert_eq!(
+        told(Announcement::ByNone([ip("203.0.113.10")].into())),
+        [(ANNOUNCED, false, "NotAnnounced", message.into())]
+    );
+    let nodes = ["gw-1", "gw-2", "gw-3", "gw-4"].map(str::to_owned);
+    let message = "More than one gateway announces the same address: 203.0.113.10 by gw-1 and gw-2 and gw-3 and 1 more. See \
+                   `sheave gateways` on a gateway node.";
+    assert_eq!(
+        told(Announcement::BySeveral([(ip("203.0.113.10"), nodes.into())].into())),
+        [(ANNOUNCED, false, "AnnouncedTwice", message.into())]
+    );
+    assert_eq!(told(Announcement::NotNeeded), []);
+    assert_eq!(told(Announcement::Unknown), []);
 }

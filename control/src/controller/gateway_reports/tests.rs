@@ -53,7 +53,7 @@ async fn a_gateway_that_cannot_be_reached_was_asked_all_the_same() {
     reports.follow(vec![closed]);
     assert!(!reports.asked_all());
     assert!(reports.any(Liveness::Late) && !reports.any(Liveness::Answering), "it was not asked yet");
-    reports.changed().await;
+    reports.changed(false).await;
     assert!(reports.asked_all() && reports.now().is_empty());
     assert!(!reports.any(Liveness::Answering));
 }
@@ -109,7 +109,7 @@ async fn a_report_is_read() {
     let (address, serving) = server(http("200 OK", r#"{"node":"gw-1","generation":7,"future":1}"#)).await;
     let mut reports = GatewayReports::start(None);
     reports.follow(vec![address]);
-    reports.changed().await;
+    reports.changed(false).await;
     assert!(reports.any(Liveness::Answering));
     assert_eq!(
         *reports.now()[&address],
@@ -127,7 +127,7 @@ async fn gateways_are_shown_the_token_of_the_moment() {
         let (address, serving) = server(http("200 OK", r#"{"node":"gw-1","generation":7}"#)).await;
         let mut reports = GatewayReports::start(Some(file));
         reports.follow(vec![address]);
-        reports.changed().await;
+        reports.changed(false).await;
         serving.await.unwrap()
     };
     assert!(!asked_by(file.clone()).await.contains("authorization"), "there is no file yet");
@@ -153,17 +153,17 @@ async fn a_gateway_that_comes_is_asked_alone() {
     });
     let mut reports = GatewayReports::start(None);
     reports.follow(vec![known]);
-    reports.changed().await;
+    reports.changed(false).await;
     let before = asked.load(std::sync::atomic::Ordering::Relaxed);
     let (new, _serving) = server(http("200 OK", r#"{"node":"gw-2","generation":1}"#)).await;
     reports.now();
     reports.follow(vec![known, new]);
     while reports.now().len() < 2 {
-        reports.changed().await;
+        reports.changed(false).await;
     }
     reports.follow(vec![known]);
     while reports.now().len() > 1 {
-        reports.changed().await;
+        reports.changed(false).await;
     }
     assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), before);
 }
@@ -190,7 +190,16 @@ async fn an_answer_does_not_wait_for_a_gateway_that_is_silent() {
         server(http("200 OK", r#"{"node":"gw-1","generation":7,"draining":true}"#)).await;
     let mut reports = GatewayReports::start(None);
     reports.follow(vec![silent, drains]);
-    reports.changed().await;
+    reports.changed(false).await;
     assert_eq!(reports.draining(), BTreeSet::from([drains.ip()]));
     assert!(!reports.asked_all(), "the other one still has its time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_are_counted_though_the_answers_are_the_same() {
+    let mut reports = GatewayReports::start(None);
+    for polls in 1..4 {
+        reports.changed(true).await;
+        assert_eq!(reports.polls(), polls);
+    }
 }

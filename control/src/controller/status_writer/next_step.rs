@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::patch;
 use crate::api::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND};
-use crate::api::names::READY;
+use crate::api::names::{ANNOUNCED, READY};
 use crate::controller::conditions;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::ownership::Ownership;
@@ -43,8 +43,8 @@ pub enum WriteStep {
     ApplyStatus(Value),
     /// Server-side apply of `/status` that gives up all that we applied; valid for this uid only.
     ClearStatus(Value),
-    /// Merge patch of `/status`, for what others have written over: conditions with our names, and addresses for which
-    /// Karmada would not let the object go; valid for this uid and resourceVersion only.
+    /// Merge patch of `/status`, for what others may have written over: conditions with our names that no longer apply, and
+    /// addresses for which Karmada would not let the object go; valid for this uid and resourceVersion only.
     RemoveRest(Value),
     /// Merge patch of the object; valid for this uid and resourceVersion only.
     RemoveFinalizer(Value),
@@ -81,10 +81,14 @@ fn publish(seen: &Seen<'_>, desired_status: &DesiredStatus, options: &Ownership)
         let without_addresses = DesiredStatus { ingress: Vec::new(), ..desired_status.clone() };
         return WriteStep::ApplyStatus(patch::status(object, &without_addresses, seen.now));
     }
-    if is_published(object, desired_status) {
-        return WriteStep::Nothing;
+    if !is_published(object, desired_status) {
+        return WriteStep::ApplyStatus(patch::status(object, desired_status, seen.now));
     }
-    WriteStep::ApplyStatus(patch::status(object, desired_status, seen.now))
+    let outlived = desired_status.announcement.is_outlived_in(object.conditions());
+    match options.outlived_announcement(object).filter(|_| outlived) {
+        Some(rest) => WriteStep::RemoveRest(patch::rest(object, &rest)),
+        None => WriteStep::Nothing,
+    }
 }
 
 /// The finalizer goes last, for the same reason. A Service without it is not ours to release.
@@ -113,14 +117,29 @@ fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     WriteStep::Nothing
 }
 
-/// Whether a `step` that [`next_step`] returned changes only words of messages, such as numbers: it can wait, where it would be
-/// one of many.
-pub(super) fn is_minor(step: &WriteStep, object: &ServiceObject, desired: &Desired) -> bool {
+/// How soon a write is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Urgency {
+    /// At once.
+    Now,
+    /// It changes only words of messages, such as numbers, or endpoints: it can wait, where it would be one of many.
+    Minor,
+    /// It changes only which gateways announce the addresses: it waits until that has settled.
+    Settled,
+}
+
+/// How soon a `step` that [`next_step`] returned is due.
+pub(super) fn urgency(step: &WriteStep, object: &ServiceObject, desired: &Desired) -> Urgency {
     match (step, desired) {
         (WriteStep::ApplyStatus(_), Desired::Published(desired_status)) => {
-            differs_in_words(object, desired_status)
+            match differences(object, desired_status) {
+                Some(kinds) if kinds == [ANNOUNCED] => Urgency::Settled,
+                Some(_) => Urgency::Minor,
+                None => Urgency::Now,
+            }
         }
-        _ => false,
+        _ => Urgency::Now,
     }
 }
 
@@ -151,15 +170,20 @@ fn is_published(object: &ServiceObject, desired_status: &DesiredStatus) -> bool 
             .all(|condition| condition.stands_in(object.conditions(), generation))
 }
 
-/// Whether its status differs from the desired one in words alone, or in endpoints, which come and go.
-fn differs_in_words(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
+/// The conditions by which its status differs from the desired one, if these differ in words alone, or in endpoints, which come
+/// and go.
+fn differences(object: &ServiceObject, desired_status: &DesiredStatus) -> Option<Vec<&'static str>> {
     let generation = object.metadata().generation;
     let there = object.conditions();
     let is_new = |kind: &str| !there.iter().any(|condition| condition.type_ == kind);
-    object.ingress() == desired_status.ingress_of(object)
-        && conditions::of(desired_status).iter().all(|condition| {
+    let desired = conditions::of(desired_status);
+    let in_words = object.ingress() == desired_status.ingress_of(object)
+        && !desired_status.announcement.is_outlived_in(there)
+        && desired.iter().all(|condition| {
             condition.is_meant_by(there, generation) || (condition.kind == READY && !is_new(condition.kind))
-        })
+        });
+    let differing = desired.iter().filter(|condition| !condition.stands_in(there, generation));
+    in_words.then(|| differing.map(|condition| condition.kind).collect())
 }
 
 /// The write that brings the pool to this status.

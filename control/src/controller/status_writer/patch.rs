@@ -41,6 +41,7 @@ pub(super) fn status(object: &ServiceObject, desired_status: &DesiredStatus, now
     let conditions: Vec<_> = conditions::of(desired_status)
         .into_iter()
         .map(|condition| condition.stamped(before, generation, now))
+        .chain(desired_status.announcement.kept(before).cloned())
         .collect();
     let ingress = desired_status.ingress_of(object);
     apply(object, &json!({"loadBalancer": {"ingress": ingress}, "conditions": conditions}))

@@ -16,7 +16,7 @@ use crate::controller::desired_status::Desired;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step;
-use crate::controller::status_writer::next_step::{Seen, WriteStep};
+use crate::controller::status_writer::next_step::{Seen, Urgency, WriteStep};
 
 /// A pool's counters move with every Service that comes or goes.
 const POOL_PAUSE: Duration = Duration::from_secs(5);
@@ -106,11 +106,11 @@ impl WriteSubject {
         }
     }
 
-    /// Whether the step that [`Self::next_step`] returned changes words alone.
-    pub(super) fn is_minor(&self, step: &WriteStep) -> bool {
+    /// How soon the step that [`Self::next_step`] returned is due.
+    pub(super) fn urgency(&self, step: &WriteStep) -> Urgency {
         match self {
-            Self::Service(object, desired) => next_step::is_minor(step, object, desired),
-            Self::Pool(..) => false,
+            Self::Service(object, desired) => next_step::urgency(step, object, desired),
+            Self::Pool(..) => Urgency::Now,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::api::problem::{Problem, reason};
 use crate::api::store::ServiceKey;
-use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::desired_status::{Announcement, Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
 use crate::projection::LoadBalancerStatus;
 
@@ -16,8 +16,12 @@ pub(super) fn desired(
     if object.has_addresses(status) {
         return Some(Desired::Published(desired_status));
     }
-    let waits =
-        DesiredStatus { ingress: Vec::new(), problems: vec![problem(&status.service)], ..desired_status };
+    let waits = DesiredStatus {
+        ingress: Vec::new(),
+        problems: vec![problem(&status.service)],
+        announcement: Announcement::NotNeeded,
+        ..desired_status
+    };
     // One that has other addresses than it would get keeps them.
     object.ingress().is_empty().then_some(Desired::Published(waits))
 }

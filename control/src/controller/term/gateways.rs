@@ -1,16 +1,19 @@
 //! Reads the gateways' reports, and finds the Services that they concern.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use super::announcements::{AnnounceMode, Announcer};
 use super::gateway_failures::{self, GatewayFailures, Gateways};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::store::ServiceKey;
 use crate::controller::gateway_reports::{self, Liveness, ReportsByGateway};
 use crate::controller::term::{LeaderTerm, ProblemSource};
+use crate::net::Family;
 
 /// Reports of gateways, as read last.
 #[derive(Default)]
@@ -28,7 +31,7 @@ impl LeaderTerm {
             // The update reads the reports, too.
             self.update(BTreeSet::new());
         } else if self.synced {
-            let touched = self.refresh_gateway_failures(&BTreeSet::new());
+            let touched = self.read_reports(&BTreeSet::new());
             self.publish(touched);
         }
     }
@@ -37,12 +40,54 @@ impl LeaderTerm {
         self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
     }
 
-    /// The Services about which the gateways report something else than before. Reports are read again only if they changed, or
-    /// name a Service in `touched`, which may have other ports now.
-    pub(super) fn refresh_gateway_failures(
-        &mut self,
-        touched: &BTreeSet<ServiceKey>,
-    ) -> BTreeSet<ServiceKey> {
+    /// The Services about which the gateways report something else than before. Those in `touched` may have other ports and
+    /// addresses now.
+    pub(super) fn read_reports(&mut self, touched: &BTreeSet<ServiceKey>) -> BTreeSet<ServiceKey> {
+        // Before the reports, so that these have the answers of all polls that are counted.
+        let polls = self.reports.polls();
+        let mut differing = self.refresh_gateway_failures(touched);
+        for key in touched {
+            self.announcements.set_addresses(key, self.addresses_to_announce(key));
+        }
+        let (mode, announcers) = self.announcers();
+        differing.append(&mut self.announcements.observe(mode, announcers, polls));
+        differing
+    }
+
+    /// The Service's addresses that gateways may announce: those of gateway nodes are reached without.
+    fn addresses_to_announce(&self, key: &ServiceKey) -> Vec<IpAddr> {
+        let Some(status) = self.projector.status(key) else { return Vec::new() };
+        let addresses = status.ingress.iter().map(|ingress| ingress.ip);
+        addresses.filter(|ip| !status.node_families.has(Family::of(*ip))).collect()
+    }
+
+    /// What the ready gateways report about announcing.
+    fn announcers(&self) -> (AnnounceMode, Vec<Announcer>) {
+        let announcer = |report: &GatewayReport, answers| Announcer {
+            node: report.node.clone(),
+            answers,
+            addresses: report.announced.clone(),
+        };
+        let polled = self.read.reports.iter();
+        let polled = polled.map(|(gateway, report)| announcer(report, self.reports.is_answering(gateway)));
+        // One in this process has nothing to report before its first table.
+        let own = self.read.own.iter().filter(|own| own.generation > 0).map(|own| announcer(own, true));
+        let announcers: Vec<Announcer> = polled.chain(own).collect();
+        let mode = if self.gateway_failures.gateways().ready == 0 {
+            AnnounceMode::Off
+        } else if announcers.iter().any(|it| it.addresses.is_some()) {
+            AnnounceMode::On
+        } else if announcers.is_empty() && (self.read.own.is_some() || self.reports.any(Liveness::Late)) {
+            AnnounceMode::Unknown
+        } else {
+            AnnounceMode::Off
+        };
+        (mode, announcers)
+    }
+
+    /// The Services whose failures differ from those before. Reports are read again only if they changed, or name a Service in
+    /// `touched`.
+    fn refresh_gateway_failures(&mut self, touched: &BTreeSet<ServiceKey>) -> BTreeSet<ServiceKey> {
         let ready = gateway_reports::count(self.gateway_slices());
         let unasked = gateway_reports::any_without_port(self.gateway_slices());
         let own = self.own_gateway.as_mut().map(|own| own.borrow_and_update().clone());

@@ -92,11 +92,12 @@ impl LeaderTerm {
         };
         let problems = self.projector.problems_of(key);
         let desired_status = DesiredStatus {
-            fleet: fleet.cloned(),
+            fleet: fleet.cloned().map(Box::new),
             // Most Services have no address of a gateway node, and need no condition for it.
             node_families: (status.node_families.name().is_some() || object.shows_origin())
                 .then_some(status.node_families),
             without_endpoints: self.projector.without_endpoints(key),
+            announcement: self.announcements.of(key),
             ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
         };
         if self.awaits_karmada() {

@@ -60,10 +60,8 @@ pub(crate) fn fleet_desired_status(ready: u32) -> DesiredStatus {
         lack: None,
     };
     let resolved = ResolvedRefs { template: true, ..ResolvedRefs::default() };
-    DesiredStatus {
-        fleet: Some(FleetStatus { clusters: vec![cluster], resolved, ..FleetStatus::default() }),
-        ..desired_status()
-    }
+    let fleet = FleetStatus { clusters: vec![cluster], resolved, ..FleetStatus::default() };
+    DesiredStatus { fleet: Some(Box::new(fleet)), ..desired_status() }
 }
 
 pub(crate) fn problem(reason: &'static str, message: &str, port: Option<u16>) -> Problem {

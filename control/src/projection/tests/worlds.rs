@@ -199,7 +199,7 @@ impl World {
             ingress: status.ingress.clone(),
             problems: self.controller.problems_of(key),
             gateways: 1,
-            fleet: fleet.cloned(),
+            fleet: fleet.cloned().map(Box::new),
             node_families: shows_origin.then_some(status.node_families),
             ..DesiredStatus::default()
         }))

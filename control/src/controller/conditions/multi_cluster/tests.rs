@@ -18,7 +18,7 @@ fn fleet(clusters: Vec<MemberClusterStatus>) -> FleetStatus {
 }
 
 fn said(desired_status: &DesiredStatus, fleet: FleetStatus) -> Vec<DesiredCondition> {
-    conditions::of(&DesiredStatus { fleet: Some(fleet), ..desired_status.clone() })
+    conditions::of(&DesiredStatus { fleet: Some(Box::new(fleet)), ..desired_status.clone() })
 }
 
 fn one(kind: &str, desired_status: &DesiredStatus, fleet: FleetStatus) -> (bool, &'static str, String) {

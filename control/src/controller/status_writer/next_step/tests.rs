@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
+use sheave_model::{FrontendAddr, Protocol};
 
 use super::*;
 use crate::api::names::{ALLOCATED, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
 use crate::api::problem::reason;
+use crate::controller::desired_status::Announcement;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::tests::objects::{at, desired_status, ingress, service};
 
@@ -324,4 +326,58 @@ fn the_shared_finalizer_is_touched_only_if_asked_for() {
     assert_eq!(*finalizers(&step(&none, &published, SHARED)), json!([FINALIZER, SHARED_FINALIZER]));
     let own = with_finalizers(&[FINALIZER]);
     assert_eq!(*finalizers(&step(&own, &published, SHARED)), json!([FINALIZER, SHARED_FINALIZER]));
+}
+
+fn announced_by(node: &str) -> DesiredStatus {
+    let announcement = Announcement::ByOne([([203, 0, 113, 7].into(), node.to_owned())].into());
+    DesiredStatus { announcement, ..desired_status() }
+}
+
+#[test]
+fn a_condition_about_announcing_that_does_not_apply_is_taken_out_by_name() {
+    let without = publish(&published(&announced_by("gw-1")));
+    let WriteStep::RemoveRest(patch) = without else { panic!("{without:?}") };
+    assert_eq!(patch["metadata"]["resourceVersion"], "100");
+    let left = patch["status"]["conditions"].as_array().unwrap();
+    let left: Vec<&str> = left.iter().filter_map(|condition| condition["type"].as_str()).collect();
+    assert_eq!(left, ["sheave.dev/Allocated", "sheave.dev/Programmed", "sheave.dev/Ready"]);
+    assert_eq!(patch["status"].as_object().unwrap().len(), 1, "nothing else is touched");
+    // Both installations write conditions of the same names.
+    let mut shared = published(&announced_by("gw-1"));
+    let theirs = Ownership::new("example.com/inside", false).finalizer().to_owned();
+    shared.metadata.finalizers.get_or_insert_default().push(theirs);
+    assert_eq!(publish(&shared), WriteStep::Nothing);
+}
+
+#[test]
+fn a_condition_about_announcing_stays_while_nothing_is_known() {
+    let service = published(&announced_by("gw-1"));
+    let unknown = DesiredStatus { announcement: Announcement::Unknown, ..desired_status() };
+    let status = |desired: DesiredStatus| step(&service, &Desired::Published(desired), false);
+    assert_eq!(status(unknown.clone()), WriteStep::Nothing);
+    let WriteStep::ApplyStatus(patch) = status(DesiredStatus { gateways: 0, ..unknown }) else { panic!() };
+    let before = json!(service.status.as_ref().unwrap().conditions.as_ref().unwrap()[3]);
+    assert_eq!((&patch["status"]["conditions"][3], &before["type"]), (&before, &json!(ANNOUNCED)));
+}
+
+#[test]
+fn only_another_gateway_has_time_to_settle() {
+    let urgency_of = |before: &DesiredStatus, desired: DesiredStatus| {
+        let (object, desired) = (exposed(&published(before)), Desired::Published(desired));
+        let seen = Seen { object: &object, status_cleared: false, now: at(0) };
+        urgency(&next_step(&seen, &desired, &Ownership::default()), &object, &desired)
+    };
+    let before = announced_by("gw-1");
+    let addr = FrontendAddr { ip: [203, 0, 113, 7].into(), port: 80, protocol: Protocol::Tcp };
+    let without_endpoints = DesiredStatus { without_endpoints: vec![addr], ..announced_by("gw-2") };
+    let by_none = Announcement::ByNone([[203, 0, 113, 7].into()].into());
+    assert_eq!(urgency_of(&before, announced_by("gw-2")), Urgency::Settled);
+    assert_eq!(urgency_of(&before, without_endpoints), Urgency::Minor, "that is not put off");
+    assert_eq!(
+        urgency_of(&before, DesiredStatus { announcement: by_none, ..desired_status() }),
+        Urgency::Now
+    );
+    assert_eq!(urgency_of(&before, DesiredStatus { gateways: 0, ..announced_by("gw-2") }), Urgency::Now);
+    assert_eq!(urgency_of(&before, desired_status()), Urgency::Now, "nothing is announced any more");
+    assert_eq!(urgency_of(&desired_status(), before), Urgency::Now, "it is announced for the first time");
 }

@@ -7,7 +7,7 @@ use super::{Now, WriteJob};
 use crate::backoff::Backoff;
 use crate::controller::api_writer::{ApiAnswer, Conflict};
 use crate::controller::ownership::Ownership;
-use crate::controller::status_writer::next_step::WriteStep;
+use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::controller::status_writer::target::{WriteSubject, fingerprint};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
@@ -15,6 +15,9 @@ use crate::controller::status_writer::write_notice::WriteNotice;
 const CACHE_LAG: Duration = Duration::from_secs(30);
 /// The longest wait for an object whose writes get no answer; the queue pauses for the server as a whole.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// How long addresses have to be announced by the same gateways before a message names these: most moves are undone, as when a
+/// gateway restarts.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Failures after which a refusal is reported: races are over by then.
 const REPORTED_AFTER: u32 = 3;
 /// The same for failures that a newer object, or a server that comes back, usually ends.
@@ -58,6 +61,8 @@ pub(super) struct ObjectState {
     cleared: bool,
     /// Until then no status is written that differs in words alone.
     minor_after: Option<Instant>,
+    /// The write that waits until it has been the same for [`SETTLE`], by its fingerprint, and since when it has.
+    settling: Option<(u64, Instant)>,
     /// What was written last, by kind of step: if it has to be written again, somebody has undone it.
     written: [Option<u64>; 4],
 }
@@ -116,14 +121,23 @@ impl ObjectState {
         if step == WriteStep::Nothing {
             self.subject = None;
             self.refused = None;
+            self.settling = None;
             return NextWrite::Rest;
         }
-        if let Some(at) = self.minor_after.filter(|at| *at > now.instant)
-            && subject.is_minor(&step)
-        {
+        let fingerprint = fingerprint(&step);
+        let settled = self.settling.filter(|(settling, _)| *settling == fingerprint);
+        self.settling = None;
+        let not_before = match subject.urgency(&step) {
+            Urgency::Now => None,
+            Urgency::Minor => self.minor_after,
+            Urgency::Settled => {
+                let (_, since) = *self.settling.insert(settled.unwrap_or((fingerprint, now.instant)));
+                self.minor_after.max(Some(since + SETTLE))
+            }
+        };
+        if let Some(at) = not_before.filter(|at| *at > now.instant) {
             return NextWrite::Wait(at);
         }
-        let fingerprint = fingerprint(&step);
         if self.not_before.is_none_or(|at| at <= now.instant) && self.has_written(&step, fingerprint) {
             let wait = self.contest.undone(now.instant);
             self.not_before = Some(now.instant + wait);
@@ -211,6 +225,10 @@ impl ObjectState {
         self.force = false;
         self.cleared |= matches!(job.step, WriteStep::ClearStatus(_));
         if let Some(kind) = kind(&job.step) {
+            // Either may undo the other, and does it by our own will.
+            if kind == STATUS || kind == REST {
+                (self.written[STATUS], self.written[REST]) = (None, None);
+            }
             self.written[kind] = Some(job.fingerprint);
         }
         let (pause, minor) = (job.target.pause(), job.target.minor_pause());
@@ -278,12 +296,16 @@ fn is_older(cached: &WriteSubject, known: &WrittenObject) -> bool {
     }
 }
 
+/// The places in [`ObjectState::written`] of two kinds of step.
+const STATUS: usize = 1;
+const REST: usize = 3;
+
 fn kind(step: &WriteStep) -> Option<usize> {
     match step {
         WriteStep::AddFinalizer(_) => Some(0),
-        WriteStep::ApplyStatus(_) => Some(1),
+        WriteStep::ApplyStatus(_) => Some(STATUS),
         WriteStep::RemoveFinalizer(_) => Some(2),
-        WriteStep::RemoveRest(_) => Some(3),
+        WriteStep::RemoveRest(_) => Some(REST),
         // What it leaves belongs to others, so it is never undone.
         WriteStep::ClearStatus(_) | WriteStep::Nothing | WriteStep::Export(_) => None,
     }

@@ -16,7 +16,7 @@ use self::api_server::ModelServer;
 use self::harness::{Harness, WriteFate};
 use super::*;
 use crate::api::store::ServiceKey;
-use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::desired_status::{Announcement, Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
 use crate::controller::tests::objects::ingress;
 
@@ -401,5 +401,51 @@ fn other_words_alone_wait_for_ten_seconds() {
     }
     assert!((5..=7).contains(&harness.jobs), "{} writes in 50 s", harness.jobs);
     harness.settle();
+    harness.check();
+}
+
+fn announced_by(harness: &mut Harness, node: &str) {
+    harness.wanted.announcement = Announcement::ByOne([([203, 0, 113, 7].into(), node.to_owned())].into());
+    harness.decide();
+}
+
+#[test]
+fn another_gateway_is_named_once_it_has_announced_the_address_for_ten_seconds() {
+    let mut harness = Harness::settled();
+    announced_by(&mut harness, "gw-1");
+    harness.settle();
+    assert_eq!((harness.jobs, harness.elapsed), (1, Duration::ZERO), "the first one is named at once");
+    harness.elapsed += Duration::from_secs(100);
+    for node in ["gw-2", "gw-3", "gw-2", "gw-1"] {
+        announced_by(&mut harness, node);
+        assert!(harness.send().is_none());
+        harness.elapsed += Duration::from_secs(9);
+        assert!(harness.send().is_none());
+    }
+    harness.settle();
+    assert_eq!(harness.jobs, 1, "it moved there and back");
+
+    let moved = harness.elapsed;
+    announced_by(&mut harness, "gw-2");
+    harness.settle();
+    assert_eq!((harness.jobs, harness.elapsed - moved), (2, Duration::from_secs(10)));
+    let condition = harness.server.field("sheave.dev/Announced").to_string();
+    assert!(condition.contains("203.0.113.7 on gw-2"), "{condition}");
+    harness.check();
+}
+
+#[test]
+fn when_nothing_is_announced_any_more_one_write_takes_the_condition_away_every_time() {
+    let mut harness = Harness::settled();
+    for round in 1..4 {
+        announced_by(&mut harness, "gw-1");
+        harness.settle();
+        assert!(harness.server.owns("sheave", "sheave.dev/Announced"));
+        harness.wanted.announcement = Announcement::NotNeeded;
+        harness.decide();
+        harness.settle();
+        assert!(harness.server.field("sheave.dev/Announced").is_null());
+        assert_eq!((harness.jobs, harness.elapsed), (2 * round, Duration::ZERO), "nobody contests it");
+    }
     harness.check();
 }

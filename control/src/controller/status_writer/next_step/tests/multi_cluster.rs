@@ -150,7 +150,7 @@ fn a_count_is_minor_and_everything_else_is_not() {
         let desired = Desired::Published(desired_status);
         let step = step(&object, &desired);
         assert!(matches!(step, WriteStep::ApplyStatus(_)));
-        is_minor(&step, &object, &desired)
+        urgency(&step, &object, &desired) == Urgency::Minor
     };
     assert!(minor(fleet(6)));
     assert!(!minor(fleet(0)), "it is degraded now");

@@ -1,0 +1,41 @@
+//! The condition about which gateways announce an object's addresses.
+
+use super::{DesiredCondition, LISTED, listed};
+use crate::api::names::ANNOUNCED;
+use crate::controller::desired_status::Announcement;
+use crate::text::first_few;
+
+/// Reason of `sheave.dev/Announced` when it is true.
+const BY_ONE: &str = "Announced";
+/// Reason of `sheave.dev/Announced`: an address is announced by no gateway.
+const BY_NONE: &str = "NotAnnounced";
+/// Reason of `sheave.dev/Announced`: an address is announced by several gateways.
+const BY_SEVERAL: &str = "AnnouncedTwice";
+
+/// How many gateways that announce the same address are named.
+const NAMED: usize = 3;
+/// Where to look.
+const ADVICE: &str = "See `sheave gateways` on a gateway node.";
+
+/// The condition, where there is something to state.
+pub(super) fn of(announcement: &Announcement) -> Option<DesiredCondition> {
+    Some(match announcement {
+        Announcement::NotNeeded | Announcement::Unknown => return None,
+        Announcement::ByOne(nodes) => {
+            let nodes = nodes.iter().map(|(ip, node)| format!("{ip} on {node}"));
+            let message = format!("Gateways announce {}.", first_few(nodes, ", ", LISTED));
+            DesiredCondition::yes(ANNOUNCED, BY_ONE, message)
+        }
+        Announcement::ByNone(addresses) => {
+            let message = format!("No gateway announces {}. {ADVICE}", listed(addresses));
+            DesiredCondition::no(ANNOUNCED, BY_NONE, message)
+        }
+        Announcement::BySeveral(nodes) => {
+            let nodes =
+                nodes.iter().map(|(ip, nodes)| format!("{ip} by {}", first_few(nodes, " and ", NAMED)));
+            let nodes = first_few(nodes, ", ", LISTED);
+            let message = format!("More than one gateway announces the same address: {nodes}. {ADVICE}");
+            DesiredCondition::no(ANNOUNCED, BY_SEVERAL, message)
+        }
+    })
+}
