@@ -2,7 +2,7 @@
 //!
 //! Numbers are big-endian. A header of 16 bytes: magic, major and minor version, hash of the fleet, length of the body. The body: what
 //! the sender is, then what it knows of each other member, 12 bytes each, then whatever a newer minor version appends.
-//! The signature follows (`keys`). 100 members with names of 63 characters take 1,294 bytes and 21 of signature: one frame of Ethernet.
+//! The signature follows (`keys`). 100 members with names of 63 characters take 1,302 bytes and 21 of signature: one frame of Ethernet.
 
 use std::time::Duration;
 
@@ -37,9 +37,17 @@ pub(crate) struct Heartbeat {
     pub(crate) listening: Silence,
     /// After which silence it believes a member dead: its promise to those whose numbers it echoes.
     pub(crate) fail_after: Duration,
-    /// The hash of the assignment that it follows; 0 before the first.
-    pub(crate) applied: u64,
+    pub(crate) applied: Applied,
     pub(crate) entries: Vec<Entry>,
+}
+
+/// What a gateway follows: all that it does not own by it is withdrawn. Zeros: nothing yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The hash of the candidates.
+    pub view: u64,
+    /// The hash of the owners of all addresses.
+    pub assignment: u64,
 }
 
 /// What a member says of itself, and what others pass on.
@@ -158,7 +166,8 @@ impl Heartbeat {
         body.push(self.state.bits() | if self.asks { ASKS } else { 0 });
         body.push(self.listening.0);
         body.extend_from_slice(&u16::try_from(self.fail_after.as_millis()).unwrap_or(u16::MAX).to_be_bytes());
-        body.extend_from_slice(&self.applied.to_be_bytes());
+        body.extend_from_slice(&self.applied.view.to_be_bytes());
+        body.extend_from_slice(&self.applied.assignment.to_be_bytes());
         body.push(u8::try_from(self.node.len()).unwrap_or(u8::MAX));
         body.extend_from_slice(self.node.as_bytes());
         body.extend_from_slice(&(entries.len() as u16).to_be_bytes());
@@ -198,7 +207,7 @@ impl Heartbeat {
         let sequence = u32::from_be_bytes(reader.array()?);
         let [state, listening] = reader.array()?;
         let fail_after = Duration::from_millis(reader.u16()?.into());
-        let applied = u64::from_be_bytes(reader.array()?);
+        let [view, assignment] = [reader.array()?, reader.array()?].map(u64::from_be_bytes);
         let [name] = reader.array()?;
         let name = reader.take(name.into())?;
         let node = str::from_utf8(name).map_err(|_| WireError::Malformed)?.to_owned();
@@ -215,7 +224,7 @@ impl Heartbeat {
             asks: state & ASKS != 0,
             listening: Silence(listening),
             fail_after,
-            applied,
+            applied: Applied { view, assignment },
             entries: entries.iter().map(Entry::decode).collect(),
         })
     }

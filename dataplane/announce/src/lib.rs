@@ -15,7 +15,7 @@ mod membership;
 mod ownership;
 
 pub use claim::{Claim, Nodes};
-pub use heartbeat::NodeState;
+pub use heartbeat::{Applied, NodeState};
 pub use keys::{KeyError, KeyRing};
 pub use layer2::{
     AnnounceError, Announced, ConflictAnswer, Layer2, Layer2Event, Layer2Options, MacAddress, OnConflict,

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::hash::{mix, name_hash};
-use crate::heartbeat::MemberId;
+use crate::heartbeat::{Applied, MemberId};
 use crate::keys::KeyRing;
 use crate::member::Member;
 
+mod agreement;
 mod options;
 mod peer;
 mod quorum;
@@ -22,11 +23,15 @@ mod sending;
 mod silence;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use options::{Continuation, MembershipOptions, OptionsError, Start};
 pub use peer::Listing;
 pub use quorum::Quorum;
 pub use report::{MembershipCounters, PeerReport};
 pub use sending::Datagram;
+pub(crate) use view::view_hash;
 pub use view::{Standing, View};
 
 use peer::Peer;
@@ -56,8 +61,9 @@ pub struct Membership {
     presence: Presence,
     stale: bool,
     tie_breaker: Option<Instant>,
-    applied: u64,
-    applied_at: Instant,
+    applied: Applied,
+    view_at: Instant,
+    assignment_at: Instant,
     awaiting: bool,
     view: View,
     /// To be sent as soon as possible.
@@ -145,8 +151,9 @@ impl Membership {
             presence: Presence::Staying,
             stale: false,
             tie_breaker: None,
-            applied: 0,
-            applied_at: now,
+            applied: Applied::default(),
+            view_at: now,
+            assignment_at: now,
             awaiting: false,
             urgent: true,
             dirty: true,
@@ -204,12 +211,16 @@ impl Membership {
         self.dirty |= self.standby.fenced || self.doubts;
     }
 
-    /// The hash of the assignment that this gateway follows: all that it does not own by it is withdrawn.
-    pub fn set_applied(&mut self, hash: u64, now: Instant) {
-        if std::mem::replace(&mut self.applied, hash) != hash {
-            self.applied_at = now;
-            self.urgent = true;
+    /// What this gateway follows, once all that it does not own by it is withdrawn.
+    pub fn set_applied(&mut self, applied: Applied, now: Instant) {
+        let old = std::mem::replace(&mut self.applied, applied);
+        if old.view != applied.view {
+            self.view_at = now;
         }
+        if old.assignment != applied.assignment {
+            self.assignment_at = now;
+        }
+        self.urgent |= old != applied;
     }
 
     /// Whether addresses wait for others: they are asked to answer at once.
@@ -284,41 +295,6 @@ impl Membership {
     pub fn presence(&self) -> Presence {
         self.presence
     }
-
-    /// Whether a member announces nothing but what it owns by this assignment, which this gateway has applied: a heartbeat
-    /// that it sent since then shows the same. An older one would not do: the member may have followed others in between.
-    pub fn has_released(&self, node: &str, hash: u64, now: Instant) -> bool {
-        let Some(peer) = self.peer(node) else { return true };
-        let since =
-            |peer: &Peer| peer.statement.as_ref().is_some_and(|statement| statement.proof >= self.applied_at);
-        announces_nothing(peer, now) || (hash == self.applied && shows(peer, hash) && since(peer))
-    }
-
-    /// Whether a member is ready to take over what this assignment gives it.
-    pub fn follows(&self, node: &str, hash: u64, now: Instant) -> bool {
-        self.peer(node).is_none_or(|peer| announces_nothing(peer, now) || shows(peer, hash))
-    }
-
-    /// The members that may announce something.
-    pub fn alive(&self) -> impl Iterator<Item = &Arc<str>> {
-        let alive = self.peers.iter().filter(|peer| peer.known || peer.listing == Listing::Ready);
-        alive.filter(|peer| !peer.dead).map(|peer| &peer.node)
-    }
-
-    fn peer(&self, node: &str) -> Option<&Peer> {
-        let index = self.peers.binary_search_by(|peer| (*peer.node).cmp(node)).ok()?;
-        self.peers.get(index)
-    }
-}
-
-/// Whether it is dead, or has said lately that it announces nothing; once it may again, it waits for this gateway.
-fn announces_nothing(peer: &Peer, now: Instant) -> bool {
-    let recent = peer.statement.as_ref().is_some_and(|statement| now < statement.lease());
-    peer.dead || (recent && (peer.state.fenced || peer.state.left))
-}
-
-fn shows(peer: &Peer, hash: u64) -> bool {
-    peer.statement.as_ref().is_some_and(|statement| statement.applied == hash)
 }
 
 /// Conclusions.
@@ -364,12 +340,12 @@ impl Membership {
         self.tie_breaker_until().is_some_and(|until| now < until)
     }
 
-    /// Until when the quorum holds if nothing is heard.
+    /// When the quorum ends if nothing is heard.
     fn quorum_until(&self) -> Option<Instant> {
         let counted = self.peers.iter().filter(|peer| self.counts(peer, self.last_poll));
         let leases = counted.filter_map(|peer| peer.lease_until).collect();
         let until = quorum_until(leases, self.view.quorum.members, self.tie_breaker_until());
-        until.max(self.standby.inherited())
+        until.max(self.standby.inherited()).filter(|until| *until > self.last_poll)
     }
 
     /// Fences or ends the fence; true if it has just been fenced.
@@ -401,7 +377,7 @@ impl Membership {
         let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
         let candidates = view::candidates(&mut standings);
         let view = View {
-            hash: view::hash(&candidates),
+            hash: view_hash(&candidates),
             candidates,
             standings,
             quorum: self.view.quorum,

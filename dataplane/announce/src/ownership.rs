@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use crate::claim::Claim;
 use crate::hash::{mix, name_hash};
+use crate::heartbeat::Applied;
+use crate::membership::view_hash;
 
 mod explain;
 mod handover;
@@ -64,8 +66,8 @@ pub enum NoOwner {
 pub struct Assignment {
     /// The owner of each claimed address.
     pub owners: BTreeMap<IpAddr, Owner>,
-    /// The hash of `owners`: gateways with the same agree about everything. Not 0.
-    pub hash: u64,
+    /// The hash of the candidates, and of `owners`: gateways with the same agree about everything.
+    pub applied: Applied,
 }
 
 impl Owner {
@@ -102,7 +104,8 @@ fn assign_within(percent: usize, candidates: &[Arc<str>], claims: &BTreeMap<IpAd
         .zip(&owned)
         .fold(1, |hash, (address, index)| mix(mix(hash ^ rank::address_hash(*address)) ^ name(index)));
     let owners = claims.keys().copied().zip(owned.iter().map(owner)).collect();
-    Assignment { owners, hash: hash.max(1) }
+    let applied = Applied { view: view_hash(&candidates), assignment: hash.max(1) };
+    Assignment { owners, applied }
 }
 
 /// Deferred acceptance (Gale and Shapley) of addresses by candidates.

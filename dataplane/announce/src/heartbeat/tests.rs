@@ -19,8 +19,9 @@ prop_compose! {
 prop_compose! {
     fn heartbeat()(
         node in "[a-z0-9.-]{1,253}", incarnation: u64, sequence: u32, state in state(), asks: bool, listening: u8,
-        fail_after in 1u64..65_536, applied: u64, entries in proptest::collection::vec(entry(), 0..40),
+        fail_after in 1u64..65_536, view: u64, assignment: u64, entries in proptest::collection::vec(entry(), 0..40),
     ) -> Heartbeat {
+        let applied = Applied { view, assignment };
         let (listening, fail_after) = (Silence(listening), Duration::from_millis(fail_after));
         Heartbeat { node, incarnation, sequence, state, asks, listening, fail_after, applied, entries }
     }
@@ -42,7 +43,7 @@ fn of(members: usize) -> Heartbeat {
         asks: false,
         listening: Silence(255),
         fail_after: Duration::from_millis(350),
-        applied: 3,
+        applied: Applied { view: 3, assignment: 4 },
         entries: (1..members).map(entry).collect(),
     }
 }
@@ -61,7 +62,7 @@ proptest! {
         header.extend_from_slice(&(behind.len() as u16).to_be_bytes());
         header.extend_from_slice(&behind);
         let decoded = Heartbeat::decode(&header, FLEET);
-        prop_assert!(decoded.is_err() || behind.len() >= 27);
+        prop_assert!(decoded.is_err() || behind.len() >= 35);
     }
 
     #[test]
@@ -85,7 +86,7 @@ proptest! {
 
 #[test]
 fn a_hundred_members_fit_into_a_frame() {
-    assert_eq!(of(100).encode(FLEET).len(), 1_294);
+    assert_eq!(of(100).encode(FLEET).len(), 1_302);
 }
 
 #[test]

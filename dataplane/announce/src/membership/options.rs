@@ -23,7 +23,7 @@ pub struct MembershipOptions {
     pub fail_after: Duration,
     /// How long a gateway has had a quorum before it owns addresses; doubles each time that it is fenced.
     pub hold_down: Duration,
-    /// The longest hold-down, and after how long with a quorum it is `hold_down` again.
+    /// The longest hold-down; this long after it, without a fence, the next one is `hold_down` again.
     pub longest_hold_down: Duration,
 }
 
@@ -97,7 +97,7 @@ impl MembershipOptions {
 
     /// The shortest time between two heartbeats, whatever happens.
     pub(super) fn gap(&self) -> Duration {
-        self.interval / 10
+        self.interval / 20
     }
 
     /// What a lease ends earlier than its grantor believes, and a member is silent longer than it must: room for clocks

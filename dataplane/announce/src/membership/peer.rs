@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::options::margin;
-use crate::heartbeat::{Entry, Heartbeat, MemberId, NodeState, Silence};
+use crate::heartbeat::{Applied, Entry, Heartbeat, MemberId, NodeState, Silence};
 
 /// What the API server says of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Peer {
     pub(super) from: Option<SocketAddr>,
     /// When it was last heard, or since when it would have been.
     pub(super) heard_at: Instant,
-    pub(super) statement: Option<LastHeartbeat>,
+    pub(super) last: Option<LastHeartbeat>,
     /// A heartbeat that proved nothing: it is echoed, so that the next one can.
     pub(super) unproven: Option<(u64, u32)>,
     /// Until when it will not believe this gateway dead.
@@ -57,7 +57,7 @@ pub(super) struct LastHeartbeat {
     pub(super) proof: Instant,
     pub(super) incarnation: u64,
     pub(super) sequence: u32,
-    pub(super) applied: u64,
+    pub(super) applied: Applied,
     pub(super) fail_after: Duration,
     listening: Silence,
     /// Sorted by member.
@@ -111,7 +111,7 @@ impl Peer {
             address: None,
             from: None,
             heard_at: now,
-            statement: None,
+            last: None,
             unproven: None,
             lease_until: None,
             state: NodeState::default(),
@@ -125,7 +125,7 @@ impl Peer {
 
     /// Whether a heartbeat came within `fail_after`.
     pub(super) fn is_heard(&self, fail_after: Duration, now: Instant) -> bool {
-        self.statement.is_some() && now < self.heard_at + fail_after
+        self.last.is_some() && now < self.heard_at + fail_after
     }
 
     pub(super) fn has_lease(&self, now: Instant) -> bool {
@@ -150,7 +150,7 @@ impl Peer {
     pub(super) fn entries(&self, fail_after: Duration, now: Instant) -> impl Iterator<Item = Entry> {
         let silence = Silence::of(now.saturating_duration_since(self.heard_at), fail_after);
         let entry = Entry { id: self.id, echo: None, unproven: false, silence, state: self.state };
-        let heard = Entry { echo: self.statement.as_ref().map(|statement| statement.sequence), ..entry };
+        let heard = Entry { echo: self.last.as_ref().map(|last| last.sequence), ..entry };
         let unproven =
             self.unproven.map(|(_, sequence)| Entry { echo: Some(sequence), unproven: true, ..entry });
         [Some(heard), unproven].into_iter().flatten()

@@ -114,7 +114,7 @@ impl Standby {
 
     /// Becomes eligible if it is time; `others` = others are.
     pub(super) fn update(&mut self, options: &MembershipOptions, others: bool, now: Instant) -> bool {
-        if !self.fenced && self.doubles && now >= self.since + options.longest_hold_down {
+        if !self.fenced && self.doubles && now >= self.since + self.hold_down + options.longest_hold_down {
             (self.hold_down, self.doubles) = (options.hold_down, false);
         }
         let due = self.next_due(options, others).is_some_and(|due| now >= due);

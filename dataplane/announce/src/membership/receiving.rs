@@ -37,7 +37,7 @@ impl Membership {
         let proof = self.proof(&heartbeat, now);
         let fenced_or_doubtful = self.standby.fenced || self.doubts;
         let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
-        let known = peer.statement.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
+        let known = peer.last.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
         if known.is_some_and(|known| !is_newer(heartbeat.sequence, known.sequence)) {
             return ReceiveOutcome::Replayed;
         }
@@ -115,19 +115,19 @@ impl News {
 
 impl Peer {
     fn take(&mut self, from: SocketAddr, heartbeat: Heartbeat, proof: &Proof, now: Instant) -> Effect {
-        let old = self.statement.as_ref();
+        let old = self.last.as_ref();
         let new = !self.was_heard || old.is_none_or(|old| old.incarnation != heartbeat.incarnation);
         let news = News { new, state: self.state != heartbeat.state, asks: heartbeat.asks };
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
         (self.state, self.known, self.dead, self.via) = (heartbeat.state, true, false, None);
         (self.heard_at, self.was_heard, self.from, self.unproven) = (now, true, Some(from), None);
-        let statement = LastHeartbeat::new(heartbeat, now, proof.sent);
+        let last = LastHeartbeat::new(heartbeat, now, proof.sent);
         if proof.lease {
-            self.lease_until = self.lease_until.max(Some(statement.lease()));
+            self.lease_until = self.lease_until.max(Some(last.lease()));
         }
         let trip = now.saturating_duration_since(proof.sent);
         self.round_trip = Some(self.round_trip.map_or(trip, |known| smooth(known, trip)));
-        self.statement = Some(statement);
+        self.last = Some(last);
         Effect { news, applied }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::peer::Listing;
 use super::view::Standing;
 use super::{Membership, ReceiveOutcome};
-use crate::heartbeat::NodeState;
+use crate::heartbeat::{Applied, NodeState};
 
 /// What this gateway knows of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct PeerReport {
     pub state: NodeState,
     /// It counts for the quorum.
     pub counts: bool,
-    /// The hash of the assignment that it follows.
-    pub applied: Option<u64>,
+    /// What it follows.
+    pub applied: Option<Applied>,
     /// From a heartbeat to its echo, at most.
     pub round_trip: Option<Duration>,
     /// How long it will surely not believe this gateway dead.
@@ -90,12 +90,12 @@ impl Membership {
             address: peer.destination(self.options.port),
             listing: peer.listing,
             heard: peer.is_heard(self.options.fail_after, now),
-            silence: peer.statement.as_ref().map(|_| now.saturating_duration_since(peer.heard_at)),
+            silence: peer.last.as_ref().map(|_| now.saturating_duration_since(peer.heard_at)),
             via: peer.via.and_then(name),
             standing: self.view.standings.get(&peer.node).copied().unwrap_or(Standing::NotAlive),
             state: peer.state,
             counts: self.counts(peer, now),
-            applied: peer.statement.as_ref().map(|statement| statement.applied),
+            applied: peer.last.as_ref().map(|last| last.applied),
             round_trip: peer.round_trip,
             lease_left: peer.lease_until.map(|until| until.saturating_duration_since(now)),
         })

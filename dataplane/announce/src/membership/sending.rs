@@ -78,13 +78,13 @@ impl Membership {
     pub(super) fn has_doubts(&self, now: Instant) -> bool {
         let (fail_after, margin) = (self.options.fail_after, self.options.margin());
         let doubted = |from: Instant| (from + fail_after + margin..from + fail_after * 2).contains(&now);
-        self.peers.iter().any(|peer| peer.statement.is_some() && !peer.dead && doubted(peer.heard_at))
+        self.peers.iter().any(|peer| peer.last.is_some() && !peer.dead && doubted(peer.heard_at))
     }
 
     /// When silence means something next: a member is not heard any more, or should be dead.
     pub(super) fn silence_due(&self, after: Instant) -> Option<Instant> {
         let heard = self.options.fail_after;
-        let peers = self.peers.iter().filter(|peer| peer.statement.is_some());
+        let peers = self.peers.iter().filter(|peer| peer.last.is_some());
         let due =
             peers.flat_map(|peer| [heard, heard + self.options.margin()].map(|time| peer.heard_at + time));
         due.filter(|due| *due > after).min()

@@ -44,9 +44,9 @@ impl Membership {
     pub(super) fn passed_on(&self, id: MemberId, now: Instant) -> Option<(MemberId, Instant, NodeState)> {
         let heard = self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
         let said = heard.filter_map(|peer| {
-            let statement = peer.statement.as_ref()?;
-            let (at, state) = statement.heard(id)?;
-            (now < at + statement.fail_after).then_some((peer.id, at, state))
+            let last = peer.last.as_ref()?;
+            let (at, state) = last.heard(id)?;
+            (now < at + last.fail_after).then_some((peer.id, at, state))
         });
         said.max_by_key(|(_, at, _)| *at)
     }
@@ -62,12 +62,14 @@ impl Membership {
         let own = (peer.heard_at + fail_after, now);
         let others = self.peers.iter().filter(|other| other.id != peer.id && self.counts(other, now));
         let intervals: Vec<_> = others
-            .filter_map(|other| other.statement.as_ref()?.without_lease(peer.id))
+            .filter_map(|other| other.last.as_ref()?.without_lease(peer.id))
             .chain([own])
             .map(|(from, to)| (from.max(recent), to))
             .filter(|(from, to)| from <= to)
             .collect();
-        let tie_breaker = self.tie_breaker_holds(now);
+        // Its own answers from the tie-breaker are a lease too, which may be younger than its last heartbeat by an interval.
+        let tie_breaker =
+            self.tie_breaker_holds(now) && now >= peer.heard_at + fail_after + self.options.interval;
         // A moment that the most intervals share is the end of one.
         intervals.iter().any(|(_, moment)| {
             let votes = intervals.iter().filter(|(from, to)| from <= moment && moment <= to).count();

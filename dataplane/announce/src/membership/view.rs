@@ -27,7 +27,7 @@ pub enum Standing {
 pub struct View {
     /// Who may own addresses, sorted.
     pub candidates: Vec<Arc<str>>,
-    /// The hash of the candidates, to be displayed.
+    /// The hash of the candidates.
     pub hash: u64,
     /// All known members.
     pub standings: BTreeMap<Arc<str>, Standing>,
@@ -62,7 +62,7 @@ pub(super) fn candidates(standings: &mut BTreeMap<Arc<str>, Standing>) -> Vec<Ar
     candidates.map(|(node, _)| node.clone()).collect()
 }
 
-/// The hash of sorted names.
-pub(super) fn hash(candidates: &[Arc<str>]) -> u64 {
-    candidates.iter().fold(0, |hash, node| mix(hash ^ name_hash(node)))
+/// The hash of the candidates, in order. Not 0.
+pub(crate) fn view_hash(candidates: &[Arc<str>]) -> u64 {
+    candidates.iter().fold(1, |hash, node| mix(hash ^ name_hash(node))).max(1)
 }

@@ -1,8 +1,10 @@
 //! When an address that changes its owner is withdrawn and announced, so that no two gateways announce it.
 //!
-//! What a gateway loses it withdraws at once. What it gains it announces when whoever may still announce it has released it:
-//! each gateway that owned it by any earlier assignment, and after a start or a fence every other gateway, since what they did is not known. A member has
-//! released what is not its own by the current assignment when a heartbeat, sent since this gateway follows that, shows the same; or when it is dead.
+//! What a gateway loses it withdraws at once. What it gains it announces when no other one may announce it:
+//!
+//! - every member that is alive follows the same view. So two gateways with different views never announce the same address: each
+//!   would need a heartbeat of the other, sent since it follows its own view, that shows its own view;
+//! - whoever owned the address by an earlier assignment follows the same assignment: it may be behind with the claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Assignment;
+use crate::heartbeat::Applied;
 use crate::membership::{Membership, Presence};
 
 /// The addresses that this gateway announces or is about to.
@@ -24,10 +27,8 @@ pub struct Handover {
     gained: BTreeMap<IpAddr, Instant>,
     /// What other members may still announce by an earlier assignment.
     unreleased: BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
-    /// Those of which nothing is known yet.
-    unknown: BTreeSet<Arc<str>>,
-    /// No assignment was followed since the start or the last fence.
-    starts: bool,
+    /// Who is alive and has not shown the view.
+    dissenters: BTreeSet<Arc<str>>,
     leaving_since: Option<Instant>,
 }
 
@@ -37,8 +38,8 @@ pub struct Handover {
 pub struct HandoverSteps {
     /// Withdraw these.
     pub withdraw: Vec<IpAddr>,
-    /// The assignment that is followed once that is done.
-    pub applied: Option<u64>,
+    /// What is followed once that is done.
+    pub applied: Option<Applied>,
     /// Announce these.
     pub announce: Vec<IpAddr>,
     /// Addresses wait: pass it to [`Membership::set_awaiting`].
@@ -68,8 +69,7 @@ impl Handover {
             announced,
             gained: BTreeMap::new(),
             unreleased: BTreeMap::new(),
-            unknown: BTreeSet::new(),
-            starts: true,
+            dissenters: BTreeSet::new(),
             leaving_since: None,
         }
     }
@@ -88,7 +88,8 @@ impl Handover {
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
         self.gained.iter().map(|(address, since)| {
             let holders = self.unreleased.iter().filter(|(_, held)| held.contains(address));
-            let nodes = holders.map(|(node, _)| node).chain(&self.unknown).cloned().collect::<BTreeSet<_>>();
+            let nodes =
+                holders.map(|(node, _)| node).chain(&self.dissenters).cloned().collect::<BTreeSet<_>>();
             Waiting { address: *address, nodes: nodes.into_iter().collect(), until: *since + self.patience }
         })
     }
@@ -99,7 +100,7 @@ impl Handover {
         gained.min().map(|since| *since + self.patience)
     }
 
-    /// The gateway was fenced: withdraw all these, and follow no assignment (0) until the fence ends.
+    /// The gateway was fenced: withdraw all these, and follow nothing until the fence ends.
     #[must_use]
     pub fn fence(&mut self) -> BTreeSet<IpAddr> {
         let fenced = Self::new(self.node.clone(), self.patience, BTreeSet::new());
@@ -108,9 +109,6 @@ impl Handover {
 
     /// Follows another assignment. Not to be called while the view is fenced or listening.
     pub fn update(&mut self, new: Arc<Assignment>, membership: &Membership, now: Instant) -> HandoverSteps {
-        if std::mem::take(&mut self.starts) {
-            self.unknown = membership.alive().cloned().collect();
-        }
         let own = |address: &IpAddr| owner(&new, address) == Some(&self.node);
         for (address, former) in &self.assignment.owners {
             let former = former.node().filter(|node| **node != self.node);
@@ -131,7 +129,7 @@ impl Handover {
         };
         lost.iter().for_each(|address| _ = self.announced.remove(address));
         self.assignment = new;
-        let applied = (!leaving).then_some(self.assignment.hash);
+        let applied = (!leaving).then_some(self.assignment.applied);
         let steps = self.poll(membership, now);
         let withdraw = lost.into_iter().chain(steps.withdraw).collect();
         HandoverSteps { withdraw, applied: steps.applied.or(applied), ..steps }
@@ -142,11 +140,13 @@ impl Handover {
         if self.leaving_since.is_some() {
             return self.leave(membership, now);
         }
-        let hash = self.assignment.hash;
-        self.unreleased.retain(|node, held| !held.is_empty() && !membership.has_released(node, hash, now));
-        self.unknown.retain(|node| !membership.has_released(node, hash, now));
+        let Applied { view, assignment } = self.assignment.applied;
+        let unreleased = |node: &str| !membership.has_released(node, assignment, now);
+        self.unreleased.retain(|node, held| !held.is_empty() && unreleased(node));
+        let dissenters = membership.alive().filter(|node| !membership.agrees(node, view, now));
+        self.dissenters = dissenters.cloned().collect();
         let free = |address: &IpAddr| {
-            self.unknown.is_empty() && !self.unreleased.values().any(|held| held.contains(address))
+            self.dissenters.is_empty() && !self.unreleased.values().any(|held| held.contains(address))
         };
         let due =
             self.gained.iter().filter(|(address, since)| now >= **since + self.patience || free(address));
@@ -158,15 +158,15 @@ impl Handover {
 
     /// Withdraws everything once all others are ready to take over.
     fn leave(&mut self, membership: &Membership, now: Instant) -> HandoverSteps {
-        let hash = self.assignment.hash;
+        let applied = self.assignment.applied;
         let since = self.leaving_since.unwrap_or(now);
-        let ready = membership.alive().all(|node| membership.follows(node, hash, now));
+        let ready = membership.alive().all(|node| membership.follows(node, applied, now));
         if !(ready || self.announced.is_empty() || now >= since + self.patience) {
             return HandoverSteps { awaiting: true, ..HandoverSteps::default() };
         }
         let withdraw = std::mem::take(&mut self.announced).into_iter().collect();
         self.leaving_since = None;
-        HandoverSteps { withdraw, applied: Some(hash), left: true, ..HandoverSteps::default() }
+        HandoverSteps { withdraw, applied: Some(applied), left: true, ..HandoverSteps::default() }
     }
 }
 

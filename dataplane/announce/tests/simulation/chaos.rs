@@ -1,0 +1,104 @@
+//! Faults at random, several at once: no two owners while they last, one owner each after they are over.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::ADDRESSES;
+use crate::network::{Network, ms};
+
+/// After the last fault, for everything to have an owner.
+const CALM: Duration = Duration::from_secs(4);
+
+/// When a hold-down ends, an address moves: from the withdrawal until all agree.
+const MOVE: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Split(u8),
+    OneWay(usize, usize),
+    Loss(u8),
+    Heal,
+    Kill(usize),
+    Start(usize),
+    Pause(usize),
+    Resume(usize),
+    Upgrade(usize),
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let machine = || 0usize..8;
+    prop_oneof![
+        2 => any::<u8>().prop_map(Fault::Split),
+        4 => (machine(), machine()).prop_map(|(from, to)| Fault::OneWay(from, to)),
+        1 => (0u8..50).prop_map(Fault::Loss),
+        2 => Just(Fault::Heal),
+        2 => machine().prop_map(Fault::Kill),
+        3 => machine().prop_map(Fault::Start),
+        2 => machine().prop_map(Fault::Pause),
+        3 => machine().prop_map(Fault::Resume),
+        1 => machine().prop_map(Fault::Upgrade),
+    ]
+}
+
+fn happen(network: &mut Network, fault: Fault) {
+    let count = network.count();
+    match fault {
+        Fault::Split(groups) => network.split(|n| usize::from(groups >> n & 1)),
+        Fault::OneWay(from, to) if from % count != to % count => {
+            network.set_link(from % count, to % count, |link| link.up = !link.up);
+        }
+        Fault::Loss(percent) => network.set_links(|link| link.loss = f64::from(percent) / 100.0),
+        Fault::Heal => heal(network),
+        Fault::Kill(machine) => drop(network.kill(machine % count)),
+        Fault::Start(machine) if !network.runs(machine % count) => network.start(machine % count),
+        Fault::Pause(machine) => network.pause(machine % count),
+        Fault::Resume(machine) => network.resume(machine % count),
+        Fault::Upgrade(machine) if network.runs(machine % count) => network.upgrade(machine % count),
+        Fault::OneWay(..) | Fault::Start(_) | Fault::Upgrade(_) => {}
+    }
+}
+
+fn heal(network: &mut Network) {
+    network.set_links(|link| (link.up, link.loss) = (true, 0.0));
+}
+
+fn run(seed: u64, machines: usize, faults: &[(Fault, u64)]) {
+    let mut network = Network::settled(seed, machines, ADDRESSES);
+    for (index, (fault, pause)) in faults.iter().enumerate() {
+        happen(&mut network, *fault);
+        network.run(ms(*pause));
+        assert_eq!(network.judge.overlap(), Duration::ZERO, "two owners after fault {index}");
+    }
+    heal(&mut network);
+    for machine in 0..machines {
+        network.resume(machine);
+        if !network.runs(machine) {
+            network.start(machine);
+        }
+    }
+    network.run(CALM);
+    let now = network.now;
+    network.judge.reset(now);
+    network.run(CALM * 4);
+    assert_eq!(network.judge.overlap(), Duration::ZERO, "two owners in the calm");
+    assert!(network.judge.gap() <= MOVE, "{:?} without an owner in the calm", network.judge.gap());
+}
+
+/// PROPTEST_CASES runs more.
+fn config() -> ProptestConfig {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() { config } else { ProptestConfig { cases: 50, ..config } }
+}
+
+proptest! {
+    #![proptest_config(config())]
+    #[test]
+    fn random_faults_make_no_second_owner(
+        seed: u64,
+        machines in 2usize..6,
+        faults in proptest::collection::vec((fault(), prop_oneof![0u64..50, 50u64..600, 600u64..8_000]), 1..14),
+    ) {
+        run(seed, machines, &faults);
+    }
+}

@@ -1,0 +1,232 @@
+//! Faults, one at a time, with many seeds.
+
+use std::time::Duration;
+
+use crate::network::{Network, ms};
+use crate::{ADDRESSES, RETURNED, TAKEN_OVER, expect_one_owner, seeds};
+
+#[test]
+fn a_cold_start_ends_with_one_owner_each() {
+    for machines in [1, 2, 3, 5, 8] {
+        seeds(|seed| {
+            let mut network = Network::new(seed, machines, ADDRESSES);
+            network.start_all();
+            network.run(ms(1_500));
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}"));
+            network.run(ms(10_000));
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, later"));
+        });
+    }
+}
+
+#[test]
+fn a_killed_gateway_is_replaced() {
+    for machines in [3, 5, 8] {
+        seeds(|seed| {
+            let mut network = Network::settled(seed, machines, ADDRESSES);
+            let pause = network.below(200);
+            network.run(ms(pause));
+            let victim = network.below(machines as u64) as usize;
+            network.kill(victim);
+            network.run(TAKEN_OVER);
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}"));
+            network.start(victim);
+            network.run(RETURNED);
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, restarted"));
+            assert!(!network.gateway(victim).announced.is_empty());
+        });
+    }
+}
+
+/// In which part of a split a machine is.
+type Group = fn(usize) -> usize;
+
+/// All links break between the groups, and heal after some seconds.
+fn split(machines: usize, seed: u64, group: Group) -> Network {
+    let mut network = Network::settled(seed, machines, ADDRESSES);
+    let pause = network.below(200);
+    network.run(ms(pause));
+    network.split(group);
+    network.run(TAKEN_OVER);
+    network
+}
+
+#[test]
+fn the_larger_part_of_a_split_takes_over() {
+    let splits: [(usize, Group); 3] = [(3, |n| n / 2), (5, |n| n / 3), (5, |n| n % 2)];
+    for (machines, group) in splits {
+        seeds(|seed| {
+            let mut network = split(machines, seed, group);
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}"));
+            network.run(ms(3_000));
+            network.split(|_| 0);
+            network.run(RETURNED);
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, healed"));
+        });
+    }
+}
+
+#[test]
+fn without_a_majority_nobody_announces() {
+    let splits: [(usize, Group); 3] = [(3, |n| n), (5, |n| n / 2), (4, |n| n / 2)];
+    for (machines, group) in splits {
+        seeds(|seed| {
+            let mut network = split(machines, seed, group);
+            assert_eq!(network.judge.overlap(), Duration::ZERO);
+            assert!(network.judge.owned_by_nobody(), "{machines} machines, seed {seed}");
+            network.run(ms(3_000));
+            network.split(|_| 0);
+            network.run(ms(2_000));
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, healed"));
+            network.run(RETURNED);
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, later"));
+        });
+    }
+}
+
+#[test]
+fn a_gateway_that_was_paused_fences_itself_first() {
+    for machines in [3, 5] {
+        seeds(|seed| {
+            let mut network = Network::settled(seed, machines, ADDRESSES);
+            let pause = network.below(200);
+            network.run(ms(pause));
+            network.pause(0);
+            network.run(ms(5_000));
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, paused"));
+            network.resume(0);
+            assert!(network.gateway(0).announced.is_empty());
+            network.run(ms(1_000));
+            let others = network.judge.moves();
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, resumed"));
+            network.run(RETURNED);
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, later"));
+            assert!(network.judge.moves() > others && !network.gateway(0).announced.is_empty());
+        });
+    }
+}
+
+#[test]
+fn all_paused_at_once_go_on() {
+    seeds(|seed| {
+        let mut network = Network::settled(seed, 3, ADDRESSES);
+        (0..3).for_each(|machine| network.pause(machine));
+        network.run(ms(5_000));
+        for machine in 0..3 {
+            let late = network.below(30);
+            network.run(ms(late));
+            network.resume(machine);
+        }
+        network.run(ms(2_000));
+        expect_one_owner(&network, &format!("seed {seed}"));
+    });
+}
+
+#[test]
+fn a_link_that_loses_one_direction_moves_nothing() {
+    for machines in [3, 5] {
+        seeds(|seed| {
+            let mut network = Network::settled(seed, machines, ADDRESSES);
+            network.set_link(0, 1, |link| link.up = false);
+            network.run(ms(10_000));
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}"));
+            assert_eq!(network.judge.moves(), 0);
+            network.set_link(0, 1, |link| link.up = true);
+            network.run(ms(10_000));
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, healed"));
+            assert_eq!(network.judge.moves(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_gateway_that_only_sends_or_only_receives_is_replaced() {
+    for sends in [true, false] {
+        seeds(|seed| {
+            let mut network = Network::settled(seed, 3, ADDRESSES);
+            for other in 1..3 {
+                let (from, to) = if sends { (other, 0) } else { (0, other) };
+                network.set_link(from, to, |link| link.up = false);
+            }
+            network.run(TAKEN_OVER + ms(200));
+            expect_one_owner(&network, &format!("sends {sends}, seed {seed}"));
+            assert!(network.gateway(0).announced.is_empty());
+            network.set_links(|link| link.up = true);
+            network.run(RETURNED);
+            expect_one_owner(&network, &format!("sends {sends}, seed {seed}, healed"));
+        });
+    }
+}
+
+#[test]
+fn heavy_loss_makes_no_second_owner() {
+    for machines in [3, 5] {
+        seeds(|seed| {
+            let mut network = Network::settled(seed, machines, ADDRESSES);
+            network.set_links(|link| link.loss = 0.3);
+            network.run(ms(30_000));
+            assert_eq!(network.judge.overlap(), Duration::ZERO, "{machines} machines, seed {seed}");
+            network.set_links(|link| link.loss = 0.0);
+            network.run(ms(2_000));
+            expect_one_owner(&network, &format!("{machines} machines, seed {seed}, healed"));
+        });
+    }
+}
+
+#[test]
+fn a_flapping_link_moves_little() {
+    seeds(|seed| {
+        let mut network = Network::settled(seed, 3, ADDRESSES);
+        let own = network.gateway(0).announced.len();
+        // For two minutes, 500 ms up and 500 ms down.
+        for flap in 0..120 {
+            let down = flap % 2 == 0;
+            network.split(|n| if down { n.min(1) } else { 0 });
+            network.run(ms(500));
+        }
+        assert_eq!(network.judge.overlap(), Duration::ZERO, "seed {seed}");
+        assert!(network.judge.moves() <= own, "seed {seed}: {} moves of {own}", network.judge.moves());
+        network.split(|_| 0);
+        network.run(ms(65_000));
+        expect_one_owner(&network, &format!("seed {seed}, healed"));
+        assert!(!network.gateway(0).announced.is_empty());
+    });
+}
+
+#[test]
+fn a_slowly_flapping_link_is_held_down_longer_and_longer() {
+    seeds(|seed| {
+        let mut network = Network::settled(seed, 3, ADDRESSES);
+        let own = network.gateway(0).announced.len();
+        // For five minutes, 1 s down and 9 s up.
+        for _ in 0..30 {
+            network.split(|n| n.min(1));
+            network.run(ms(1_000));
+            network.split(|_| 0);
+            network.run(ms(9_000));
+        }
+        assert_eq!(network.judge.overlap(), Duration::ZERO, "seed {seed}");
+        // Away, back after 5 s, and away again; 10 s are too long for it to come back.
+        assert!(network.judge.moves() <= 3 * own, "seed {seed}: {} moves of {own}", network.judge.moves());
+    });
+}
+
+#[test]
+fn clocks_that_run_apart_make_no_second_owner() {
+    seeds(|seed| {
+        let mut network = Network::new(seed, 3, ADDRESSES);
+        for (machine, drift) in [10_000, -10_000, 0].into_iter().enumerate() {
+            network.set_drift(machine, drift);
+        }
+        network.start_all();
+        network.run(ms(10_000));
+        for machine in 0..3 {
+            network.split(|n| usize::from(n == machine));
+            network.run(TAKEN_OVER + ms(200));
+            expect_one_owner(&network, &format!("seed {seed}, without {machine}"));
+            network.split(|_| 0);
+            network.run(ms(30_000));
+        }
+        expect_one_owner(&network, &format!("seed {seed}"));
+    });
+}

@@ -1,0 +1,116 @@
+//! One simulated gateway: what drives `Membership` and `Handover`, as the announcer does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use sheave_announce::{
+    Applied, Claim, Datagram, Handover, HandoverSteps, KeyRing, Membership, MembershipOptions, Presence,
+    ReceiveOutcome, Start, assign,
+};
+
+/// The claims of all gateways.
+pub(crate) type Claims = Arc<BTreeMap<IpAddr, Claim>>;
+
+/// A process that takes part.
+pub(crate) struct Gateway {
+    pub(crate) membership: Membership,
+    handover: Handover,
+    claims: Claims,
+    /// What it announces.
+    pub(crate) announced: BTreeSet<IpAddr>,
+    /// How often that has changed.
+    pub(crate) changes: u64,
+}
+
+impl Gateway {
+    pub(crate) fn new(
+        options: MembershipOptions,
+        claims: Claims,
+        start: Start,
+        announced: BTreeSet<IpAddr>,
+        incarnation: u64,
+        now: Instant,
+    ) -> Self {
+        let keys = KeyRing::parse(["a key of some length"]).unwrap();
+        let handover = Handover::new(options.node.clone(), options.hand_over(), announced.clone());
+        let membership = Membership::new(options, keys, start, incarnation, now).unwrap();
+        Self { membership, handover, claims, announced, changes: 1 }
+    }
+
+    pub(crate) fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> Vec<Datagram> {
+        let received = self.membership.receive(from, bytes, now);
+        assert!(!matches!(
+            received,
+            ReceiveOutcome::Malformed | ReceiveOutcome::Unsigned | ReceiveOutcome::Own
+        ));
+        self.drive(now)
+    }
+
+    /// Does what is due.
+    pub(crate) fn drive(&mut self, now: Instant) -> Vec<Datagram> {
+        let mut sent = Vec::new();
+        let mut turns = 0;
+        while self.membership.next_due() <= now {
+            turns += 1;
+            assert!(turns < 20, "{} spins at {now:?}", self.membership.options().node);
+            let actions = self.membership.poll(now);
+            if actions.fenced {
+                let withdrawn = self.handover.fence();
+                assert_eq!(withdrawn, self.announced);
+                self.announced.clear();
+                self.changes += 1;
+                self.membership.set_applied(Applied::default(), now);
+            }
+            sent.extend(actions.send);
+            if actions.view_changed || actions.unfenced {
+                self.follow(now);
+            }
+        }
+        if self.owns() {
+            let steps = self.handover.poll(&self.membership, now);
+            self.take(&steps, now);
+        }
+        sent
+    }
+
+    fn owns(&self) -> bool {
+        let view = self.membership.view();
+        !view.fenced && !view.listening
+    }
+
+    fn follow(&mut self, now: Instant) {
+        if self.owns() {
+            let assignment = Arc::new(assign(&self.membership.view().candidates, &self.claims));
+            let steps = self.handover.update(assignment, &self.membership, now);
+            self.take(&steps, now);
+        }
+    }
+
+    fn take(&mut self, steps: &HandoverSteps, now: Instant) {
+        for address in &steps.withdraw {
+            assert!(self.announced.remove(address), "withdraws what it announces");
+        }
+        if let Some(applied) = steps.applied {
+            self.membership.set_applied(applied, now);
+        }
+        self.announced.extend(&steps.announce);
+        self.changes += (steps.withdraw.len() + steps.announce.len()) as u64;
+        assert_eq!(&self.announced, self.handover.announced());
+        self.membership.set_awaiting(steps.awaiting);
+        if steps.left {
+            self.membership.set_presence(Presence::Left);
+        }
+    }
+
+    pub(crate) fn set_claims(&mut self, claims: Claims, now: Instant) {
+        self.claims = claims;
+        self.follow(now);
+    }
+
+    pub(crate) fn next_due(&self) -> Instant {
+        let due = self.membership.next_due();
+        self.handover.next_due().filter(|_| self.owns()).map_or(due, |handover| handover.min(due))
+    }
+}

@@ -1,0 +1,367 @@
+//! A simulated network with a virtual clock: gateways, links that lose and delay, faults, and a judge of who announces what.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_announce::{Claim, Member, MembershipOptions, Start};
+
+use crate::gateway::{Claims, Gateway};
+use crate::judge::Judge;
+
+const PORT: u16 = 7946;
+
+pub(crate) fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// From one gateway to another.
+#[derive(Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) up: bool,
+    pub(crate) loss: f64,
+    pub(crate) latency: Duration,
+    pub(crate) jitter: Duration,
+}
+
+/// A machine: a gateway runs on it or not.
+struct Machine {
+    name: Arc<str>,
+    gateway: Option<Gateway>,
+    paused: bool,
+    /// Of its clock, in millionths.
+    drift: i64,
+    /// Reaches the tie-breaker.
+    router: bool,
+    member: Member,
+    /// The API server knows of it.
+    listed: bool,
+    wake: Duration,
+}
+
+enum Event {
+    Wake(usize),
+    Deliver { to: usize, from: SocketAddr, bytes: Arc<Vec<u8>> },
+    Ping(usize),
+}
+
+pub(crate) struct Network {
+    epoch: Instant,
+    pub(crate) now: Duration,
+    machines: Vec<Machine>,
+    links: BTreeMap<(usize, usize), Link>,
+    queue: BinaryHeap<Reverse<(Duration, u64)>>,
+    events: BTreeMap<u64, Event>,
+    count: u64,
+    random: u64,
+    claims: Claims,
+    pub(crate) judge: Judge,
+}
+
+impl Network {
+    /// Machines without gateways.
+    pub(crate) fn new(seed: u64, machines: usize, addresses: u32) -> Self {
+        let address = |n: u32| Ipv4Addr::from_bits(0x0a00_0000 + n).into();
+        let claims: BTreeMap<IpAddr, Claim> =
+            (0..addresses).map(|n| (address(n), Claim::default())).collect();
+        let name = |n: usize| -> Arc<str> { Arc::from(format!("node-{n}")) };
+        let member = |n: usize| Member { node: name(n), addresses: vec![machine_address(n)], ready: true };
+        let machine = |n: usize| Machine {
+            name: name(n),
+            gateway: None,
+            paused: false,
+            drift: 0,
+            router: false,
+            member: member(n),
+            listed: true,
+            wake: Duration::MAX,
+        };
+        let link = Link { up: true, loss: 0.0, latency: Duration::from_micros(200), jitter: ms(1) };
+        let pairs = (0..machines).flat_map(|from| (0..machines).map(move |to| (from, to)));
+        Self {
+            epoch: Instant::now() + Duration::from_secs(3600),
+            now: Duration::ZERO,
+            machines: (0..machines).map(machine).collect(),
+            links: pairs.filter(|(from, to)| from != to).map(|pair| (pair, link)).collect(),
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            count: 0,
+            random: seed,
+            judge: Judge::new(claims.keys().copied().collect()),
+            claims: Arc::new(claims),
+        }
+    }
+
+    /// All machines run gateways that have settled.
+    pub(crate) fn settled(seed: u64, machines: usize, addresses: u32) -> Self {
+        let mut network = Self::new(seed, machines, addresses);
+        network.start_all();
+        network.run(ms(15_000));
+        network.judge.reset(network.now);
+        network
+    }
+
+    pub(crate) fn start_all(&mut self) {
+        for machine in 0..self.machines.len() {
+            let pause = self.below(300);
+            self.run(ms(pause));
+            self.start(machine);
+        }
+    }
+
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.random() % bound.max(1)
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        (self.random() >> 11) as f64 / ((1u64 << 53) as f64) < probability
+    }
+
+    fn schedule(&mut self, at: Duration, event: Event) {
+        self.count += 1;
+        self.events.insert(self.count, event);
+        self.queue.push(Reverse((at, self.count)));
+    }
+
+    /// The time on a machine's clock.
+    fn clock(&self, machine: usize, at: Duration) -> Instant {
+        let drift = self.machines[machine].drift;
+        self.epoch + at + at * (1_000_000 + drift) as u32 / 1_000_000 - at
+    }
+
+    /// When a machine's clock shows this time.
+    fn when(&self, machine: usize, clock: Instant) -> Duration {
+        let passed = clock.saturating_duration_since(self.epoch).as_nanos() as u64;
+        let rate = (1_000_000 + self.machines[machine].drift) as f64 / 1e6;
+        Duration::from_nanos((passed as f64 / rate) as u64)
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(Reverse((at, id))) = self.queue.peek().copied().filter(|Reverse((at, _))| *at <= end) {
+            self.queue.pop();
+            self.now = self.now.max(at);
+            let event = self.events.remove(&id).unwrap();
+            self.happen(event);
+        }
+        self.now = end;
+        self.observe();
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Wake(machine) => {
+                if self.machines[machine].wake <= self.now {
+                    self.machines[machine].wake = Duration::MAX;
+                    self.act(machine, Gateway::drive);
+                }
+            }
+            Event::Deliver { to, from, bytes } if self.machines[to].paused => {
+                // It waits in the socket's buffer.
+                self.schedule(self.now + ms(20), Event::Deliver { to, from, bytes });
+            }
+            Event::Deliver { to, from, bytes } => {
+                self.act(to, |gateway, clock| gateway.receive(from, &bytes, clock));
+            }
+            Event::Ping(machine) => {
+                if self.machines[machine].router {
+                    self.act(machine, |gateway, clock| {
+                        gateway.membership.set_tie_breaker(clock);
+                        gateway.drive(clock)
+                    });
+                }
+                self.schedule(self.now + ms(100), Event::Ping(machine));
+            }
+        }
+    }
+
+    /// Lets a gateway do something, sends what it sends, and looks who announces what.
+    pub(crate) fn act<F>(&mut self, machine: usize, act: F)
+    where
+        F: FnOnce(&mut Gateway, Instant) -> Vec<sheave_announce::Datagram>,
+    {
+        let clock = self.clock(machine, self.now);
+        if self.machines[machine].paused {
+            return;
+        }
+        let Some(gateway) = &mut self.machines[machine].gateway else { return };
+        let changes = gateway.changes;
+        let sent = act(gateway, clock);
+        let changed = gateway.changes != changes;
+        let due = gateway.next_due();
+        let from = SocketAddr::new(machine_address(machine), PORT);
+        for datagram in sent {
+            let bytes = Arc::new(datagram.bytes);
+            for to in datagram.to {
+                let to = usize::from(match to.ip() {
+                    IpAddr::V4(address) => address.octets()[3],
+                    IpAddr::V6(_) => unreachable!(),
+                });
+                self.transmit(machine, to, from, bytes.clone());
+            }
+        }
+        self.wake_at(machine, due);
+        if changed {
+            self.observe();
+        }
+    }
+
+    fn wake_at(&mut self, machine: usize, due: Instant) {
+        // A scheduler is late by up to a millisecond.
+        let late = Duration::from_micros(self.below(1_000) + 1);
+        let at = self.when(machine, due).max(self.now) + late;
+        self.machines[machine].wake = at;
+        self.schedule(at, Event::Wake(machine));
+    }
+
+    fn transmit(&mut self, from: usize, to: usize, address: SocketAddr, bytes: Arc<Vec<u8>>) {
+        let link = self.links[&(from, to)];
+        if !link.up || self.chance(link.loss) {
+            return;
+        }
+        let jitter = Duration::from_micros(self.below(link.jitter.as_micros() as u64 + 1));
+        self.schedule(self.now + link.latency + jitter, Event::Deliver { to, from: address, bytes });
+    }
+
+    fn observe(&mut self) {
+        let running = self.machines.iter().enumerate().filter(|(_, machine)| !machine.paused);
+        let announcers =
+            running.filter_map(|(index, machine)| Some((index, &machine.gateway.as_ref()?.announced)));
+        self.judge.observe(self.now, announcers);
+    }
+}
+
+/// Faults.
+impl Network {
+    fn options(&self, machine: usize) -> MembershipOptions {
+        MembershipOptions::new(self.machines[machine].name.clone(), Arc::from("fleet"), PORT)
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let listed = self.machines.iter().filter(|machine| machine.listed);
+        listed.map(|machine| machine.member.clone()).collect()
+    }
+
+    pub(crate) fn start(&mut self, machine: usize) {
+        self.start_as(machine, Start::Fresh, BTreeSet::new());
+    }
+
+    fn start_as(&mut self, machine: usize, start: Start, announced: BTreeSet<IpAddr>) {
+        let incarnation = self.random();
+        let clock = self.clock(machine, self.now);
+        let (options, claims) = (self.options(machine), self.claims.clone());
+        let mut gateway = Gateway::new(options, claims, start, announced, incarnation, clock);
+        gateway.membership.set_members(self.members(), clock);
+        self.machines[machine].gateway = Some(gateway);
+        self.act(machine, Gateway::drive);
+    }
+
+    /// A hot upgrade: another process continues.
+    pub(crate) fn upgrade(&mut self, machine: usize) {
+        let clock = self.clock(machine, self.now);
+        let old = self.machines[machine].gateway.take().unwrap();
+        let continuation = old.membership.hand_over(clock);
+        self.start_as(machine, Start::Continued(continuation), old.announced);
+    }
+
+    pub(crate) fn kill(&mut self, machine: usize) -> BTreeSet<IpAddr> {
+        let gateway = self.machines[machine].gateway.take();
+        self.observe();
+        gateway.map(|gateway| gateway.announced).unwrap_or_default()
+    }
+
+    pub(crate) fn pause(&mut self, machine: usize) {
+        self.machines[machine].paused = true;
+        self.observe();
+    }
+
+    /// What it does first is to look at the clock.
+    pub(crate) fn resume(&mut self, machine: usize) {
+        self.machines[machine].paused = false;
+        self.act(machine, Gateway::drive);
+    }
+
+    pub(crate) fn set_link(&mut self, from: usize, to: usize, change: impl Fn(&mut Link)) {
+        change(self.links.get_mut(&(from, to)).unwrap());
+    }
+
+    pub(crate) fn set_links(&mut self, change: impl Fn(&mut Link)) {
+        self.links.values_mut().for_each(change);
+    }
+
+    /// Only within the groups do packets arrive.
+    pub(crate) fn split(&mut self, group: impl Fn(usize) -> usize) {
+        for ((from, to), link) in &mut self.links {
+            link.up = group(*from) == group(*to);
+        }
+    }
+
+    pub(crate) fn set_drift(&mut self, machine: usize, millionths: i64) {
+        assert!(self.machines[machine].gateway.is_none());
+        self.machines[machine].drift = millionths;
+    }
+
+    /// Whether the tie-breaker answers a machine.
+    pub(crate) fn set_router(&mut self, machine: usize, reaches: bool) {
+        self.machines[machine].router = reaches;
+    }
+
+    pub(crate) fn start_pings(&mut self) {
+        (0..self.machines.len()).for_each(|machine| self.schedule(self.now, Event::Ping(machine)));
+    }
+
+    /// What the API server says of a machine's gateway.
+    pub(crate) fn set_ready(&mut self, machine: usize, ready: bool) {
+        self.machines[machine].member.ready = ready;
+        let members = self.members();
+        for machine in 0..self.machines.len() {
+            let members = members.clone();
+            self.act(machine, |gateway, clock| {
+                gateway.membership.set_members(members, clock);
+                gateway.drive(clock)
+            });
+        }
+    }
+
+    pub(crate) fn set_claims(&mut self, machine: usize, claims: Claims) {
+        self.act(machine, |gateway, clock| {
+            gateway.set_claims(claims, clock);
+            gateway.drive(clock)
+        });
+    }
+
+    /// The API server does not know of it.
+    pub(crate) fn unlist(&mut self, machine: usize) {
+        self.machines[machine].listed = false;
+    }
+
+    pub(crate) fn claims(&self) -> Claims {
+        self.claims.clone()
+    }
+
+    pub(crate) fn gateway(&self, machine: usize) -> &Gateway {
+        self.machines[machine].gateway.as_ref().unwrap()
+    }
+
+    pub(crate) fn runs(&self, machine: usize) -> bool {
+        self.machines[machine].gateway.is_some()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.machines.len()
+    }
+}
+
+fn machine_address(machine: usize) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, machine as u8).into()
+}
