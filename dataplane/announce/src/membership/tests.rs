@@ -77,7 +77,8 @@ fn two_round_trips_give_a_lease() {
     assert!(!report(&b, now).heard);
     assert_eq!(send(&mut a, &mut b, "a"), ReceiveOutcome::Accepted);
     assert_eq!(send(&mut b, &mut a, "b"), ReceiveOutcome::Accepted);
-    let lease = a.options.fail_after - a.options.margin();
+    // A sixteenth less than 350 ms, for clocks that run apart.
+    let lease = Duration::from_micros(328_125);
     assert_eq!(report(&a, now).lease_left, Some(lease));
     assert!(a.poll(now).unfenced);
     assert_eq!(a.view().quorum, Quorum { votes: 2, members: 2, tie_breaker: false });
@@ -107,6 +108,24 @@ fn what_is_replayed_keeps_nobody_alive() {
     for bytes in &sent {
         assert_ne!(again.receive(from("b"), bytes, now), ReceiveOutcome::Accepted);
     }
+}
+
+#[test]
+fn what_was_shown_before_is_no_agreement() {
+    let now = Instant::now();
+    let (mut a, mut b, _) = pair(now);
+    let applied = Applied { view: 1, assignment: 2 };
+    b.set_applied(applied, now);
+    assert_eq!(a.receive(from("b"), &heartbeat(&mut b, now), now), ReceiveOutcome::Accepted);
+    let later = now + ms(1);
+    a.set_applied(applied, later);
+    let agrees = |a: &Membership| (a.agrees("b", 1, later), a.has_released("b", 2, later));
+    assert_eq!(agrees(&a), (false, false), "b may have followed others since");
+    let done = b.receive(from("a"), &heartbeat(&mut a, later), later);
+    assert_eq!(done, ReceiveOutcome::Accepted);
+    assert_eq!(a.receive(from("b"), &heartbeat(&mut b, later), later), ReceiveOutcome::Accepted);
+    assert_eq!(agrees(&a), (true, true));
+    assert!(!a.agrees("b", 3, later) && !a.has_released("b", 3, later));
 }
 
 #[test]
