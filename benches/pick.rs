@@ -94,6 +94,7 @@ fn across_clusters(algorithm: Algorithm) -> ActiveTable {
             (0..200).map(|place| Candidate { backend: place / 10, endpoint: place % 10 }).collect();
         Frontend {
             backends: (0..).zip(whole.backends[0].endpoints.chunks(10)).map(backend).collect(),
+            node_local: false,
             external: Route::Forward(all),
             failover: Some(Failover { spread: Spread::Backends, overprovisioning: 140 }),
             ..whole

@@ -67,6 +67,10 @@ pub(crate) enum Command {
     ///
     /// Shows the objects it follows, how fresh they are, and its Problems. Exits 0 (healthy), 1 (degraded) or 2 (down or not ready).
     Status(Status),
+    /// Show the gateways that announce addresses, and who has which address
+    ///
+    /// As the gateway that is asked sees them: who is alive, whom it hears, who owns each address and why.
+    Gateways(Gateways),
     /// Check the configuration and manifests
     ///
     /// Reports every mistake and every load balancer that is not served. Exits 0, 65 (invalid manifests) or 78 (invalid
@@ -185,6 +189,17 @@ pub(crate) struct Status {
     /// For startup probes: a process that is to take over shares the ports of the one that still serves.
     #[arg(long, conflicts_with = "admin")]
     pub(crate) here: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub(crate) output: TextFormat,
+}
+
+/// `sheave gateways`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Gateways {
+    /// Admin server of the gateway to query [default: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url)]
+    pub(crate) admin: Option<AdminUrl>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,
@@ -340,9 +355,11 @@ impl Cli {
             Command::Demo(_) => (Some("demo".to_owned()), None),
             Command::Uninstall(uninstall) => (Some("none".to_owned()), Some(&uninstall.api)),
             // The process that is queried has its own name.
-            Command::Status(_) | Command::Version(_) | Command::Completions { .. } | Command::Man { .. } => {
-                (None, None)
-            }
+            Command::Status(_)
+            | Command::Gateways(_)
+            | Command::Version(_)
+            | Command::Completions { .. }
+            | Command::Man { .. } => (None, None),
         };
         let (kubeconfig, context) =
             api.map_or((None, None), |api| (api.kubeconfig.clone(), api.context.clone()));

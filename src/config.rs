@@ -1,5 +1,6 @@
 //! The configuration: one YAML file, overridden by flags. Everything is validated here, and all mistakes are reported together.
 
+mod announce;
 mod authorization;
 pub(crate) mod changes;
 mod election;
@@ -26,6 +27,7 @@ use sheave_control::projection::RESERVED_PORTS;
 use sheave_dataplane::SteeringMode;
 use sheave_model::FrontendKind;
 
+pub(crate) use self::announce::{Announce, AnnounceMode, OnConflict, TieBreaker};
 pub(crate) use self::authorization::Authorization;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::metrics::{Metrics, SeriesLimits, TlsFiles};
@@ -101,6 +103,20 @@ metrics:                        # a second listener for /metrics, and how many s
   tls: {certificate: "", key: ""}   # PEM files, read again when they change; empty = no TLS
   maxFrontends: 1000            # frontends with their own series, by address; totals have all
   maxEndpoints: 0               # endpoints with their own series
+announce:                       # or the mode alone: announce: none
+  mode: none                    # l2: gateways answer for the addresses of pools themselves, by
+                                # ARP and neighbour discovery; none: something else does
+  interfaces: []                # the only ones used; empty = all whose subnets have the address
+  repeat: 60s                   # how often neighbours are reminded; 0s = never
+  onConflict: defend            # another machine uses an address: defend it, or withdraw
+  heartbeat:                    # between gateways, over UDP
+    port: 9846                  # the same on all gateways
+    interval: 100ms
+    failAfter: 350ms            # a gateway that is silent for so long is dead
+    keys: ""                    # folder of keys that sign heartbeats, one per file; required for l2
+  holdDown: 5s                  # how long a gateway that comes back owns no address
+  tieBreaker: router            # what has to answer pings where exactly half of the gateways are
+                                # heard: the default router, or an address; none: no half goes on
 gateways:
   service: sheave-system/sheave-gateways   # headless Service that selects the gateways' Pods
   tokenFile: ""                 # bearer token by which the controller asks for reports
@@ -176,6 +192,8 @@ pub(crate) struct Config {
     pub(crate) report_authorization: Authorization,
     /// Where metrics are, and how many.
     pub(crate) metrics: Metrics,
+    /// How addresses are announced.
+    pub(crate) announce: Announce,
     /// The headless Service over the gateways' Pods.
     pub(crate) gateways: ServiceKey,
     /// The file with the controller's bearer token for gateways, if they want one.
@@ -373,6 +391,7 @@ impl Config {
             report_listen,
             report_authorization,
             metrics: root.nested("metrics", metrics::read),
+            announce: announce::read(&mut root),
             gateways,
             gateway_token,
             lease,

@@ -47,6 +47,7 @@ fn execute(cli: Cli) -> Exit {
             serve(&config, inspect::served_elsewhere(&config))
         }
         (Command::Status(status), Ok(config)) => inspect::status(&status, &config),
+        (Command::Gateways(gateways), Ok(config)) => inspect::gateways(&gateways, &config),
         (Command::Uninstall(options), Ok(config)) => serve(&config, uninstall::run(&options, &config)),
         (Command::Demo(demo), Ok(config)) => {
             let logging = config.clone();

@@ -19,7 +19,7 @@
 //! on. If the predecessor's closes and the token is still there, that one is dead, and the successor goes on with what it has.
 
 mod channel;
-mod message;
+pub(crate) mod message;
 pub(crate) mod predecessor;
 pub(crate) mod successor;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! keys are added, never renamed.
 
 pub(crate) mod explain;
+pub(crate) mod gateways;
 pub(crate) mod problem;
 pub(crate) mod routes;
 pub(crate) mod status;

@@ -3,6 +3,7 @@
 
 pub mod address_pool;
 pub(crate) mod decode;
+pub mod gateway_members;
 pub mod gateway_report;
 pub mod karmada;
 pub mod kinds;

@@ -78,6 +78,8 @@ pub struct Projection {
     pub node_eligible: bool,
     /// All addresses of this node itself, as its Node object names them.
     pub node_addresses: Vec<IpAddr>,
+    /// All addresses of all nodes, which are theirs whatever else has them.
+    pub all_node_addresses: Arc<BTreeSet<IpAddr>>,
     /// When to project again, although nothing may have changed by then: a cluster that is not Ready will be held off.
     pub due: Option<Timestamp>,
 }
@@ -162,6 +164,11 @@ impl Projector {
             authority_changed: false,
             options_changed: false,
         }
+    }
+
+    /// The name of the cluster that the gateways run in.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
     }
 
     /// Sets the time for the next projections. Until it is set, clusters that are not Ready are never held off.
@@ -303,6 +310,7 @@ impl Projector {
             health_checks: self.health_checks.list(),
             node_eligible: self.context.eligible,
             node_addresses: self.context.addresses.clone(),
+            all_node_addresses: Arc::clone(&self.context.of_all_nodes),
             due: self.due,
         }
     }

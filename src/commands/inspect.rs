@@ -1,4 +1,4 @@
-//! `sheave routes`, `explain` and `status`: what a gateway does, by manifests that it would read or from one that runs.
+//! `sheave routes`, `explain`, `status` and `gateways`: what a gateway does, by manifests that it would read or from one that runs.
 
 use serde::de::DeserializeOwned;
 use sheave_control::sources::connection::default_namespace;
@@ -6,12 +6,13 @@ use sheave_control::sources::connection::default_namespace;
 use super::admin_client;
 use super::manifests::ManifestProjection;
 use super::stdout::{print, render};
-use crate::cli::{AdminUrl, Explain, Routes, Status, TableFormat};
+use crate::cli::{AdminUrl, Explain, Gateways, Routes, Status, TableFormat};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::takeover::predecessor;
 use crate::views::View as _;
 use crate::views::explain::Answer;
+use crate::views::gateways::GatewaysView;
 use crate::views::routes::RoutesView;
 use crate::views::status::ProcessView;
 
@@ -81,6 +82,14 @@ pub(crate) fn status(command: &Status, config: &Config) -> Exit {
     match print(&render(&view, || view.to_text(), command.output)) {
         Exit::Ok => view.exit(),
         failed => failed,
+    }
+}
+
+/// Prints the gateways as a running one sees them.
+pub(crate) fn gateways(command: &Gateways, config: &Config) -> Exit {
+    match query::<GatewaysView>(command.admin.as_ref(), config, "/api/gateways") {
+        Ok((_, view)) => print(&render(&view, || view.to_text(), command.output)),
+        Err(exit) => exit,
     }
 }
 

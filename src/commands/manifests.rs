@@ -118,6 +118,7 @@ impl ManifestProjection {
             closed: &BTreeMap::new(),
             obstacle: None,
             no_client_addresses: None,
+            announcements: None,
             now: Instant::now(),
         };
         explain::explain(question, basis)

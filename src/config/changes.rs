@@ -111,7 +111,18 @@ const KEYS: &[KeyRow] = key_rows! {
     "metrics.tls.certificate", "metrics.tls.key" => metrics.tls: Upgrade, Restart;
     "metrics.maxFrontends" => metrics.limits.frontends: Live, Unused;
     "metrics.maxEndpoints" => metrics.limits.endpoints: Live, Unused;
-    "gateways.service" => gateways: Unused, Live;
+    /// The files are read again by themselves.
+    "announce.mode", "announce.heartbeat.keys" => announce.mode: Upgrade, Unused;
+    "announce.interfaces" => announce.interfaces: Upgrade, Unused;
+    "announce.repeat" => announce.repeat: Upgrade, Unused;
+    "announce.onConflict" => announce.on_conflict: Upgrade, Unused;
+    /// The same on all gateways: addresses are withdrawn on those that hear nobody.
+    "announce.heartbeat.port" => announce.heartbeat.port: Upgrade, Unused;
+    "announce.heartbeat.interval" => announce.heartbeat.interval: Upgrade, Unused;
+    "announce.heartbeat.failAfter" => announce.heartbeat.fail_after: Upgrade, Unused;
+    "announce.holdDown" => announce.hold_down: Upgrade, Unused;
+    "announce.tieBreaker" => announce.tie_breaker: Upgrade, Unused;
+    "gateways.service" => gateways: Live, Live;
     "gateways.tokenFile" => gateway_token: Unused, Live;
     "leaderElection.lease" => lease: Unused, Restart;
     "leaderElection.leaseDuration" => timing.lease: Unused, Restart;

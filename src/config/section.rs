@@ -98,6 +98,11 @@ impl<'a> Section<'a> {
         if given { list } else { default() }
     }
 
+    /// Whether `key` has a text as its value.
+    pub(super) fn is_text(&self, key: &str) -> bool {
+        self.fields.and_then(|fields| fields.get(key)).is_some_and(Value::is_string)
+    }
+
     /// Whether `key` has the empty list as its value.
     pub(super) fn is_empty_list(&self, key: &str) -> bool {
         self.fields.and_then(|fields| fields.get(key)?.as_array()).is_some_and(Vec::is_empty)

@@ -10,7 +10,7 @@ fn environment() -> node::Environment {
     node::Environment { node_name: None, host_name: Some("Host-1\n".to_owned()) }
 }
 
-fn read(text: &str) -> Result<Config, Vec<String>> {
+pub(super) fn read(text: &str) -> Result<Config, Vec<String>> {
     Config::parse(text, &Overrides::default(), &environment())
         .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
 }

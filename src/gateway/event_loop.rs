@@ -1,6 +1,7 @@
 //! The gateway's event loop: takes updates of the sources into the store, projects them, applies the routing table to the data plane,
 //! and answers the admin server. Nothing here blocks.
 
+mod announcing;
 mod answers;
 mod lame_duck;
 mod reconfigure;
@@ -14,7 +15,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use sheave_control::api::gateway_report::GatewayReport;
-use sheave_control::api::store::Store;
+use sheave_control::api::store::{ServiceKey, Store};
 use sheave_control::controller::ControllerStatus;
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::time::{self, wait_until};
@@ -24,7 +25,7 @@ use tokio::time::{MissedTickBehavior, sleep_until};
 
 use super::capacity::Capacity;
 use super::memory::MemoryWatch;
-use super::options::{dataplane_options, projection_options};
+use super::options::{announce_options, dataplane_options, projection_options};
 use super::overload::Overload;
 use super::problem_log::ProblemLog;
 use super::problems::Failures;
@@ -37,6 +38,7 @@ use crate::http::report;
 use crate::retry;
 use crate::takeover::predecessor::Predecessor;
 use crate::takeover::successor::Outcome;
+use announcing::Announcing;
 use lame_duck::Phase;
 pub(crate) use reconfigure::NewConfig;
 pub(crate) use takeover::Servers;
@@ -82,6 +84,9 @@ pub(crate) struct EventLoop {
     source_ended: bool,
     /// Who serves until this one has taken over.
     predecessor: Option<Predecessor>,
+    announcing: Announcing,
+    /// The headless Service over the gateways' Pods.
+    gateways: ServiceKey,
 }
 
 /// What reaches a running loop.
@@ -147,7 +152,13 @@ impl EventLoop {
             controller: None,
             phase: Phase::Serving,
             source_ended: false,
+            announcing: Announcing::new(
+                announce_options(config),
+                &config.announce.interfaces,
+                predecessor.is_none(),
+            ),
             predecessor,
+            gateways: config.gateways.clone(),
         })
     }
 
@@ -242,6 +253,7 @@ impl EventLoop {
                     }
                 }
                 () = wait_until(self.due) => self.project(Instant::now()),
+                () = self.announcing.changed() => self.report_failures(),
                 () = self.dataplane.changed() => {
                     self.dataplane.refresh();
                     self.report_overload();
@@ -261,6 +273,7 @@ impl EventLoop {
         }
         let failed = self.source_ended;
         servers.stop_handing_over();
+        self.announcing.left().await;
         let drained = self.drain(queries, Snapshot::Own).await;
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
     }
@@ -328,6 +341,7 @@ impl EventLoop {
         self.sources.mark_applied();
         self.health.follow(&projection);
         self.projection = Some(projection);
+        self.announce();
         self.prove_healthy();
         self.report_failures();
         self.report_problems();
@@ -337,6 +351,7 @@ impl EventLoop {
     fn retry(&mut self) {
         self.dataplane.retry();
         self.health.retry();
+        self.announce_staleness();
         self.report_failures();
         self.prove_healthy();
     }

@@ -1,12 +1,13 @@
 //! Failures of a running data plane, as Problems of the objects concerned.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
 use sheave_dataplane::ReturnPathError;
 use sheave_dataplane::{BindFailure, Dataplane};
-use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendSource};
+use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource};
 
 use crate::http::health::Health;
 use crate::http::report::Failure;
@@ -26,22 +27,38 @@ struct FailureInputs {
     /// Why endpoints do not see clients' addresses, and as of which table it is asked whose do not.
     lost: Option<(String, u64)>,
     health: Vec<Problem>,
+    /// What keeps addresses from being announced, and as of which table it is asked whose they are.
+    unannounced: (BTreeMap<IpAddr, Unannounced>, u64),
+}
+
+/// An address that this gateway should announce, and cannot.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unannounced {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 impl Failures {
     /// Refreshes them; whether they may differ from before.
-    pub(super) fn refresh(&mut self, dataplane: &Dataplane, health: &Health) -> bool {
+    pub(super) fn refresh(
+        &mut self,
+        dataplane: &Dataplane,
+        health: &Health,
+        unannounced: BTreeMap<IpAddr, Unannounced>,
+    ) -> bool {
         let generation = dataplane.table().table().generation();
         let inputs = FailureInputs {
             failures: dataplane.failures_revision(),
             lost: dataplane.client_addresses().err().map(|error| (error.to_string(), generation)),
             health: health.problems().collect(),
+            unannounced: if unannounced.is_empty() { Default::default() } else { (unannounced, generation) },
         };
         if self.inputs.as_ref() == Some(&inputs) {
             return false;
         }
         self.all = of(dataplane);
         self.all.extend(inputs.health.iter().cloned().map(Failure::from));
+        self.all.extend(not_announced(dataplane, &inputs.unannounced.0));
         self.inputs = Some(inputs);
         true
     }
@@ -64,6 +81,26 @@ fn of(dataplane: &Dataplane) -> Vec<Failure> {
         failures.extend(services.into_iter().map(|service| source_lost(service, error).into()));
     }
     failures
+}
+
+/// One for each Service with such an address.
+fn not_announced(dataplane: &Dataplane, unannounced: &BTreeMap<IpAddr, Unannounced>) -> Vec<Failure> {
+    if unannounced.is_empty() {
+        return Vec::new();
+    }
+    let table = dataplane.table();
+    let frontends = table.table().frontends().iter();
+    let ours = frontends.filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
+    let services: BTreeSet<(IpAddr, ObjectRef)> = ours
+        .filter(|frontend| unannounced.contains_key(&frontend.addr.ip))
+        .map(|frontend| (frontend.addr.ip, object_ref(frontend)))
+        .collect();
+    let problem = |(ip, object): (IpAddr, ObjectRef)| {
+        let Unannounced { reason, message } = unannounced.get(&ip)?;
+        let message = format!("{ip}: {message}");
+        Some(Problem { object, reason, field: String::new(), message, port: None }.into())
+    };
+    services.into_iter().filter_map(problem).collect()
 }
 
 /// The frontends of the table that accept nothing here, and why. One that cannot be changed is open as it was.

@@ -15,7 +15,7 @@ use sheave_control::sources::manifests::{FileWatch, Loaded, Origin};
 pub(crate) use self::api::ApiSource;
 use self::api::ApiUpdate;
 use crate::views::problem::ProblemView;
-use crate::views::status::{GuardView, SourceView, collect};
+use crate::views::status::{GuardView, KindView, SourceView, collect};
 
 /// Where objects come from.
 pub(crate) struct Sources {
@@ -134,6 +134,18 @@ impl Sources {
             SourceAdapter::Files(_) => false,
             SourceAdapter::Api(api) => api.stands_on_snapshot(),
         })
+    }
+
+    /// Whether the API server of the gateway's own cluster is away.
+    pub(super) fn is_cut_off(&self, store: &Store) -> bool {
+        let needed = |kind: &KindView| ["Service", "EndpointSlice"].contains(&kind.kind.as_str());
+        match &self.local {
+            SourceAdapter::Files(_) => false,
+            SourceAdapter::Api(api) => {
+                let kinds = api.view(store.objects()).kinds;
+                api.stands_on_snapshot() || kinds.iter().any(|kind| needed(kind) && kind.error.is_some())
+            }
+        }
     }
 
     /// Distrusts lists that lack most known objects for so long from now on.

@@ -41,6 +41,8 @@ pub(crate) enum Query {
     Metrics(oneshot::Sender<LoopFacts>),
     /// The routing table as JSON.
     Routes(oneshot::Sender<String>),
+    /// The gateways, and who announces which address, as JSON.
+    Gateways(oneshot::Sender<String>),
     /// How the process is, as JSON.
     Status(oneshot::Sender<String>),
     /// Why a client goes where it goes.
@@ -64,6 +66,7 @@ pub(crate) fn serve(
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/api/routes", get(routes))
+        .route("/api/gateways", get(gateways))
         .route("/api/status", get(status))
         .route("/api/explain", get(explain))
         .with_state(queries.clone())
@@ -147,6 +150,10 @@ async fn metrics(State((queries, scrapes)): State<(QuerySender, ScrapeQueue)>) -
 
 async fn routes(State(queries): State<QuerySender>) -> Response {
     reply(&queries, Query::Routes).await
+}
+
+async fn gateways(State(queries): State<QuerySender>) -> Response {
+    reply(&queries, Query::Gateways).await
 }
 
 async fn status(State(queries): State<QuerySender>) -> Response {

@@ -2,6 +2,7 @@
 //!
 //! It reads the table and the counters in place, on whatever thread calls it, since large tables take a while.
 
+mod announcements;
 mod endpoints;
 pub(crate) mod exposition;
 mod frontends;
@@ -9,9 +10,11 @@ pub(crate) mod recorder;
 pub(crate) mod scrape;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use sheave_announce::Status;
 use sheave_control::api::kinds::{ControlPlane, KINDS};
 use sheave_control::controller::ControllerStatus;
 use sheave_dataplane::counters::TcpTotals;
@@ -33,6 +36,8 @@ pub(crate) struct LoopFacts {
     pub(crate) pages: HealthPages,
     pub(crate) worker_restarts: u64,
     pub(crate) health: HealthCounts,
+    /// Of the announcer; nothing where there is none.
+    pub(crate) announcements: Arc<Status>,
     /// How many frontends and endpoints have series.
     pub(crate) series: SeriesLimits,
 }
@@ -81,6 +86,7 @@ pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Ob
     text.family(&names::WORKER_RESTARTS).add(&[], facts.worker_restarts);
     text.family(&names::AFFINITY_RECORDS).add(&[], observer.affinity().len() as u64);
     write_health(text, &active, facts.health);
+    announcements::write(text, &facts.announcements);
     write_connect_times(text, observer);
     frontends::write(text, observer, table, facts.series.frontends);
     endpoints::write(text, &active, facts.series.endpoints);

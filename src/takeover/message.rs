@@ -46,11 +46,27 @@ pub(super) enum Message {
     KeptPorts {
         records: Vec<KeptPort>,
     },
-    Offer,
+    Offer {
+        /// What the announcer of addresses goes on with; none where nothing is announced.
+        #[serde(default)]
+        announcing: Option<HandedAnnouncing>,
+    },
     Serving,
     /// Of a later version, which does without an answer.
     #[serde(other)]
     Unknown,
+}
+
+/// What an announcer goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HandedAnnouncing {
+    /// It may own addresses.
+    pub(crate) eligible: bool,
+    /// For how long other gateways surely take it for alive.
+    pub(crate) lease_microseconds: u64,
+    /// How long it has to be heard before it owns addresses again.
+    pub(crate) hold_down_microseconds: u64,
 }
 
 /// Who wants to take over.

@@ -13,7 +13,7 @@ use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, Healt
 use tokio::time::Instant;
 
 use super::channel::Channel;
-use super::message::{Hello, Message, ServingPlace, Welcome};
+use super::message::{HandedAnnouncing, Hello, Message, ServingPlace, Welcome};
 use super::{MOST_WORKERS, PROTOCOL, TakeoverError, Token, own_pod, socket_path};
 
 /// How long it may take to answer.
@@ -54,8 +54,8 @@ pub(crate) enum LastPart {
     Affinity(Vec<AffinityRecord>),
     /// Which it will go on to use.
     KeptPorts(Vec<KeptPort>),
-    /// That was all: this process may serve.
-    Offer,
+    /// That was all: this process may serve, and announce addresses by this.
+    Offer(Option<HandedAnnouncing>),
 }
 
 impl Predecessor {
@@ -185,7 +185,7 @@ impl Predecessor {
             }
             (Message::Affinity { records }, _) => Ok(LastPart::Affinity(records)),
             (Message::KeptPorts { records }, _) => Ok(LastPart::KeptPorts(records)),
-            (Message::Offer, _) => Ok(LastPart::Offer),
+            (Message::Offer { announcing }, _) => Ok(LastPart::Offer(announcing)),
             (Message::Refused { why }, _) => Err(TakeoverError::Refused(why)),
             (other, _) => Err(unexpected(&other)),
         }

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::channel::{Channel, MOST_FDS, MOST_RECORDS};
-use super::message::{Hello, Message, ServingPlace, Welcome};
+use super::message::{HandedAnnouncing, Hello, Message, ServingPlace, Welcome};
 use super::{PROTOCOL, TakeoverError, Token, own_pod, socket_path};
 
 /// How long a successor may take to say who it is.
@@ -326,12 +326,12 @@ impl Successor {
         Ok(())
     }
 
-    /// Offers the right to serve, once everything has been handed over, and waits until the successor has taken it.
+    /// Offers the right to serve, and to announce addresses, once everything has been handed over, and waits until the successor has taken it.
     ///
     /// # Errors
     /// As of the connection.
-    pub(crate) async fn offer(&self) -> Result<(), TakeoverError> {
-        self.say(Message::Offer, NO_FDS).await?;
+    pub(crate) async fn offer(&self, announcing: Option<HandedAnnouncing>) -> Result<(), TakeoverError> {
+        self.say(Message::Offer { announcing }, NO_FDS).await?;
         match self.channel.receive_within(SILENCE).await? {
             (Message::Serving, _) => Ok(()),
             (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),

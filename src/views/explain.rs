@@ -13,6 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use sheave_announce::Status;
 use sheave_control::api::store::Objects;
 use sheave_control::projection::Projector;
 use sheave_control::projection::explain::ExplainView;
@@ -47,6 +48,8 @@ pub(crate) struct Basis<'a> {
     pub(crate) obstacle: Option<&'static str>,
     /// Why endpoints cannot see clients' own addresses, where they cannot.
     pub(crate) no_client_addresses: Option<&'a str>,
+    /// Who has which address, where gateways announce them.
+    pub(crate) announcements: Option<&'a Status>,
     /// The present moment, for affinity's timeout.
     pub(crate) now: Instant,
 }

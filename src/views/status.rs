@@ -53,6 +53,9 @@ pub(crate) struct ProcessView {
     /// How clients reach the frontends; null where nothing is forwarded.
     #[serde(default)]
     pub(crate) steering: Option<SteeringView>,
+    /// What becomes of addresses that gateways announce; null where they announce none.
+    #[serde(default)]
+    pub(crate) announcing: Option<AnnouncingView>,
     /// Is not ready any more, but takes new connections until it drains.
     #[serde(default)]
     pub(crate) lame_duck: bool,
@@ -64,6 +67,24 @@ pub(crate) struct ProcessView {
     /// A worker did not show in time that it runs.
     #[serde(default)]
     pub(crate) worker_stuck: bool,
+}
+
+/// The addresses that gateways announce, in short: `sheave gateways` has the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AnnouncingView {
+    /// `eligible`, `holdDown`, `fenced` or `leaving`.
+    pub(crate) state: String,
+    /// How many gateways hear this one, itself included.
+    pub(crate) heard_by: usize,
+    /// Out of how many.
+    pub(crate) counted: usize,
+    /// Addresses that are to be announced.
+    pub(crate) addresses: usize,
+    /// Those of them that this gateway announces.
+    pub(crate) announced: usize,
+    /// What people should know.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Where the objects come from.

@@ -12,6 +12,7 @@ use crate::files;
 pub(crate) const GATEWAY: &str = "base/config/gateway.yaml";
 pub(crate) const CONTROLLER: &str = "base/config/controller.yaml";
 pub(crate) const OVERLAY_GATEWAY: &str = "examples/overlay/gateway.yaml";
+pub(crate) const L2_GATEWAY: &str = "examples/l2/gateway.yaml";
 
 /// A configuration file of ours.
 pub(crate) struct Config {
@@ -31,6 +32,11 @@ impl Config {
         self.value[section][key]
             .as_str()
             .unwrap_or_else(|| panic!("{}: {section}.{key} is not given", self.file))
+    }
+
+    /// The whole section.
+    pub(crate) fn value(&self, section: &str) -> &Value {
+        &self.value[section]
     }
 
     /// The address at `section.listen`.
@@ -63,7 +69,7 @@ fn validate(file: &std::path::Path) -> (Option<i32>, String) {
 
 #[test]
 fn the_program_takes_every_configuration() {
-    for file in [GATEWAY, CONTROLLER, OVERLAY_GATEWAY] {
+    for file in [GATEWAY, CONTROLLER, OVERLAY_GATEWAY, L2_GATEWAY] {
         let (code, said) = validate(&files::place(file));
         assert_eq!(code, Some(0), "{file}: {said}");
     }

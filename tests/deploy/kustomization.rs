@@ -125,15 +125,18 @@ fn what_goes_beside_the_karmada_folder_names_every_file_of_its_own() {
 }
 
 #[test]
-fn the_example_overlay_names_what_is_there() {
-    const FOLDER: &str = "examples/overlay";
-    let overlay = of(FOLDER);
+fn the_example_overlays_name_what_is_there() {
+    ["examples/overlay", "examples/l2"].into_iter().for_each(names_what_is_there);
+}
+
+fn names_what_is_there(folder: &str) {
+    let overlay = of(folder);
     let bases: Vec<PathBuf> =
-        overlay.resources.iter().map(|path| resolve(&Path::new(FOLDER).join(path))).collect();
+        overlay.resources.iter().map(|path| resolve(&Path::new(folder).join(path))).collect();
     assert_eq!(bases, [Path::new(files::BASE)]);
     let mut named: Vec<&str> = overlay.config_files().chain(["kustomization.yaml"]).collect();
     named.sort_unstable();
-    assert_eq!(named, files::all(FOLDER));
+    assert_eq!(named, files::all(folder));
     let base = of(files::BASE);
     for map in &overlay.config_map_generator {
         assert_eq!(map.behavior.as_deref(), Some("replace"), "{}", map.name);
@@ -144,6 +147,6 @@ fn the_example_overlay_names_what_is_there() {
         assert!(same, "the base has no ConfigMap {}", map.name);
     }
     for patch in &overlay.patches {
-        serde_saphyr::from_str::<Vec<Value>>(&patch.patch).unwrap();
+        serde_saphyr::from_str::<Vec<Value>>(&patch.patch).expect("a patch is a list");
     }
 }

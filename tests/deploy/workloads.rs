@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 use sheave_control::api::gateway_report;
 
-use crate::config::{CONTROLLER, Config, GATEWAY, OVERLAY_GATEWAY};
+use crate::config::{CONTROLLER, Config, GATEWAY, L2_GATEWAY, OVERLAY_GATEWAY};
 use crate::typed::object;
 use crate::{files, kustomization, systemd};
 
@@ -93,6 +93,24 @@ fn connections_may_end_by_themselves_before_the_pod_is_killed() {
     let [operation] = &operations[..] else { panic!("one operation is expected: {operations:?}") };
     assert_eq!(operation["path"], "/spec/template/spec/terminationGracePeriodSeconds");
     assert!(operation["value"].as_i64().unwrap() > Config::read(OVERLAY_GATEWAY).longest_end().as_secs());
+}
+
+/// By the addition of what the configuration of the overlay uses, and nothing else.
+#[test]
+fn gateways_that_announce_have_what_that_takes() {
+    let overlay = kustomization::of("examples/l2");
+    let [patch] = &overlay.patches[..] else { panic!("one patch is expected: {overlay:?}") };
+    assert_eq!(patch.target["name"], "sheave-gateway");
+    let operations: Vec<Value> = serde_saphyr::from_str(&patch.patch).unwrap();
+    assert!(operations.iter().all(|operation| operation["op"] == "add"), "{operations:?}");
+    let [capability, volume, mount] = &operations[..] else { panic!("three are expected: {operations:?}") };
+    let container = "/spec/template/spec/containers/0";
+    assert_eq!(capability["path"], format!("{container}/securityContext/capabilities/add/-"));
+    assert_eq!(capability["value"], "NET_RAW");
+    assert_eq!(volume["path"], "/spec/template/spec/volumes/-");
+    assert_eq!(mount["path"], format!("{container}/volumeMounts/-"));
+    assert_eq!(volume["value"]["name"], mount["value"]["name"]);
+    assert_eq!(mount["value"]["mountPath"], Config::read(L2_GATEWAY).value("announce")["heartbeat"]["keys"]);
 }
 
 /// The unit for systemd runs the same program.

@@ -91,8 +91,13 @@ fn tidy(text: &mut String) {
 
 /// The reason of this name, if gateways can have it. Others would let a gateway speak for the controller.
 pub(crate) fn known_reason(name: &str) -> Option<&'static str> {
-    let known =
-        [reason::BIND_FAILED, reason::CLIENT_SOURCE_LOST, reason::FAILED_TO_START_SERVICE_HEALTHCHECK];
+    let known = [
+        reason::BIND_FAILED,
+        reason::ANNOUNCE_FAILED,
+        reason::ADDRESS_CONFLICT,
+        reason::CLIENT_SOURCE_LOST,
+        reason::FAILED_TO_START_SERVICE_HEALTHCHECK,
+    ];
     known.into_iter().find(|known| *known == name)
 }
 

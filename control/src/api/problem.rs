@@ -96,6 +96,10 @@ pub mod reason {
     pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";
+    /// The gateway that owns the address cannot announce it.
+    pub const ANNOUNCE_FAILED: &str = "AnnounceFailed";
+    /// Another machine of the segment uses the address.
+    pub const ADDRESS_CONFLICT: &str = "AddressConflict";
     /// Endpoints should see the client's address, but see the gateway's: it may not use other addresses.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
     /// New connections or flows are refused: the gateway has no room or memory for more of the Service.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::addresses::AllocatedAddresses;
 use super::conflicts::{ClaimPriority, Claims, ServiceClaims};
-use super::eligibility::{ClusterScope, Routes};
+use super::eligibility::{ClusterScope, Routes, TrafficPolicy};
 use super::endpoints::interner::NameInterner;
 use super::endpoints::merged::MergedEndpoints;
 use super::endpoints::{PortEndpoints, merged};
@@ -294,6 +294,7 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
         client_sources: plan.client_address.sources(kind, addr.protocol, plan.policies.external),
         app_protocol: port.app_protocol.clone(),
         algorithm: plan.algorithm.unwrap_or_else(|| default_algorithm(port.protocol)),
+        node_local: eligibility::deciding(kind, plan.policies).0 == TrafficPolicy::Local,
         external,
         internal,
         limits: plan.limits,

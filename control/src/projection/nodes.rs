@@ -37,6 +37,8 @@ pub(super) struct ClusterContext {
     pub(super) zone: String,
     /// All addresses of the node.
     pub(super) addresses: Vec<IpAddr>,
+    /// All addresses of all nodes.
+    pub(super) of_all_nodes: Arc<BTreeSet<IpAddr>>,
     /// The node's own addresses to serve on, at most one of each family.
     pub(super) own: Vec<IpAddr>,
     /// The addresses of gateway nodes that pools may give, ordered by node. In a standalone gateway, those of this node.
@@ -56,13 +58,14 @@ pub(super) struct ClusterContext {
 }
 
 impl ClusterContext {
-    /// Whether every Service gives the same result with these. Only the table depends on who is a client inside the cluster, and
-    /// whether the node gets traffic by probes.
+    /// Whether every Service gives the same result with these. Only the table depends on who is a client inside the cluster, whether
+    /// the node gets traffic by probes, and which addresses are nodes' own.
     pub(super) fn suffice(&self, before: &Self) -> bool {
         let Self {
             node,
             zone,
             addresses,
+            of_all_nodes: _,
             own,
             gateway_nodes,
             gateways_known,
@@ -116,13 +119,14 @@ pub(super) fn read(
         Role::Standalone | Role::Gateway => true,
         Role::Controller { .. } => !gateways.is_empty() && !nodes.is_empty(),
     };
-    let mut problems = Vec::new();
+    let (mut problems, mut of_all_nodes) = (Vec::new(), BTreeSet::new());
     for (name, node) in nodes {
         let object = ObjectRef { kind: "Node", namespace: "".into(), name: name.clone() };
         let mut report = Report::about(object);
         pod_cidrs(node, &mut internal, &mut report);
         let addresses = addresses(node, &mut report);
         internal.extend(addresses.iter().map(|(_, ip)| IpNet::from(*ip)));
+        of_all_nodes.extend(addresses.iter().map(|(_, ip)| *ip));
         let serves = match options.role {
             Role::Standalone | Role::Gateway => **name == *options.node,
             Role::Controller { .. } => gateways.contains(name) && eligible(node) && !excluded(node),
@@ -150,6 +154,7 @@ pub(super) fn read(
         problems.push(no_node_ports(options));
     }
     context.internal = Arc::new(AddressSet::from_cidrs(&internal));
+    context.of_all_nodes = Arc::new(of_all_nodes);
     (context, problems)
 }
 

@@ -13,7 +13,6 @@ use thiserror::Error;
 
 mod agenda;
 mod announcement;
-mod async_socket;
 mod changes;
 mod filter;
 mod frame;
@@ -107,6 +106,16 @@ pub enum AnnounceError {
     /// The links and addresses of the machine cannot be read.
     #[error("cannot read the addresses of this machine: {0}")]
     Unknown(#[from] io::Error),
+}
+
+impl AnnounceError {
+    /// The address, if one alone is concerned.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::NoSubnet { ip, .. } | Self::NotOurs { ip, .. } | Self::Refused { ip, .. } => Some(*ip),
+            Self::Unknown(_) => None,
+        }
+    }
 }
 
 fn listed(names: &[String]) -> String {

@@ -1,19 +1,25 @@
 //! Announcing: which gateway answers for an address, and how its network learns of it.
 //!
 //! Gateways send each other heartbeats (`heartbeat`, `keys`), agree by them on who is alive (`membership`), and compute
-//! from that alone who owns which address (`ownership`). The owner announces it in its subnets (`layer2`). Nothing is
-//! written to the API server for it. `README.md` beside this crate describes the protocol.
+//! from that alone who owns which address (`ownership`). The owner announces it in its subnets (`layer2`). A thread of its own does
+//! all that (`announcer`). Nothing is written to the API server for it. `README.md` beside this crate describes the protocol.
 #![forbid(unsafe_code)]
 
+mod announcer;
+mod async_socket;
 mod claim;
 mod hash;
 mod heartbeat;
+mod key_folder;
 mod keys;
 mod layer2;
 mod member;
 mod membership;
 mod ownership;
+mod status;
+mod tie_breaker;
 
+pub use announcer::{Announcer, Options, StartError};
 pub use claim::{Claim, Nodes};
 pub use heartbeat::{Applied, NodeState};
 pub use keys::{KeyError, KeyRing};
@@ -29,3 +35,5 @@ pub use membership::{
 pub use ownership::{
     Assignment, Handover, HandoverSteps, NoOwner, Owner, RankReason, Ranked, Waiting, assign, explain,
 };
+pub use status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
+pub use tie_breaker::TieBreaker;

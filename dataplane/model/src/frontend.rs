@@ -250,6 +250,9 @@ pub struct Frontend {
     pub app_protocol: Option<Arc<str>>,
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
+    /// Clients outside the cluster are served by endpoints on the gateway's own node alone (`externalTrafficPolicy: Local`), so
+    /// that it makes a difference to which gateway they are sent.
+    pub node_local: bool,
     /// What clients outside the cluster get.
     pub external: Route,
     /// What clients inside the cluster get.

@@ -72,6 +72,7 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
         client_sources: ClientSources::default(),
         app_protocol: None,
         algorithm,
+        node_local: false,
         external: all.clone(),
         internal: all,
         limits: ServiceLimits::default(),

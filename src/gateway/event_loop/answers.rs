@@ -14,7 +14,7 @@ use crate::views::View as _;
 use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::{LISTED, ProblemView};
 use crate::views::routes::RoutesView;
-use crate::views::status::{ProcessView, UnhealthyView, collect};
+use crate::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect};
 
 impl EventLoop {
     /// Everything that is known to be wrong with the objects and with what becomes of them here.
@@ -69,6 +69,9 @@ impl EventLoop {
             Query::Routes(reply) => {
                 reply.send(self.routes()).ok();
             }
+            Query::Gateways(reply) => {
+                reply.send(self.gateways()).ok();
+            }
             Query::Explain(question, reply) => {
                 reply.send(self.explain(&question)).ok();
             }
@@ -105,6 +108,7 @@ impl EventLoop {
             unhealthy_endpoints: active.health().unhealthy().count(),
             controller: self.controller.as_ref().map(|status| collect::of_controller(&status.borrow())),
             steering: Some(self.dataplane.steering().into()),
+            announcing: self.announcing.status().as_deref().map(AnnouncingView::from),
             lame_duck: self.phase == Phase::LameDuck,
             draining: self.phase == Phase::Draining,
             not_ready: self.missing().map(str::to_owned),
@@ -119,6 +123,7 @@ impl EventLoop {
             pages: self.health.pages().clone(),
             worker_restarts: self.dataplane.worker_restarts(),
             health: self.dataplane.health_counts(),
+            announcements: self.announcing.status().unwrap_or_default(),
             series: self.series,
         }
     }
@@ -133,6 +138,7 @@ impl EventLoop {
     /// From what is really in force, so that it shows where that is not what the objects come to.
     fn explain(&self, question: &Question) -> Answer {
         let lost = self.dataplane.client_addresses().err().map(ToString::to_string);
+        let announcements = self.announcing.status();
         let basis = Basis {
             projector: &self.projector,
             objects: self.store.objects(),
@@ -142,6 +148,7 @@ impl EventLoop {
             closed: &problems::closed(&self.dataplane),
             obstacle: self.missing(),
             no_client_addresses: lost.as_deref(),
+            announcements: announcements.as_deref(),
             now: Instant::now(),
         };
         explain::explain(question, basis)

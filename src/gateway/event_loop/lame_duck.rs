@@ -37,6 +37,7 @@ impl EventLoop {
             return None;
         }
         self.enter(Phase::LameDuck);
+        self.announcing.leave();
         tracing::info!(time = ?lame_duck, "not ready any more: serving on until load balancers have noticed");
         Some(Instant::now() + lame_duck)
     }

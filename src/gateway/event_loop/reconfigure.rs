@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_control::api::store::ServiceKey;
 use sheave_control::projection;
 use sheave_dataplane::Settings;
 use tokio::sync::oneshot;
@@ -30,6 +31,7 @@ struct LiveOptions {
     drain: Duration,
     series: SeriesLimits,
     mass_deletion_hold: Duration,
+    gateways: ServiceKey,
 }
 
 impl LiveOptions {
@@ -41,6 +43,7 @@ impl LiveOptions {
             drain: config.timeouts.drain,
             series: config.metrics.limits,
             mass_deletion_hold: config.mass_deletion_hold,
+            gateways: config.gateways.clone(),
         }
     }
 }
@@ -49,12 +52,13 @@ impl EventLoop {
     /// Puts the configuration in force, whose other keys are those that the process was started with. What is open goes on.
     pub(super) fn reconfigure(&mut self, config: &Config) {
         let options = LiveOptions::new(config, &self.shares, self.sources.role());
-        let LiveOptions { dataplane, projection, memory, drain, series, mass_deletion_hold } = options;
+        let LiveOptions { dataplane, projection, memory, drain, series, mass_deletion_hold, gateways } =
+            options;
         self.dataplane.configure(dataplane);
         self.projector.set_options(projection);
         self.memory.set_limit(memory);
         self.sources.set_mass_deletion_hold(mass_deletion_hold);
-        (self.drain, self.series) = (drain, series);
+        (self.drain, self.series, self.gateways) = (drain, series, gateways);
         // Until then the first objects, or the take-over, do that.
         if self.projection.is_some() && self.predecessor.is_none() {
             self.project(Instant::now());

@@ -15,14 +15,19 @@ impl EventLoop {
     /// Logs and reports the data plane's failures when they change.
     pub(super) fn report_failures(&mut self) {
         let generation = self.dataplane.table().table().generation();
-        if self.failures.refresh(&self.dataplane, &self.health) {
+        let announced = self.announcing.announced();
+        if self.failures.refresh(&self.dataplane, &self.health, self.announcing.failed()) {
             let report = report::report(&self.node, generation, self.failures.all());
-            self.report.send_replace(GatewayReport { draining: self.phase != Phase::Serving, ..report });
+            let draining = self.phase != Phase::Serving;
+            self.report.send_replace(GatewayReport { draining, announced, ..report });
             self.problem_log
                 .failures(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
         } else {
-            self.report
-                .send_if_modified(|last| std::mem::replace(&mut last.generation, generation) != generation);
+            self.report.send_if_modified(|last| {
+                let differs = (last.generation, &last.announced) != (generation, &announced);
+                (last.generation, last.announced) = (generation, announced);
+                differs
+            });
         }
     }
 

@@ -138,6 +138,8 @@ impl EventLoop {
             }
         }
         self.dataplane.serve();
+        self.announcing.begin();
+        self.announce();
         self.health.take_over(node_ports);
         tracing::info!(
             from = predecessor.version(),
@@ -153,7 +155,7 @@ impl EventLoop {
 
     /// Takes what the other process hands over while it rests, and then the right to serve.
     async fn take_over_state(
-        &self,
+        &mut self,
         predecessor: &Predecessor,
         taken: &mut Taken,
     ) -> Result<(), TakeoverError> {
@@ -166,7 +168,10 @@ impl EventLoop {
                 }
                 LastPart::KeptPorts(kept) => self.dataplane.bar_ports(kept),
                 LastPart::Affinity(records) => self.take_over_affinity(records, taken),
-                LastPart::Offer => break,
+                LastPart::Offer(announcing) => {
+                    self.announcing.go_on_with(announcing);
+                    break;
+                }
             }
         }
         self.expect_workers().await?;
@@ -193,7 +198,7 @@ impl EventLoop {
         let rested = Instant::now();
         let offered = tokio::time::timeout(Successor::REST, async {
             self.hand_over_state(successor, began).await?;
-            successor.offer().await
+            successor.offer(self.announcing.hand_over().await).await
         });
         let outcome = successor.settle(offered.await.unwrap_or(Err(TakeoverError::Silent))).await;
         tracing::info!(?outcome, rest = ?rested.elapsed(), "another process was to take over");
@@ -219,6 +224,7 @@ impl EventLoop {
     fn settle(&mut self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::HandedOver => {
+                self.announcing.detach();
                 self.health.leave();
                 self.dataplane.leave();
             }

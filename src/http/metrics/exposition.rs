@@ -108,6 +108,28 @@ pub(crate) const ENDPOINT_EJECTIONS: Family = counter(
 );
 pub(crate) const HEALTH_CHECKS: Family =
     counter("sheave_health_checks_total", "Checks of endpoints, by result.");
+pub(crate) const ANNOUNCE_GATEWAYS: Family = gauge(
+    "sheave_announce_gateways",
+    "Gateways that count for the quorum, by state: heard_by are those that hear this one, itself included; counted are all.",
+);
+pub(crate) const ANNOUNCE_ELIGIBLE: Family =
+    gauge("sheave_announce_eligible", "1 while this gateway may own addresses, else 0.");
+pub(crate) const ANNOUNCE_ADDRESSES: Family = gauge(
+    "sheave_announce_addresses",
+    "Addresses that are to be announced, by what this gateway does: announced, waiting, failed, conflict, or other for those of others.",
+);
+pub(crate) const ANNOUNCE_HEARTBEATS: Family =
+    counter("sheave_announce_heartbeats_total", "Heartbeats between gateways: sent, received, or refused.");
+pub(crate) const ANNOUNCE_MOVES: Family = counter(
+    "sheave_announce_moves_total",
+    "Addresses that this gateway began (gained) or ceased (lost) to announce.",
+);
+pub(crate) const ANNOUNCE_FENCED: Family = counter(
+    "sheave_announce_fenced_total",
+    "Times that this gateway gave up its addresses because too few others heard it.",
+);
+pub(crate) const ANNOUNCE_CONFLICTS: Family =
+    counter("sheave_announce_conflicts_total", "Other machines that used an address of this gateway.");
 pub(crate) const CONNECTIONS_OPENED: Family =
     counter("sheave_tcp_connections_total", "TCP connections accepted, by frontend.");
 pub(crate) const CONNECTIONS: Family =
@@ -310,6 +332,13 @@ mod tests {
         ENDPOINTS_UNHEALTHY,
         ENDPOINT_EJECTIONS,
         HEALTH_CHECKS,
+        ANNOUNCE_GATEWAYS,
+        ANNOUNCE_ELIGIBLE,
+        ANNOUNCE_ADDRESSES,
+        ANNOUNCE_HEARTBEATS,
+        ANNOUNCE_MOVES,
+        ANNOUNCE_FENCED,
+        ANNOUNCE_CONFLICTS,
         CONNECTIONS_OPENED,
         CONNECTIONS,
         CONNECTIONS_CLOSED,

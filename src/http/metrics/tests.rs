@@ -73,6 +73,7 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
         client_sources: ClientSources::default(),
         app_protocol: None,
         algorithm: Algorithm::LeastConnections,
+        node_local: false,
         external: route.clone(),
         internal: route,
         limits: ServiceLimits::default(),

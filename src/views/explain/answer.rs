@@ -14,6 +14,7 @@ use sheave_model::{Algorithm, Backend, EndpointAddr, Frontend, FrontendSource, P
 use super::place::{self, Place};
 use super::question::Question;
 use super::{Answer, Basis, choice, client};
+use crate::views::gateways;
 use crate::views::problem::ProblemView;
 use crate::views::routes::{action_name, source_name};
 
@@ -171,6 +172,7 @@ impl FrontendAnswer<'_> {
         view.allowed = allowed;
         let route = route(frontend, origin);
         view.action = Some(if allowed { action_name(route) } else { "Drop" }.to_owned());
+        self.announced(view);
         view.reasons.push(why_origin);
         view.reasons.extend(client::proxied(frontend, question.client));
         view.reasons.push(why_allowed);
@@ -191,6 +193,28 @@ impl FrontendAnswer<'_> {
         view.closed = basis.closed.get(&frontend.addr).cloned();
         if view.closed.is_some() {
             view.endpoint = None;
+        }
+    }
+
+    /// Which gateway its packets come to.
+    fn announced(&self, view: &mut ExplainView) {
+        let ip = self.frontend.addr.ip;
+        let Some(status) = self.basis.announcements else { return };
+        let Some(address) = status.addresses.get(&ip) else { return };
+        view.announced_by = address.owner.as_deref().ok().map(str::to_owned);
+        view.reasons.push(match &address.owner {
+            Ok(owner) if *owner == status.node => format!("{ip} belongs to this gateway, {owner}"),
+            Ok(owner) => {
+                format!(
+                    "{ip} belongs to gateway {owner}: what follows is for a client that comes to this one"
+                )
+            }
+            Err(why) => format!("{ip} belongs to no gateway: {}", gateways::nobody(*why)),
+        });
+        let ranking: Vec<String> = status.ranking(ip).iter().map(gateways::rank).collect();
+        if !ranking.is_empty() {
+            view.reasons
+                .push(format!("gateways in the order of their rank for {ip}: {}", ranking.join(", ")));
         }
     }
 

@@ -56,6 +56,7 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         client_sources: ClientSources::default(),
         app_protocol: None,
         algorithm: Algorithm::LeastConnections,
+        node_local: false,
         external: forward(&[0]),
         internal: forward(&[1, 0]),
         limits: ServiceLimits::default(),

@@ -77,7 +77,7 @@ fn the_keys_are_those_of_the_contract() {
             "moreProblems": 0,
         },
         "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "lameDuck": false, "draining": false,
-        "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "notReady": null, "workerStuck": false,
+        "announcing": null, "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "notReady": null, "workerStuck": false,
     });
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<ProcessView>(&view.to_json()).unwrap(), view);

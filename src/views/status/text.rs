@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
+use super::{AnnouncingView, ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::views::problem::ProblemView;
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
@@ -69,6 +69,7 @@ fn headline(view: &ProcessView) -> String {
         text += &format!("Routing table: generation {generation}, {}.\n", counted(*frontends, "frontend"));
     }
     text.extend(view.steering.iter().map(SteeringView::to_text));
+    text.extend(view.announcing.iter().map(announcing));
     match &view.controller {
         Some(ControllerView { leading: true, gateways, services, .. }) => {
             let gateways = counted(gateways.unwrap_or_default(), "gateway");
@@ -81,6 +82,13 @@ fn headline(view: &ProcessView) -> String {
         _ => {}
     }
     text
+}
+
+fn announcing(view: &AnnouncingView) -> String {
+    let AnnouncingView { heard_by, counted, addresses, announced, .. } = view;
+    format!(
+        "Announcing: {announced} of {addresses} addresses here; heard by {heard_by} of {counted} gateways (`sheave gateways`).\n"
+    )
 }
 
 fn counted(number: usize, what: &str) -> String {
@@ -123,6 +131,15 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
     }
     if view.draining {
         wrong.push("it is draining: nothing new is accepted, and open connections finish".to_owned());
+    }
+    if let Some(AnnouncingView { state, heard_by, counted, warnings, .. }) = &view.announcing {
+        if state == "fenced" {
+            wrong.push(format!(
+                "it announces no address: it is heard by {heard_by} of {counted} gateways, and needs more than half; check UDP \
+                 port `announce.heartbeat.port` between the gateways, and their keys"
+            ));
+        }
+        wrong.extend(warnings.iter().cloned());
     }
     if view.worker_stuck {
         wrong.push(

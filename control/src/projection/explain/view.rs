@@ -35,6 +35,9 @@ pub struct ExplainView {
     /// Why the frontend accepts nothing on this gateway, whatever the reasons are; null if it is open, and for manifests.
     #[serde(default)]
     pub closed: Option<String>,
+    /// The node of the gateway that owns the frontend's address, which need not be this one; null where gateways announce nothing.
+    #[serde(default)]
+    pub announced_by: Option<String>,
     /// Sentences, in the order in which things are decided.
     pub reasons: Vec<String>,
     /// Every address of the frontend's family that the Service's slices have.

@@ -233,6 +233,8 @@ impl Announcement {
                 self.phase = Phase::Yielded { until };
                 Verdict::Known
             }
+            // It may be of a gateway that has just let go of the address. Who has it answers the next probe as well.
+            Phase::Probing { sent: 0 | 1, .. } => Verdict::Known,
             Phase::Probing { .. } => {
                 self.phase = Phase::Yielded { until };
                 if self.disputed_until.replace(until).is_some() {

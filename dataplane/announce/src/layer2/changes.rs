@@ -69,7 +69,8 @@ impl Layer2 {
         Some(self.oldest? + self.manner.lifetime - EARLY)
     }
 
-    pub(super) fn withdraw_these(&mut self, ips: &[IpAddr]) {
+    /// Withdraws several at once.
+    pub(crate) fn withdraw_these(&mut self, ips: &[IpAddr]) {
         let mut on = Vec::new();
         for ip in ips {
             self.agenda.set(*ip, None);

@@ -16,7 +16,7 @@ use nix::sys::socket::{NetlinkAddr, bind, setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::debug;
 
-use super::async_socket::AsyncSocket;
+use crate::async_socket::AsyncSocket;
 
 /// RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR (linux/rtnetlink.h).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;

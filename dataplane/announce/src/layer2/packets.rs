@@ -17,9 +17,9 @@ use nix::sys::socket::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::async_socket::AsyncSocket;
 use super::filter::{Watched, arp_filter, neighbour_filter};
 use super::frame::{Statement, read_arp, read_neighbour_discovery};
+use crate::async_socket::AsyncSocket;
 
 /// Nothing that is read here is longer.
 const LONGEST: usize = 512;

@@ -62,17 +62,37 @@ fn a_probe_is_made_three_times_and_then_it_is_put_on_and_announced() {
     );
 }
 
+/// Makes the first two probes; when the second is made.
+fn probe_twice(one: &mut Announcement, start: Instant) -> Instant {
+    let second = start + PROBE_INTERVAL;
+    assert_eq!(one.step(start, &manner(None)), Some(Step::Probe));
+    assert_eq!(one.step(second, &manner(None)), Some(Step::Probe));
+    second
+}
+
+#[test]
+fn what_is_heard_before_the_second_probe_may_be_of_a_gateway_that_has_just_let_go() {
+    let start = Instant::now();
+    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    assert_eq!(one.on_claim(start, OnConflict::Defend), Verdict::Known);
+    assert_eq!(one.step(start, &manner(None)), Some(Step::Probe));
+    assert_eq!(one.on_probe(start), Verdict::Known);
+    let done = run(&mut one, start, Duration::from_millis(160), &manner(None));
+    assert_eq!(done[2], (150, Step::PutOn { after_conflict: false }));
+}
+
 #[test]
 fn an_address_that_another_has_is_probed_again_until_it_is_free() {
     let start = Instant::now();
     let mut one = Announcement::probed(start, Vec::new(), vec![1]);
-    assert_eq!(one.on_claim(start, OnConflict::Defend), Verdict::NotAnnounced);
-    assert_eq!(one.on_claim(start, OnConflict::Defend), Verdict::Known);
-    let until = start + CONFLICT_END;
+    let second = probe_twice(&mut one, start);
+    assert_eq!(one.on_claim(second, OnConflict::Defend), Verdict::NotAnnounced);
+    assert_eq!(one.on_claim(second, OnConflict::Defend), Verdict::Known);
+    let until = second + CONFLICT_END;
     assert_eq!(one.due(&manner(None)), Some(until));
-    assert_eq!(one.step(until, &manner(None)), Some(Step::Probe));
-    assert_eq!(one.on_claim(until, OnConflict::Defend), Verdict::Known);
-    let done = run(&mut one, until, CONFLICT_END + Duration::from_millis(150), &manner(None));
+    let second = probe_twice(&mut one, until);
+    assert_eq!(one.on_claim(second, OnConflict::Defend), Verdict::Known);
+    let done = run(&mut one, second, CONFLICT_END + Duration::from_millis(150), &manner(None));
     assert_eq!(done[3], (30_150, Step::PutOn { after_conflict: true }));
 }
 
@@ -80,7 +100,8 @@ fn an_address_that_another_has_is_probed_again_until_it_is_free() {
 fn a_probe_of_another_counts_while_it_is_probed_and_not_when_the_kernel_answers() {
     let start = Instant::now();
     let mut one = Announcement::probed(start, Vec::new(), vec![1]);
-    assert_eq!(one.on_probe(start), Verdict::NotAnnounced);
+    let second = probe_twice(&mut one, start);
+    assert_eq!(one.on_probe(second), Verdict::NotAnnounced);
     assert_eq!(taken_over(start).on_probe(start + SETTLED), Verdict::Known);
 }
 

@@ -6,10 +6,11 @@ use socket2::Socket;
 use tokio::io::unix::AsyncFd;
 
 /// A nonblocking socket. Whoever receives does so until nothing waits, and only then waits for more.
-pub(super) struct AsyncSocket(AsyncFd<Socket>);
+#[derive(Debug)]
+pub(crate) struct AsyncSocket(AsyncFd<Socket>);
 
 impl AsyncSocket {
-    pub(super) fn new(socket: Socket) -> io::Result<Self> {
+    pub(crate) fn new(socket: Socket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         #[expect(
             deprecated,
@@ -19,12 +20,12 @@ impl AsyncSocket {
         Ok(Self(socket))
     }
 
-    pub(super) fn get(&self) -> &Socket {
+    pub(crate) fn get(&self) -> &Socket {
         self.0.get_ref()
     }
 
     /// Waits until there may be something to receive that was not there at the last wait.
-    pub(super) async fn ready(&self) -> io::Result<()> {
+    pub(crate) async fn ready(&self) -> io::Result<()> {
         self.0.readable().await?.clear_ready();
         Ok(())
     }

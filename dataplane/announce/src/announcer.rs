@@ -1,0 +1,228 @@
+//! The announcer: a thread of its own that sends heartbeats, follows who owns what, and announces what this gateway owns. Nothing
+//! that takes long may run there: a gateway that is late with its heartbeats is dead to the others.
+
+mod holding;
+mod publish;
+mod run;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::claim::Claim;
+use crate::key_folder::KeyFolder;
+use crate::keys::{KeyError, KeyRing};
+use crate::layer2::OnConflict;
+use crate::member::Member;
+use crate::membership::{Continuation, MembershipOptions, OptionsError, Start};
+use crate::status::Status;
+use crate::tie_breaker::TieBreaker;
+
+/// How a gateway takes part, and how it announces what it owns.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The name of its node.
+    pub node: Arc<str>,
+    /// The name of the installation: gateways of others on the same network are ignored.
+    pub fleet: Arc<str>,
+    /// The UDP port of heartbeats on every gateway.
+    pub port: u16,
+    /// The time between heartbeats.
+    pub interval: Duration,
+    /// The silence after which a gateway is believed dead; at least three intervals.
+    pub fail_after: Duration,
+    /// How long a gateway that comes back owns nothing; not shorter than `fail_after`.
+    pub hold_down: Duration,
+    /// The folder with the keys, one per file.
+    pub keys: PathBuf,
+    /// Who decides where exactly half of the gateways are heard.
+    pub tie_breaker: TieBreaker,
+    /// How often neighbours are reminded; `None` = never.
+    pub repeat: Option<Duration>,
+    /// What to do when another machine uses an address.
+    pub on_conflict: OnConflict,
+}
+
+impl Options {
+    fn membership(&self) -> MembershipOptions {
+        MembershipOptions {
+            interval: self.interval,
+            fail_after: self.fail_after,
+            hold_down: self.hold_down,
+            ..MembershipOptions::new(Arc::clone(&self.node), Arc::clone(&self.fleet), self.port)
+        }
+    }
+}
+
+/// Why nothing can be announced.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The folder of keys, or a file in it, cannot be read.
+    #[error("keys of heartbeats: {folder}: {error}", folder = .folder.display())]
+    KeyFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// The files are no keys.
+    #[error("keys of heartbeats: {folder}: {error}", folder = .folder.display())]
+    Keys {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        error: KeyError,
+    },
+    /// The options do not go together.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The machine has no resources for it, or this process no right.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The reason.
+        error: io::Error,
+    },
+}
+
+impl StartError {
+    fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::System { what: what.into(), error }
+    }
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Command {
+    Members(Vec<Member>),
+    Claims(BTreeMap<IpAddr, Claim>),
+    Stale(bool),
+    Continuation(oneshot::Sender<Continuation>),
+    Leave,
+    Detach,
+}
+
+/// A running announcer. Dropping it is as its end without a word: its addresses are gone after a few seconds.
+#[derive(Debug)]
+pub struct Announcer {
+    commands: mpsc::UnboundedSender<Command>,
+    status: watch::Receiver<Arc<Status>>,
+}
+
+impl Announcer {
+    /// Starts it. It owns nothing before it knows of any claims.
+    ///
+    /// # Errors
+    /// If the keys are unusable, or the thread cannot be started. What fails later is in the status.
+    pub fn start(options: Options, start: Start) -> Result<Self, StartError> {
+        let keys = Keys::open(&options.keys)?;
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let (publish, status) = watch::channel(Arc::new(Status::new(Arc::clone(&options.node))));
+        let (tell, started) = std::sync::mpsc::channel();
+        let thread = move || run::run(options, keys, start, inbox, publish, &tell);
+        std::thread::Builder::new()
+            .name("announce".to_owned())
+            .spawn(thread)
+            .map_err(StartError::system("cannot start a thread"))?;
+        // The thread drops its end only if it panics, and that is no error of the system.
+        started.recv().unwrap_or(Ok(()))?;
+        Ok(Self { commands, status })
+    }
+
+    /// Sets which gateways there are.
+    pub fn set_members(&self, members: Vec<Member>) {
+        self.tell(Command::Members(members));
+    }
+
+    /// Sets which addresses are to be announced.
+    pub fn set_claims(&self, claims: BTreeMap<IpAddr, Claim>) {
+        self.tell(Command::Claims(claims));
+    }
+
+    /// Sets whether what this gateway knows of the cluster is old: others go first then.
+    pub fn set_stale(&self, stale: bool) {
+        self.tell(Command::Stale(stale));
+    }
+
+    /// What a successor on this node starts with.
+    pub async fn continuation(&self) -> Option<Continuation> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Command::Continuation(reply));
+        answer.await.ok()
+    }
+
+    /// Gives all addresses to other gateways, and ends then.
+    pub fn leave(&self) {
+        self.tell(Command::Leave);
+    }
+
+    /// Ends, and leaves all addresses as they are to a process that goes on with a [`Continuation`].
+    pub fn detach(&self) {
+        self.tell(Command::Detach);
+    }
+
+    /// Waits until it has ended. Cancel safe.
+    pub async fn ended(&mut self) {
+        while self.status.changed().await.is_ok() {}
+    }
+
+    /// Waits until the status has changed. Cancel safe. Never returns after the end.
+    pub async fn changed(&mut self) {
+        if self.status.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What it knows and does.
+    pub fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.status.borrow())
+    }
+
+    fn tell(&self, command: Command) {
+        // After the end there is nothing to be told.
+        self.commands.send(command).ok();
+    }
+}
+
+/// The keys, and the folder that they are from.
+#[derive(Debug)]
+struct Keys {
+    folder: KeyFolder,
+    path: PathBuf,
+    ring: KeyRing,
+}
+
+impl Keys {
+    fn open(path: &Path) -> Result<Self, StartError> {
+        let path = path.to_owned();
+        let (folder, texts) = KeyFolder::open(path.clone(), Instant::now())
+            .map_err(|error| StartError::KeyFolder { folder: path.clone(), error })?;
+        let ring = parse(&texts).map_err(|error| StartError::Keys { folder: path.clone(), error })?;
+        Ok(Self { folder, path, ring })
+    }
+
+    /// The keys, if there are others now. Unusable ones are logged, and change nothing.
+    fn changed(&mut self, now: Instant) -> Option<KeyRing> {
+        match parse(&self.folder.changed(now)?) {
+            Ok(ring) => {
+                tracing::info!(folder = %self.path.display(), "read the keys of heartbeats again");
+                Some(ring)
+            }
+            Err(error) => {
+                tracing::error!(folder = %self.path.display(), %error, "the keys of heartbeats stay what they were");
+                None
+            }
+        }
+    }
+}
+
+fn parse(texts: &[String]) -> Result<KeyRing, KeyError> {
+    KeyRing::parse(texts.iter().map(String::as_str))
+}

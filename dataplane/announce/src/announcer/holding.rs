@@ -1,0 +1,212 @@
+//! The addresses that this gateway announces, or should: what became of each on the network.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::claim::Claim;
+use crate::layer2::{Announced, ConflictAnswer, Layer2, Layer2Event};
+use crate::status::{Counts, Here};
+
+/// What this gateway holds.
+pub(super) struct Holdings {
+    layer2: Layer2,
+    held: BTreeMap<IpAddr, Here>,
+    /// Those that are to be announced, and whether somebody else may have them.
+    queue: VecDeque<(IpAddr, bool)>,
+    warnings: BTreeMap<String, String>,
+    counts: Counts,
+    changed: bool,
+}
+
+impl Holdings {
+    pub(super) fn new(layer2: Layer2) -> Self {
+        Self {
+            layer2,
+            held: BTreeMap::new(),
+            queue: VecDeque::new(),
+            warnings: BTreeMap::new(),
+            counts: Counts::default(),
+            changed: true,
+        }
+    }
+
+    /// What a process before this one has left here.
+    pub(super) fn adopted(&self) -> BTreeSet<IpAddr> {
+        self.layer2.adopted().collect()
+    }
+
+    /// Announces these, one after the other; with `probe`, those that nobody else has.
+    pub(super) fn announce(&mut self, addresses: Vec<IpAddr>, probe: impl Fn(IpAddr) -> bool) {
+        self.changed |= !addresses.is_empty();
+        self.counts.gained += addresses.len() as u64;
+        self.queue.extend(addresses.into_iter().map(|ip| (ip, probe(ip))));
+    }
+
+    /// Announces the next of them.
+    pub(super) fn announce_some(&mut self, most: usize, claims: &BTreeMap<IpAddr, Claim>) {
+        for _ in 0..most {
+            let Some((ip, probe)) = self.queue.pop_front() else { return };
+            let interfaces = claims.get(&ip).map(|claim| claim.interfaces.as_slice()).unwrap_or_default();
+            let here = self.put(ip, interfaces, probe);
+            self.set(ip, here);
+        }
+    }
+
+    fn put(&mut self, ip: IpAddr, interfaces: &[Arc<str>], probe: bool) -> Here {
+        match self.layer2.announce(ip, interfaces, probe) {
+            Ok(Announced::Now(interfaces) | Announced::AfterProbe(interfaces)) => {
+                tracing::info!(%ip, interfaces = interfaces.join(","), "announcing an address");
+                Here::Announced { interfaces }
+            }
+            Err(error) => {
+                tracing::warn!(%ip, %error, "an address cannot be announced");
+                Here::Failed { error: error.to_string() }
+            }
+        }
+    }
+
+    /// Goes on with these of what a process before this one has left here, and gives up the rest.
+    pub(super) fn take_adopted(&mut self, kept: &BTreeSet<IpAddr>) {
+        let kept: Vec<IpAddr> = self.layer2.adopted().filter(|ip| kept.contains(ip)).collect();
+        for ip in kept {
+            let here = self.put(ip, &[], false);
+            self.set(ip, here);
+        }
+        self.layer2.release_adopted();
+    }
+
+    /// Gives up these.
+    pub(super) fn withdraw(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        let addresses: BTreeSet<IpAddr> = addresses.into_iter().collect();
+        if addresses.is_empty() {
+            return;
+        }
+        self.queue.retain(|(ip, _)| !addresses.contains(ip));
+        let here: Vec<IpAddr> = addresses.into_iter().filter(|ip| self.held.remove(ip).is_some()).collect();
+        self.layer2.withdraw_these(&here);
+        for ip in &here {
+            tracing::info!(%ip, "an address is announced here no more");
+        }
+        self.counts.lost += here.len() as u64;
+        self.changed = true;
+    }
+
+    /// Renews what ends by itself.
+    pub(super) fn refresh(&mut self) {
+        self.layer2.refresh();
+    }
+
+    /// Waits until something happens to addresses, and takes it in. Cancel safe.
+    pub(super) async fn event(&mut self) {
+        let event = self.layer2.next_event().await;
+        self.take(event);
+        self.changed = true;
+    }
+
+    fn take(&mut self, event: Layer2Event) {
+        match event {
+            Layer2Event::Announced { ip } => self.refresh_interfaces(ip),
+            Layer2Event::Conflict { ip, mac, interface, answer } => {
+                let mac = mac.map_or_else(|| "unknown".to_owned(), |mac| mac.to_string());
+                tracing::warn!(%ip, %mac, %interface, ?answer, "another machine uses an announced address");
+                self.counts.conflicts += 1;
+                let defended = answer == ConflictAnswer::Defended;
+                self.set(ip, Here::Conflict { mac, interface, defended });
+            }
+            Layer2Event::ConflictOver { ip } => {
+                tracing::info!(%ip, "nobody else uses the address any more");
+                self.refresh_interfaces(ip);
+            }
+            Layer2Event::InterfaceLost { interface, addresses, stranded } => {
+                tracing::warn!(%interface, addresses = addresses.len(), "an interface cannot announce any more");
+                addresses.into_iter().for_each(|ip| self.refresh_interfaces(ip));
+                for ip in stranded {
+                    let error = format!(
+                        "interface {interface} is gone, down, or has no subnet with the address any more"
+                    );
+                    self.set(ip, Here::Failed { error });
+                }
+            }
+            Layer2Event::InterfaceBack { interface } => {
+                tracing::info!(%interface, "an interface can announce");
+                self.retry();
+            }
+            Layer2Event::AddressLost { ip, interface } => {
+                tracing::warn!(%ip, %interface, "somebody removed an announced address; it is there again");
+            }
+            Layer2Event::Failed(error) => {
+                tracing::warn!(%error, "an address cannot be announced any more");
+                let ip = error.ip();
+                ip.into_iter().for_each(|ip| self.set(ip, Here::Failed { error: error.to_string() }));
+            }
+            Layer2Event::Lapsed { addresses } => {
+                tracing::warn!(
+                    addresses = addresses.len(),
+                    "this process stood still for too long: announcing again"
+                );
+                // They may be another's by now: then they are held no more.
+                let held = addresses.into_iter().filter(|ip| self.held.contains_key(ip));
+                self.queue.extend(held.map(|ip| (ip, false)));
+            }
+            Layer2Event::Setting(warning) => {
+                tracing::warn!("{warning}");
+                self.warnings.insert(warning.sysctl.clone(), warning.to_string());
+            }
+        }
+    }
+
+    /// Tries again what has failed, and looks where the rest is now.
+    fn retry(&mut self) {
+        let all: Vec<(IpAddr, bool)> =
+            self.held.iter().map(|(ip, here)| (*ip, matches!(here, Here::Failed { .. }))).collect();
+        for (ip, failed) in all {
+            if failed && self.layer2.interfaces(ip).is_empty() {
+                self.queue.push_back((ip, false));
+            } else {
+                self.refresh_interfaces(ip);
+            }
+        }
+    }
+
+    fn refresh_interfaces(&mut self, ip: IpAddr) {
+        let interfaces = self.layer2.interfaces(ip);
+        if !interfaces.is_empty() && self.held.contains_key(&ip) {
+            self.set(ip, Here::Announced { interfaces });
+        }
+    }
+
+    fn set(&mut self, ip: IpAddr, here: Here) {
+        self.changed |= self.held.insert(ip, here.clone()) != Some(here);
+    }
+
+    /// Whether some are still to be announced.
+    pub(super) fn has_work(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// What became of an address that is this gateway's.
+    pub(super) fn here(&self, ip: IpAddr) -> Option<&Here> {
+        self.held.get(&ip)
+    }
+
+    /// What people should know of the machine's settings.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.warnings.values().cloned().collect()
+    }
+
+    /// Since the start.
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether anything has changed since the last call.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Leaves everything to another process on this machine.
+    pub(super) fn detach(self) {
+        self.layer2.detach();
+    }
+}

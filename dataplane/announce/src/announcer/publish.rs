@@ -1,0 +1,112 @@
+//! The status that others see.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::run::Announcing;
+use crate::membership::{Listing, Presence};
+use crate::ownership::Owner;
+use crate::status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
+
+impl Announcing {
+    /// Publishes the status. Only what programs have to follow wakes those who wait for it.
+    pub(super) fn publish(&mut self, now: Instant, addresses_changed: bool) {
+        let former = Arc::clone(&self.publish.borrow());
+        let addresses =
+            if addresses_changed { Arc::new(self.addresses()) } else { Arc::clone(&former.addresses) };
+        let view = self.membership.view();
+        let tie_breaker = self.pinger.target().filter(|_| view.quorum.members.is_multiple_of(2));
+        let status = Status {
+            node: Arc::clone(&former.node),
+            state: match () {
+                () if self.membership.presence() != Presence::Staying => GatewayState::Leaving,
+                () if view.fenced => GatewayState::Fenced,
+                () if view.eligible => GatewayState::Eligible,
+                () => GatewayState::HoldDown,
+            },
+            heard_by: view.quorum.votes,
+            counted: view.quorum.members,
+            tie_breaker: tie_breaker.map(|ip| (ip, view.quorum.tie_breaker)),
+            members: self.members(&former.node, now),
+            addresses,
+            warnings: self.holdings.warnings(),
+            counts: self.counts(),
+            standings: view.standings.clone(),
+            claims: Arc::clone(&self.claims),
+        };
+        self.publish.send_if_modified(|published| {
+            let differs = status.differs(published);
+            *published = Arc::new(status);
+            differs
+        });
+    }
+
+    fn addresses(&self) -> BTreeMap<IpAddr, AddressStatus> {
+        let mut waiting: BTreeMap<IpAddr, Vec<Arc<str>>> =
+            self.handover.waiting().map(|waiting| (waiting.address, waiting.nodes)).collect();
+        let status = |(ip, owner): (&IpAddr, &Owner)| {
+            let owner = match owner {
+                Owner::Node(node) => Ok(Arc::clone(node)),
+                Owner::None(why) => Err(*why),
+            };
+            let here = match (self.holdings.here(*ip), waiting.remove(ip)) {
+                (Some(here), _) => here.clone(),
+                (None, Some(nodes)) => Here::Waiting { nodes },
+                (None, None) => Here::Nothing,
+            };
+            (*ip, AddressStatus { owner, here })
+        };
+        self.handover.assignment().owners.iter().map(status).collect()
+    }
+
+    fn members(&self, own: &Arc<str>, now: Instant) -> Vec<MemberStatus> {
+        let view = self.membership.view();
+        let applied = self.handover.assignment().applied;
+        let others = self.membership.peers(now).map(|peer| MemberStatus {
+            node: peer.node,
+            address: peer.address.map(|address| address.ip().to_canonical()),
+            standing: peer.standing,
+            heard: peer.heard,
+            heard_via: peer.via,
+            silent_for: peer.silence,
+            round_trip: peer.round_trip,
+            agrees: peer.applied == Some(applied),
+            ready: peer.listing == Listing::Ready,
+        });
+        let own_standing = view.standings.get(own).copied();
+        let own = own_standing.map(|standing| MemberStatus {
+            node: Arc::clone(own),
+            address: None,
+            standing,
+            heard: true,
+            heard_via: None,
+            silent_for: None,
+            round_trip: None,
+            agrees: true,
+            ready: self.listed,
+        });
+        let mut members: Vec<MemberStatus> = others.chain(own).collect();
+        members.sort_by(|one, other| one.node.cmp(&other.node));
+        members
+    }
+
+    fn counts(&self) -> Counts {
+        let counters = self.membership.counters();
+        let refused = [
+            counters.unsigned,
+            counters.foreign_fleet,
+            counters.replayed,
+            counters.malformed,
+            counters.version,
+        ];
+        Counts {
+            heartbeats_sent: counters.sent,
+            heartbeats_received: counters.accepted,
+            heartbeats_refused: refused.iter().sum(),
+            fenced: counters.fences,
+            ..self.holdings.counts()
+        }
+    }
+}

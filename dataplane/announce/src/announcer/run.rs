@@ -1,0 +1,375 @@
+//! The announcer's thread: waits for heartbeats, commands, neighbours and deadlines, and does what follows from them.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+
+use super::holding::Holdings;
+use super::{Command, Keys, Options, StartError};
+use crate::claim::Claim;
+use crate::heartbeat::Applied;
+use crate::layer2::{Layer2, Layer2Options};
+use crate::membership::{Actions, Datagram, Membership, Presence, ReceiveOutcome, Start};
+use crate::ownership::{Handover, HandoverSteps, assign};
+use crate::status::Status;
+use crate::tie_breaker::Pinger;
+
+/// How long the kernel keeps addresses of a process that does not renew them: it counts in seconds, and a busy machine may stand still
+/// for one.
+const LIFETIME: Duration = Duration::from_secs(3);
+/// How often they are renewed, and the status at the least.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// How many addresses are announced between two looks at everything else.
+const AT_ONCE: usize = 256;
+/// How many heartbeats are read between two looks at everything else.
+const BURST: usize = 256;
+/// The largest heartbeat.
+const LARGEST: usize = 64 << 10;
+/// How long the port of heartbeats may be that of a process that lets go of it.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs until it is told to end. `tell` is told whether it could start.
+pub(super) fn run(
+    options: Options,
+    keys: Keys,
+    start: Start,
+    inbox: mpsc::UnboundedReceiver<Command>,
+    publish: watch::Sender<Arc<Status>>,
+    tell: &std::sync::mpsc::Sender<Result<(), StartError>>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime.map_err(StartError::system("cannot start a runtime")) {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(tell.send(Err(error))),
+    };
+    runtime.block_on(async {
+        match Announcing::start(options, keys, start, inbox, publish).await {
+            Ok(announcing) => {
+                tell.send(Ok(())).ok();
+                announcing.run().await;
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        }
+    });
+}
+
+/// Everything that the thread has.
+pub(super) struct Announcing {
+    inbox: mpsc::UnboundedReceiver<Command>,
+    pub(super) publish: watch::Sender<Arc<Status>>,
+    keys: Keys,
+    socket: UdpSocket,
+    pub(super) membership: Membership,
+    pub(super) handover: Handover,
+    pub(super) holdings: Holdings,
+    pub(super) pinger: Pinger,
+    interval: Duration,
+    pub(super) claims: Arc<BTreeMap<IpAddr, Claim>>,
+    /// Whether the API server calls this gateway ready.
+    pub(super) listed: bool,
+    /// The claims or the view are others than those of the assignment that is followed.
+    outdated: bool,
+    /// What a process before this one has left is not dealt with yet.
+    adopts: bool,
+    /// It announces nothing any more, and the others have to be told.
+    left: bool,
+    ping_due: Instant,
+    renewal_due: Instant,
+    status_due: Instant,
+    buffer: Vec<u8>,
+}
+
+/// Whether the thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+enum Next {
+    GoOn,
+    End,
+}
+
+impl Announcing {
+    async fn start(
+        options: Options,
+        keys: Keys,
+        start: Start,
+        inbox: mpsc::UnboundedReceiver<Command>,
+        publish: watch::Sender<Arc<Status>>,
+    ) -> Result<Self, StartError> {
+        let began = Instant::now();
+        let socket = open_patiently(options.port).await?;
+        let (start, adopt) = match start {
+            Start::Fresh => (Start::Fresh, false),
+            Start::Continued(mut continuation) => {
+                continuation.lease_left = continuation.lease_left.saturating_sub(began.elapsed());
+                (Start::Continued(continuation), true)
+            }
+        };
+        let layer2 = Layer2::start(Layer2Options {
+            lifetime: LIFETIME,
+            repeat: options.repeat,
+            on_conflict: options.on_conflict,
+            adopt,
+        });
+        let layer2 = layer2
+            .map_err(StartError::system("cannot announce addresses (needs CAP_NET_ADMIN and CAP_NET_RAW)"))?;
+        let now = Instant::now();
+        let membership = Membership::new(options.membership(), keys.ring.clone(), start, random(), now)?;
+        let patience = membership.options().hand_over();
+        let holdings = Holdings::new(layer2);
+        Ok(Self {
+            inbox,
+            publish,
+            keys,
+            socket,
+            handover: Handover::new(Arc::clone(&options.node), patience, holdings.adopted()),
+            membership,
+            holdings,
+            pinger: Pinger::new(options.tie_breaker),
+            interval: options.interval,
+            claims: Arc::default(),
+            listed: false,
+            outdated: true,
+            adopts: adopt,
+            left: false,
+            ping_due: now,
+            renewal_due: now + RENEWAL,
+            status_due: now,
+            buffer: vec![0; LARGEST],
+        })
+    }
+
+    async fn run(mut self) {
+        // Before it knows of the others, a gateway would take itself for the only one.
+        loop {
+            let Some(command) = self.inbox.recv().await else { return };
+            let known = matches!(command, Command::Members(_));
+            if self.obey(command) == Next::End {
+                self.holdings.detach();
+                return;
+            }
+            if known {
+                break;
+            }
+        }
+        loop {
+            if self.step() == Next::End {
+                return;
+            }
+            let due = self.next_due();
+            tokio::select! {
+                ready = self.socket.readable() => {
+                    // An error is one of an earlier datagram.
+                    ready.ok();
+                    self.receive();
+                }
+                command = self.inbox.recv() => {
+                    // Without anybody to tell it anything it ends as if it were killed.
+                    let Some(command) = command else { return };
+                    if self.obey(command) == Next::End {
+                        self.holdings.detach();
+                        return;
+                    }
+                }
+                () = self.holdings.event() => {}
+                answered = self.pinger.answered() => self.membership.set_tie_breaker(answered),
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+        }
+    }
+
+    /// Draws the conclusions that are due.
+    fn step(&mut self) -> Next {
+        let now = Instant::now();
+        let Actions { fenced, unfenced: _, view_changed, send } = self.membership.poll(now);
+        if fenced {
+            let announced = self.handover.fence();
+            if !announced.is_empty() {
+                let addresses = announced.len();
+                tracing::warn!(addresses, "too few gateways hear this one: it gives up its addresses");
+            }
+            self.holdings.withdraw(announced);
+            self.membership.set_applied(Applied::default(), now);
+        }
+        send.iter().for_each(|datagram| self.send(datagram));
+        if self.left && (send.is_some() || self.membership.alive().next().is_none()) {
+            self.publish(now, true);
+            return Next::End;
+        }
+        let follows_another = view_changed || self.outdated;
+        self.outdated |= view_changed || fenced;
+        self.follow(now);
+        self.renew(now);
+        self.holdings.announce_some(AT_ONCE, &self.claims);
+        let addresses_changed = self.holdings.take_changed() || follows_another;
+        if addresses_changed || now >= self.status_due {
+            self.publish(now, addresses_changed);
+            self.status_due = now + RENEWAL;
+        }
+        Next::GoOn
+    }
+
+    /// Does what the present view asks for.
+    fn follow(&mut self, now: Instant) {
+        let view = self.membership.view();
+        if view.fenced {
+            // Nothing is announced.
+            self.leave_at_once_if_leaving();
+            return;
+        }
+        if view.listening {
+            return;
+        }
+        let former = Arc::clone(self.handover.assignment());
+        let HandoverSteps { withdraw, applied, announce, awaiting, left } = if self.outdated {
+            let assignment = Arc::new(assign(&view.candidates, &self.claims));
+            self.outdated = false;
+            self.handover.update(assignment, &self.membership, now)
+        } else {
+            self.handover.poll(&self.membership, now)
+        };
+        self.holdings.withdraw(withdraw);
+        applied.into_iter().for_each(|applied| self.membership.set_applied(applied, now));
+        // What some gateway had before is nobody else's.
+        self.holdings
+            .announce(announce, |ip| former.owners.get(&ip).and_then(|owner| owner.node()).is_none());
+        self.membership.set_awaiting(awaiting);
+        if std::mem::take(&mut self.adopts) {
+            self.holdings.take_adopted(self.handover.announced());
+        }
+        if left {
+            self.membership.set_presence(Presence::Left);
+            self.left = true;
+        }
+    }
+
+    fn leave_at_once_if_leaving(&mut self) {
+        if self.membership.presence() == Presence::Leaving {
+            self.membership.set_presence(Presence::Left);
+            self.left = true;
+        }
+    }
+
+    /// Keeps up what would end by itself.
+    fn renew(&mut self, now: Instant) {
+        if now >= self.renewal_due {
+            self.holdings.refresh();
+            self.renewal_due = now + RENEWAL;
+        }
+        if now >= self.ping_due {
+            // With an odd number of gateways there is no half.
+            if self.membership.view().quorum.members.is_multiple_of(2) {
+                self.pinger.ping(now);
+            }
+            self.ping_due = now + self.interval;
+        }
+        if now >= self.keys.folder.next_look()
+            && let Some(ring) = self.keys.changed(now)
+        {
+            self.membership.set_keys(ring);
+        }
+    }
+
+    fn next_due(&self) -> Instant {
+        if self.holdings.has_work() {
+            return Instant::now();
+        }
+        let times = [self.renewal_due, self.ping_due, self.status_due, self.keys.folder.next_look()];
+        let times = times.into_iter().chain(self.handover.next_due());
+        times.fold(self.membership.next_due(), Instant::min)
+    }
+
+    fn obey(&mut self, command: Command) -> Next {
+        let now = Instant::now();
+        match command {
+            Command::Members(members) => {
+                let own = &self.membership.options().node;
+                self.listed = members.iter().any(|member| member.node == *own && member.ready);
+                self.membership.set_members(members, now);
+            }
+            Command::Claims(claims) => {
+                self.claims = Arc::new(claims);
+                self.outdated = true;
+            }
+            Command::Stale(stale) => self.membership.set_stale(stale),
+            Command::Continuation(reply) => drop(reply.send(self.membership.hand_over(now))),
+            Command::Leave if self.membership.presence() == Presence::Staying => {
+                self.membership.set_presence(Presence::Leaving);
+                self.outdated = true;
+            }
+            Command::Leave => {}
+            Command::Detach => return Next::End,
+        }
+        Next::GoOn
+    }
+
+    fn receive(&mut self) {
+        for _ in 0..BURST {
+            let Ok((length, from)) = self.socket.try_recv_from(&mut self.buffer) else { return };
+            let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+            let bytes = self.buffer.get(..length).unwrap_or_default();
+            let outcome = self.membership.receive(from, bytes, Instant::now());
+            if outcome != ReceiveOutcome::Accepted {
+                tracing::debug!(%from, ?outcome, "a heartbeat was not taken");
+            }
+        }
+    }
+
+    fn send(&self, datagram: &Datagram) {
+        let v6 = self.socket.local_addr().is_ok_and(|local| local.is_ipv6());
+        for &to in &datagram.to {
+            let to = match to.ip() {
+                IpAddr::V4(ip) if v6 => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
+                _ => to,
+            };
+            // What is lost is sent again after an interval anyway.
+            self.socket.try_send_to(&datagram.bytes, to).ok();
+        }
+    }
+}
+
+/// Opens the port of heartbeats, which may be that of a process that is about to let go of it.
+async fn open_patiently(port: u16) -> Result<UdpSocket, StartError> {
+    let began = Instant::now();
+    loop {
+        match open(port) {
+            Ok(socket) => return Ok(socket),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            Err(error) => {
+                return Err(StartError::System { what: format!("UDP port {port} for heartbeats"), error });
+            }
+        }
+    }
+}
+
+/// A socket for both families, where the machine has both.
+fn open(port: u16) -> io::Result<UdpSocket> {
+    let bind = |domain: Domain, ip: IpAddr| {
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        if domain == Domain::IPV6 {
+            socket.set_only_v6(false)?;
+        }
+        socket.set_nonblocking(true)?;
+        socket.bind(&SocketAddr::new(ip, port).into())?;
+        UdpSocket::from_std(socket.into())
+    };
+    match bind(Domain::IPV6, Ipv6Addr::UNSPECIFIED.into()) {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            bind(Domain::IPV4, Ipv4Addr::UNSPECIFIED.into())
+        }
+        bound => bound,
+    }
+}
+
+/// Tells this process from the ones before it.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}

@@ -1,0 +1,150 @@
+//! What an announcer knows and does, for people and programs.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::Claim;
+use crate::membership::Standing;
+use crate::ownership::{NoOwner, Ranked, explain};
+
+/// The state of one gateway's announcer, and what it knows of the others.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// This gateway's node.
+    pub node: Arc<str>,
+    /// Whether it may own addresses.
+    pub state: GatewayState,
+    /// How many gateways hear this one, itself included.
+    pub heard_by: usize,
+    /// Out of how many.
+    pub counted: usize,
+    /// Who decides a tie, and whether it answers; none where no tie is possible or nobody decides.
+    pub tie_breaker: Option<(IpAddr, bool)>,
+    /// All gateways, this one included, sorted by node.
+    pub members: Vec<MemberStatus>,
+    /// All addresses that are to be announced.
+    pub addresses: Arc<BTreeMap<IpAddr, AddressStatus>>,
+    /// Settings of the machine that keep announcements from working.
+    pub warnings: Vec<String>,
+    /// Since the start.
+    pub counts: Counts,
+    pub(crate) standings: BTreeMap<Arc<str>, Standing>,
+    pub(crate) claims: Arc<BTreeMap<IpAddr, Claim>>,
+}
+
+impl Status {
+    /// Of a gateway that knows nothing yet.
+    pub(crate) fn new(node: Arc<str>) -> Self {
+        Self { node, ..Self::default() }
+    }
+
+    /// The gateways in the order in which an address prefers them, each with why it owns the address or does not. Takes as long as to
+    /// assign all addresses.
+    pub fn ranking(&self, address: IpAddr) -> Vec<Ranked> {
+        explain(address, &self.standings, &self.claims).unwrap_or_default()
+    }
+
+    /// Whether programs that follow this one have to know.
+    pub(crate) fn differs(&self, other: &Self) -> bool {
+        (self.state, &self.warnings) != (other.state, &other.warnings) || self.addresses != other.addresses
+    }
+}
+
+/// Whether a gateway may own addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GatewayState {
+    /// It owns what falls to it.
+    Eligible,
+    /// Too few others hear it: they may have taken over what it had.
+    #[default]
+    Fenced,
+    /// It is heard again, and waits before it owns addresses.
+    HoldDown,
+    /// It gives its addresses away, and ends.
+    Leaving,
+}
+
+/// What this gateway knows of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its node.
+    pub node: Arc<str>,
+    /// Where heartbeats are sent; none for this one.
+    pub address: Option<IpAddr>,
+    /// Whether it may own addresses, and why not.
+    pub standing: Standing,
+    /// Whether its heartbeats arrive here.
+    pub heard: bool,
+    /// A gateway that hears it, where this one does not.
+    pub heard_via: Option<Arc<str>>,
+    /// Since its last heartbeat.
+    pub silent_for: Option<Duration>,
+    /// From a heartbeat to its echo, at most.
+    pub round_trip: Option<Duration>,
+    /// Whether it agrees with this gateway about who owns what.
+    pub agrees: bool,
+    /// Whether the API server calls it ready.
+    pub ready: bool,
+}
+
+/// Who has an address, and what this gateway does about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressStatus {
+    /// The node of the owner, as this gateway computes it, or why nobody is.
+    pub owner: Result<Arc<str>, NoOwner>,
+    /// What this gateway does.
+    pub here: Here,
+}
+
+/// What a gateway does about an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Here {
+    /// Nothing: it is another's, or nobody's.
+    #[default]
+    Nothing,
+    /// It is this one's as soon as those who may have it still have let go.
+    Waiting {
+        /// The nodes of those.
+        nodes: Vec<Arc<str>>,
+    },
+    /// It is announced, or about to be.
+    Announced {
+        /// On these interfaces.
+        interfaces: Vec<Arc<str>>,
+    },
+    /// It cannot be announced.
+    Failed {
+        /// For people.
+        error: String,
+    },
+    /// Another machine uses it.
+    Conflict {
+        /// The other's hardware address.
+        mac: String,
+        /// Where it was seen.
+        interface: Arc<str>,
+        /// Whether this gateway announces it still.
+        defended: bool,
+    },
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Heartbeats sent, each to one gateway.
+    pub heartbeats_sent: u64,
+    /// Heartbeats that were believed.
+    pub heartbeats_received: u64,
+    /// Heartbeats that were not: signed by no key of ours, replayed, malformed.
+    pub heartbeats_refused: u64,
+    /// Addresses that this gateway began to announce.
+    pub gained: u64,
+    /// Addresses that it ceased to announce.
+    pub lost: u64,
+    /// How often it was fenced.
+    pub fenced: u64,
+    /// Conflicts with other machines.
+    pub conflicts: u64,
+}

@@ -1,0 +1,255 @@
+//! The tie-breaker: whether an address, usually the router's, answers pings. It decides where exactly half of the gateways are
+//! heard.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::async_socket::AsyncSocket;
+
+/// ICMP types of an echo and its reply (RFC 792), and the same of ICMPv6 (RFC 4443).
+const ECHO: (u8, u8) = (8, 0);
+const ECHO_V6: (u8, u8) = (128, 129);
+/// How long the routing table is believed for the router's address.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Who decides a tie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TieBreaker {
+    /// Nobody: no half has a quorum.
+    #[default]
+    None,
+    /// The next hop of the default route, if it answers pings.
+    Router,
+    /// This address, if it answers pings.
+    Address(IpAddr),
+}
+
+/// Pings the tie-breaker.
+#[derive(Debug)]
+pub(crate) struct Pinger {
+    tie_breaker: TieBreaker,
+    target: Option<IpAddr>,
+    looked: Option<Instant>,
+    socket: Option<AsyncSocket>,
+    /// Numbers the pings of this process, so that answers to others do not count.
+    identifier: u16,
+    sequence: u16,
+    sent: Option<Instant>,
+}
+
+impl Pinger {
+    pub(crate) fn new(tie_breaker: TieBreaker) -> Self {
+        Self {
+            tie_breaker,
+            target: None,
+            looked: None,
+            socket: None,
+            identifier: std::process::id() as u16,
+            sequence: 0,
+            sent: None,
+        }
+    }
+
+    /// The address that is asked, if there is one.
+    pub(crate) fn target(&self) -> Option<IpAddr> {
+        self.target
+    }
+
+    /// Sends a ping; an unanswered one before it is given up. Without a way to the target it only becomes unreachable.
+    pub(crate) fn ping(&mut self, now: Instant) {
+        if self.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK) {
+            self.looked = Some(now);
+            self.look();
+        }
+        let (Some(target), Some(socket)) = (self.target, &self.socket) else { return };
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = echo(target, self.identifier, self.sequence);
+        self.sent = Some(now);
+        // What cannot be sent is not answered either.
+        socket.get().send(&request).ok();
+    }
+
+    /// Waits for an answer to the last ping, and gives when that was sent. Cancel safe.
+    pub(crate) async fn answered(&self) -> Instant {
+        let Some(socket) = &self.socket else { return std::future::pending().await };
+        let mut buffer = [0; 256];
+        loop {
+            // ICMP errors for earlier pings are answers of somebody else.
+            while let Ok(length) = socket.get().read(&mut buffer) {
+                if is_reply(&buffer[..length], self.target, self.identifier, self.sequence)
+                    && let Some(sent) = self.sent
+                {
+                    return sent;
+                }
+            }
+            if socket.ready().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Finds the target, and opens a socket for it if it is another one than before.
+    fn look(&mut self) {
+        let target = match self.tie_breaker {
+            TieBreaker::None => None,
+            TieBreaker::Router => router(),
+            TieBreaker::Address(ip) => Some(ip),
+        };
+        if target != self.target || self.socket.is_none() {
+            self.socket = target.and_then(|target| {
+                open(target)
+                    .inspect_err(|error| tracing::warn!(%target, %error, "the tie-breaker cannot be pinged"))
+                    .ok()
+            });
+            self.target = target;
+        }
+    }
+}
+
+fn open(target: IpAddr) -> io::Result<AsyncSocket> {
+    let (domain, protocol) = match target {
+        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
+        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6),
+    };
+    let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+    // From then on only what the target sends is received (raw(7)).
+    socket.connect(&SocketAddr::new(target, 0).into())?;
+    AsyncSocket::new(socket)
+}
+
+/// The kernel computes the checksum of ICMPv6 (RFC 3542, 3.1), and not that of ICMP.
+fn echo(target: IpAddr, identifier: u16, sequence: u16) -> [u8; 8] {
+    let kind = if target.is_ipv4() { ECHO.0 } else { ECHO_V6.0 };
+    let [a, b] = identifier.to_be_bytes();
+    let [c, d] = sequence.to_be_bytes();
+    let mut message = [kind, 0, 0, 0, a, b, c, d];
+    let [high, low] = checksum(&message).to_be_bytes();
+    (message[2], message[3]) = (high, low);
+    message
+}
+
+/// RFC 1071.
+fn checksum(message: &[u8; 8]) -> u16 {
+    let words = message.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !(((folded & 0xffff) + (folded >> 16)) as u16)
+}
+
+/// A raw socket of IPv4 receives the IP header as well.
+fn is_reply(packet: &[u8], target: Option<IpAddr>, identifier: u16, sequence: u16) -> bool {
+    let (message, kind) = match target {
+        Some(IpAddr::V4(_)) => {
+            let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
+            (packet.get(header..).unwrap_or_default(), ECHO.1)
+        }
+        _ => (packet, ECHO_V6.1),
+    };
+    let [a, b] = identifier.to_be_bytes();
+    let [c, d] = sequence.to_be_bytes();
+    matches!(message, [first, 0, _, _, rest @ ..] if *first == kind && rest.starts_with(&[a, b, c, d]))
+}
+
+/// The next hop of the default route; IPv4 before IPv6.
+fn router() -> Option<IpAddr> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    router_v4(&read("/proc/net/route"))
+        .map(IpAddr::from)
+        .or_else(|| router_v6(&read("/proc/net/ipv6_route")).map(IpAddr::from))
+}
+
+/// Of /proc/net/route (fib_route_seq_show in net/ipv4/fib_trie.c): interface, destination, gateway, flags, references, use, metric,
+/// mask; addresses in the byte order of the machine.
+fn router_v4(table: &str) -> Option<Ipv4Addr> {
+    let routes = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
+        let (destination, gateway, mask) = (number(1)?, number(2)?, number(7)?);
+        let metric: u32 = fields.get(6)?.parse().ok()?;
+        (destination == 0 && mask == 0 && gateway != 0).then_some((metric, gateway))
+    });
+    routes.min().map(|(_, gateway)| Ipv4Addr::from(gateway.to_ne_bytes()))
+}
+
+/// Of /proc/net/ipv6_route (rt6_info_route in net/ipv6/route.c): destination, its length, source, its length, gateway, metric, ...
+fn router_v6(table: &str) -> Option<Ipv6Addr> {
+    let routes = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let gateway = Ipv6Addr::from(u128::from_str_radix(fields.get(4)?, 16).ok()?);
+        let metric = u32::from_str_radix(fields.get(5)?, 16).ok()?;
+        // A link-local one means something on its interface alone.
+        let usable = !gateway.is_unspecified() && !gateway.is_unicast_link_local();
+        (*fields.get(1)? == "00" && usable).then_some((metric, gateway))
+    });
+    routes.min().map(|(_, gateway)| gateway)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_has_the_checksum_of_the_rfc() {
+        let message = echo("192.0.2.1".parse().unwrap(), 0x1234, 7);
+        assert_eq!(message, [8, 0, 0xe5, 0xc4, 0x12, 0x34, 0, 7]);
+        assert_eq!(checksum(&message), 0, "it sums up to nothing");
+    }
+
+    #[test]
+    fn only_the_answer_to_the_last_ping_counts() {
+        let v4 = Some("192.0.2.1".parse().unwrap());
+        let mut packet = vec![0x45; 1];
+        packet.resize(20, 0);
+        packet.extend([0, 0, 1, 2, 0x12, 0x34, 0, 7]);
+        assert!(is_reply(&packet, v4, 0x1234, 7));
+        assert!(!is_reply(&packet, v4, 0x1234, 8));
+        assert!(!is_reply(&packet, v4, 0x1235, 7));
+        packet[20] = 8;
+        assert!(!is_reply(&packet, v4, 0x1234, 7), "a request is none");
+        let v6 = Some("2001:db8::1".parse().unwrap());
+        assert!(is_reply(&[129, 0, 0, 0, 0x12, 0x34, 0, 7], v6, 0x1234, 7));
+        for length in 0..8 {
+            assert!(!is_reply(&[129, 0, 0, 0, 0x12, 0x34, 0, 7][..length], v6, 0x1234, 7));
+            assert!(!is_reply(&packet[..length], v4, 0x1234, 7));
+        }
+    }
+
+    #[test]
+    fn the_router_is_the_next_hop_of_the_best_default_route() {
+        let header = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
+        let hop =
+            |text: &str| format!("{:08X}", u32::from_ne_bytes(text.parse::<Ipv4Addr>().unwrap().octets()));
+        let line = |destination: &str, gateway: &str, metric: u32, mask: &str| {
+            format!(
+                "eth0\t{}\t{}\t0003\t0\t0\t{metric}\t{}\t0\t0\t0\n",
+                hop(destination),
+                hop(gateway),
+                hop(mask)
+            )
+        };
+        let table = [
+            header.to_owned(),
+            line("10.0.0.0", "0.0.0.0", 0, "255.0.0.0"),
+            line("0.0.0.0", "10.0.0.2", 200, "0.0.0.0"),
+            line("0.0.0.0", "10.0.0.1", 100, "0.0.0.0"),
+            line("0.0.0.0", "10.0.0.3", 0, "128.0.0.0"),
+        ];
+        assert_eq!(router_v4(&table.concat()), Some(Ipv4Addr::new(10, 0, 0, 1)));
+        assert_eq!(router_v4(header), None);
+        let zero = "0".repeat(32);
+        let v6 = |length: &str, gateway: &str, metric: &str| {
+            let gateway = u128::from(gateway.parse::<Ipv6Addr>().unwrap());
+            format!("{zero} {length} {zero} 00 {gateway:032x} {metric} 00000001 00000000 00450003     eth0\n")
+        };
+        let table = [
+            v6("00", "fe80::1", "00000001"),
+            v6("00", "2001:db8::1", "00000400"),
+            v6("40", "2001:db8::2", "00000000"),
+        ];
+        assert_eq!(router_v6(&table.concat()), Some("2001:db8::1".parse().unwrap()));
+    }
+}

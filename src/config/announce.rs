@@ -1,0 +1,242 @@
+//! The section `announce`: whether gateways answer for addresses of pools by themselves, and how.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::section::Section;
+use super::values::{self, ValueError};
+
+/// Not registered with IANA, and next to the ports of the admin server and of reports.
+const PORT: u16 = 9846;
+/// A gateway among fifty sends and receives a thousand datagrams a second with it.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Three heartbeats may be lost, and half an interval late.
+const FAIL_AFTER: Duration = Duration::from_millis(350);
+/// Long against what a restart takes, so that addresses do not move to and fro.
+const HOLD_DOWN: Duration = Duration::from_secs(5);
+/// Switches forget after 300 s by default (IEEE 802.1Q, 8.8.3), many clients after 60 s.
+const REPEAT: Duration = Duration::from_secs(60);
+/// Below, the scheduler of a busy machine decides who is alive.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+/// Heartbeats that are lost in a row before a gateway counts as dead, at the least.
+const LOST: u32 = 3;
+/// Clients give up before.
+const LONGEST_FAIL_AFTER: Duration = Duration::from_secs(60);
+
+/// How addresses are announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announce {
+    /// Whether at all.
+    pub(crate) mode: AnnounceMode,
+    /// The only interfaces that are used; empty = all with a subnet that contains the address.
+    pub(crate) interfaces: Vec<String>,
+    /// How often neighbours are reminded; zero = never.
+    pub(crate) repeat: Duration,
+    /// What happens if another machine uses an address.
+    pub(crate) on_conflict: OnConflict,
+    /// How gateways know of each other.
+    pub(crate) heartbeat: Heartbeat,
+    /// How long a gateway that comes or comes back owns nothing.
+    pub(crate) hold_down: Duration,
+    /// Who decides where exactly half of the gateways are heard.
+    pub(crate) tie_breaker: TieBreaker,
+}
+
+/// Whether addresses are announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AnnounceMode {
+    /// Something else brings packets to the gateways.
+    None,
+    /// By ARP and neighbour discovery, in the subnets of the gateways.
+    Layer2 {
+        /// The folder with the keys that heartbeats are signed with.
+        keys: PathBuf,
+    },
+}
+
+/// What happens if another machine uses an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnConflict {
+    /// The address is announced again.
+    Defend,
+    /// It is given up.
+    Withdraw,
+}
+
+/// Heartbeats between gateways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Heartbeat {
+    /// The UDP port, the same on all gateways.
+    pub(crate) port: u16,
+    /// The time from one to the next.
+    pub(crate) interval: Duration,
+    /// A gateway that is not heard for so long is dead.
+    pub(crate) fail_after: Duration,
+}
+
+/// Who decides where exactly half of the gateways are heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TieBreaker {
+    /// Nobody: no half owns anything.
+    None,
+    /// The router of the default route answers pings.
+    Router,
+    /// This address answers pings.
+    Address(IpAddr),
+}
+
+/// Reads the section, which may be the mode alone.
+pub(super) fn read(root: &mut Section<'_>) -> Announce {
+    const KEY: &str = "announce";
+    if root.is_text(KEY) {
+        if root.get(KEY, Mode::None, mode) == Mode::Layer2 {
+            let message = "needs announce.heartbeat.keys".to_owned();
+            root.report(KEY, ValueError { message, hint: Some(KEYS_HINT.to_owned()) });
+        }
+        // Nobody asks for the others.
+        return read_section(&mut Section::root(&Value::Null, &mut Vec::new()));
+    }
+    root.nested(KEY, read_section)
+}
+
+/// What the key says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    None,
+    Layer2,
+}
+
+const KEYS_HINT: &str = "write announce: {mode: l2, heartbeat: {keys: FOLDER}}; the folder has one file with a key, the same for all \
+                         gateways, for example made by `head -c 32 /dev/urandom | base64`";
+
+fn read_section(section: &mut Section<'_>) -> Announce {
+    let mode = section.get("mode", Mode::None, mode);
+    let conflicts = [("defend", OnConflict::Defend), ("withdraw", OnConflict::Withdraw)];
+    let interfaces = section.list("interfaces", values::interface);
+    let repeat = section.get("repeat", REPEAT, values::delay);
+    let on_conflict = section.get("onConflict", OnConflict::Defend, values::one_of(&conflicts));
+    let (heartbeat, keys) = section.nested("heartbeat", read_heartbeat);
+    let hold_down = section.get("holdDown", HOLD_DOWN.max(heartbeat.fail_after), values::delay);
+    let tie_breaker = section.get("tieBreaker", TieBreaker::Router, tie_breaker);
+    if hold_down < heartbeat.fail_after {
+        let message = format!("{hold_down:?} is shorter than heartbeat.failAfter");
+        let hint = Some(format!("write {:?} or longer", heartbeat.fail_after));
+        section.report("holdDown", ValueError { message, hint });
+    }
+    let mode = match (mode, keys) {
+        (Mode::None, _) => AnnounceMode::None,
+        (Mode::Layer2, Some(keys)) => AnnounceMode::Layer2 { keys },
+        (Mode::Layer2, None) => {
+            let message = "is missing, and gateways believe signed heartbeats alone".to_owned();
+            section.report("heartbeat.keys", ValueError { message, hint: Some(KEYS_HINT.to_owned()) });
+            AnnounceMode::None
+        }
+    };
+    Announce { mode, interfaces, repeat, on_conflict, heartbeat, hold_down, tie_breaker }
+}
+
+fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>) {
+    let interval = section.get("interval", INTERVAL, |value| {
+        let interval = values::timeout(value)?;
+        if interval < SHORTEST_INTERVAL {
+            return Err(ValueError::expected("10ms or longer", value));
+        }
+        Ok(interval)
+    });
+    let least = interval * LOST;
+    let fail_after = section.get("failAfter", FAIL_AFTER.max(least), values::timeout);
+    if !(least..=LONGEST_FAIL_AFTER).contains(&fail_after) {
+        let message = format!("{fail_after:?} is not between {LOST} intervals and a minute");
+        section.report("failAfter", ValueError { message, hint: Some(format!("write {least:?} or longer")) });
+    }
+    let port = section.get("port", PORT, values::between(1, u16::MAX));
+    let keys = section.get("keys", None, values::optional(values::path));
+    (Heartbeat { port, interval, fail_after }, keys)
+}
+
+fn mode(value: &Value) -> Result<Mode, ValueError> {
+    values::one_of(&[("none", Mode::None), ("l2", Mode::Layer2)])(value)
+}
+
+fn tie_breaker(value: &Value) -> Result<TieBreaker, ValueError> {
+    match value.as_str() {
+        Some("none") => Ok(TieBreaker::None),
+        Some("router") => Ok(TieBreaker::Router),
+        Some(text) if let Ok(ip) = text.parse() => Ok(TieBreaker::Address(ip)),
+        _ => Err(ValueError::expected("router, none, or an IP address", value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::read as config;
+
+    fn mistakes(text: &str) -> String {
+        config(text).unwrap_err().join("\n")
+    }
+
+    #[test]
+    fn the_mode_alone_is_the_section_in_short() {
+        let none = config("").unwrap().announce;
+        assert_eq!(none.mode, AnnounceMode::None);
+        for same in ["announce: none", "announce: {mode: none}", "announce: {}"] {
+            assert_eq!(config(same).unwrap().announce, none, "{same}");
+        }
+        let text = mistakes("announce: l2");
+        assert!(text.contains("announce: needs announce.heartbeat.keys"), "{text}");
+        let text = mistakes("announce: l3");
+        assert!(text.contains("one of none, l2") && text.contains("did you mean l2?"), "{text}");
+    }
+
+    #[test]
+    fn every_key_of_the_section_is_read() {
+        let text = "announce: {mode: l2, interfaces: [eth1, bond0.7], repeat: 0s, onConflict: withdraw, holdDown: 1m, \
+                    tieBreaker: '2001:db8::1', heartbeat: {port: 7, interval: 50ms, failAfter: 200ms, keys: /keys}}";
+        let expected = Announce {
+            mode: AnnounceMode::Layer2 { keys: "/keys".into() },
+            interfaces: vec!["eth1".to_owned(), "bond0.7".to_owned()],
+            repeat: Duration::ZERO,
+            on_conflict: OnConflict::Withdraw,
+            heartbeat: Heartbeat {
+                port: 7,
+                interval: Duration::from_millis(50),
+                fail_after: Duration::from_millis(200),
+            },
+            hold_down: Duration::from_secs(60),
+            tie_breaker: TieBreaker::Address("2001:db8::1".parse().unwrap()),
+        };
+        assert_eq!(config(text).unwrap().announce, expected);
+        assert_eq!(
+            config("announce: {heartbeat: {interval: 3s}}").unwrap().announce.hold_down,
+            Duration::from_secs(9),
+            "what is not given follows what is"
+        );
+    }
+
+    #[test]
+    fn times_that_do_not_go_together_are_mistakes() {
+        let cases = [
+            ("{mode: l2}", "announce.heartbeat.keys: is missing"),
+            ("{heartbeat: {interval: 1ms}}", "announce.heartbeat.interval"),
+            (
+                "{heartbeat: {failAfter: 299ms}}",
+                "announce.heartbeat.failAfter: 299ms is not between 3 intervals",
+            ),
+            ("{heartbeat: {interval: 1s, failAfter: 2s}}", "write 3s or longer"),
+            ("{holdDown: 100ms}", "announce.holdDown: 100ms is shorter than heartbeat.failAfter"),
+            (
+                "{tieBreaker: gateway}",
+                "announce.tieBreaker: \"gateway\" is not router, none, or an IP address",
+            ),
+            ("{keys: /keys}", "announce.keys: unknown key"),
+        ];
+        for (section, expected) in cases {
+            let text = mistakes(&format!("announce: {section}"));
+            assert!(text.contains(expected), "{section}: {text}");
+        }
+    }
+}

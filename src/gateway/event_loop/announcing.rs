@@ -1,0 +1,196 @@
+//! What the loop tells the announcer, and what becomes of it: the gateways, the addresses of the table, whether this process is about
+//! to end.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_announce::{AddressStatus, Announcer, Claim, Continuation, Here, Options, Start, Status};
+use sheave_control::api::gateway_members::gateway_members;
+use sheave_control::api::problem::reason;
+
+use super::EventLoop;
+use crate::gateway::announcements::{claims, members};
+use crate::gateway::problems::Unannounced;
+use crate::takeover::message::HandedAnnouncing;
+use crate::views::View as _;
+use crate::views::gateways::GatewaysView;
+
+/// How long the API server may be away until addresses rather go to gateways that reach it.
+const STALE: Duration = Duration::from_secs(30);
+/// How long a process that ends waits for others to take its addresses.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// The announcer of a gateway, if it has one.
+#[derive(Debug, Default)]
+pub(super) struct Announcing {
+    options: Option<Options>,
+    interfaces: Vec<Arc<str>>,
+    announcer: Option<Announcer>,
+    claims: BTreeMap<IpAddr, Claim>,
+    /// Since when the API server is away.
+    cut_off: Option<Instant>,
+    /// No other process on this node announces.
+    begun: bool,
+    /// What another process on this node has handed over, and when.
+    handed: Option<(HandedAnnouncing, Instant)>,
+}
+
+impl Announcing {
+    /// Without options nothing is announced, nor before [`Self::begin`] where another process on this node announces.
+    pub(super) fn new(options: Option<Options>, interfaces: &[String], alone: bool) -> Self {
+        let interfaces = interfaces.iter().map(|name| name.as_str().into()).collect();
+        Self { options, interfaces, begun: alone, ..Self::default() }
+    }
+
+    /// Announces from now on.
+    pub(super) fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    /// Waits until the status has changed. Cancel safe.
+    pub(super) async fn changed(&mut self) {
+        match &mut self.announcer {
+            Some(announcer) => announcer.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What the announcer does, if there is one.
+    pub(super) fn status(&self) -> Option<Arc<Status>> {
+        self.announcer.as_ref().map(Announcer::status)
+    }
+
+    /// The addresses that this gateway announces, sorted; none where gateways announce nothing by themselves.
+    pub(super) fn announced(&self) -> Option<Vec<IpAddr>> {
+        let status = self.status()?;
+        let here = |(ip, address): (&IpAddr, &AddressStatus)| match &address.here {
+            Here::Announced { .. } | Here::Conflict { defended: true, .. } => Some(*ip),
+            Here::Nothing | Here::Waiting { .. } | Here::Failed { .. } | Here::Conflict { .. } => None,
+        };
+        Some(status.addresses.iter().filter_map(here).collect())
+    }
+
+    /// The addresses that this gateway should announce, and cannot, with the reason for each.
+    pub(super) fn failed(&self) -> BTreeMap<IpAddr, Unannounced> {
+        let Some(status) = self.status() else { return BTreeMap::new() };
+        let failed = status.addresses.iter().filter_map(|(ip, address)| {
+            let (reason, message) = match &address.here {
+                Here::Failed { error } => (reason::ANNOUNCE_FAILED, format!("it is not announced: {error}")),
+                Here::Conflict { mac, interface, defended } => {
+                    let done = if *defended {
+                        "this gateway announces it as well"
+                    } else {
+                        "this gateway has given it up"
+                    };
+                    (
+                        reason::ADDRESS_CONFLICT,
+                        format!("the machine with the hardware address {mac} on {interface} uses it; {done}"),
+                    )
+                }
+                Here::Nothing | Here::Waiting { .. } | Here::Announced { .. } => return None,
+            };
+            Some((*ip, Unannounced { reason, message }))
+        });
+        failed.collect()
+    }
+
+    /// Gives all addresses to other gateways, and announces nothing new.
+    pub(super) fn leave(&self) {
+        if let Some(announcer) = &self.announcer {
+            announcer.leave();
+        }
+    }
+
+    /// Waits until that is done, at most for a while.
+    pub(super) async fn left(&mut self) {
+        if let Some(announcer) = &mut self.announcer {
+            announcer.leave();
+            if tokio::time::timeout(LEAVING, announcer.ended()).await.is_err() {
+                tracing::warn!("not all addresses were handed over to other gateways in time");
+            }
+            self.announcer = None;
+        }
+    }
+
+    /// What another process on this node goes on with.
+    pub(super) async fn hand_over(&self) -> Option<HandedAnnouncing> {
+        let Continuation { eligible, lease_left, hold_down } =
+            self.announcer.as_ref()?.continuation().await?;
+        let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Some(HandedAnnouncing {
+            eligible,
+            lease_microseconds: microseconds(lease_left),
+            hold_down_microseconds: microseconds(hold_down),
+        })
+    }
+
+    /// The announcer of another process on this node ends now, and this one's goes on in its place.
+    pub(super) fn go_on_with(&mut self, handed: Option<HandedAnnouncing>) {
+        self.handed = handed.map(|handed| (handed, Instant::now()));
+    }
+
+    fn start(&self) -> Start {
+        let Some((handed, since)) = self.handed else { return Start::Fresh };
+        let lease = Duration::from_micros(handed.lease_microseconds);
+        Start::Continued(Continuation {
+            eligible: handed.eligible,
+            lease_left: lease.saturating_sub(since.elapsed()),
+            hold_down: Duration::from_micros(handed.hold_down_microseconds),
+        })
+    }
+
+    /// Leaves all addresses as they are to another process on this node.
+    pub(super) fn detach(&mut self) {
+        if let Some(announcer) = self.announcer.take() {
+            announcer.detach();
+        }
+    }
+}
+
+impl EventLoop {
+    /// Tells the announcer what is in force. It begins with the first table.
+    pub(super) fn announce(&mut self) {
+        let Some(options) = self.announcing.options.as_ref().filter(|_| self.announcing.begun) else {
+            return;
+        };
+        let Some(projection) = &self.projection else { return };
+        if self.announcing.announcer.is_none() {
+            match Announcer::start(options.clone(), self.announcing.start()) {
+                Ok(announcer) => self.announcing.announcer = Some(announcer),
+                Err(error) => {
+                    tracing::error!(%error, "addresses are not announced");
+                    return;
+                }
+            }
+        }
+        let Some(announcer) = &self.announcing.announcer else { return };
+        announcer.set_members(members(gateway_members(self.store.objects(), &self.gateways)));
+        let (cluster, interfaces) = (self.projector.cluster(), &self.announcing.interfaces);
+        let claims = claims(&projection.table, &projection.all_node_addresses, cluster, interfaces);
+        if claims != self.announcing.claims {
+            announcer.set_claims(claims.clone());
+            self.announcing.claims = claims;
+        }
+    }
+
+    /// Tells the announcer whether others know more of the cluster.
+    pub(super) fn announce_staleness(&mut self) {
+        let away = self.sources.is_cut_off(&self.store);
+        let since = if away { self.announcing.cut_off.or(Some(Instant::now())) } else { None };
+        self.announcing.cut_off = since;
+        if let Some(announcer) = &self.announcing.announcer {
+            announcer.set_stale(since.is_some_and(|since| since.elapsed() >= STALE));
+        }
+    }
+
+    /// As the admin server shows it.
+    pub(super) fn gateways(&self) -> String {
+        let view = match self.announcing.status() {
+            Some(status) => GatewaysView::from(&*status),
+            None => GatewaysView { node: self.node.clone(), ..GatewaysView::default() },
+        };
+        view.to_json()
+    }
+}

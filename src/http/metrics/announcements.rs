@@ -1,0 +1,40 @@
+//! Series about the addresses that gateways announce.
+
+use sheave_announce::{AddressStatus, GatewayState, Here, Status};
+
+use super::exposition::{self as names, Exposition};
+
+/// What the announcer knows and did.
+pub(super) fn write(text: &mut Exposition, status: &Status) {
+    text.family(&names::ANNOUNCE_GATEWAYS)
+        .add(&[("state", "heard_by")], status.heard_by as u64)
+        .add(&[("state", "counted")], status.counted as u64);
+    text.family(&names::ANNOUNCE_ELIGIBLE).add(&[], u64::from(status.state == GatewayState::Eligible));
+    let mut samples = text.family(&names::ANNOUNCE_ADDRESSES);
+    for state in STATES {
+        let count = status.addresses.values().filter(|address| state_of(address) == state).count();
+        samples.add(&[("state", state)], count as u64);
+    }
+    let counts = status.counts;
+    text.family(&names::ANNOUNCE_HEARTBEATS)
+        .add(&[("event", "sent")], counts.heartbeats_sent)
+        .add(&[("event", "received")], counts.heartbeats_received)
+        .add(&[("event", "refused")], counts.heartbeats_refused);
+    text.family(&names::ANNOUNCE_MOVES)
+        .add(&[("event", "gained")], counts.gained)
+        .add(&[("event", "lost")], counts.lost);
+    text.family(&names::ANNOUNCE_FENCED).add(&[], counts.fenced);
+    text.family(&names::ANNOUNCE_CONFLICTS).add(&[], counts.conflicts);
+}
+
+const STATES: [&str; 5] = ["announced", "waiting", "failed", "conflict", "other"];
+
+fn state_of(address: &AddressStatus) -> &'static str {
+    match address.here {
+        Here::Announced { .. } => "announced",
+        Here::Waiting { .. } => "waiting",
+        Here::Failed { .. } => "failed",
+        Here::Conflict { .. } => "conflict",
+        Here::Nothing => "other",
+    }
+}

@@ -1,0 +1,263 @@
+//! The gateways as one of them sees them, and who has which address: `sheave gateways` and `/api/gateways`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sheave_announce::{
+    AddressStatus, GatewayState, Here, MemberStatus, NoOwner, RankReason, Ranked, Standing, Status,
+};
+
+use crate::views::View;
+use crate::views::status::AnnouncingView;
+use crate::views::text_table::{columns, or_dash};
+
+/// What one gateway knows of all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GatewaysView {
+    /// The node of the gateway that answers.
+    pub(crate) node: String,
+    /// `eligible`, `holdDown`, `fenced` or `leaving`; empty where nothing is announced.
+    pub(crate) state: String,
+    /// How many gateways hear this one, itself included.
+    pub(crate) heard_by: usize,
+    /// Out of how many.
+    pub(crate) counted: usize,
+    /// Who decides where exactly half of the gateways are heard; null where that cannot be.
+    pub(crate) tie_breaker: Option<TieBreakerView>,
+    /// All gateways, by node.
+    pub(crate) members: Vec<MemberView>,
+    /// All addresses that are to be announced, in their order.
+    pub(crate) addresses: Vec<AddressView>,
+    /// What people should know.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Who decides a tie.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TieBreakerView {
+    pub(crate) address: String,
+    /// Whether it answers pings.
+    pub(crate) reachable: bool,
+}
+
+/// One gateway.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MemberView {
+    pub(crate) node: String,
+    /// Where its heartbeats go; null for the gateway that answers.
+    pub(crate) address: Option<String>,
+    /// `candidate` for addresses, or why not: `notAlive`, `leaving`, `notEligible`, `stale`.
+    pub(crate) state: String,
+    /// Its heartbeats arrive.
+    pub(crate) heard: bool,
+    /// A gateway that hears it, where this one does not.
+    pub(crate) heard_via: Option<String>,
+    /// Since its last heartbeat.
+    pub(crate) silent_milliseconds: Option<u64>,
+    /// From a heartbeat to its answer, at most.
+    pub(crate) round_trip_milliseconds: Option<u64>,
+    /// It agrees with the gateway that answers about who owns what.
+    pub(crate) agrees: bool,
+    /// What the API server says.
+    pub(crate) ready: bool,
+}
+
+/// One address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AddressView {
+    pub(crate) address: String,
+    /// The node of its owner; null if nobody has it.
+    pub(crate) owner: Option<String>,
+    /// What the gateway that answers does: `announced`, `waiting`, `failed`, `conflict`; empty where the address is not its own.
+    pub(crate) state: String,
+    /// Where it is announced.
+    pub(crate) interfaces: Vec<String>,
+    /// What is wrong, or waited for.
+    pub(crate) message: Option<String>,
+}
+
+impl View for GatewaysView {}
+
+impl From<&Status> for GatewaysView {
+    fn from(status: &Status) -> Self {
+        let tie_breaker = status
+            .tie_breaker
+            .map(|(address, reachable)| TieBreakerView { address: address.to_string(), reachable });
+        Self {
+            node: status.node.to_string(),
+            state: state(status).to_owned(),
+            heard_by: status.heard_by,
+            counted: status.counted,
+            tie_breaker,
+            members: status.members.iter().map(MemberView::from).collect(),
+            addresses: status.addresses.iter().map(|(ip, it)| AddressView::new(ip.to_string(), it)).collect(),
+            warnings: status.warnings.clone(),
+        }
+    }
+}
+
+/// How programs call the state of a gateway.
+fn state(status: &Status) -> &'static str {
+    match status.state {
+        GatewayState::Eligible => "eligible",
+        GatewayState::Fenced => "fenced",
+        GatewayState::HoldDown => "holdDown",
+        GatewayState::Leaving => "leaving",
+    }
+}
+
+impl From<&Status> for AnnouncingView {
+    fn from(status: &Status) -> Self {
+        let here = |address: &&AddressStatus| matches!(address.here, Here::Announced { .. });
+        Self {
+            state: state(status).to_owned(),
+            heard_by: status.heard_by,
+            counted: status.counted,
+            addresses: status.addresses.len(),
+            announced: status.addresses.values().filter(here).count(),
+            warnings: status.warnings.clone(),
+        }
+    }
+}
+
+impl From<&MemberStatus> for MemberView {
+    fn from(member: &MemberStatus) -> Self {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let state = match member.standing {
+            Standing::Candidate => "candidate",
+            Standing::NotAlive => "notAlive",
+            Standing::Leaving => "leaving",
+            Standing::NotEligible => "notEligible",
+            Standing::Stale => "stale",
+        };
+        Self {
+            node: member.node.to_string(),
+            address: member.address.map(|address| address.to_string()),
+            state: state.to_owned(),
+            heard: member.heard,
+            heard_via: member.heard_via.as_deref().map(str::to_owned),
+            silent_milliseconds: member.silent_for.map(milliseconds),
+            round_trip_milliseconds: member.round_trip.map(milliseconds),
+            agrees: member.agrees,
+            ready: member.ready,
+        }
+    }
+}
+
+impl AddressView {
+    fn new(address: String, status: &AddressStatus) -> Self {
+        let (state, interfaces, message) = match &status.here {
+            Here::Nothing => ("", Vec::new(), status.owner.as_ref().err().map(|why| nobody(*why).to_owned())),
+            Here::Waiting { nodes } => {
+                ("waiting", Vec::new(), Some(format!("until {} has let go of it", nodes.join(", "))))
+            }
+            Here::Announced { interfaces } => {
+                ("announced", interfaces.iter().map(ToString::to_string).collect(), None)
+            }
+            Here::Failed { error } => ("failed", Vec::new(), Some(error.clone())),
+            Here::Conflict { mac, interface, defended } => {
+                let done = if *defended { "defended" } else { "given up" };
+                ("conflict", Vec::new(), Some(format!("{mac} on {interface} uses it; {done}")))
+            }
+        };
+        Self {
+            address,
+            owner: status.owner.as_deref().ok().map(str::to_owned),
+            state: state.to_owned(),
+            interfaces,
+            message,
+        }
+    }
+}
+
+/// Why an address has no owner, for people.
+pub(crate) fn nobody(why: NoOwner) -> &'static str {
+    match why {
+        NoOwner::NoCandidate => "no gateway may own addresses",
+        NoOwner::CannotServe => "no gateway that is alive has an endpoint that may serve it",
+    }
+}
+
+/// Why a gateway owns an address, or does not, for people.
+pub(crate) fn rank(Ranked { node, reason }: &Ranked) -> String {
+    let why = match reason {
+        RankReason::Owner => "owns it",
+        RankReason::CannotServe => "has no endpoint for it",
+        RankReason::OverShare => "has its share of addresses",
+        RankReason::LowerRank => "ranks lower for it",
+        RankReason::NotCandidate(Standing::Leaving) => "is about to end",
+        RankReason::NotCandidate(Standing::NotEligible) => "has not been heard for long enough",
+        RankReason::NotCandidate(Standing::Stale) => "does not reach the API server",
+        RankReason::NotCandidate(Standing::NotAlive | Standing::Candidate) => "is not alive",
+    };
+    format!("{node} {why}")
+}
+
+impl MemberView {
+    fn row(&self, own: &str) -> Vec<String> {
+        let ago = |time: u64| format!("{time} ms ago");
+        let heard = match (&self.heard_via, self.heard) {
+            _ if self.node == own => "-".to_owned(),
+            (_, true) => self.silent_milliseconds.map_or("yes".to_owned(), ago),
+            (Some(via), false) => format!("by {via}"),
+            (None, false) => "no".to_owned(),
+        };
+        let state = match self.state.as_str() {
+            "candidate" => "alive",
+            "notAlive" => "dead",
+            "notEligible" => "waiting",
+            other => other,
+        };
+        let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let address = self.address.as_deref().unwrap_or_default();
+        vec![self.node.clone(), or_dash(address), state.to_owned(), heard, yes(self.agrees), yes(self.ready)]
+    }
+}
+
+impl GatewaysView {
+    /// For people.
+    pub(crate) fn to_text(&self) -> String {
+        if self.state.is_empty() {
+            return format!("{} announces no addresses (`announce` in the configuration).\n", self.node);
+        }
+        let state = match self.state.as_str() {
+            "eligible" => "may own addresses",
+            "holdDown" => "has not been heard for long enough to own addresses",
+            "leaving" => "hands its addresses over, since it is about to end",
+            _ => "owns no addresses, since too few gateways hear it",
+        };
+        let mut text =
+            format!("{} {state}; heard by {} of {} gateways", self.node, self.heard_by, self.counted);
+        if let Some(TieBreakerView { address, reachable }) = &self.tie_breaker {
+            let answers = if *reachable { "answers" } else { "does not answer" };
+            text += &format!(", and {address}, which decides a tie, {answers}");
+        }
+        text += ".\n\n";
+        let head = ["NODE", "ADDRESS", "STATE", "HEARD", "AGREES", "READY"];
+        text += &table(&head, self.members.iter().map(|member| member.row(&self.node)));
+        text.push('\n');
+        text += &table(&["ADDRESS", "OWNER", "HERE"], self.addresses.iter().map(AddressView::row));
+        text.extend(self.warnings.iter().map(|warning| format!("\nWarning: {warning}\n")));
+        text
+    }
+}
+
+impl AddressView {
+    fn row(&self) -> Vec<String> {
+        let here = match (&self.message, self.interfaces.is_empty()) {
+            (Some(message), _) if self.state.is_empty() => message.clone(),
+            (Some(message), _) => format!("{}: {message}", self.state),
+            (None, false) => format!("{} on {}", self.state, self.interfaces.join(", ")),
+            (None, true) => or_dash(&self.state),
+        };
+        vec![self.address.clone(), or_dash(self.owner.as_deref().unwrap_or_default()), here]
+    }
+}
+
+fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let head = head.iter().map(|&title| title.to_owned()).collect();
+    columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}

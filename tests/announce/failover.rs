@@ -1,0 +1,175 @@
+//! Failover: gateways die, hang or lose the others, and somebody else answers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::scale::by_length;
+use crate::segment::{Segment, Shape, answering, service_address};
+use crate::support::host::Host;
+use crate::support::patience::{eventually, let_pass, patience};
+use crate::support::world::Family;
+
+/// A client that connects again and again, and notes when it was answered, and by whom.
+struct Prober {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<(Instant, io::Result<u8>)>>,
+}
+
+impl Prober {
+    fn start(client: &Host, address: IpAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = client.spawn(move || {
+            let mut answers = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                let answer = answering(address);
+                answers.push((Instant::now(), answer));
+                let_pass(Duration::from_millis(5));
+            }
+            answers
+        });
+        Self { stop, thread }
+    }
+
+    fn finish(self) -> Vec<(Instant, io::Result<u8>)> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("probes do not panic")
+    }
+}
+
+/// The longest time between two answers in a row.
+fn longest_gap(answers: &[(Instant, io::Result<u8>)]) -> Duration {
+    let good: Vec<Instant> = answers.iter().filter(|(_, it)| it.is_ok()).map(|(at, _)| *at).collect();
+    good.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(Duration::MAX)
+}
+
+/// The middle, the 99th percentile and the longest, for people.
+pub(crate) fn spread(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+    format!("median {:?}, p99 {:?}, longest {:?} of {}", at(50), at(99), at(100), times.len())
+}
+
+#[test]
+fn another_gateway_answers_soon_after_the_owner_was_killed() {
+    for family in Family::BOTH {
+        let mut segment = Segment::running(Shape::default());
+        let mut gaps = Vec::new();
+        for _ in 0..by_length(3, 50) {
+            let owner = segment.wait_for_owner(family, 1);
+            let prober = Prober::start(&segment.client, service_address(family, 1));
+            let_pass(Duration::from_millis(200));
+            segment.kill(owner);
+            let next = eventually("another one answers", || match segment.owner(family, 1) {
+                Ok(next) if next != owner => Ok(next),
+                other => Err(format!("{other:?}")),
+            });
+            let_pass(Duration::from_millis(300));
+            let answers = prober.finish();
+            gaps.push(longest_gap(&answers));
+            assert_eq!(answers.last().map(|(_, it)| it.as_ref().ok().copied()), Some(Some(next)));
+            segment.start(owner);
+            segment.wait_until_all_eligible();
+        }
+        println!("{family}: from the last answer before a kill to the first after it: {}", spread(gaps));
+    }
+}
+
+#[test]
+fn a_gateway_that_hangs_is_relieved_and_does_not_return_with_what_it_had() {
+    let segment = Segment::running(Shape::default());
+    let family = Family::V4;
+    let owner = segment.wait_for_owner(family, 1);
+    segment.signal(owner, Signal::SIGSTOP);
+    let next = eventually("another one answers", || match segment.owner(family, 1) {
+        Ok(next) if next != owner => Ok(next),
+        other => Err(format!("{other:?}")),
+    });
+    eventually("the kernel takes the address from the one that hangs", || {
+        let holders = segment.holders(family, 1);
+        if holders == [next] { Ok(()) } else { Err(format!("{holders:?}")) }
+    });
+    segment.signal(owner, Signal::SIGCONT);
+    for _ in 0..20 {
+        assert_eq!(segment.owner(family, 1).unwrap(), next, "it waits before it owns anything");
+    }
+    segment.wait_until_all_eligible();
+    eventually("it is back where it was", || match segment.owner(family, 1) {
+        Ok(back) if back == owner && segment.holders(family, 1) == [owner] => Ok(()),
+        other => Err(format!("{other:?} {:?}", segment.holders(family, 1))),
+    });
+}
+
+#[test]
+fn a_gateway_that_is_cut_off_gives_up_what_others_take() {
+    let segment = Segment::running(Shape { services: 4, ..Shape::default() });
+    let family = Family::V4;
+    for _ in 0..by_length(2, 20) {
+        let cut = segment.wait_for_owner(family, 1);
+        // Heartbeats alone: both sides stay on the segment, where two owners would be seen.
+        for number in segment.numbers() {
+            let others = if number == cut {
+                "udp dport 9846"
+            } else {
+                &format!("ip saddr 10.5.1.{cut} udp dport 9846")
+            };
+            segment.drop_on(number, others);
+        }
+        let overlap = longest_overlap(&segment, family, Duration::from_millis(1500));
+        assert!(overlap <= patience(0.35), "two owners for {overlap:?}");
+        eventually("the one that is cut off owns nothing", || {
+            let view = segment.view(cut);
+            if view["state"] == "fenced" { Ok(()) } else { Err(view.to_string()) }
+        });
+        for service in 1..=4 {
+            assert_ne!(segment.wait_for_owner(family, service), cut);
+        }
+        segment.numbers().into_iter().for_each(|number| segment.accept_on(number));
+        segment.wait_until_all_eligible();
+        segment.wait_until_owned();
+    }
+}
+
+/// Looks for so long who has which address, and for how long two had one at most.
+fn longest_overlap(segment: &Segment, family: Family, time: Duration) -> Duration {
+    let (began, mut since, mut longest) = (Instant::now(), BTreeMap::new(), Duration::ZERO);
+    while began.elapsed() < time {
+        for service in 1..=4 {
+            let two = segment.holders(family, service).len() > 1;
+            if two {
+                let first: &mut Instant = since.entry(service).or_insert_with(Instant::now);
+                longest = longest.max(first.elapsed());
+            } else {
+                since.remove(&service);
+            }
+        }
+    }
+    longest
+}
+
+#[test]
+fn one_of_two_goes_on_by_the_tie_breaker() {
+    let mut segment = Segment::running(Shape { gateways: 2, ..Shape::default() });
+    let owner = segment.wait_for_owner(Family::V4, 1);
+    segment.kill(owner);
+    let next = segment.wait_for_owner(Family::V4, 1);
+    assert_ne!(next, owner);
+    let view = segment.view(next);
+    assert_eq!(
+        (&view["tieBreaker"]["address"], &view["tieBreaker"]["reachable"]),
+        (&"10.5.0.1".into(), &true.into())
+    );
+    // Neither the other nor the router: it is the one that is cut off.
+    segment.server.ip(&["addr del 10.5.0.1/16 dev eth0".to_owned()]);
+    eventually("it gives up the address", || {
+        let holders = segment.holders(Family::V4, 1);
+        if holders.is_empty() { Ok(()) } else { Err(format!("{holders:?}")) }
+    });
+}

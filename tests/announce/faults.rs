@@ -1,0 +1,126 @@
+//! Faults of the network and of its keys: each has a stated outcome, and none makes addresses move to and fro.
+
+use std::time::Duration;
+
+use crate::segment::{Segment, Shape, on_segment, service_address};
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
+use crate::support::world::Family;
+
+#[test]
+fn keys_are_rotated_without_a_gap() {
+    let segment = Segment::running(Shape::default());
+    let owner = segment.wait_for_owner(Family::V4, 1);
+    let read_again = |times: usize| {
+        for number in segment.numbers() {
+            eventually_within(patience(20.0), &format!("gw-{number} reads the keys again"), || {
+                let log = segment.log(number);
+                let read = log.matches("read the keys of heartbeats again").count();
+                if read == times { Ok(()) } else { Err(log) }
+            });
+        }
+    };
+    segment.set_key("second", Some("the second key of this segment\n"));
+    read_again(1);
+    segment.set_key("first", None);
+    read_again(2);
+    let_pass(Duration::from_secs(1));
+    for number in segment.numbers() {
+        assert_eq!(segment.metric(number, "sheave_announce_fenced_total"), 0.0, "gw-{number}");
+        assert_eq!(segment.view(number)["heardBy"], 3);
+    }
+    assert_eq!(segment.owner(Family::V4, 1).unwrap(), owner);
+    // One that is of no use changes nothing, and is told.
+    segment.set_key("third", Some("short"));
+    eventually_within(patience(20.0), "it is told", || {
+        let log = segment.log(1);
+        if log.contains("the keys of heartbeats stay what they were") { Ok(()) } else { Err(log) }
+    });
+    assert_eq!(segment.view(1)["heardBy"], 3);
+}
+
+#[test]
+fn a_gateway_without_a_link_owns_nothing_until_it_is_heard_again() {
+    let segment = Segment::running(Shape::default());
+    let family = Family::V4;
+    let cut = segment.wait_for_owner(family, 1);
+    segment.unplug(cut);
+    eventually("another one answers", || match segment.owner(family, 1) {
+        Ok(next) if next != cut => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    eventually("it is fenced", || {
+        let view = segment.view(cut);
+        if view["state"] == "fenced" && segment.holders(family, 1).iter().all(|it| *it != cut) {
+            Ok(())
+        } else {
+            Err(view.to_string())
+        }
+    });
+    segment.plug_in(cut);
+    segment.wait_until_all_eligible();
+    eventually("it has what it had", || match segment.owner(family, 1) {
+        Ok(back) if back == cut => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn one_lossy_link_of_three_moves_nothing() {
+    let segment = Segment::running(Shape { services: 4, ..Shape::default() });
+    let owners = || (1..=4).map(|number| segment.wait_for_owner(Family::V4, number)).collect::<Vec<_>>();
+    let before = owners();
+    let lost = |number| segment.metric(number, "sheave_announce_moves_total{event=\"lost\"}");
+    let lost_before: Vec<f64> = segment.numbers().into_iter().map(lost).collect();
+    // gw-1 hears gw-2 no more, while gw-2 hears gw-1.
+    segment.drop_on(1, "ip saddr 10.5.1.2 udp dport 9846");
+    eventually("gw-1 knows of gw-2 by gw-3", || {
+        let view = segment.view(1);
+        let members = view["members"].as_array().cloned().unwrap_or_default();
+        let other = members.into_iter().find(|it| it["node"] == "gw-2").unwrap_or_default();
+        if other["heardVia"] == "gw-3" && other["state"] == "candidate" {
+            Ok(())
+        } else {
+            Err(view.to_string())
+        }
+    });
+    let_pass(Duration::from_secs(1));
+    assert_eq!(owners(), before);
+    assert_eq!(segment.numbers().into_iter().map(lost).collect::<Vec<_>>(), lost_before);
+}
+
+#[test]
+fn an_address_that_another_machine_has_is_not_taken_and_told() {
+    let mut segment = Segment::new(Shape { gateways: 1, ..Shape::default() });
+    let address = service_address(Family::V4, 1);
+    segment.server.ip(&[format!("addr add {address}/32 dev eth0")]);
+    segment.start(1);
+    let problem = eventually("the conflict is told", || {
+        let problems = segment.problems(1);
+        problems.iter().find(|it| it.contains("AddressConflict")).cloned().ok_or(problems.join("\n"))
+    });
+    let link = segment.server.finish("ip", &["-o", "link", "show", "dev", "eth0"]).expect_success();
+    let link =
+        link.split_whitespace().skip_while(|it| *it != "link/ether").nth(1).expect("a hardware address");
+    for part in [&address.to_string(), link, "Service shop/web-1", "given it up"] {
+        assert!(problem.contains(part), "{part}: {problem}");
+    }
+    assert!(segment.holders(Family::V4, 1).is_empty());
+    assert_eq!(segment.wait_for_owner(Family::V6, 1), 1, "the other address is served");
+}
+
+#[test]
+fn an_address_outside_all_subnets_is_told() {
+    let mut segment = Segment::new(Shape { gateways: 1, ..Shape::default() });
+    segment.host(1).ip(&[
+        "addr del 10.5.1.1/16 dev eth0".to_owned(),
+        format!("addr add {}/24 dev eth0", on_segment(Family::V4, 1, 1)),
+    ]);
+    segment.start(1);
+    let problem = eventually("it is told", || {
+        let problems = segment.problems(1);
+        problems.iter().find(|it| it.contains("AnnounceFailed")).cloned().ok_or(problems.join("\n"))
+    });
+    for part in ["10.5.100.1", "no interface that is up has a subnet that contains", "10.5.1.1/24 on eth0"] {
+        assert!(problem.contains(part), "{part}: {problem}");
+    }
+}

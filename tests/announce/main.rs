@@ -1,0 +1,23 @@
+//! Announcing, on a network segment with a bridge that learns: several gateways, a client and a server of endpoints, each in a
+//! network namespace of its own.
+//!
+//! Cases that move addresses many times have a short form for `tests/run` and a long one for `tests/soak`.
+
+#[cfg(test)]
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
+mod support;
+
+#[cfg(test)]
+#[path = "../endurance/scale.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod scale;
+
+#[cfg(test)]
+mod failover;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod planned;
+#[cfg(test)]
+mod segment;

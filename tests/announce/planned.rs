@@ -1,0 +1,85 @@
+//! Planned moves: a gateway that ends, is upgraded or joins, and new clients that notice nothing.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::sys::signal::Signal;
+
+use crate::segment::{PORT, Segment, Shape, service_address};
+use crate::support::load::Load;
+use crate::support::patience::eventually;
+use crate::support::tcp;
+use crate::support::world::Family;
+
+/// Clients that connect anew all the time. None may be refused or wait for long. A connection that is open when its address moves is
+/// lost, since the new owner knows nothing of it; these are counted.
+fn new_clients(segment: &Segment, services: u8) -> (Load, Arc<AtomicU64>) {
+    let lost = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&lost);
+    let load = Load::start(&segment.client, 4, move |thread| {
+        let number = 1 + u8::try_from(thread).expect("few threads") % services;
+        let family = Family::BOTH[thread / 2 % 2];
+        let stream = tcp::connect(SocketAddr::new(service_address(family, number), PORT))?;
+        match tcp::ask_on(stream) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    });
+    (load, lost)
+}
+
+#[test]
+fn a_gateway_that_ends_hands_its_addresses_over_first() {
+    let mut segment =
+        Segment::running(Shape { services: 4, config: "timeouts: {lameDuck: 2s}", ..Shape::default() });
+    let (load, lost) = new_clients(&segment, 4);
+    load.wait_for(50);
+    for family in Family::BOTH {
+        let owner = segment.wait_for_owner(family, 1);
+        segment.signal(owner, Signal::SIGTERM);
+        eventually("it has no address any more", || {
+            let has = (1..=4).any(|number| segment.holders(family, number).contains(&owner));
+            if has { Err("it has") } else { Ok(()) }
+        });
+        segment.wait_for_end(owner);
+        load.wait_for(50);
+        segment.start(owner);
+        segment.wait_until_all_eligible();
+        load.wait_for(50);
+    }
+    let done = load.expect_no_failure();
+    let lost = lost.load(Ordering::Relaxed);
+    println!(
+        "{done} new connections while gateways ended and came back: none failed; {lost} were open in that moment, and lost"
+    );
+}
+
+#[test]
+fn an_upgrade_moves_no_address() {
+    let mut segment = Segment::running(Shape { services: 4, ..Shape::default() });
+    let (load, lost) = new_clients(&segment, 4);
+    let owners = |segment: &Segment| -> Vec<u8> {
+        let services =
+            Family::BOTH.into_iter().flat_map(|family| (1..=4).map(move |number| (family, number)));
+        services.map(|(family, number)| segment.owner(family, number).unwrap()).collect()
+    };
+    let before = owners(&segment);
+    for number in segment.numbers() {
+        let moves = |segment: &Segment| -> Vec<String> {
+            let others = segment.numbers().into_iter().filter(|&other| other != number);
+            others.map(|other| segment.log(other).matches("address").count().to_string()).collect()
+        };
+        let logged = moves(&segment);
+        segment.upgrade(number);
+        segment.wait_until_all_eligible();
+        assert_eq!(owners(&segment), before);
+        assert_eq!(moves(&segment), logged, "nobody took anything meanwhile");
+    }
+    load.expect_no_failure();
+    assert_eq!(lost.load(Ordering::Relaxed), 0);
+}

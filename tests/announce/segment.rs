@@ -1,0 +1,427 @@
+//! The segment: a bridge, and hosts on it.
+//!
+//! ```text
+//!                     ┌── client       10.5.0.2
+//! bridge, 10.5.0.0/16 ┼── server       10.5.0.3   endpoints, and the router of all (10.5.0.1 answers pings there)
+//!      fd05::/64      ├── gw-1, gw-2, ...   10.5.1.1, 10.5.1.2, ...
+//! ```
+//! Services have addresses of 10.5.100.0/24 and fd05::64:0/112. An endpoint answers with the address of the gateway that it saw,
+//! so a client learns from one connection who has the address.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::host::Host;
+use crate::support::http;
+use crate::support::patience::{eventually, eventually_within, patience};
+use crate::support::process::Process;
+use crate::support::tcp;
+use crate::support::world::Family;
+
+/// Where every admin server listens, in its own namespace.
+const ADMIN: &str = "127.0.0.1:9841";
+/// The port of all Services.
+pub(crate) const PORT: u16 = 80;
+/// The port of all endpoints.
+const TARGET: u16 = 8080;
+
+/// How long a probe waits: a SYN that is lost is sent again after a second, which would be the clients' own.
+const PROBE: Duration = Duration::from_millis(100);
+
+/// An address of the segment.
+pub(crate) fn on_segment(family: Family, third: u8, fourth: u8) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(10, 5, third, fourth).into(),
+        Family::V6 => Ipv6Addr::new(0xfd05, 0, 0, 0, 0, 0, third.into(), fourth.into()).into(),
+    }
+}
+
+/// The address of a gateway, which is counted from 1.
+pub(crate) fn gateway_address(family: Family, number: u8) -> IpAddr {
+    on_segment(family, 1, number)
+}
+
+/// The address of a Service, which is counted from 1.
+pub(crate) fn service_address(family: Family, number: u8) -> IpAddr {
+    on_segment(family, 100, number)
+}
+
+/// What the gateways of a segment have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) gateways: u8,
+    /// Services, each with an address of either family.
+    pub(crate) services: u8,
+    /// Further keys of `announce`.
+    pub(crate) announce: &'static str,
+    /// Further keys of the configuration.
+    pub(crate) config: &'static str,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { gateways: 3, services: 1, announce: "holdDown: 1s", config: "" }
+    }
+}
+
+/// The bridge and everybody on it.
+pub(crate) struct Segment {
+    shape: Shape,
+    bridge: Host,
+    pub(crate) client: Host,
+    pub(crate) server: Host,
+    gateways: BTreeMap<u8, GatewayHost>,
+    folder: TempDir,
+    _endpoints: Vec<tcp::Server>,
+}
+
+/// A gateway, whether it runs or not.
+struct GatewayHost {
+    host: Host,
+    process: Option<Process>,
+}
+
+impl Segment {
+    /// A segment whose gateways do not run yet.
+    pub(crate) fn new(shape: Shape) -> Self {
+        let bridge = Host::new("bridge");
+        bridge.ip(&["link add br0 type bridge forward_delay 0".to_owned(), "link set br0 up".to_owned()]);
+        let (client, server) = (Host::new("client"), Host::new("server"));
+        join(&bridge, "client", &client, |family| vec![on_segment(family, 0, 2)]);
+        join(&bridge, "server", &server, |family| vec![on_segment(family, 0, 3), on_segment(family, 0, 1)]);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::create_dir(folder.path().join("keys")).expect("a folder is made");
+        fs::write(folder.path().join("keys/first"), "the first key of this segment\n")
+            .expect("a key is written");
+        let endpoints = Family::BOTH.map(|family| {
+            tcp::Server::who_am_i(&server, SocketAddr::new(on_segment(family, 0, 3), TARGET), "server")
+        });
+        let mut segment = Self {
+            bridge,
+            client,
+            server,
+            gateways: BTreeMap::new(),
+            folder,
+            _endpoints: endpoints.into(),
+            shape,
+        };
+        for number in 1..=shape.gateways {
+            let host = Host::new(&format!("gw-{number}"));
+            join(&segment.bridge, &port_of(number), &host, |family| vec![gateway_address(family, number)]);
+            host.ip(&Family::BOTH.map(|family| format!("route add default via {}", on_segment(family, 0, 1))));
+            segment.gateways.insert(number, GatewayHost { host, process: None });
+            let own = segment.own_folder(number);
+            fs::create_dir_all(own.join("state")).expect("folders are made");
+            fs::create_dir_all(own.join("manifests")).expect("folders are made");
+            fs::write(own.join("config.yaml"), segment.config(number)).expect("a file is written");
+            fs::write(own.join("manifests/all.yaml"), segment.manifests()).expect("a file is written");
+        }
+        segment
+    }
+
+    /// A segment whose gateways all run, and where every Service has an owner.
+    pub(crate) fn running(shape: Shape) -> Self {
+        let mut segment = Self::new(shape);
+        (1..=segment.shape.gateways).for_each(|number| segment.start(number));
+        segment.wait_until_all_eligible();
+        segment.wait_until_owned();
+        segment
+    }
+
+    fn own_folder(&self, number: u8) -> PathBuf {
+        self.folder.path().join(format!("gw-{number}"))
+    }
+
+    fn config(&self, number: u8) -> String {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let own = self.own_folder(number).display().to_string();
+        format!(
+            "node: gw-{number}\nadmin: {{listen: \"{ADMIN}\"}}\nstateDir: {own}/state\nworkers: 1\n\
+             announce: {{mode: l2, heartbeat: {{keys: {keys}}}, {announce}}}\n{config}\n",
+            keys = path("keys"),
+            announce = self.shape.announce,
+            config = self.shape.config,
+        )
+    }
+
+    fn manifests(&self) -> String {
+        let mut text = String::from(
+            "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: segment}\n\
+             spec: {addresses: [10.5.100.0/24, \"fd05::64:0/112\"]}\n",
+        );
+        for number in 1..=self.shape.gateways {
+            let [v4, v6] = Family::BOTH.map(|family| gateway_address(family, number));
+            write!(
+                text,
+                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: gw-{number}}}\nstatus: {{addresses: [\
+                 {{type: InternalIP, address: {v4}}}, {{type: InternalIP, address: \"{v6}\"}}]}}\n"
+            )
+            .expect("strings take text");
+        }
+        text += &self.gateway_slice(|_| true);
+        for number in 1..=self.shape.services {
+            text += &service(number);
+        }
+        text
+    }
+
+    fn gateway_slice(&self, ready: impl Fn(u8) -> bool) -> String {
+        let mut text = String::from(
+            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: sheave-gateways, namespace: sheave-system, \
+             labels: {kubernetes.io/service-name: sheave-gateways}}\naddressType: IPv4\nports: []\nendpoints:\n",
+        );
+        for number in 1..=self.shape.gateways {
+            let (address, ready) = (gateway_address(Family::V4, number), ready(number));
+            writeln!(
+                text,
+                "- {{addresses: [{address}], nodeName: gw-{number}, conditions: {{ready: {ready}}}}}"
+            )
+            .expect("strings take text");
+        }
+        text
+    }
+
+    /// Adds a file of keys, or removes it.
+    pub(crate) fn set_key(&self, name: &str, key: Option<&str>) {
+        let path = self.folder.path().join("keys").join(name);
+        match key {
+            Some(key) => fs::write(path, key),
+            None => fs::remove_file(path),
+        }
+        .expect("the folder of keys is writable");
+    }
+
+    /// Starts a gateway.
+    pub(crate) fn start(&mut self, number: u8) {
+        let process = self.launch(number, &[]);
+        self.gateways.get_mut(&number).expect("it is there").process = Some(process);
+    }
+
+    /// Starts a process that takes over from the one that runs, and waits for the end of that.
+    pub(crate) fn upgrade(&mut self, number: u8) {
+        let process = self.launch(number, &["--takeover"]);
+        let former = self.gateways.get_mut(&number).expect("it is there").process.replace(process);
+        former.expect("it runs").wait();
+    }
+
+    fn launch(&self, number: u8, flags: &[&str]) -> Process {
+        let own = self.own_folder(number);
+        let path = |name: &str| own.join(name).display().to_string();
+        let (manifests, config) = (path("manifests"), path("config.yaml"));
+        let mut arguments = vec!["run", "--manifests", &manifests, "--config", &config];
+        arguments.extend_from_slice(flags);
+        self.host(number).start(env!("CARGO_BIN_EXE_sheave"), &arguments)
+    }
+
+    /// The host of a gateway.
+    pub(crate) fn host(&self, number: u8) -> &Host {
+        &self.gateways.get(&number).expect("the segment has that gateway").host
+    }
+
+    /// All gateways.
+    pub(crate) fn numbers(&self) -> Vec<u8> {
+        self.gateways.keys().copied().collect()
+    }
+
+    /// Sends a signal to a gateway.
+    pub(crate) fn signal(&self, number: u8, signal: Signal) {
+        self.gateways[&number].process.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Waits for the end of a gateway.
+    pub(crate) fn wait_for_end(&mut self, number: u8) {
+        let process = self.gateways.get_mut(&number).expect("it is there").process.take();
+        process.expect("it runs").wait();
+    }
+
+    /// Kills a gateway.
+    pub(crate) fn kill(&mut self, number: u8) {
+        self.signal(number, Signal::SIGKILL);
+        self.wait_for_end(number);
+    }
+
+    /// What a gateway logged.
+    pub(crate) fn log(&self, number: u8) -> String {
+        self.gateways[&number].process.as_ref().map(Process::stderr).unwrap_or_default()
+    }
+
+    /// Takes a gateway off the bridge.
+    pub(crate) fn unplug(&self, number: u8) {
+        self.bridge.ip(&[format!("link set {} down", port_of(number))]);
+    }
+
+    /// Puts it back.
+    pub(crate) fn plug_in(&self, number: u8) {
+        self.bridge.ip(&[format!("link set {} up", port_of(number))]);
+    }
+
+    /// Has a gateway drop what matches, as nft(8) writes it, of what it receives.
+    pub(crate) fn drop_on(&self, number: u8, rule: &str) {
+        let rules = format!(
+            "table inet cut {{\n chain in {{\n type filter hook input priority 0;\n {rule} drop\n }}\n}}\n"
+        );
+        self.host(number).finish("nft", &[rules.as_str()]).expect_success();
+    }
+
+    /// Takes that back.
+    pub(crate) fn accept_on(&self, number: u8) {
+        self.host(number).finish("nft", &["delete table inet cut"]).expect_success();
+    }
+
+    /// What a gateway says of all.
+    pub(crate) fn view(&self, number: u8) -> Value {
+        self.try_view(number).unwrap_or_else(|error| panic!("gw-{number} does not answer: {error}"))
+    }
+
+    fn try_view(&self, number: u8) -> Result<Value, String> {
+        let page = self.page(number, "/api/gateways")?;
+        serde_json::from_str(&page).map_err(|error| format!("{error}: {page}"))
+    }
+
+    /// The sum of a metric's series whose lines begin so.
+    pub(crate) fn metric(&self, number: u8, name: &str) -> f64 {
+        let page = self.page(number, "/metrics").expect("it answers");
+        let lines = page.lines().filter(|line| line.starts_with(name));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    /// The Problems that a gateway lists.
+    pub(crate) fn problems(&self, number: u8) -> Vec<String> {
+        let Ok(page) = self.page(number, "/api/routes") else { return Vec::new() };
+        let routes: Value = serde_json::from_str(&page).expect("JSON");
+        let problems = routes["problems"].as_array().cloned().unwrap_or_default();
+        problems.iter().map(Value::to_string).collect()
+    }
+
+    fn page(&self, number: u8, path: &str) -> Result<String, String> {
+        let admin = ADMIN.parse().expect("an address");
+        let answer = self.host(number).run(|| http::get(admin, path)).map_err(|error| error.to_string())?;
+        Ok(answer.body)
+    }
+
+    /// The gateways that run.
+    pub(crate) fn running_numbers(&self) -> Vec<u8> {
+        let running = self.gateways.iter().filter(|(_, gateway)| gateway.process.is_some());
+        running.map(|(number, _)| *number).collect()
+    }
+
+    /// Waits until each gateway that runs may own addresses, and says so of the others.
+    pub(crate) fn wait_until_all_eligible(&self) {
+        let running = self.running_numbers();
+        for &number in &running {
+            eventually_within(
+                patience(30.0),
+                &format!("gw-{number} sees {} gateways", running.len()),
+                || {
+                    let view = self.try_view(number)?;
+                    let members = view["members"].as_array().cloned().unwrap_or_default();
+                    let eligible =
+                        members.iter().filter(|it| it["state"] == "candidate" && it["agrees"] == true);
+                    if eligible.count() == running.len() { Ok(()) } else { Err(view.to_string()) }
+                },
+            );
+        }
+    }
+
+    /// Waits until every Service is answered.
+    pub(crate) fn wait_until_owned(&self) {
+        for number in 1..=self.shape.services {
+            for family in Family::BOTH {
+                self.wait_for_owner(family, number);
+            }
+        }
+    }
+
+    /// Waits until a Service is answered; by which gateway.
+    pub(crate) fn wait_for_owner(&self, family: Family, service: u8) -> u8 {
+        eventually(&format!("service {service} is answered"), || self.owner(family, service))
+    }
+
+    /// Which gateway a new connection of the client gets to.
+    pub(crate) fn owner(&self, family: Family, service: u8) -> io::Result<u8> {
+        self.client.run(|| answering(service_address(family, service)))
+    }
+
+    /// Which gateways have the address of a Service on an interface.
+    pub(crate) fn holders(&self, family: Family, service: u8) -> Vec<u8> {
+        let address = service_address(family, service).to_string();
+        let has = |number: &u8| {
+            let list =
+                self.host(*number).finish("ip", &["-o", "addr", "show", "dev", "eth0"]).expect_success();
+            list.split_whitespace().any(|word| word.split_once('/').is_some_and(|(ip, _)| ip == address))
+        };
+        self.numbers().into_iter().filter(has).collect()
+    }
+}
+
+/// Which gateway answers a new connection at this address. The calling thread must be inside the client. Does not wait for a gateway
+/// that hangs: its kernel takes connections for it.
+pub(crate) fn answering(address: IpAddr) -> io::Result<u8> {
+    let stream = tcp::connect_from(None, SocketAddr::new(address, PORT), PROBE)?;
+    stream.set_read_timeout(Some(PROBE))?;
+    Ok(gateway_of(tcp::ask_on(stream)?.peer.ip()))
+}
+
+/// The gateway with this address.
+pub(crate) fn gateway_of(ip: IpAddr) -> u8 {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(ip) => ip.octets()[15],
+    }
+}
+
+fn port_of(number: u8) -> String {
+    format!("gw-{number}")
+}
+
+fn service(number: u8) -> String {
+    let [v4, v6] = Family::BOTH.map(|family| service_address(family, number));
+    let mut text = format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: web-{number}, namespace: shop, annotations: \
+         {{sheave.dev/addresses: \"{v4},{v6}\"}}}}\n\
+         spec: {{type: LoadBalancer, loadBalancerClass: sheave.dev/l4, ipFamilyPolicy: RequireDualStack, \
+         ipFamilies: [IPv4, IPv6], clusterIP: 10.96.0.{number}, clusterIPs: [10.96.0.{number}, \"fd96::{number}\"], \
+         ports: [{{port: {PORT}, targetPort: {TARGET}}}]}}\n"
+    );
+    for family in Family::BOTH {
+        let (address, suffix) = (on_segment(family, 0, 3), family.to_string().to_lowercase());
+        write!(
+            text,
+            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-{number}-{suffix}, namespace: shop, \
+             labels: {{kubernetes.io/service-name: web-{number}}}}}\naddressType: {family}\nports: [{{port: {TARGET}}}]\n\
+             endpoints: [{{addresses: [\"{address}\"], nodeName: elsewhere, conditions: {{ready: true}}}}]\n"
+        )
+        .expect("strings take text");
+    }
+    text
+}
+
+/// Plugs a host into the bridge, with these addresses.
+fn join(bridge: &Host, port: &str, host: &Host, addresses: impl Fn(Family) -> Vec<IpAddr>) {
+    let peer = host.namespace_path();
+    bridge.ip(&[
+        format!("link add {port} type veth peer name eth0 netns {peer}"),
+        format!("link set {port} master br0 up"),
+    ]);
+    host.ip(&["link set eth0 up".to_owned()]);
+    let all: Vec<IpAddr> = Family::BOTH.into_iter().flat_map(&addresses).collect();
+    let add = |ip: &IpAddr| match ip {
+        IpAddr::V4(_) => format!("addr add {ip}/16 dev eth0"),
+        IpAddr::V6(_) => format!("addr add {ip}/64 dev eth0 nodad"),
+    };
+    host.ip(&all.iter().map(add).collect::<Vec<_>>());
+    host.run(|| {
+        for ip in all {
+            eventually(&format!("{ip} is usable"), || UdpSocket::bind(SocketAddr::new(ip, 0)));
+        }
+    });
+}
