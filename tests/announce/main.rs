@@ -18,6 +18,8 @@ mod failover;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod many;
+#[cfg(test)]
 mod planned;
 #[cfg(test)]
 mod segment;

@@ -61,6 +61,8 @@ pub(crate) struct Shape {
     pub(crate) gateways: u8,
     /// Services, each with an address of either family.
     pub(crate) services: u8,
+    /// Further Services, with 64 IPv4 addresses each.
+    pub(crate) many: u8,
     /// Further keys of `announce`.
     pub(crate) announce: &'static str,
     /// Further keys of the configuration.
@@ -69,7 +71,7 @@ pub(crate) struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { gateways: 3, services: 1, announce: "holdDown: 1s", config: "" }
+        Self { gateways: 3, services: 1, many: 0, announce: "holdDown: 1s", config: "" }
     }
 }
 
@@ -156,7 +158,7 @@ impl Segment {
     fn manifests(&self) -> String {
         let mut text = String::from(
             "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: segment}\n\
-             spec: {addresses: [10.5.100.0/24, \"fd05::64:0/112\"]}\n",
+             spec: {addresses: [10.5.100.0/24, \"fd05::64:0/112\", 10.5.128.0/17], maxPerService: 64}\n",
         );
         for number in 1..=self.shape.gateways {
             let [v4, v6] = Family::BOTH.map(|family| gateway_address(family, number));
@@ -170,6 +172,9 @@ impl Segment {
         text += &self.gateway_slice(|_| true);
         for number in 1..=self.shape.services {
             text += &service(number);
+        }
+        for number in 0..self.shape.many {
+            text += &many_service(number);
         }
         text
     }
@@ -252,6 +257,11 @@ impl Segment {
     /// What a gateway logged.
     pub(crate) fn log(&self, number: u8) -> String {
         self.gateways[&number].process.as_ref().map(Process::stderr).unwrap_or_default()
+    }
+
+    /// The process of a gateway.
+    pub(crate) fn process_id(&self, number: u8) -> u32 {
+        self.gateways[&number].process.as_ref().expect("it runs").id()
     }
 
     /// Takes a gateway off the bridge.
@@ -403,6 +413,25 @@ fn service(number: u8) -> String {
         .expect("strings take text");
     }
     text
+}
+
+/// One of a Service that has many.
+fn many_address(service: u8, index: u8) -> IpAddr {
+    Ipv4Addr::new(10, 5, 128 + service, index).into()
+}
+
+fn many_service(number: u8) -> String {
+    let addresses: Vec<String> = (1..=64).map(|index| many_address(number, index).to_string()).collect();
+    let (addresses, server) = (addresses.join(","), on_segment(Family::V4, 0, 3));
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: many-{number}, namespace: shop, annotations: \
+         {{sheave.dev/addresses: \"{addresses}\"}}}}\n\
+         spec: {{type: LoadBalancer, loadBalancerClass: sheave.dev/l4, ipFamilies: [IPv4], clusterIP: 10.97.0.{number}, \
+         clusterIPs: [10.97.0.{number}], ports: [{{port: {PORT}, targetPort: {TARGET}}}]}}\n\
+         ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: many-{number}, namespace: shop, \
+         labels: {{kubernetes.io/service-name: many-{number}}}}}\naddressType: IPv4\nports: [{{port: {TARGET}}}]\n\
+         endpoints: [{{addresses: [\"{server}\"], nodeName: elsewhere, conditions: {{ready: true}}}}]\n"
+    )
 }
 
 /// Plugs a host into the bridge, with these addresses.
