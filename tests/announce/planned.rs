@@ -83,3 +83,17 @@ fn an_upgrade_moves_no_address() {
     load.expect_no_failure();
     assert_eq!(lost.load(Ordering::Relaxed), 0);
 }
+
+#[test]
+fn the_only_gateway_serves_on_until_it_drains() {
+    let config = "timeouts: {lameDuck: 1s}";
+    let mut segment = Segment::running(Shape { gateways: 1, config, ..Shape::default() });
+    segment.signal(1, Signal::SIGTERM);
+    eventually("it is about to drain", || {
+        let log = segment.log(1);
+        if log.contains("not ready any more") { Ok(()) } else { Err(log) }
+    });
+    assert_eq!((segment.holders(Family::V4, 1), segment.owner(Family::V4, 1).unwrap()), (vec![1], 1));
+    segment.wait_for_end(1);
+    assert!(segment.holders(Family::V4, 1).is_empty(), "nothing is left behind");
+}

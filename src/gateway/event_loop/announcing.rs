@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_announce::{AddressStatus, Announcer, Claim, Continuation, Here, Options, Start, Status};
+use sheave_announce::{
+    AddressStatus, Announcer, Claim, Continuation, Here, MemberStatus, Options, Standing, Start, Status,
+};
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
 
@@ -96,9 +98,13 @@ impl Announcing {
         failed.collect()
     }
 
-    /// Gives all addresses to other gateways, and announces nothing new.
+    /// Gives all addresses to other gateways, if there are any that can take them. Alone, this one serves on until it drains.
     pub(super) fn leave(&self) {
-        if let Some(announcer) = &self.announcer {
+        let Some(announcer) = &self.announcer else { return };
+        let status = announcer.status();
+        let takes =
+            |member: &MemberStatus| member.node != status.node && member.standing == Standing::Candidate;
+        if status.members.iter().any(takes) {
             announcer.leave();
         }
     }
