@@ -122,7 +122,8 @@ const KEYS: &[KeyRow] = key_rows! {
     "announce.heartbeat.failAfter" => announce.heartbeat.fail_after: Upgrade, Unused;
     "announce.holdDown" => announce.hold_down: Upgrade, Unused;
     "announce.tieBreaker" => announce.tie_breaker: Upgrade, Unused;
-    "gateways.service" => gateways: Live, Live;
+    /// Gateways of another one are strangers to each other.
+    "gateways.service" => gateways: Upgrade, Live;
     "gateways.tokenFile" => gateway_token: Unused, Live;
     "leaderElection.lease" => lease: Unused, Restart;
     "leaderElection.leaseDuration" => timing.lease: Unused, Restart;

@@ -17,14 +17,17 @@ pub(super) fn members(gateways: Vec<ListedGateway>) -> Vec<Member> {
 /// The load balancer addresses of the table. Nodes' own addresses are theirs already.
 ///
 /// Under the policy `Local` a gateway serves what it has endpoints for. Where several Services share an address, the gateways that
-/// serve the most of them can have it: with the same endpoints, as Kubernetes asks of Services that share one, these serve all.
+/// serve the most of them can have it: with the same endpoints, as Kubernetes asks of Services that share one, these serve all. Where
+/// none of the `gateways` has an endpoint, the address is nobody's, unless another Service serves there from everywhere.
 pub(super) fn claims(
     table: &RoutingTable,
     node_addresses: &BTreeSet<IpAddr>,
     cluster: &str,
+    gateways: &BTreeSet<Arc<str>>,
     interfaces: &[Arc<str>],
 ) -> BTreeMap<IpAddr, Claim> {
     let mut served: BTreeMap<IpAddr, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
+    let mut from_everywhere: BTreeSet<IpAddr> = BTreeSet::new();
     let mut claims = BTreeMap::new();
     for frontend in table.frontends().iter() {
         let ip = frontend.addr.ip;
@@ -37,11 +40,18 @@ pub(super) fn claims(
         if frontend.node_local {
             let by_node = served.entry(ip).or_default();
             for node in nodes_with_endpoints(frontend, cluster) {
-                *by_node.entry(node).or_default() += 1;
+                if gateways.is_empty() || gateways.contains(&node) {
+                    *by_node.entry(node).or_default() += 1;
+                }
             }
+        } else {
+            from_everywhere.insert(ip);
         }
     }
     for (ip, by_node) in served {
+        if by_node.is_empty() && from_everywhere.contains(&ip) {
+            continue;
+        }
         let most = by_node.values().copied().max();
         let best = by_node.into_iter().filter(|(_, count)| Some(*count) == most).map(|(node, _)| node);
         if let Some(claim) = claims.get_mut(&ip) {
@@ -95,7 +105,8 @@ mod tests {
 
     fn claimed(frontends: Vec<Frontend>) -> Vec<(String, Option<Vec<String>>)> {
         let nodes = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
-        let claims = claims(&test_util::table(frontends), &nodes, "local", &[]);
+        let gateways = ["a", "b", "c"].map(Arc::from).into();
+        let claims = claims(&test_util::table(frontends), &nodes, "local", &gateways, &[]);
         let shown = |(ip, claim): (IpAddr, Claim)| match claim.nodes {
             Nodes::Any => (ip.to_string(), None),
             Nodes::Only(nodes) => (ip.to_string(), Some(nodes.iter().map(ToString::to_string).collect())),
@@ -137,5 +148,20 @@ mod tests {
         let (ab, bc) = ([("a", Ready), ("b", Ready)], [("b", Ready), ("c", Ready)]);
         let shared = vec![node_local(ip, 80, &ab), node_local(ip, 81, &bc), on(ip, 82)];
         assert_eq!(claimed(shared), only(ip, &["b"]));
+    }
+
+    #[test]
+    fn nodes_without_a_gateway_cannot_have_an_address_and_do_not_take_it_from_others() {
+        use EndpointState::Ready;
+        let ip = "203.0.113.7";
+        let elsewhere = node_local(ip, 80, &[("worker", Ready), ("a", Ready)]);
+        assert_eq!(claimed(vec![elsewhere]), only(ip, &["a"]));
+        let nowhere = || node_local(ip, 80, &[("worker", Ready)]);
+        assert_eq!(claimed(vec![nowhere()]), only(ip, &[]));
+        assert_eq!(
+            claimed(vec![nowhere(), on(ip, 81)]),
+            [(ip.to_owned(), None)],
+            "the other Service is served"
+        );
     }
 }

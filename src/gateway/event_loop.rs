@@ -351,6 +351,7 @@ impl EventLoop {
     fn retry(&mut self) {
         self.dataplane.retry();
         self.health.retry();
+        self.retry_announcing();
         self.announce_staleness();
         self.report_failures();
         self.prove_healthy();

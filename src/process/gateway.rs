@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheave_announce::Announcer;
 use sheave_control::api::store::ControlPlane;
 use sheave_control::controller::Controller;
 use sheave_control::sources::connection::Connection;
@@ -20,6 +21,7 @@ use crate::config::{Config, ConfigOrigin};
 use crate::exit::Exit;
 use crate::gateway::capacity::Capacity;
 use crate::gateway::event_loop::{Ended, EventLoop, Inbox, NewConfig, Servers};
+use crate::gateway::options::announce_options;
 use crate::gateway::sources::{ApiSource, SourceAdapter, Sources};
 use crate::gateway::startup_log::{self, StartupInfo};
 use crate::http::admin;
@@ -138,6 +140,10 @@ async fn start(
     lifetime: Lifetime,
 ) -> Result<GatewayProcess, String> {
     let Lifetime { takeover, duration, origin } = lifetime;
+    if let Some(announce) = announce_options(config) {
+        // Before the process that serves has let go of anything.
+        Announcer::check(&announce).map_err(|error| error.to_string())?;
+    }
     // First of all: what asks for something while this process starts is heard when it has.
     let hangup = Hangup::of_process(origin.is_some());
     let no_handlers = |error| format!("no signal handlers: {error}");

@@ -62,10 +62,10 @@ fn clients_are_served_by_the_calls_that_the_profile_names(family: Family) {
 fn what_the_profile_does_not_name_fails() {
     let world = World::new(1);
     let try_calls = |otherwise| {
-        // unshare(CLONE_NEWUSER), socket(AF_PACKET), socket(AF_INET), bpf(BPF_OBJ_PIN), clone3().
+        // unshare(CLONE_NEWUSER), socket(AF_ALG), socket(AF_INET), bpf(BPF_OBJ_PIN), clone3().
         let script = r#"
             my ($unshare, $socket, $bpf, $clone3) = splice @ARGV, 0, 4;
-            for ([$unshare, 0x10000000], [$socket, 17, 3, 0], [$socket, 2, 1, 0], [$bpf, 6, 0, 0], [$clone3, 0, 0]) {
+            for ([$unshare, 0x10000000], [$socket, 38, 5, 0], [$socket, 2, 1, 0], [$bpf, 6, 0, 0], [$clone3, 0, 0]) {
                 $! = 0;
                 syscall($$_[0], @{$_}[1..$#$_]);
                 print $!+0, " ";

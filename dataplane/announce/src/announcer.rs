@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::claim::Claim;
 use crate::key_folder::KeyFolder;
 use crate::keys::{KeyError, KeyRing};
-use crate::layer2::OnConflict;
+use crate::layer2::{Layer2, OnConflict};
 use crate::member::Member;
 use crate::membership::{Continuation, MembershipOptions, OptionsError, Start};
 use crate::status::Status;
@@ -93,6 +93,10 @@ pub enum StartError {
 }
 
 impl StartError {
+    fn no_rights() -> impl FnOnce(io::Error) -> Self {
+        Self::system("cannot announce addresses (needs CAP_NET_ADMIN and CAP_NET_RAW)")
+    }
+
     fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::System { what: what.into(), error }
     }
@@ -109,6 +113,16 @@ enum Command {
     Detach,
 }
 
+/// What has happened to an announcer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum AnnouncerEvent {
+    /// Its status is another one.
+    StatusChanged,
+    /// It has ended: it was told to, or could not go on.
+    Ended,
+}
+
 /// A running announcer. Dropping it is as its end without a word: its addresses are gone after a few seconds.
 #[derive(Debug)]
 pub struct Announcer {
@@ -120,20 +134,26 @@ impl Announcer {
     /// Starts it. It owns nothing before it knows of any claims.
     ///
     /// # Errors
-    /// If the keys are unusable, or the thread cannot be started. What fails later is in the status.
+    /// If the keys are unusable, or the thread cannot be started. If it cannot go on later, it ends, and the status has the reason.
     pub fn start(options: Options, start: Start) -> Result<Self, StartError> {
         let keys = Keys::open(&options.keys)?;
         let (commands, inbox) = mpsc::unbounded_channel();
         let (publish, status) = watch::channel(Arc::new(Status::new(Arc::clone(&options.node))));
-        let (tell, started) = std::sync::mpsc::channel();
-        let thread = move || run::run(options, keys, start, inbox, publish, &tell);
         std::thread::Builder::new()
             .name("announce".to_owned())
-            .spawn(thread)
+            .spawn(move || run::run(options, keys, start, inbox, &publish))
             .map_err(StartError::system("cannot start a thread"))?;
-        // The thread drops its end only if it panics, and that is no error of the system.
-        started.recv().unwrap_or(Ok(()))?;
         Ok(Self { commands, status })
+    }
+
+    /// Whether an announcer with these options could start here, as far as that can be told beforehand.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and if this process lacks the rights to announce.
+    pub fn check(options: &Options) -> Result<(), StartError> {
+        Keys::open(&options.keys)?;
+        options.membership().check()?;
+        Layer2::check().map_err(StartError::no_rights())
     }
 
     /// Sets which gateways there are.
@@ -173,10 +193,11 @@ impl Announcer {
         while self.status.changed().await.is_ok() {}
     }
 
-    /// Waits until the status has changed. Cancel safe. Never returns after the end.
-    pub async fn changed(&mut self) {
-        if self.status.changed().await.is_err() {
-            std::future::pending::<()>().await;
+    /// Waits until the status has changed, or it has ended. Cancel safe.
+    pub async fn changed(&mut self) -> AnnouncerEvent {
+        match self.status.changed().await {
+            Ok(()) => AnnouncerEvent::StatusChanged,
+            Err(_) => AnnouncerEvent::Ended,
         }
     }
 

@@ -222,6 +222,16 @@ pub struct Layer2 {
 }
 
 impl Layer2 {
+    /// Whether the sockets can be opened.
+    ///
+    /// # Errors
+    /// As socket(2).
+    pub fn check() -> io::Result<()> {
+        Requests::open()?;
+        Packets::open()?;
+        Ok(())
+    }
+
     /// Opens the sockets, and removes what a process before this one has left, unless it is adopted. Needs CAP_NET_ADMIN and
     /// CAP_NET_RAW, and a tokio runtime.
     ///

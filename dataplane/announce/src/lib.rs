@@ -19,7 +19,7 @@ mod ownership;
 mod status;
 mod tie_breaker;
 
-pub use announcer::{Announcer, Options, StartError};
+pub use announcer::{Announcer, AnnouncerEvent, Options, StartError};
 pub use claim::{Claim, Nodes};
 pub use heartbeat::{Applied, NodeState};
 pub use keys::{KeyError, KeyRing};

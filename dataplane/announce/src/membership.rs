@@ -36,6 +36,7 @@ pub use view::{Standing, View};
 
 use peer::Peer;
 use quorum::{Standby, quorum_until};
+use view::StaleSplit;
 
 /// How long a member that the API server has never listed counts for the quorum once it is silent: the API server must have heard of it by then.
 const UNLISTED: Duration = Duration::from_mins(1);
@@ -60,6 +61,7 @@ pub struct Membership {
     standby: Standby,
     presence: Presence,
     stale: bool,
+    stale_split: StaleSplit,
     tie_breaker: Option<Instant>,
     applied: Applied,
     view_at: Instant,
@@ -150,6 +152,7 @@ impl Membership {
             peers: Vec::new(),
             presence: Presence::Staying,
             stale: false,
+            stale_split: StaleSplit::default(),
             tie_breaker: None,
             applied: Applied::default(),
             view_at: now,
@@ -180,7 +183,7 @@ impl Membership {
         for (node, member) in listed {
             let listing = if member.ready { Listing::Ready } else { Listing::NotReady };
             let address = member.addresses.first().copied();
-            self.peers.push(Peer { listing, address, ..Peer::new(node, self.listening_since.min(now)) });
+            self.peers.push(Peer { listing, address, ..Peer::new(node, self.listening_since.min(now), now) });
         }
         self.peers.sort_by(|a, b| a.node.cmp(&b.node));
         (self.dirty, self.urgent) = (true, true);
@@ -266,7 +269,8 @@ impl Membership {
         let eligible = self.standby.next_due(&self.options, self.others_eligible());
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
-        let times = [self.silence_due(self.last_poll), eligible, quorum, listened];
+        let split = self.stale_split.due(self.last_poll);
+        let times = [self.silence_due(self.last_poll), eligible, quorum, listened, split];
         times.into_iter().flatten().fold(self.send_due(), Instant::min)
     }
 
@@ -312,7 +316,7 @@ impl Membership {
     fn retire(&mut self, now: Instant) {
         let kept = UNLISTED.max(self.options.fail_after * 4);
         let listed = |peer: &Peer| matches!(peer.listing, Listing::Ready | Listing::NotReady);
-        self.peers.retain(|peer| listed(peer) || now < peer.heard_at + kept);
+        self.peers.retain(|peer| listed(peer) || now < peer.heard_at.max(peer.since) + kept);
     }
 
     /// Whether a member counts for the quorum.
@@ -375,7 +379,8 @@ impl Membership {
             self.peers.iter().map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), peer.state)));
         let own = (self.options.node.clone(), view::standing(true, self.state()));
         let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
-        let candidates = view::candidates(&mut standings);
+        self.stale_split.update(&mut standings, now);
+        let candidates = view::candidates(&standings);
         let view = View {
             hash: view_hash(&candidates),
             candidates,

@@ -28,6 +28,8 @@ pub struct Status {
     pub addresses: Arc<BTreeMap<IpAddr, AddressStatus>>,
     /// Settings of the machine that keep announcements from working.
     pub warnings: Vec<String>,
+    /// Why it has ended, if it could not go on.
+    pub failure: Option<String>,
     /// Since the start.
     pub counts: Counts,
     pub(crate) standings: BTreeMap<Arc<str>, Standing>,
@@ -38,6 +40,11 @@ impl Status {
     /// Of a gateway that knows nothing yet.
     pub(crate) fn new(node: Arc<str>) -> Self {
         Self { node, ..Self::default() }
+    }
+
+    /// Of one that cannot announce anything.
+    pub(crate) fn failed(node: Arc<str>, failure: String) -> Self {
+        Self { node, failure: Some(failure), ..Self::default() }
     }
 
     /// The gateways in the order in which an address prefers them, each with why it owns the address or does not. Takes as long as to

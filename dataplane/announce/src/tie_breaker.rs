@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
 
+use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::async_socket::AsyncSocket;
@@ -32,7 +33,8 @@ pub enum TieBreaker {
 #[derive(Debug)]
 pub(crate) struct Pinger {
     tie_breaker: TieBreaker,
-    target: Option<IpAddr>,
+    /// An IPv6 router's address is mostly one of its link alone, and has that as its scope.
+    target: Option<SocketAddr>,
     looked: Option<Instant>,
     socket: Option<AsyncSocket>,
     /// Numbers the pings of this process, so that answers to others do not count.
@@ -56,7 +58,7 @@ impl Pinger {
 
     /// The address that is asked, if there is one.
     pub(crate) fn target(&self) -> Option<IpAddr> {
-        self.target
+        self.target.map(|target| target.ip())
     }
 
     /// Sends a ping; an unanswered one before it is given up. Without a way to the target it only becomes unreachable.
@@ -67,7 +69,7 @@ impl Pinger {
         }
         let (Some(target), Some(socket)) = (self.target, &self.socket) else { return };
         self.sequence = self.sequence.wrapping_add(1);
-        let request = echo(target, self.identifier, self.sequence);
+        let request = echo(target.ip(), self.identifier, self.sequence);
         self.sent = Some(now);
         // What cannot be sent is not answered either.
         socket.get().send(&request).ok();
@@ -80,7 +82,7 @@ impl Pinger {
         loop {
             // ICMP errors for earlier pings are answers of somebody else.
             while let Ok(length) = socket.get().read(&mut buffer) {
-                if is_reply(&buffer[..length], self.target, self.identifier, self.sequence)
+                if is_reply(&buffer[..length], self.target(), self.identifier, self.sequence)
                     && let Some(sent) = self.sent
                 {
                     return sent;
@@ -97,7 +99,7 @@ impl Pinger {
         let target = match self.tie_breaker {
             TieBreaker::None => None,
             TieBreaker::Router => router(),
-            TieBreaker::Address(ip) => Some(ip),
+            TieBreaker::Address(ip) => Some(SocketAddr::new(ip, 0)),
         };
         if target != self.target || self.socket.is_none() {
             self.socket = target.and_then(|target| {
@@ -110,14 +112,14 @@ impl Pinger {
     }
 }
 
-fn open(target: IpAddr) -> io::Result<AsyncSocket> {
+fn open(target: SocketAddr) -> io::Result<AsyncSocket> {
     let (domain, protocol) = match target {
-        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
-        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6),
+        SocketAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
+        SocketAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6),
     };
     let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
     // From then on only what the target sends is received (raw(7)).
-    socket.connect(&SocketAddr::new(target, 0).into())?;
+    socket.connect(&target.into())?;
     AsyncSocket::new(socket)
 }
 
@@ -155,11 +157,14 @@ fn is_reply(packet: &[u8], target: Option<IpAddr>, identifier: u16, sequence: u1
 }
 
 /// The next hop of the default route; IPv4 before IPv6.
-fn router() -> Option<IpAddr> {
+fn router() -> Option<SocketAddr> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    router_v4(&read("/proc/net/route"))
-        .map(IpAddr::from)
-        .or_else(|| router_v6(&read("/proc/net/ipv6_route")).map(IpAddr::from))
+    if let Some(ip) = router_v4(&read("/proc/net/route")) {
+        return Some(SocketAddr::new(ip.into(), 0));
+    }
+    let (ip, interface) = router_v6(&read("/proc/net/ipv6_route"))?;
+    let scope = if_nametoindex(interface.as_str()).ok()?;
+    Some(SocketAddrV6::new(ip, 0, 0, if ip.is_unicast_link_local() { scope } else { 0 }).into())
 }
 
 /// Of /proc/net/route (fib_route_seq_show in net/ipv4/fib_trie.c): interface, destination, gateway, flags, references, use, metric,
@@ -175,17 +180,17 @@ fn router_v4(table: &str) -> Option<Ipv4Addr> {
     routes.min().map(|(_, gateway)| Ipv4Addr::from(gateway.to_ne_bytes()))
 }
 
-/// Of /proc/net/ipv6_route (rt6_info_route in net/ipv6/route.c): destination, its length, source, its length, gateway, metric, ...
-fn router_v6(table: &str) -> Option<Ipv6Addr> {
+/// Of /proc/net/ipv6_route (rt6_info_route in net/ipv6/route.c): destination, its length, source, its length, gateway, metric,
+/// references, use, flags, interface.
+fn router_v6(table: &str) -> Option<(Ipv6Addr, String)> {
     let routes = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let gateway = Ipv6Addr::from(u128::from_str_radix(fields.get(4)?, 16).ok()?);
         let metric = u32::from_str_radix(fields.get(5)?, 16).ok()?;
-        // A link-local one means something on its interface alone.
-        let usable = !gateway.is_unspecified() && !gateway.is_unicast_link_local();
-        (*fields.get(1)? == "00" && usable).then_some((metric, gateway))
+        let is_default = *fields.get(1)? == "00" && !gateway.is_unspecified();
+        is_default.then_some((metric, gateway, (*fields.get(9)?).to_owned()))
     });
-    routes.min().map(|(_, gateway)| gateway)
+    routes.min().map(|(_, gateway, interface)| (gateway, interface))
 }
 
 #[cfg(test)]
@@ -250,6 +255,8 @@ mod tests {
             v6("00", "2001:db8::1", "00000400"),
             v6("40", "2001:db8::2", "00000000"),
         ];
-        assert_eq!(router_v6(&table.concat()), Some("2001:db8::1".parse().unwrap()));
+        let on_eth0 = |ip: &str| Some((ip.parse().unwrap(), "eth0".to_owned()));
+        assert_eq!(router_v6(&table.concat()), on_eth0("fe80::1"));
+        assert_eq!(router_v6(&table[1..].concat()), on_eth0("2001:db8::1"));
     }
 }

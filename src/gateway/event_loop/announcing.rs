@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_announce::{
-    AddressStatus, Announcer, Claim, Continuation, Here, MemberStatus, Options, Standing, Start, Status,
+    AddressStatus, Announcer, AnnouncerEvent, Claim, Continuation, Here, MemberStatus, Options, Standing,
+    Start, Status,
 };
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
@@ -15,14 +16,17 @@ use sheave_control::api::problem::reason;
 use super::EventLoop;
 use crate::gateway::announcements::{claims, members};
 use crate::gateway::problems::Unannounced;
+use crate::retry;
 use crate::takeover::message::HandedAnnouncing;
 use crate::views::View as _;
 use crate::views::gateways::GatewaysView;
 
 /// How long the API server may be away until addresses rather go to gateways that reach it.
 const STALE: Duration = Duration::from_secs(30);
-/// How long a process that ends waits for others to take its addresses.
+/// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfter`, twice which is what
+/// the others wait for at most.
 const LEAVING: Duration = Duration::from_secs(2);
+const LEAVING_TIMES: u32 = 3;
 
 /// The announcer of a gateway, if it has one.
 #[derive(Debug, Default)]
@@ -31,6 +35,10 @@ pub(super) struct Announcing {
     interfaces: Vec<Arc<str>>,
     announcer: Option<Announcer>,
     claims: BTreeMap<IpAddr, Claim>,
+    /// Why there is no announcer although there should be one.
+    failure: Option<String>,
+    /// This process is about to end.
+    leaving: bool,
     /// Since when the API server is away.
     cut_off: Option<Instant>,
     /// No other process on this node announces.
@@ -51,12 +59,32 @@ impl Announcing {
         self.begun = true;
     }
 
-    /// Waits until the status has changed. Cancel safe.
+    /// Waits until something has changed. Cancel safe.
     pub(super) async fn changed(&mut self) {
-        match &mut self.announcer {
-            Some(announcer) => announcer.changed().await,
-            None => std::future::pending().await,
+        let Some(announcer) = &mut self.announcer else { return std::future::pending().await };
+        let change = announcer.changed().await;
+        let failure = announcer.status().failure.clone();
+        match (change, failure) {
+            (AnnouncerEvent::StatusChanged, None) => self.failure = None,
+            (AnnouncerEvent::StatusChanged, Some(failure)) => self.fail(failure),
+            (AnnouncerEvent::Ended, failure) => {
+                self.announcer = None;
+                if !self.leaving {
+                    self.fail(failure.unwrap_or_else(|| "the announcer has ended".to_owned()));
+                }
+            }
         }
+    }
+
+    fn fail(&mut self, failure: String) {
+        if self.failure.as_ref() != Some(&failure) {
+            tracing::error!(
+                error = failure,
+                "addresses are not announced; retrying every {} s",
+                retry::EVERY.as_secs()
+            );
+        }
+        self.failure = Some(failure);
     }
 
     /// What the announcer does, if there is one.
@@ -76,6 +104,11 @@ impl Announcing {
 
     /// The addresses that this gateway should announce, and cannot, with the reason for each.
     pub(super) fn failed(&self) -> BTreeMap<IpAddr, Unannounced> {
+        if let Some(failure) = &self.failure {
+            let message = format!("it is not announced by this gateway: {failure}");
+            let unannounced = Unannounced { reason: reason::ANNOUNCE_FAILED, message };
+            return self.claims.keys().map(|ip| (*ip, unannounced.clone())).collect();
+        }
         let Some(status) = self.status() else { return BTreeMap::new() };
         let failed = status.addresses.iter().filter_map(|(ip, address)| {
             let (reason, message) = match &address.here {
@@ -99,21 +132,25 @@ impl Announcing {
     }
 
     /// Gives all addresses to other gateways, if there are any that can take them. Alone, this one serves on until it drains.
-    pub(super) fn leave(&self) {
+    pub(super) fn leave(&mut self) {
         let Some(announcer) = &self.announcer else { return };
         let status = announcer.status();
         let takes =
             |member: &MemberStatus| member.node != status.node && member.standing == Standing::Candidate;
         if status.members.iter().any(takes) {
+            self.leaving = true;
             announcer.leave();
         }
     }
 
     /// Waits until that is done, at most for a while.
     pub(super) async fn left(&mut self) {
+        self.leaving = true;
+        let fail_after = self.options.as_ref().map_or(Duration::ZERO, |options| options.fail_after);
         if let Some(announcer) = &mut self.announcer {
             announcer.leave();
-            if tokio::time::timeout(LEAVING, announcer.ended()).await.is_err() {
+            let time = LEAVING.max(fail_after * LEAVING_TIMES);
+            if tokio::time::timeout(time, announcer.ended()).await.is_err() {
                 tracing::warn!("not all addresses were handed over to other gateways in time");
             }
             self.announcer = None;
@@ -149,6 +186,7 @@ impl Announcing {
 
     /// Leaves all addresses as they are to another process on this node.
     pub(super) fn detach(&mut self) {
+        self.leaving = true;
         if let Some(announcer) = self.announcer.take() {
             announcer.detach();
         }
@@ -156,28 +194,41 @@ impl Announcing {
 }
 
 impl EventLoop {
-    /// Tells the announcer what is in force. It begins with the first table.
+    /// Tells the announcer what is in force. It begins with the first table, and again if it could not go on.
     pub(super) fn announce(&mut self) {
-        let Some(options) = self.announcing.options.as_ref().filter(|_| self.announcing.begun) else {
+        let announcing = &mut self.announcing;
+        let Some(options) = announcing.options.clone().filter(|_| announcing.begun && !announcing.leaving)
+        else {
             return;
         };
         let Some(projection) = &self.projection else { return };
-        if self.announcing.announcer.is_none() {
-            match Announcer::start(options.clone(), self.announcing.start()) {
-                Ok(announcer) => self.announcing.announcer = Some(announcer),
-                Err(error) => {
-                    tracing::error!(%error, "addresses are not announced");
-                    return;
-                }
+        let gateways = gateway_members(self.store.objects(), &self.gateways);
+        let (cluster, nodes) =
+            (self.projector.cluster(), gateways.iter().map(|it| Arc::clone(&it.node)).collect());
+        let interfaces = &announcing.interfaces;
+        let claims = claims(&projection.table, &projection.all_node_addresses, cluster, &nodes, interfaces);
+        let new = announcing.announcer.is_none();
+        if new {
+            match Announcer::start(options, announcing.start()) {
+                Ok(announcer) => announcing.announcer = Some(announcer),
+                Err(error) => announcing.fail(error.to_string()),
+            }
+            // One that has to begin again begins afresh.
+            announcing.handed = None;
+        }
+        if let Some(announcer) = &announcing.announcer {
+            announcer.set_members(members(gateways));
+            if new || claims != announcing.claims {
+                announcer.set_claims(claims.clone());
             }
         }
-        let Some(announcer) = &self.announcing.announcer else { return };
-        announcer.set_members(members(gateway_members(self.store.objects(), &self.gateways)));
-        let (cluster, interfaces) = (self.projector.cluster(), &self.announcing.interfaces);
-        let claims = claims(&projection.table, &projection.all_node_addresses, cluster, interfaces);
-        if claims != self.announcing.claims {
-            announcer.set_claims(claims.clone());
-            self.announcing.claims = claims;
+        announcing.claims = claims;
+    }
+
+    /// Begins again if it could not go on.
+    pub(super) fn retry_announcing(&mut self) {
+        if self.announcing.announcer.is_none() {
+            self.announce();
         }
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_control::api::store::ServiceKey;
 use sheave_control::projection;
 use sheave_dataplane::Settings;
 use tokio::sync::oneshot;
@@ -31,7 +30,6 @@ struct LiveOptions {
     drain: Duration,
     series: SeriesLimits,
     mass_deletion_hold: Duration,
-    gateways: ServiceKey,
 }
 
 impl LiveOptions {
@@ -43,7 +41,6 @@ impl LiveOptions {
             drain: config.timeouts.drain,
             series: config.metrics.limits,
             mass_deletion_hold: config.mass_deletion_hold,
-            gateways: config.gateways.clone(),
         }
     }
 }
@@ -52,13 +49,12 @@ impl EventLoop {
     /// Puts the configuration in force, whose other keys are those that the process was started with. What is open goes on.
     pub(super) fn reconfigure(&mut self, config: &Config) {
         let options = LiveOptions::new(config, &self.shares, self.sources.role());
-        let LiveOptions { dataplane, projection, memory, drain, series, mass_deletion_hold, gateways } =
-            options;
+        let LiveOptions { dataplane, projection, memory, drain, series, mass_deletion_hold } = options;
         self.dataplane.configure(dataplane);
         self.projector.set_options(projection);
         self.memory.set_limit(memory);
         self.sources.set_mass_deletion_hold(mass_deletion_hold);
-        (self.drain, self.series, self.gateways) = (drain, series, gateways);
+        (self.drain, self.series) = (drain, series);
         // Until then the first objects, or the take-over, do that.
         if self.projection.is_some() && self.predecessor.is_none() {
             self.project(Instant::now());

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use crate::claim::Claim;
 use crate::layer2::{Announced, ConflictAnswer, Layer2, Layer2Event};
@@ -37,7 +36,7 @@ impl Holdings {
     }
 
     /// Announces these, one after the other; with `probe`, those that nobody else has.
-    pub(super) fn announce(&mut self, addresses: Vec<IpAddr>, probe: impl Fn(IpAddr) -> bool) {
+    pub(super) fn announce(&mut self, addresses: Vec<IpAddr>, mut probe: impl FnMut(IpAddr) -> bool) {
         self.changed |= !addresses.is_empty();
         self.counts.gained += addresses.len() as u64;
         self.queue.extend(addresses.into_iter().map(|ip| (ip, probe(ip))));
@@ -47,32 +46,33 @@ impl Holdings {
     pub(super) fn announce_some(&mut self, most: usize, claims: &BTreeMap<IpAddr, Claim>) {
         for _ in 0..most {
             let Some((ip, probe)) = self.queue.pop_front() else { return };
-            let interfaces = claims.get(&ip).map(|claim| claim.interfaces.as_slice()).unwrap_or_default();
-            let here = self.put(ip, interfaces, probe);
+            let here = self.put(ip, claims, probe);
             self.set(ip, here);
         }
     }
 
-    fn put(&mut self, ip: IpAddr, interfaces: &[Arc<str>], probe: bool) -> Here {
+    fn put(&mut self, ip: IpAddr, claims: &BTreeMap<IpAddr, Claim>, probe: bool) -> Here {
+        let interfaces = claims.get(&ip).map(|claim| claim.interfaces.as_slice()).unwrap_or_default();
         match self.layer2.announce(ip, interfaces, probe) {
             Ok(Announced::Now(interfaces) | Announced::AfterProbe(interfaces)) => {
-                tracing::info!(%ip, interfaces = interfaces.join(","), "announcing an address");
                 Here::Announced { interfaces }
             }
-            Err(error) => {
-                tracing::warn!(%ip, %error, "an address cannot be announced");
-                Here::Failed { error: error.to_string() }
-            }
+            Err(error) => Here::Failed { error: error.to_string() },
         }
     }
 
     /// Goes on with these of what a process before this one has left here, and gives up the rest.
-    pub(super) fn take_adopted(&mut self, kept: &BTreeSet<IpAddr>) {
+    pub(super) fn take_adopted(&mut self, kept: &BTreeSet<IpAddr>, claims: &BTreeMap<IpAddr, Claim>) {
         let kept: Vec<IpAddr> = self.layer2.adopted().filter(|ip| kept.contains(ip)).collect();
         for ip in kept {
-            let here = self.put(ip, &[], false);
+            let here = self.put(ip, claims, false);
             self.set(ip, here);
         }
+        self.layer2.release_adopted();
+    }
+
+    /// Gives up all that a process before this one has left here.
+    pub(super) fn release_adopted(&mut self) {
         self.layer2.release_adopted();
     }
 
@@ -92,9 +92,9 @@ impl Holdings {
         self.changed = true;
     }
 
-    /// Renews what ends by itself.
-    pub(super) fn refresh(&mut self) {
-        self.layer2.refresh();
+    /// Renews one part of so many of what ends by itself.
+    pub(super) fn refresh(&mut self, part: usize, parts: usize) {
+        self.layer2.refresh_part(part, parts);
     }
 
     /// Waits until something happens to addresses, and takes it in. Cancel safe.
@@ -112,11 +112,12 @@ impl Holdings {
                 tracing::warn!(%ip, %mac, %interface, ?answer, "another machine uses an announced address");
                 self.counts.conflicts += 1;
                 let defended = answer == ConflictAnswer::Defended;
-                self.set(ip, Here::Conflict { mac, interface, defended });
+                self.update(ip, Here::Conflict { mac, interface, defended });
             }
             Layer2Event::ConflictOver { ip } => {
                 tracing::info!(%ip, "nobody else uses the address any more");
-                self.refresh_interfaces(ip);
+                let interfaces = self.layer2.interfaces(ip);
+                self.update(ip, Here::Announced { interfaces });
             }
             Layer2Event::InterfaceLost { interface, addresses, stranded } => {
                 tracing::warn!(%interface, addresses = addresses.len(), "an interface cannot announce any more");
@@ -125,7 +126,7 @@ impl Holdings {
                     let error = format!(
                         "interface {interface} is gone, down, or has no subnet with the address any more"
                     );
-                    self.set(ip, Here::Failed { error });
+                    self.update(ip, Here::Failed { error });
                 }
             }
             Layer2Event::InterfaceBack { interface } => {
@@ -136,9 +137,8 @@ impl Holdings {
                 tracing::warn!(%ip, %interface, "somebody removed an announced address; it is there again");
             }
             Layer2Event::Failed(error) => {
-                tracing::warn!(%error, "an address cannot be announced any more");
                 let ip = error.ip();
-                ip.into_iter().for_each(|ip| self.set(ip, Here::Failed { error: error.to_string() }));
+                ip.into_iter().for_each(|ip| self.update(ip, Here::Failed { error: error.to_string() }));
             }
             Layer2Event::Lapsed { addresses } => {
                 tracing::warn!(
@@ -157,7 +157,7 @@ impl Holdings {
     }
 
     /// Tries again what has failed, and looks where the rest is now.
-    fn retry(&mut self) {
+    pub(super) fn retry(&mut self) {
         let all: Vec<(IpAddr, bool)> =
             self.held.iter().map(|(ip, here)| (*ip, matches!(here, Here::Failed { .. }))).collect();
         for (ip, failed) in all {
@@ -171,13 +171,32 @@ impl Holdings {
 
     fn refresh_interfaces(&mut self, ip: IpAddr) {
         let interfaces = self.layer2.interfaces(ip);
-        if !interfaces.is_empty() && self.held.contains_key(&ip) {
-            self.set(ip, Here::Announced { interfaces });
+        let conflict = matches!(self.held.get(&ip), Some(Here::Conflict { .. }));
+        if !interfaces.is_empty() && !conflict {
+            self.update(ip, Here::Announced { interfaces });
+        }
+    }
+
+    /// What happened to an address; one that was given up meanwhile is not ours to know.
+    fn update(&mut self, ip: IpAddr, here: Here) {
+        if self.held.contains_key(&ip) {
+            self.set(ip, here);
         }
     }
 
     fn set(&mut self, ip: IpAddr, here: Here) {
-        self.changed |= self.held.insert(ip, here.clone()) != Some(here);
+        if self.held.get(&ip) == Some(&here) {
+            return;
+        }
+        match &here {
+            Here::Announced { interfaces } => {
+                tracing::info!(%ip, interfaces = interfaces.join(","), "announcing an address");
+            }
+            Here::Failed { error } => tracing::warn!(%ip, error, "an address cannot be announced"),
+            Here::Conflict { .. } | Here::Nothing | Here::Waiting { .. } => {}
+        }
+        self.held.insert(ip, here);
+        self.changed = true;
     }
 
     /// Whether some are still to be announced.

@@ -32,6 +32,7 @@ impl Announcing {
             members: self.members(&former.node, now),
             addresses,
             warnings: self.holdings.warnings(),
+            failure: None,
             counts: self.counts(),
             standings: view.standings.clone(),
             claims: Arc::clone(&self.claims),

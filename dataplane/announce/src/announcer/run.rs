@@ -1,6 +1,6 @@
 //! The announcer's thread: waits for heartbeats, commands, neighbours and deadlines, and does what follows from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::claim::Claim;
 use crate::heartbeat::Applied;
 use crate::layer2::{Layer2, Layer2Options};
 use crate::membership::{Actions, Datagram, Membership, Presence, ReceiveOutcome, Start};
-use crate::ownership::{Handover, HandoverSteps, assign};
+use crate::ownership::{Assignment, Handover, HandoverSteps, Owner, assign};
 use crate::status::Status;
 use crate::tie_breaker::Pinger;
 
@@ -26,6 +26,12 @@ use crate::tie_breaker::Pinger;
 const LIFETIME: Duration = Duration::from_secs(3);
 /// How often they are renewed, and the status at the least.
 const RENEWAL: Duration = Duration::from_secs(1);
+/// In so many parts: the kernel takes up to 0.3 ms for an IPv6 address where there are a thousand, and heartbeats must not wait for it.
+const PARTS: u32 = 8;
+/// How often what could not be announced is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// How many heartbeats tell the others that this gateway announces nothing any more.
+const FAREWELLS: u8 = 3;
 /// How many addresses are announced between two looks at everything else.
 const AT_ONCE: usize = 256;
 /// How many heartbeats are read between two looks at everything else.
@@ -35,29 +41,25 @@ const LARGEST: usize = 64 << 10;
 /// How long the port of heartbeats may be that of a process that lets go of it.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs until it is told to end. `tell` is told whether it could start.
+/// Runs until it is told to end, or cannot go on: the status has the reason then.
 pub(super) fn run(
     options: Options,
     keys: Keys,
     start: Start,
     inbox: mpsc::UnboundedReceiver<Command>,
-    publish: watch::Sender<Arc<Status>>,
-    tell: &std::sync::mpsc::Sender<Result<(), StartError>>,
+    publish: &watch::Sender<Arc<Status>>,
 ) {
+    let node = Arc::clone(&options.node);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = match runtime.map_err(StartError::system("cannot start a runtime")) {
-        Ok(runtime) => runtime,
-        Err(error) => return drop(tell.send(Err(error))),
-    };
-    runtime.block_on(async {
-        match Announcing::start(options, keys, start, inbox, publish).await {
-            Ok(announcing) => {
-                tell.send(Ok(())).ok();
-                announcing.run().await;
-            }
-            Err(error) => drop(tell.send(Err(error))),
-        }
+    let running = runtime.map_err(StartError::system("cannot start a runtime")).and_then(|runtime| {
+        runtime.block_on(async {
+            Announcing::start(options, keys, start, inbox, publish.clone()).await?.run().await;
+            Ok(())
+        })
     });
+    if let Err(error) = running {
+        publish.send_replace(Arc::new(Status::failed(node, error.to_string())));
+    }
 }
 
 /// Everything that the thread has.
@@ -78,10 +80,15 @@ pub(super) struct Announcing {
     outdated: bool,
     /// What a process before this one has left is not dealt with yet.
     adopts: bool,
-    /// It announces nothing any more, and the others have to be told.
-    left: bool,
+    /// It announces nothing any more, and the others have to be told so often.
+    farewells: Option<u8>,
+    /// The addresses that nobody had before they became this gateway's.
+    unowned: BTreeSet<IpAddr>,
+    /// Which part of the addresses is renewed next.
+    part: u32,
     ping_due: Instant,
     renewal_due: Instant,
+    retry_due: Instant,
     status_due: Instant,
     buffer: Vec<u8>,
 }
@@ -117,8 +124,7 @@ impl Announcing {
             on_conflict: options.on_conflict,
             adopt,
         });
-        let layer2 = layer2
-            .map_err(StartError::system("cannot announce addresses (needs CAP_NET_ADMIN and CAP_NET_RAW)"))?;
+        let layer2 = layer2.map_err(StartError::no_rights())?;
         let now = Instant::now();
         let membership = Membership::new(options.membership(), keys.ring.clone(), start, random(), now)?;
         let patience = membership.options().hand_over();
@@ -137,9 +143,12 @@ impl Announcing {
             listed: false,
             outdated: true,
             adopts: adopt,
-            left: false,
+            farewells: None,
+            unowned: BTreeSet::new(),
+            part: 0,
             ping_due: now,
-            renewal_due: now + RENEWAL,
+            renewal_due: now,
+            retry_due: now + RETRY,
             status_due: now,
             buffer: vec![0; LARGEST],
         })
@@ -186,6 +195,8 @@ impl Announcing {
 
     /// Draws the conclusions that are due.
     fn step(&mut self) -> Next {
+        // Before it is concluded that somebody is silent.
+        self.receive();
         let now = Instant::now();
         let Actions { fenced, unfenced: _, view_changed, send } = self.membership.poll(now);
         if fenced {
@@ -195,12 +206,18 @@ impl Announcing {
                 tracing::warn!(addresses, "too few gateways hear this one: it gives up its addresses");
             }
             self.holdings.withdraw(announced);
+            if std::mem::take(&mut self.adopts) {
+                self.holdings.release_adopted();
+            }
             self.membership.set_applied(Applied::default(), now);
         }
         send.iter().for_each(|datagram| self.send(datagram));
-        if self.left && (send.is_some() || self.membership.alive().next().is_none()) {
-            self.publish(now, true);
-            return Next::End;
+        if let Some(farewells) = &mut self.farewells {
+            *farewells = farewells.saturating_sub(u8::from(send.is_some()));
+            if *farewells == 0 || self.membership.alive().next().is_none() {
+                self.publish(now, true);
+                return Next::End;
+            }
         }
         let follows_another = view_changed || self.outdated;
         self.outdated |= view_changed || fenced;
@@ -230,6 +247,7 @@ impl Announcing {
         let HandoverSteps { withdraw, applied, announce, awaiting, left } = if self.outdated {
             let assignment = Arc::new(assign(&view.candidates, &self.claims));
             self.outdated = false;
+            self.unowned = self.newly_owned(&former, &assignment);
             self.handover.update(assignment, &self.membership, now)
         } else {
             self.handover.poll(&self.membership, now)
@@ -241,26 +259,42 @@ impl Announcing {
             .announce(announce, |ip| former.owners.get(&ip).and_then(|owner| owner.node()).is_none());
         self.membership.set_awaiting(awaiting);
         if std::mem::take(&mut self.adopts) {
-            self.holdings.take_adopted(self.handover.announced());
+            self.holdings.take_adopted(self.handover.announced(), &self.claims);
         }
         if left {
             self.membership.set_presence(Presence::Left);
-            self.left = true;
+            self.farewells.get_or_insert(FAREWELLS);
         }
+    }
+
+    /// The addresses of this gateway that nobody had before, those that have waited since then included.
+    fn newly_owned(&self, former: &Assignment, assignment: &Assignment) -> BTreeSet<IpAddr> {
+        let own = &self.membership.options().node;
+        let is_new = |ip: &IpAddr| match former.owners.get(ip).and_then(Owner::node) {
+            None => true,
+            Some(node) => node == own && self.unowned.contains(ip),
+        };
+        let owned = assignment.owners.iter().filter(|(_, owner)| owner.node() == Some(own));
+        owned.map(|(ip, _)| *ip).filter(is_new).collect()
     }
 
     fn leave_at_once_if_leaving(&mut self) {
         if self.membership.presence() == Presence::Leaving {
             self.membership.set_presence(Presence::Left);
-            self.left = true;
+            self.farewells.get_or_insert(FAREWELLS);
         }
     }
 
     /// Keeps up what would end by itself.
     fn renew(&mut self, now: Instant) {
         if now >= self.renewal_due {
-            self.holdings.refresh();
-            self.renewal_due = now + RENEWAL;
+            self.holdings.refresh(self.part as usize, PARTS as usize);
+            self.part = (self.part + 1) % PARTS;
+            self.renewal_due = now + RENEWAL / PARTS;
+        }
+        if now >= self.retry_due {
+            self.holdings.retry();
+            self.retry_due = now + RETRY;
         }
         if now >= self.ping_due {
             // With an odd number of gateways there is no half.
@@ -280,7 +314,8 @@ impl Announcing {
         if self.holdings.has_work() {
             return Instant::now();
         }
-        let times = [self.renewal_due, self.ping_due, self.status_due, self.keys.folder.next_look()];
+        let times =
+            [self.renewal_due, self.retry_due, self.ping_due, self.status_due, self.keys.folder.next_look()];
         let times = times.into_iter().chain(self.handover.next_due());
         times.fold(self.membership.next_due(), Instant::min)
     }

@@ -27,23 +27,36 @@ const CERTAIN: Duration = Duration::from_secs(1);
 impl Layer2 {
     /// Renews the lifetime of all addresses. To be called every second, by whoever knows that they still belong to this machine.
     pub fn refresh(&mut self) {
+        self.refresh_part(0, 1);
+    }
+
+    /// Renews one of so many parts of the addresses: each takes the kernel a while, and whoever has something else to do in time renews a
+    /// part at a time. Each part is to be renewed every second.
+    pub fn refresh_part(&mut self, part: usize, parts: usize) {
         let start = Instant::now();
         self.lapse(start);
-        let mut all: Vec<(IpAddr, u32)> = self.adopted.iter().copied().collect();
-        for (ip, announcement) in self.announcements.iter().filter(|(_, announcement)| announcement.is_on()) {
+        let of_part = |ip: &IpAddr| part_of(*ip, parts) == part;
+        let mut all: Vec<(IpAddr, u32)> =
+            if part == 0 { self.adopted.iter().copied().collect() } else { Vec::new() };
+        for (ip, announcement) in self.announcements.iter().filter(|(ip, one)| one.is_on() && of_part(ip)) {
             all.extend(announcement.links.iter().map(|&link| (*ip, link)));
         }
-        for part in all.chunks(BATCH) {
-            let requests = part.iter().map(|&(ip, link)| self.addition(ip, link)).collect();
+        for batch in all.chunks(BATCH) {
+            let requests = batch.iter().map(|&(ip, link)| self.addition(ip, link)).collect();
             self.change_all(requests, NLM_F_CREATE | NLM_F_REPLACE);
             // They fill the buffer of the notifications otherwise.
             self.follow_notifications_or_warn();
         }
         // Had the process been stopped meanwhile, what was just renewed may belong to another by now.
         self.lapse(Instant::now());
-        self.announcements.values_mut().for_each(|announcement| announcement.renewed = start);
-        self.adopted_renewed = start;
-        self.oldest = (!self.announcements.is_empty() || !self.adopted.is_empty()).then_some(start);
+        for (_, announcement) in self.announcements.iter_mut().filter(|(ip, _)| of_part(ip)) {
+            announcement.renewed = start;
+        }
+        if part == 0 {
+            self.adopted_renewed = start;
+        }
+        let adopted = (!self.adopted.is_empty()).then_some(self.adopted_renewed);
+        self.oldest = self.announcements.values().map(|one| one.renewed).chain(adopted).min();
     }
 
     /// Withdraws what the kernel may have removed already.
@@ -331,4 +344,13 @@ impl Layer2 {
 
 fn removal(ip: IpAddr, link: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelAddress(identity(ip, link))
+}
+
+/// Which of so many parts an address is in. It stays there whatever comes and goes.
+fn part_of(ip: IpAddr, parts: usize) -> usize {
+    let last = match ip {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(ip) => ip.octets()[15],
+    };
+    usize::from(last) % parts.max(1)
 }

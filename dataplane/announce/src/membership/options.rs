@@ -78,7 +78,7 @@ impl MembershipOptions {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), OptionsError> {
+    pub(crate) fn check(&self) -> Result<(), OptionsError> {
         let name = self.node.len();
         if !(1..=LONGEST_NAME).contains(&name) {
             return Err(OptionsError::NodeName(name));

@@ -31,6 +31,8 @@ pub(super) struct Peer {
     pub(super) from: Option<SocketAddr>,
     /// When it was last heard, or since when it would have been.
     pub(super) heard_at: Instant,
+    /// Since when it is known.
+    pub(super) since: Instant,
     pub(super) last: Option<LastHeartbeat>,
     /// A heartbeat that proved nothing: it is echoed, so that the next one can.
     pub(super) unproven: Option<(u64, u32)>,
@@ -103,14 +105,15 @@ impl LastHeartbeat {
 }
 
 impl Peer {
-    pub(super) fn new(node: Arc<str>, now: Instant) -> Self {
+    pub(super) fn new(node: Arc<str>, heard_at: Instant, since: Instant) -> Self {
         Self {
             id: MemberId::of(&node),
             node,
             listing: Listing::Never,
             address: None,
             from: None,
-            heard_at: now,
+            heard_at,
+            since,
             last: None,
             unproven: None,
             lease_until: None,

@@ -85,7 +85,7 @@ impl Membership {
             Err(_) if self.peers.len() >= MOST_ENTRIES => return None,
             Err(index) => {
                 // Nothing is known of the time before `listening_since` either.
-                self.peers.insert(index, Peer::new(Arc::from(node), self.listening_since.min(now)));
+                self.peers.insert(index, Peer::new(Arc::from(node), self.listening_since.min(now), now));
                 index
             }
         };
