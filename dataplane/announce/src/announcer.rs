@@ -4,6 +4,7 @@
 mod holding;
 mod publish;
 mod run;
+mod socket;
 
 use std::collections::BTreeMap;
 use std::io;
