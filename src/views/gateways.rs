@@ -261,3 +261,96 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head = head.iter().map(|&title| title.to_owned()).collect();
     columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(node: &str, state: &str) -> MemberView {
+        MemberView { node: node.to_owned(), state: state.to_owned(), ready: true, ..MemberView::default() }
+    }
+
+    fn address(address: &str, owner: Option<&str>) -> AddressView {
+        let owner = owner.map(str::to_owned);
+        AddressView { address: address.to_owned(), owner, ..AddressView::default() }
+    }
+
+    fn view() -> GatewaysView {
+        let heard = MemberView {
+            address: Some("192.0.2.2".to_owned()),
+            heard: true,
+            silent_milliseconds: Some(40),
+            agrees: true,
+            ..member("gw-2", "candidate")
+        };
+        let via = MemberView { heard_via: Some("gw-2".to_owned()), ..member("gw-3", "notEligible") };
+        let announced = AddressView {
+            state: "announced".to_owned(),
+            interfaces: vec!["eth0".to_owned(), "eth1".to_owned()],
+            ..address("203.0.113.10", Some("gw-1"))
+        };
+        let conflict = AddressView {
+            state: "conflict".to_owned(),
+            message: Some("00:00:5e:00:53:01 on eth0 uses it; defended".to_owned()),
+            ..address("203.0.113.11", Some("gw-1"))
+        };
+        let nobodys = AddressView {
+            message: Some(nobody(NoOwner::CannotServe).to_owned()),
+            ..address("203.0.113.13", None)
+        };
+        GatewaysView {
+            node: "gw-1".to_owned(),
+            state: "eligible".to_owned(),
+            heard_by: 3,
+            counted: 4,
+            tie_breaker: Some(TieBreakerView { address: "192.0.2.254".to_owned(), reachable: true }),
+            members: vec![
+                MemberView { agrees: true, ..member("gw-1", "candidate") },
+                heard,
+                via,
+                member("gw-4", "notAlive"),
+            ],
+            addresses: vec![announced, conflict, address("203.0.113.12", Some("gw-2")), nobodys],
+            warnings: vec!["net.ipv4.conf.all.arp_ignore is 8".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_text_has_a_row_for_each_gateway_and_address() {
+        let expected = "\
+gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, which decides a tie, answers.
+
+  NODE  ADDRESS    STATE    HEARD      AGREES  READY
+  gw-1  -          alive    -          yes     yes
+  gw-2  192.0.2.2  alive    40 ms ago  yes     yes
+  gw-3  -          waiting  by gw-2    no      yes
+  gw-4  -          dead     no         no      yes
+
+  ADDRESS       OWNER  HERE
+  203.0.113.10  gw-1   announced on eth0, eth1
+  203.0.113.11  gw-1   conflict: 00:00:5e:00:53:01 on eth0 uses it; defended
+  203.0.113.12  gw-2   -
+  203.0.113.13  -      no gateway that is alive has an endpoint that may serve it
+
+Warning: net.ipv4.conf.all.arp_ignore is 8
+";
+        assert_eq!(view().to_text(), expected);
+        let none = GatewaysView { node: "gw-1".to_owned(), ..GatewaysView::default() };
+        assert_eq!(none.to_text(), "gw-1 announces no addresses (`announce` in the configuration).\n");
+    }
+
+    #[test]
+    fn the_keys_are_those_of_the_contract() {
+        let json: serde_json::Value = serde_json::from_str(&view().to_json()).unwrap();
+        let keys = |value: &serde_json::Value| {
+            value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(keys(&json), "addresses counted heardBy members node state tieBreaker warnings");
+        assert_eq!(
+            keys(&json["members"][0]),
+            "address agrees heard heardVia node ready roundTripMilliseconds silentMilliseconds state"
+        );
+        assert_eq!(keys(&json["addresses"][0]), "address interfaces message owner state");
+        assert_eq!(serde_json::from_str::<GatewaysView>(&view().to_json()).unwrap(), view());
+    }
+}
