@@ -324,12 +324,13 @@ impl Segment {
         running.map(|(number, _)| *number).collect()
     }
 
-    /// Waits until each gateway that runs may own addresses, and says so of the others.
+    /// Waits until each gateway that runs may own addresses, and says so of the others. One that was fenced again and again waits for up to
+    /// a minute before it does.
     pub(crate) fn wait_until_all_eligible(&self) {
         let running = self.running_numbers();
         for &number in &running {
             eventually_within(
-                patience(30.0),
+                patience(90.0),
                 &format!("gw-{number} sees {} gateways", running.len()),
                 || {
                     let view = self.try_view(number)?;
