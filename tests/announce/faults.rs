@@ -124,3 +124,39 @@ fn an_address_outside_all_subnets_is_told() {
         assert!(problem.contains(part), "{part}: {problem}");
     }
 }
+
+#[test]
+fn the_first_owner_of_an_address_looks_whether_a_machine_has_it() {
+    let mut segment = Segment::new(Shape::default());
+    let address = service_address(Family::V4, 1);
+    segment.server.ip(&[format!("addr add {address}/32 dev eth0")]);
+    segment.numbers().into_iter().for_each(|number| segment.start(number));
+    segment.wait_until_all_eligible();
+    eventually("the owner tells the conflict", || {
+        let problems: Vec<String> =
+            segment.numbers().into_iter().flat_map(|number| segment.problems(number)).collect();
+        if problems.iter().any(|it| it.contains("AddressConflict")) {
+            Ok(())
+        } else {
+            Err(problems.join("\n"))
+        }
+    });
+    assert!(segment.holders(Family::V4, 1).is_empty());
+}
+
+#[test]
+fn what_keeps_gateways_from_knowing_each_other_is_told() {
+    let mut segment = Segment::new(Shape { gateways: 2, ..Shape::default() });
+    segment.set_keys_of(2, "another key than that of the others\n");
+    segment.numbers().into_iter().for_each(|number| segment.start(number));
+    let warns = |number: u8, part: &str| {
+        eventually(&format!("gw-{number} warns"), || {
+            let view = segment.try_view(number)?.to_string();
+            if view.contains(part) { Ok(()) } else { Err(view) }
+        });
+    };
+    warns(1, "none of this gateway's keys has signed");
+    warns(2, "none of this gateway's keys has signed");
+    segment.set_manifests_without_gateways(1);
+    warns(1, "do not name this node");
+}

@@ -205,6 +205,22 @@ impl Segment {
         .expect("the folder of keys is writable");
     }
 
+    /// Gives a gateway that does not run yet a key of its own.
+    pub(crate) fn set_keys_of(&self, number: u8, key: &str) {
+        let own = self.own_folder(number);
+        fs::create_dir(own.join("keys")).expect("a folder is made");
+        fs::write(own.join("keys/own"), key).expect("a key is written");
+        let shared = self.folder.path().join("keys").display().to_string();
+        let config = self.config(number).replace(&shared, &own.join("keys").display().to_string());
+        fs::write(own.join("config.yaml"), config).expect("a file is written");
+    }
+
+    /// Takes the EndpointSlice of the gateways from the manifests of one.
+    pub(crate) fn set_manifests_without_gateways(&self, number: u8) {
+        let manifests = self.manifests().replace(&self.gateway_slice(|_| true), "");
+        fs::write(self.own_folder(number).join("manifests/all.yaml"), manifests).expect("a file is written");
+    }
+
     /// Starts a gateway.
     pub(crate) fn start(&mut self, number: u8) {
         let process = self.launch(number, &[]);
@@ -292,7 +308,7 @@ impl Segment {
         self.try_view(number).unwrap_or_else(|error| panic!("gw-{number} does not answer: {error}"))
     }
 
-    fn try_view(&self, number: u8) -> Result<Value, String> {
+    pub(crate) fn try_view(&self, number: u8) -> Result<Value, String> {
         let page = self.page(number, "/api/gateways")?;
         serde_json::from_str(&page).map_err(|error| format!("{error}: {page}"))
     }

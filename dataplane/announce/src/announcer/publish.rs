@@ -31,7 +31,7 @@ impl Announcing {
             tie_breaker: tie_breaker.map(|ip| (ip, view.quorum.tie_breaker)),
             members: self.members(&former.node, now),
             addresses,
-            warnings: self.holdings.warnings(),
+            warnings: self.warnings(),
             failure: None,
             counts: self.counts(),
             standings: view.standings.clone(),
@@ -42,6 +42,25 @@ impl Announcing {
             *published = Arc::new(status);
             differs
         });
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.holdings.warnings();
+        if !self.named {
+            warnings.push(
+                "the EndpointSlices of the gateways' Service (gateways.service) do not name this node: gateways may not know of each \
+                 other, and announce the same addresses"
+                    .to_owned(),
+            );
+        }
+        if self.unsigned.1 {
+            warnings.push(
+                "heartbeats arrive that none of this gateway's keys has signed: give all gateways the same keys \
+                 (announce.heartbeat.keys)"
+                    .to_owned(),
+            );
+        }
+        warnings
     }
 
     fn addresses(&self) -> BTreeMap<IpAddr, AddressStatus> {

@@ -29,6 +29,8 @@ const RENEWAL: Duration = Duration::from_secs(1);
 const PARTS: u32 = 8;
 /// How often what could not be announced is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// For so long after the first gateways could own addresses, whose they were before says nothing: they began together.
+const BEGINNING: Duration = Duration::from_secs(1);
 /// How many heartbeats tell the others that this gateway announces nothing any more.
 const FAREWELLS: u8 = 3;
 /// How many addresses are announced between two looks at everything else.
@@ -81,6 +83,12 @@ pub(super) struct Announcing {
     farewells: Option<u8>,
     /// The addresses that nobody had before they became this gateway's.
     unowned: BTreeSet<IpAddr>,
+    /// Since when this process knows of gateways that may own addresses.
+    began: Option<Instant>,
+    /// Whether the members that it was told name this gateway.
+    pub(super) named: bool,
+    /// Heartbeats that none of the keys has signed: all until the last look, and whether there were some since the one before.
+    pub(super) unsigned: (u64, bool),
     /// Which part of the addresses is renewed next.
     part: u32,
     ping_due: Instant,
@@ -142,6 +150,9 @@ impl Announcing {
             adopts: adopt,
             farewells: None,
             unowned: BTreeSet::new(),
+            began: None,
+            named: false,
+            unsigned: (0, false),
             part: 0,
             ping_due: now,
             renewal_due: now,
@@ -223,6 +234,10 @@ impl Announcing {
         self.holdings.announce_some(AT_ONCE, &self.claims);
         let addresses_changed = self.holdings.take_changed() || follows_another;
         if addresses_changed || now >= self.status_due {
+            if now >= self.status_due {
+                let unsigned = self.membership.counters().unsigned;
+                self.unsigned = (unsigned, unsigned > self.unsigned.0);
+            }
             self.publish(now, addresses_changed);
             self.status_due = now + RENEWAL;
         }
@@ -244,7 +259,10 @@ impl Announcing {
         let HandoverSteps { withdraw, applied, announce, awaiting, left } = if self.outdated {
             let assignment = Arc::new(assign(&view.candidates, &self.claims));
             self.outdated = false;
-            self.unowned = self.newly_owned(&former, &assignment);
+            if !view.candidates.is_empty() {
+                self.began.get_or_insert(now);
+            }
+            self.unowned = self.newly_owned(&former, &assignment, now);
             self.handover.update(assignment, &self.membership, now)
         } else {
             self.handover.poll(&self.membership, now)
@@ -252,8 +270,8 @@ impl Announcing {
         self.holdings.withdraw(withdraw);
         applied.into_iter().for_each(|applied| self.membership.set_applied(applied, now));
         // What some gateway had before is nobody else's.
-        self.holdings
-            .announce(announce, |ip| former.owners.get(&ip).and_then(|owner| owner.node()).is_none());
+        let unowned = &mut self.unowned;
+        self.holdings.announce(announce, |ip| unowned.remove(&ip));
         self.membership.set_awaiting(awaiting);
         if std::mem::take(&mut self.adopts) {
             self.holdings.take_adopted(self.handover.announced(), &self.claims);
@@ -265,9 +283,11 @@ impl Announcing {
     }
 
     /// The addresses of this gateway that nobody had before, those that have waited since then included.
-    fn newly_owned(&self, former: &Assignment, assignment: &Assignment) -> BTreeSet<IpAddr> {
+    fn newly_owned(&self, former: &Assignment, assignment: &Assignment, now: Instant) -> BTreeSet<IpAddr> {
         let own = &self.membership.options().node;
+        let begins = self.began.is_some_and(|began| now < began + BEGINNING);
         let is_new = |ip: &IpAddr| match former.owners.get(ip).and_then(Owner::node) {
+            _ if begins => true,
             None => true,
             Some(node) => node == own && self.unowned.contains(ip),
         };
@@ -323,6 +343,7 @@ impl Announcing {
             Command::Members(members) => {
                 let own = &self.membership.options().node;
                 self.listed = members.iter().any(|member| member.node == *own && member.ready);
+                self.named = members.iter().any(|member| member.node == *own);
                 self.membership.set_members(members, now);
             }
             Command::Claims(claims) => {
