@@ -27,7 +27,7 @@ use sheave_control::projection::RESERVED_PORTS;
 use sheave_dataplane::SteeringMode;
 use sheave_model::FrontendKind;
 
-pub(crate) use self::announce::{Announce, AnnounceMode, OnConflict, TieBreaker};
+pub(crate) use self::announce::{Announce, AnnounceMode};
 pub(crate) use self::authorization::Authorization;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::metrics::{Metrics, SeriesLimits, TlsFiles};

@@ -1,10 +1,10 @@
 //! The section `announce`: whether gateways answer for addresses of pools by themselves, and how.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use sheave_announce::{OnConflict, TieBreaker};
 
 use super::section::Section;
 use super::values::{self, ValueError};
@@ -57,15 +57,6 @@ pub(crate) enum AnnounceMode {
     },
 }
 
-/// What happens if another machine uses an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnConflict {
-    /// The address is announced again.
-    Defend,
-    /// It is given up.
-    Withdraw,
-}
-
 /// Heartbeats between gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
@@ -75,17 +66,6 @@ pub(crate) struct Heartbeat {
     pub(crate) interval: Duration,
     /// A gateway that is not heard for so long is dead.
     pub(crate) fail_after: Duration,
-}
-
-/// Who decides where exactly half of the gateways are heard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TieBreaker {
-    /// Nobody: no half owns anything.
-    None,
-    /// The router of the default route answers pings.
-    Router,
-    /// This address answers pings.
-    Address(IpAddr),
 }
 
 /// Reads the section, which may be the mode alone.

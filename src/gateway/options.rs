@@ -3,36 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sheave_announce as announce;
+use sheave_announce::{self as announce, MembershipOptions};
 use sheave_control::projection::{self, Role};
 use sheave_dataplane::{Settings, Timeouts};
 use sheave_model::{HealthPolicy, Path};
 
 use super::capacity::Capacity;
-use crate::config::{AnnounceMode, Config, OnConflict, TieBreaker};
+use crate::config::{AnnounceMode, Config};
 
 /// Options of the announcer, if addresses are to be announced.
 pub(crate) fn announce_options(config: &Config) -> Option<announce::Options> {
     let announce = &config.announce;
     let AnnounceMode::Layer2 { keys } = &announce.mode else { return None };
+    let fleet = format!("{} {}", config.cluster, config.gateways);
     Some(announce::Options {
-        node: config.node.as_str().into(),
-        fleet: format!("{} {}", config.cluster, config.gateways).into(),
-        port: announce.heartbeat.port,
-        interval: announce.heartbeat.interval,
-        fail_after: announce.heartbeat.fail_after,
-        hold_down: announce.hold_down,
+        membership: MembershipOptions {
+            interval: announce.heartbeat.interval,
+            fail_after: announce.heartbeat.fail_after,
+            hold_down: announce.hold_down,
+            ..MembershipOptions::new(config.node.as_str().into(), fleet.into(), announce.heartbeat.port)
+        },
         keys: keys.clone(),
-        tie_breaker: match announce.tie_breaker {
-            TieBreaker::None => announce::TieBreaker::None,
-            TieBreaker::Router => announce::TieBreaker::Router,
-            TieBreaker::Address(ip) => announce::TieBreaker::Address(ip),
-        },
+        tie_breaker: announce.tie_breaker,
         repeat: Some(announce.repeat).filter(|repeat| !repeat.is_zero()),
-        on_conflict: match announce.on_conflict {
-            OnConflict::Defend => announce::OnConflict::Defend,
-            OnConflict::Withdraw => announce::OnConflict::Withdraw,
-        },
+        on_conflict: announce.on_conflict,
     })
 }
 

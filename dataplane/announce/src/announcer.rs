@@ -28,18 +28,8 @@ use crate::tie_breaker::TieBreaker;
 /// How a gateway takes part, and how it announces what it owns.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The name of its node.
-    pub node: Arc<str>,
-    /// The name of the installation: gateways of others on the same network are ignored.
-    pub fleet: Arc<str>,
-    /// The UDP port of heartbeats on every gateway.
-    pub port: u16,
-    /// The time between heartbeats.
-    pub interval: Duration,
-    /// The silence after which a gateway is believed dead; at least three intervals.
-    pub fail_after: Duration,
-    /// How long a gateway that comes back owns nothing; not shorter than `fail_after`.
-    pub hold_down: Duration,
+    /// How it takes part.
+    pub membership: MembershipOptions,
     /// The folder with the keys, one per file.
     pub keys: PathBuf,
     /// Who decides where exactly half of the gateways are heard.
@@ -48,17 +38,6 @@ pub struct Options {
     pub repeat: Option<Duration>,
     /// What to do when another machine uses an address.
     pub on_conflict: OnConflict,
-}
-
-impl Options {
-    fn membership(&self) -> MembershipOptions {
-        MembershipOptions {
-            interval: self.interval,
-            fail_after: self.fail_after,
-            hold_down: self.hold_down,
-            ..MembershipOptions::new(Arc::clone(&self.node), Arc::clone(&self.fleet), self.port)
-        }
-    }
 }
 
 /// Why nothing can be announced.
@@ -139,7 +118,7 @@ impl Announcer {
     pub fn start(options: Options, start: Start) -> Result<Self, StartError> {
         let keys = Keys::open(&options.keys)?;
         let (commands, inbox) = mpsc::unbounded_channel();
-        let (publish, status) = watch::channel(Arc::new(Status::new(Arc::clone(&options.node))));
+        let (publish, status) = watch::channel(Arc::new(Status::new(Arc::clone(&options.membership.node))));
         std::thread::Builder::new()
             .name("announce".to_owned())
             .spawn(move || run::run(options, keys, start, inbox, &publish))
@@ -153,7 +132,7 @@ impl Announcer {
     /// As [`start`](Self::start), and if this process lacks the rights to announce.
     pub fn check(options: &Options) -> Result<(), StartError> {
         Keys::open(&options.keys)?;
-        options.membership().check()?;
+        options.membership.check()?;
         Layer2::check().map_err(StartError::no_rights())
     }
 

@@ -1,17 +1,18 @@
 //! What the loop tells the announcer, and what becomes of it: the gateways, the addresses of the table, whether this process is about
 //! to end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_announce::{
-    AddressStatus, Announcer, AnnouncerEvent, Claim, Continuation, Here, MemberStatus, Options, Standing,
-    Start, Status,
+    AddressStatus, Announcer, AnnouncerEvent, Claim, Continuation, Here, Member, MemberStatus, Options,
+    Standing, Start, Status,
 };
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
+use sheave_model::RoutingTable;
 
 use super::EventLoop;
 use crate::gateway::announcements::{claims, members};
@@ -35,6 +36,8 @@ pub(super) struct Announcing {
     interfaces: Vec<Arc<str>>,
     announcer: Option<Announcer>,
     claims: BTreeMap<IpAddr, Claim>,
+    /// What the announcer was told last, and the claims were made from.
+    inputs: Option<ClaimInputs>,
     /// Why there is no announcer although there should be one.
     failure: Option<String>,
     /// This process is about to end.
@@ -45,6 +48,23 @@ pub(super) struct Announcing {
     begun: bool,
     /// What another process on this node has handed over, and when.
     handed: Option<(HandedAnnouncing, Instant)>,
+}
+
+/// What an announcer's members and claims follow from.
+#[derive(Debug)]
+struct ClaimInputs {
+    table: Arc<RoutingTable>,
+    node_addresses: Arc<BTreeSet<IpAddr>>,
+    members: Vec<Member>,
+}
+
+impl PartialEq for ClaimInputs {
+    fn eq(&self, other: &Self) -> bool {
+        // An unchanged table is the very same.
+        Arc::ptr_eq(&self.table, &other.table)
+            && self.node_addresses == other.node_addresses
+            && self.members == other.members
+    }
 }
 
 impl Announcing {
@@ -146,7 +166,8 @@ impl Announcing {
     /// Waits until that is done, at most for a while.
     pub(super) async fn left(&mut self) {
         self.leaving = true;
-        let fail_after = self.options.as_ref().map_or(Duration::ZERO, |options| options.fail_after);
+        let fail_after =
+            self.options.as_ref().map_or(Duration::ZERO, |options| options.membership.fail_after);
         if let Some(announcer) = &mut self.announcer {
             announcer.leave();
             let time = LEAVING.max(fail_after * LEAVING_TIMES);
@@ -184,6 +205,21 @@ impl Announcing {
         })
     }
 
+    /// Makes the claims anew, and tells the announcer what differs; everything, if it is new.
+    fn update(&mut self, inputs: ClaimInputs, cluster: &str, new: bool) {
+        let nodes = inputs.members.iter().map(|member| Arc::clone(&member.node)).collect();
+        let claims = claims(&inputs.table, &inputs.node_addresses, cluster, &nodes, &self.interfaces);
+        if let Some(announcer) = &self.announcer {
+            if new || self.inputs.as_ref().is_none_or(|former| former.members != inputs.members) {
+                announcer.set_members(inputs.members.clone());
+            }
+            if new || claims != self.claims {
+                announcer.set_claims(claims.clone());
+            }
+        }
+        (self.claims, self.inputs) = (claims, Some(inputs));
+    }
+
     /// Leaves all addresses as they are to another process on this node.
     pub(super) fn detach(&mut self) {
         self.leaving = true;
@@ -197,32 +233,28 @@ impl EventLoop {
     /// Tells the announcer what is in force. It begins with the first table, and again if it could not go on.
     pub(super) fn announce(&mut self) {
         let announcing = &mut self.announcing;
-        let Some(options) = announcing.options.clone().filter(|_| announcing.begun && !announcing.leaving)
+        let Some(options) = announcing.options.as_ref().filter(|_| announcing.begun && !announcing.leaving)
         else {
             return;
         };
         let Some(projection) = &self.projection else { return };
-        let gateways = gateway_members(self.store.objects(), &self.gateways);
-        let (cluster, nodes) =
-            (self.projector.cluster(), gateways.iter().map(|it| Arc::clone(&it.node)).collect());
-        let interfaces = &announcing.interfaces;
-        let claims = claims(&projection.table, &projection.all_node_addresses, cluster, &nodes, interfaces);
         let new = announcing.announcer.is_none();
         if new {
-            match Announcer::start(options, announcing.start()) {
+            match Announcer::start(options.clone(), announcing.start()) {
                 Ok(announcer) => announcing.announcer = Some(announcer),
                 Err(error) => announcing.fail(error.to_string()),
             }
             // One that has to begin again begins afresh.
             announcing.handed = None;
         }
-        if let Some(announcer) = &announcing.announcer {
-            announcer.set_members(members(gateways));
-            if new || claims != announcing.claims {
-                announcer.set_claims(claims.clone());
-            }
+        let inputs = ClaimInputs {
+            table: Arc::clone(&projection.table),
+            node_addresses: Arc::clone(&projection.all_node_addresses),
+            members: members(gateway_members(self.store.objects(), &self.gateways)),
+        };
+        if new || announcing.inputs.as_ref() != Some(&inputs) {
+            announcing.update(inputs, self.projector.cluster(), new);
         }
-        announcing.claims = claims;
     }
 
     /// Begins again if it could not go on.
@@ -234,6 +266,9 @@ impl EventLoop {
 
     /// Tells the announcer whether others know more of the cluster.
     pub(super) fn announce_staleness(&mut self) {
+        if self.announcing.options.is_none() {
+            return;
+        }
         let away = self.sources.is_cut_off(&self.store);
         let since = if away { self.announcing.cut_off.or(Some(Instant::now())) } else { None };
         self.announcing.cut_off = since;

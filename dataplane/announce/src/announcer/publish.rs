@@ -17,7 +17,7 @@ impl Announcing {
         let addresses =
             if addresses_changed { Arc::new(self.addresses()) } else { Arc::clone(&former.addresses) };
         let view = self.membership.view();
-        let tie_breaker = self.pinger.target().filter(|_| view.quorum.members.is_multiple_of(2));
+        let tie_breaker = self.pinger.target().filter(|_| view.quorum.may_tie());
         let status = Status {
             node: Arc::clone(&former.node),
             state: match () {
@@ -46,7 +46,7 @@ impl Announcing {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.holdings.warnings();
-        if !self.named {
+        if self.listing == Listing::Never {
             warnings.push(
                 "the EndpointSlices of the gateways' Service (gateways.service) do not name this node: gateways may not know of each \
                  other, and announce the same addresses"
@@ -105,7 +105,7 @@ impl Announcing {
             silent_for: None,
             round_trip: None,
             agrees: true,
-            ready: self.listed,
+            ready: self.listing == Listing::Ready,
         });
         let mut members: Vec<MemberStatus> = others.chain(own).collect();
         members.sort_by(|one, other| one.node.cmp(&other.node));

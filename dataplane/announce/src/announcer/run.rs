@@ -15,7 +15,7 @@ use super::{Command, Keys, Options, StartError};
 use crate::claim::Claim;
 use crate::heartbeat::Applied;
 use crate::layer2::{Layer2, Layer2Options};
-use crate::membership::{Actions, Datagram, Membership, Presence, ReceiveOutcome, Start};
+use crate::membership::{Actions, Datagram, Listing, Membership, Presence, ReceiveOutcome, Start};
 use crate::ownership::{Assignment, Handover, HandoverSteps, Owner, assign};
 use crate::status::Status;
 use crate::tie_breaker::Pinger;
@@ -48,7 +48,7 @@ pub(super) fn run(
     inbox: mpsc::UnboundedReceiver<Command>,
     publish: &watch::Sender<Arc<Status>>,
 ) {
-    let node = Arc::clone(&options.node);
+    let node = Arc::clone(&options.membership.node);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let running = runtime.map_err(StartError::system("cannot start a runtime")).and_then(|runtime| {
         runtime.block_on(async {
@@ -71,10 +71,9 @@ pub(super) struct Announcing {
     pub(super) handover: Handover,
     pub(super) holdings: Holdings,
     pub(super) pinger: Pinger,
-    interval: Duration,
     pub(super) claims: Arc<BTreeMap<IpAddr, Claim>>,
-    /// Whether the API server calls this gateway ready.
-    pub(super) listed: bool,
+    /// What the API server says of this gateway.
+    pub(super) listing: Listing,
     /// The claims or the view are others than those of the assignment that is followed.
     outdated: bool,
     /// What a process before this one has left is not dealt with yet.
@@ -85,8 +84,6 @@ pub(super) struct Announcing {
     unowned: BTreeSet<IpAddr>,
     /// Since when this process knows of gateways that may own addresses.
     began: Option<Instant>,
-    /// Whether the members that it was told name this gateway.
-    pub(super) named: bool,
     /// Heartbeats that none of the keys has signed: all until the last look, and whether there were some since the one before.
     pub(super) unsigned: (u64, bool),
     /// Which part of the addresses is renewed next.
@@ -115,7 +112,7 @@ impl Announcing {
         publish: watch::Sender<Arc<Status>>,
     ) -> Result<Self, StartError> {
         let began = Instant::now();
-        let socket = open_patiently(options.port).await?;
+        let socket = open_patiently(options.membership.port).await?;
         let (start, adopt) = match start {
             Start::Fresh => (Start::Fresh, false),
             Start::Continued(mut continuation) => {
@@ -131,7 +128,8 @@ impl Announcing {
         });
         let layer2 = layer2.map_err(StartError::no_rights())?;
         let now = Instant::now();
-        let membership = Membership::new(options.membership(), keys.ring.clone(), start, random(), now)?;
+        let node = Arc::clone(&options.membership.node);
+        let membership = Membership::new(options.membership, keys.ring.clone(), start, random(), now)?;
         let patience = membership.options().hand_over();
         let holdings = Holdings::new(layer2);
         Ok(Self {
@@ -139,19 +137,17 @@ impl Announcing {
             publish,
             keys,
             socket,
-            handover: Handover::new(Arc::clone(&options.node), patience, holdings.adopted()),
+            handover: Handover::new(node, patience, holdings.adopted()),
             membership,
             holdings,
             pinger: Pinger::new(options.tie_breaker),
-            interval: options.interval,
             claims: Arc::default(),
-            listed: false,
+            listing: Listing::Never,
             outdated: true,
             adopts: adopt,
             farewells: None,
             unowned: BTreeSet::new(),
             began: None,
-            named: false,
             unsigned: (0, false),
             part: 0,
             ping_due: now,
@@ -314,11 +310,10 @@ impl Announcing {
             self.retry_due = now + RETRY;
         }
         if now >= self.ping_due {
-            // With an odd number of gateways there is no half.
-            if self.membership.view().quorum.members.is_multiple_of(2) {
+            if self.membership.view().quorum.may_tie() {
                 self.pinger.ping(now);
             }
-            self.ping_due = now + self.interval;
+            self.ping_due = now + self.membership.options().interval;
         }
         if now >= self.keys.folder.next_look()
             && let Some(ring) = self.keys.changed(now)
@@ -342,8 +337,11 @@ impl Announcing {
         match command {
             Command::Members(members) => {
                 let own = &self.membership.options().node;
-                self.listed = members.iter().any(|member| member.node == *own && member.ready);
-                self.named = members.iter().any(|member| member.node == *own);
+                self.listing = match members.iter().find(|member| member.node == *own) {
+                    Some(member) if member.ready => Listing::Ready,
+                    Some(_) => Listing::NotReady,
+                    None => Listing::Never,
+                };
                 self.membership.set_members(members, now);
             }
             Command::Claims(claims) => {

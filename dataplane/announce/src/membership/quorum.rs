@@ -16,6 +16,11 @@ pub struct Quorum {
 }
 
 impl Quorum {
+    /// Whether exactly half of the members can be heard: with an odd number of them there is no half.
+    pub fn may_tie(self) -> bool {
+        self.members.is_multiple_of(2)
+    }
+
     /// Whether the votes suffice.
     pub fn holds(self) -> bool {
         let Self { votes, members, tie_breaker } = self;
