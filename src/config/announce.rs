@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use sheave_announce::{OnConflict, TieBreaker};
+use sheave_announce::{LARGEST_WEIGHT, OnConflict, TieBreaker};
 
 use super::section::Section;
 use super::values::{self, ValueError};
@@ -33,6 +33,8 @@ pub(crate) struct Announce {
     pub(crate) mode: AnnounceMode,
     /// The only interfaces that are used; empty = all with a subnet that contains the address.
     pub(crate) interfaces: Vec<String>,
+    /// How many addresses this gateway has, relative to others.
+    pub(crate) weight: u8,
     /// How often neighbours are reminded; zero = never.
     pub(crate) repeat: Duration,
     /// What happens if another machine uses an address.
@@ -96,6 +98,7 @@ fn read_section(section: &mut Section<'_>) -> Announce {
     let mode = section.get("mode", Mode::None, mode);
     let conflicts = [("defend", OnConflict::Defend), ("withdraw", OnConflict::Withdraw)];
     let interfaces = section.list("interfaces", values::interface);
+    let weight = section.get("weight", 1, values::between(1, LARGEST_WEIGHT));
     let repeat = section.get("repeat", REPEAT, values::delay);
     let on_conflict = section.get("onConflict", OnConflict::Defend, values::one_of(&conflicts));
     let (heartbeat, keys) = section.nested("heartbeat", read_heartbeat);
@@ -115,7 +118,7 @@ fn read_section(section: &mut Section<'_>) -> Announce {
             AnnounceMode::None
         }
     };
-    Announce { mode, interfaces, repeat, on_conflict, heartbeat, hold_down, tie_breaker }
+    Announce { mode, interfaces, weight, repeat, on_conflict, heartbeat, hold_down, tie_breaker }
 }
 
 fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>) {
@@ -174,11 +177,12 @@ mod tests {
 
     #[test]
     fn every_key_of_the_section_is_read() {
-        let text = "announce: {mode: l2, interfaces: [eth1, bond0.7], repeat: 0s, onConflict: withdraw, holdDown: 1m, \
+        let text = "announce: {mode: l2, interfaces: [eth1, bond0.7], weight: 3, repeat: 0s, onConflict: withdraw, holdDown: 1m, \
                     tieBreaker: '2001:db8::1', heartbeat: {port: 7, interval: 50ms, failAfter: 200ms, keys: /keys}}";
         let expected = Announce {
             mode: AnnounceMode::Layer2 { keys: "/keys".into() },
             interfaces: vec!["eth1".to_owned(), "bond0.7".to_owned()],
+            weight: 3,
             repeat: Duration::ZERO,
             on_conflict: OnConflict::Withdraw,
             heartbeat: Heartbeat {

@@ -120,6 +120,7 @@ const KEYS: &[KeyRow] = key_rows! {
     "announce.heartbeat.port" => announce.heartbeat.port: Upgrade, Unused;
     "announce.heartbeat.interval" => announce.heartbeat.interval: Upgrade, Unused;
     "announce.heartbeat.failAfter" => announce.heartbeat.fail_after: Upgrade, Unused;
+    "announce.weight" => announce.weight: Upgrade, Unused;
     "announce.holdDown" => announce.hold_down: Upgrade, Unused;
     "announce.tieBreaker" => announce.tie_breaker: Upgrade, Unused;
     /// Gateways of another one are strangers to each other.

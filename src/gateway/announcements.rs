@@ -24,7 +24,6 @@ pub(super) fn claims(
     node_addresses: &BTreeSet<IpAddr>,
     cluster: &str,
     gateways: &BTreeSet<Arc<str>>,
-    interfaces: &[Arc<str>],
 ) -> BTreeMap<IpAddr, Claim> {
     let mut served: BTreeMap<IpAddr, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
     let mut from_everywhere: BTreeSet<IpAddr> = BTreeSet::new();
@@ -36,7 +35,7 @@ pub(super) fn claims(
         if !announced {
             continue;
         }
-        claims.entry(ip).or_insert_with(|| Claim { nodes: Nodes::Any, interfaces: interfaces.to_vec() });
+        claims.entry(ip).or_insert_with(Claim::default);
         if frontend.node_local {
             let by_node = served.entry(ip).or_default();
             for node in nodes_with_endpoints(frontend, cluster) {
@@ -106,7 +105,7 @@ mod tests {
     fn claimed(frontends: Vec<Frontend>) -> Vec<(String, Option<Vec<String>>)> {
         let nodes = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
         let gateways = ["a", "b", "c"].map(Arc::from).into();
-        let claims = claims(&test_util::table(frontends), &nodes, "local", &gateways, &[]);
+        let claims = claims(&test_util::table(frontends), &nodes, "local", &gateways);
         let shown = |(ip, claim): (IpAddr, Claim)| match claim.nodes {
             Nodes::Any => (ip.to_string(), None),
             Nodes::Only(nodes) => (ip.to_string(), Some(nodes.iter().map(ToString::to_string).collect())),

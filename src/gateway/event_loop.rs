@@ -152,11 +152,7 @@ impl EventLoop {
             controller: None,
             phase: Phase::Serving,
             source_ended: false,
-            announcing: Announcing::new(
-                announce_options(config),
-                &config.announce.interfaces,
-                predecessor.is_none(),
-            ),
+            announcing: Announcing::new(announce_options(config), predecessor.is_none()),
             predecessor,
             gateways: config.gateways.clone(),
         })

@@ -21,9 +21,11 @@ pub(crate) fn announce_options(config: &Config) -> Option<announce::Options> {
             interval: announce.heartbeat.interval,
             fail_after: announce.heartbeat.fail_after,
             hold_down: announce.hold_down,
+            weight: announce.weight,
             ..MembershipOptions::new(config.node.as_str().into(), fleet.into(), announce.heartbeat.port)
         },
         keys: keys.clone(),
+        interfaces: announce.interfaces.iter().map(|name| name.as_str().into()).collect(),
         tie_breaker: announce.tie_breaker,
         repeat: Some(announce.repeat).filter(|repeat| !repeat.is_zero()),
         on_conflict: announce.on_conflict,

@@ -186,6 +186,7 @@ pub(crate) fn rank(Ranked { node, reason }: &Ranked) -> String {
     let why = match reason {
         RankReason::Owner => "owns it",
         RankReason::CannotServe => "has no endpoint for it",
+        RankReason::OutOfReach => "has no interface in its network",
         RankReason::OverShare => "has its share of addresses",
         RankReason::LowerRank => "ranks lower for it",
         RankReason::NotCandidate(Standing::Leaving) => "is about to end",

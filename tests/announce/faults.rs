@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::segment::{Segment, Shape, on_segment, service_address};
+use crate::segment::{Segment, Shape, gateway_address, on_segment, service_address};
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::world::Family;
 
@@ -65,6 +65,36 @@ fn a_gateway_without_a_link_owns_nothing_until_it_is_heard_again() {
 }
 
 #[test]
+fn a_gateway_that_leaves_a_subnet_gives_its_addresses_there_to_others_until_it_is_back() {
+    let segment = Segment::running(Shape::default());
+    let (first, other) = (segment.wait_for_owner(Family::V6, 1), segment.wait_for_owner(Family::V4, 1));
+    let lost = || {
+        let lost = |number| segment.metric(number, "sheave_announce_moves_total{event=\"lost\"}");
+        segment.numbers().into_iter().map(lost).sum::<f64>()
+    };
+    let before = lost();
+    let address = format!("addr add {}/64 dev eth0 nodad", gateway_address(Family::V6, first));
+    segment.host(first).ip(&[address.replace("addr add", "addr del").replace(" nodad", "")]);
+    eventually("another one answers", || match segment.owner(Family::V6, 1) {
+        Ok(next) if next != first => Ok(()),
+        next => Err(format!("{next:?}")),
+    });
+    assert_eq!(segment.owner(Family::V4, 1).unwrap(), other, "the other family stays");
+    eventually("it says why", || {
+        let view = segment.view(first).to_string();
+        let part = "fd05::64:1 is in no network of this gateway's interfaces that are up";
+        if view.contains(part) { Ok(()) } else { Err(view) }
+    });
+    assert_eq!(segment.problems(first), [] as [String; 0], "others answer");
+    segment.host(first).ip(&[address]);
+    eventually("it has what it had", || match segment.owner(Family::V6, 1) {
+        Ok(back) if back == first => Ok(()),
+        next => Err(format!("{next:?}")),
+    });
+    assert_eq!(lost() - before, 2.0, "there and back");
+}
+
+#[test]
 fn one_lossy_link_of_three_moves_nothing() {
     let segment = Segment::running(Shape { services: 4, ..Shape::default() });
     let owners = || (1..=4).map(|number| segment.wait_for_owner(Family::V4, number)).collect::<Vec<_>>();
@@ -120,7 +150,7 @@ fn an_address_outside_all_subnets_is_told() {
         let problems = segment.problems(1);
         problems.iter().find(|it| it.contains("AnnounceFailed")).cloned().ok_or(problems.join("\n"))
     });
-    for part in ["10.5.100.1", "no interface that is up has a subnet that contains", "10.5.1.1/24 on eth0"] {
+    for part in ["10.5.100.1", "no interface that is up has a subnet that contains", "10.5.1.0/24 on eth0"] {
         assert!(problem.contains(part), "{part}: {problem}");
     }
 }

@@ -32,6 +32,8 @@ pub struct Options {
     pub membership: MembershipOptions,
     /// The folder with the keys, one per file.
     pub keys: PathBuf,
+    /// The interfaces for addresses whose claims name none; empty = all.
+    pub interfaces: Vec<Arc<str>>,
     /// Who decides where exactly half of the gateways are heard.
     pub tie_breaker: TieBreaker,
     /// How often neighbours are reminded; `None` = never.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 pub struct Claim {
     /// The gateways that can serve it.
     pub nodes: Nodes,
-    /// The only interfaces on which it is announced; empty = every one with a subnet that contains it.
+    /// The interfaces on which it is announced, of those with a subnet that contains it; empty = as each gateway has it
+    /// ([`Options::interfaces`](crate::Options::interfaces)).
     pub interfaces: Vec<Arc<str>>,
 }
 

@@ -1,23 +1,34 @@
 //! The heartbeat on the wire.
 //!
 //! Numbers are big-endian. A header of 16 bytes: magic, major and minor version, hash of the fleet, length of the body. The body: what
-//! the sender is, then what it knows of each other member, 12 bytes each, then whatever a newer minor version appends.
-//! The signature follows (`keys`). 100 members with names of 63 characters take 1,302 bytes and 21 of signature: one frame of Ethernet.
+//! the sender is, then what it knows of each other member, 12 bytes each, then what it is able to own, and what those are
+//! able to own whom somebody does not hear (`abilities`), then whatever a newer minor version appends.
+//! The signature follows (`keys`). 100 members with names of 63 characters take 1,305 bytes and 21 of signature, an IPv4 subnet 10: one frame of Ethernet.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ability::Ability;
 use crate::hash::name_hash;
+
+mod abilities;
+mod reader;
+
+use reader::Reader;
+pub(crate) use reader::WireError;
 
 const MAGIC: [u8; 4] = *b"SHVE";
 /// Another one means another layout: it is refused.
 const MAJOR: u8 = 1;
 /// A newer one appends fields.
-const MINOR: u8 = 0;
+const MINOR: u8 = 1;
 const HEADER: usize = 16;
 /// The longest name of a node: a DNS subdomain (RFC 1123).
 pub(crate) const LONGEST_NAME: usize = 253;
 /// The most members that a heartbeat describes.
 pub(crate) const MOST_ENTRIES: usize = 1_000;
+/// The most members of which it passes on what they are able to own: each takes up to 1.4 kB.
+pub(crate) const MOST_PASSED_ON: usize = 16;
 /// The longest `fail_after` that fits.
 pub(crate) const LONGEST_FAIL_AFTER: Duration = Duration::from_millis(u16::MAX as u64);
 
@@ -39,7 +50,14 @@ pub(crate) struct Heartbeat {
     pub(crate) fail_after: Duration,
     pub(crate) applied: Applied,
     pub(crate) entries: Vec<Entry>,
+    /// What it is able to own.
+    pub(crate) ability: Arc<Ability>,
+    /// What other members are able to own, for those who do not hear them.
+    pub(crate) passed_on: Vec<PassedOn>,
 }
+
+/// What a member is able to own.
+pub(crate) type PassedOn = (MemberId, Arc<Ability>);
 
 /// What a gateway follows: all that it does not own by it is withdrawn. Zeros: nothing yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,20 +105,18 @@ pub(crate) struct MemberId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Silence(pub(crate) u8);
 
-/// Why a datagram is no heartbeat for this gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WireError {
-    #[error("not a heartbeat, or cut short")]
-    Malformed,
-    #[error("major version {0}; this is {MAJOR}")]
-    Version(u8),
-    #[error("of another fleet")]
-    ForeignFleet,
-}
-
 impl MemberId {
     pub(crate) fn of(node: &str) -> Self {
         Self(name_hash(node) >> 16)
+    }
+
+    fn bytes(self) -> [u8; 6] {
+        let [_, _, bytes @ ..] = self.0.to_be_bytes();
+        bytes
+    }
+
+    fn from_bytes([a, b, c, d, e, f]: [u8; 6]) -> Self {
+        Self(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
     }
 }
 
@@ -172,6 +188,13 @@ impl Heartbeat {
         body.extend_from_slice(self.node.as_bytes());
         body.extend_from_slice(&(entries.len() as u16).to_be_bytes());
         entries.iter().for_each(|entry| entry.encode(&mut body));
+        abilities::encode(&self.ability, &mut body);
+        let passed_on = self.passed_on.iter().take(MOST_PASSED_ON);
+        body.push(passed_on.len() as u8);
+        for (id, ability) in passed_on {
+            body.extend_from_slice(&id.bytes());
+            abilities::encode(ability, &mut body);
+        }
 
         let mut bytes = Vec::with_capacity(HEADER + body.len() + 128);
         bytes.extend_from_slice(&MAGIC);
@@ -215,7 +238,9 @@ impl Heartbeat {
         if node.is_empty() || node.len() > LONGEST_NAME || fail_after.is_zero() || count > MOST_ENTRIES {
             return Err(WireError::Malformed);
         }
-        let (entries, _newer) = reader.take(count * Entry::SIZE)?.as_chunks();
+        let (entries, _) = reader.take(count * Entry::SIZE)?.as_chunks();
+        // What follows is a newer version's.
+        let (ability, passed_on) = decode_abilities(&mut reader)?;
         Ok(Self {
             node,
             incarnation,
@@ -226,15 +251,29 @@ impl Heartbeat {
             fail_after,
             applied: Applied { view, assignment },
             entries: entries.iter().map(Entry::decode).collect(),
+            ability,
+            passed_on,
         })
     }
+}
+
+/// What the sender and others are able to own; an older version does not say.
+fn decode_abilities(reader: &mut Reader<'_>) -> Result<(Arc<Ability>, Vec<PassedOn>), WireError> {
+    if reader.0.is_empty() {
+        return Ok(Default::default());
+    }
+    let ability = abilities::decode(reader)?;
+    let [count] = reader.array()?;
+    let passed_on =
+        (0..count).map(|_| Ok((MemberId::from_bytes(reader.array()?), abilities::decode(reader)?.into())));
+    Ok((ability.into(), passed_on.collect::<Result<_, _>>()?))
 }
 
 impl Entry {
     const SIZE: usize = 12;
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.id.0.to_be_bytes()[2..]);
+        bytes.extend_from_slice(&self.id.bytes());
         bytes.extend_from_slice(&self.echo.unwrap_or(0).to_be_bytes());
         bytes.push(self.silence.0);
         let unproven = if self.unproven { UNPROVEN } else { 0 };
@@ -243,31 +282,12 @@ impl Entry {
 
     fn decode(&[a, b, c, d, e, f, w, x, y, z, silence, bits]: &[u8; Self::SIZE]) -> Self {
         Self {
-            id: MemberId(u64::from_be_bytes([0, 0, a, b, c, d, e, f])),
+            id: MemberId::from_bytes([a, b, c, d, e, f]),
             echo: (bits & ECHOES != 0).then(|| u32::from_be_bytes([w, x, y, z])),
             unproven: bits & UNPROVEN != 0,
             silence: Silence(silence),
             state: NodeState::from_bits(bits),
         }
-    }
-}
-
-/// Takes bytes off the front.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(WireError::Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        self.take(N)?.first_chunk().copied().ok_or(WireError::Malformed)
-    }
-
-    fn u16(&mut self) -> Result<u16, WireError> {
-        Ok(u16::from_be_bytes(self.array()?))
     }
 }
 

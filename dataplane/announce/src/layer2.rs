@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use crate::network::Network;
+
 mod agenda;
 mod announcement;
 mod changes;
@@ -205,6 +207,8 @@ pub struct Layer2 {
     packets: Packets,
     links: Links,
     subnets: Vec<Subnet>,
+    /// Since somebody asked.
+    subnets_changed: bool,
     announcements: BTreeMap<IpAddr, Announcement>,
     /// Addresses of a process before this one, with their links, and when they were renewed.
     adopted: BTreeSet<(IpAddr, u32)>,
@@ -249,6 +253,7 @@ impl Layer2 {
             packets: Packets::open()?,
             links: Links::new(lifetime),
             subnets: Vec::new(),
+            subnets_changed: true,
             announcements: BTreeMap::new(),
             adopted: BTreeSet::new(),
             adopted_renewed: now,
@@ -345,6 +350,21 @@ impl Layer2 {
         present.map_or_else(Vec::new, |announcement| self.names(&announcement.links))
     }
 
+    /// The networks of interfaces that can announce. Those of one link alone (RFC 4291, section 2.5.6) are on each.
+    pub fn networks(&self) -> impl Iterator<Item = (Network, &Arc<str>)> {
+        let of_a_link = |network: Network| match network.address() {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        let networks = self.subnets.iter().map(|subnet| (subnet.network, &subnet.interface));
+        networks.filter(move |(network, _)| !of_a_link(*network))
+    }
+
+    /// Whether `networks` may be others than at the last call of this.
+    pub fn take_networks_changed(&mut self) -> bool {
+        std::mem::take(&mut self.subnets_changed)
+    }
+
     /// Leaves the addresses to a successor on this machine, with the whole of their lifetime.
     pub fn detach(mut self) {
         self.refresh();
@@ -358,7 +378,7 @@ impl Layer2 {
     }
 
     fn no_subnet(&self, ip: IpAddr, interfaces: &[Arc<str>]) -> AnnounceError {
-        let family = self.subnets.iter().filter(|subnet| subnet.network.is_ipv4() == ip.is_ipv4());
+        let family = self.subnets.iter().filter(|subnet| subnet.network.address().is_ipv4() == ip.is_ipv4());
         let subnets = family.map(Subnet::to_string).collect::<BTreeSet<_>>().into_iter().collect();
         AnnounceError::NoSubnet { ip, subnets, missing: self.links.unknown(interfaces) }
     }

@@ -5,6 +5,7 @@
 //! all that (`announcer`). Nothing is written to the API server for it. `README.md` beside this crate describes the protocol.
 #![forbid(unsafe_code)]
 
+mod ability;
 mod announcer;
 mod async_socket;
 mod claim;
@@ -15,10 +16,12 @@ mod keys;
 mod layer2;
 mod member;
 mod membership;
+mod network;
 mod ownership;
 mod status;
 mod tie_breaker;
 
+pub use ability::{Ability, InterfaceId, LARGEST_WEIGHT, Reach, ReachedSubnet};
 pub use announcer::{Announcer, AnnouncerEvent, Options, StartError};
 pub use claim::{Claim, Nodes};
 pub use heartbeat::{Applied, NodeState};
@@ -29,9 +32,10 @@ pub use layer2::{
 };
 pub use member::Member;
 pub use membership::{
-    Actions, Continuation, Datagram, Listing, Membership, MembershipCounters, MembershipOptions,
+    Actions, Candidate, Continuation, Datagram, Listing, Membership, MembershipCounters, MembershipOptions,
     OptionsError, PeerReport, Presence, Quorum, ReceiveOutcome, Standing, Start, View,
 };
+pub use network::Network;
 pub use ownership::{
     Assignment, Handover, HandoverSteps, NoOwner, Owner, RankReason, Ranked, Waiting, assign, explain,
 };

@@ -8,15 +8,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::ability::Reach;
 use crate::hash::{mix, name_hash};
 use crate::heartbeat::{Applied, MemberId};
 use crate::keys::KeyRing;
 use crate::member::Member;
 
 mod agreement;
+mod conclusions;
+mod hold_down;
 mod options;
 mod peer;
 mod quorum;
+mod reaching;
 mod receiving;
 mod report;
 mod sending;
@@ -32,14 +36,13 @@ pub use quorum::Quorum;
 pub use report::{MembershipCounters, PeerReport};
 pub use sending::Datagram;
 pub(crate) use view::view_hash;
-pub use view::{Standing, View};
+pub use view::{Candidate, Standing, View};
 
+use conclusions::reached;
 use peer::Peer;
-use quorum::{Standby, quorum_until};
+use quorum::Standby;
+use reaching::Reaching;
 use view::StaleSplit;
-
-/// How long a member that the API server has never listed counts for the quorum once it is silent: the API server must have heard of it by then.
-const UNLISTED: Duration = Duration::from_mins(1);
 
 /// The state of this gateway among the others.
 #[derive(Debug)]
@@ -62,6 +65,7 @@ pub struct Membership {
     presence: Presence,
     stale: bool,
     stale_split: StaleSplit,
+    reaching: Reaching,
     tie_breaker: Option<Instant>,
     applied: Applied,
     view_at: Instant,
@@ -142,6 +146,7 @@ impl Membership {
             sequence: mix(incarnation) as u32,
             view: View { listening: start != Start::Fresh, fenced: standby.fenced, ..View::default() },
             standby,
+            reaching: Reaching::new(&options),
             options,
             keys,
             incarnation,
@@ -208,6 +213,16 @@ impl Membership {
         }
     }
 
+    /// In which networks this gateway can announce. Others are told at once what it has lost, and what has returned after a hold-down.
+    pub fn set_reach(&mut self, reach: Reach, now: Instant) {
+        let settled = self.standby.eligible;
+        let others = reached(&self.peers);
+        if self.reaching.set(reach, &self.options, settled, others, now) {
+            self.urgent = true;
+        }
+        self.dirty = true;
+    }
+
     /// The tie-breaker has answered a ping that was sent at this time. It counts for `fail_after` from then.
     pub fn set_tie_breaker(&mut self, pinged_at: Instant) {
         self.tie_breaker = self.tie_breaker.max(Some(pinged_at));
@@ -252,6 +267,9 @@ impl Membership {
         if self.standby.update(&self.options, self.others_eligible(), now) {
             self.urgent = true;
         }
+        if self.reaching.update(&self.options, self.standby.eligible, reached(&self.peers), now) {
+            self.urgent = true;
+        }
         self.doubts = self.has_doubts(now);
         let view_changed = self.update_view(now);
         let due = now >= self.send_due();
@@ -270,7 +288,8 @@ impl Membership {
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
         let split = self.stale_split.due(self.last_poll);
-        let times = [self.silence_due(self.last_poll), eligible, quorum, listened, split];
+        let reach = self.reaching.next_due(&self.options);
+        let times = [self.silence_due(self.last_poll), eligible, quorum, listened, split, reach];
         times.into_iter().flatten().fold(self.send_due(), Instant::min)
     }
 
@@ -291,108 +310,12 @@ impl Membership {
         Continuation {
             eligible: self.standby.eligible,
             lease_left: until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now)),
-            hold_down: self.standby.hold_down,
+            hold_down: self.standby.hold_down(),
         }
     }
 
     /// Whether this gateway stays.
     pub fn presence(&self) -> Presence {
         self.presence
-    }
-}
-
-/// Conclusions.
-impl Membership {
-    /// This process did not run: its leases are over, and the silence is its own.
-    fn stand_still(&mut self, now: Instant) {
-        self.counters.standstills += 1;
-        self.listening_since = now;
-        self.sent.clear();
-        self.tie_breaker = None;
-        self.peers.iter_mut().for_each(|peer| peer.excuse(now));
-    }
-
-    /// Forgets who is neither listed nor heard.
-    fn retire(&mut self, now: Instant) {
-        let kept = UNLISTED.max(self.options.fail_after * 4);
-        let listed = |peer: &Peer| matches!(peer.listing, Listing::Ready | Listing::NotReady);
-        self.peers.retain(|peer| listed(peer) || now < peer.heard_at.max(peer.since) + kept);
-    }
-
-    /// Whether a member counts for the quorum.
-    fn counts(&self, peer: &Peer, now: Instant) -> bool {
-        let heard = peer.is_heard(self.options.fail_after, now) || peer.via.is_some();
-        match peer.listing {
-            _ if peer.state.left => false,
-            _ if heard => true,
-            Listing::Ready => true,
-            Listing::Never => peer.known && !peer.dead && now < peer.heard_at + UNLISTED,
-            Listing::NotReady | Listing::Removed => false,
-        }
-    }
-
-    /// How many members count, this gateway included.
-    fn members(&self, now: Instant) -> usize {
-        1 + self.peers.iter().filter(|peer| self.counts(peer, now)).count()
-    }
-
-    fn tie_breaker_until(&self) -> Option<Instant> {
-        self.tie_breaker.map(|pinged_at| pinged_at + self.options.fail_after - self.options.margin())
-    }
-
-    fn tie_breaker_holds(&self, now: Instant) -> bool {
-        self.tie_breaker_until().is_some_and(|until| now < until)
-    }
-
-    /// When the quorum ends if nothing is heard.
-    fn quorum_until(&self) -> Option<Instant> {
-        let counted = self.peers.iter().filter(|peer| self.counts(peer, self.last_poll));
-        let leases = counted.filter_map(|peer| peer.lease_until).collect();
-        let until = quorum_until(leases, self.view.quorum.members, self.tie_breaker_until());
-        until.max(self.standby.inherited()).filter(|until| *until > self.last_poll)
-    }
-
-    /// Fences or ends the fence; true if it has just been fenced.
-    fn update_quorum(&mut self, stood_still: bool, now: Instant) -> bool {
-        let votes = self.peers.iter().filter(|peer| self.counts(peer, now) && peer.has_lease(now)).count();
-        let tie_breaker = self.tie_breaker_holds(now);
-        self.view.quorum = Quorum { votes: 1 + votes, members: self.members(now), tie_breaker };
-        let inherited = self.standby.inherited().is_some_and(|until| now < until);
-        if stood_still || !(self.view.quorum.holds() || inherited) {
-            let fenced = self.standby.fence(&self.options);
-            self.counters.fences += u64::from(fenced);
-            self.urgent |= fenced;
-            return fenced;
-        }
-        let unfenced = self.standby.unfence(now);
-        self.urgent |= unfenced;
-        false
-    }
-
-    fn others_eligible(&self) -> bool {
-        self.peers.iter().any(Peer::is_eligible)
-    }
-
-    /// Computes the view; true if it is another one.
-    fn update_view(&mut self, now: Instant) -> bool {
-        let peers =
-            self.peers.iter().map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), peer.state)));
-        let own = (self.options.node.clone(), view::standing(true, self.state()));
-        let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
-        self.stale_split.update(&mut standings, now);
-        let candidates = view::candidates(&standings);
-        let view = View {
-            hash: view_hash(&candidates),
-            candidates,
-            standings,
-            quorum: self.view.quorum,
-            fenced: self.standby.fenced,
-            eligible: self.standby.eligible,
-            listening: self.view.listening && now < self.listening_since + self.options.fail_after,
-        };
-        let relevant = |view: &View| (view.hash, view.fenced, view.listening);
-        let changed = relevant(&view) != relevant(&self.view) || view.candidates != self.view.candidates;
-        self.view = view;
-        changed
     }
 }

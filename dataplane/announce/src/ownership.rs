@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::ability::InterfaceId;
 use crate::claim::Claim;
 use crate::hash::{mix, name_hash};
 use crate::heartbeat::Applied;
-use crate::membership::view_hash;
+use crate::membership::{Candidate, view_hash};
 
 mod explain;
 mod handover;
@@ -80,57 +81,96 @@ impl Owner {
     }
 }
 
-/// Assigns each claimed address to one of the candidates.
-pub fn assign(candidates: &[Arc<str>], claims: &BTreeMap<IpAddr, Claim>) -> Assignment {
+/// Assigns each claimed address to one of the candidates that can serve it and are in its network; where none of them is, to any of those
+/// who can serve it: it says why nobody answers, and announces the address as soon as it can.
+pub fn assign(candidates: &[Candidate], claims: &BTreeMap<IpAddr, Claim>) -> Assignment {
     assign_within(SHARE_PERCENT, candidates, claims)
 }
 
-fn assign_within(percent: usize, candidates: &[Arc<str>], claims: &BTreeMap<IpAddr, Claim>) -> Assignment {
-    let mut candidates = candidates.to_vec();
-    candidates.sort_unstable();
-    candidates.dedup();
+fn assign_within(percent: usize, candidates: &[Candidate], claims: &BTreeMap<IpAddr, Claim>) -> Assignment {
+    let mut candidates: Vec<&Candidate> = candidates.iter().collect();
+    candidates.sort_unstable_by(|one, other| one.node.cmp(&other.node));
+    candidates.dedup_by(|one, other| one.node == other.node);
     let ranks = Ranks::new(&candidates, claims.keys());
-    let share = (claims.len() * percent).div_ceil(100 * candidates.len().max(1));
-    let owned = Matching::new(&ranks, share, &candidates, claims).solve();
+    let owned = Matching::new(&ranks, percent, &candidates, claims).solve();
     let owner = |index: &Option<usize>| match index.and_then(|index| candidates.get(index)) {
-        Some(node) => Owner::Node(node.clone()),
+        Some(candidate) => Owner::Node(candidate.node.clone()),
         None if candidates.is_empty() => Owner::None(NoOwner::NoCandidate),
         None => Owner::None(NoOwner::CannotServe),
     };
-    let names: Vec<u64> = candidates.iter().map(|node| name_hash(node)).collect();
+    let names: Vec<u64> = candidates.iter().map(|candidate| name_hash(&candidate.node)).collect();
     let name = |index: &Option<usize>| index.and_then(|index| names.get(index)).copied().unwrap_or(0);
     let hash = claims
         .keys()
         .zip(&owned)
         .fold(1, |hash, (address, index)| mix(mix(hash ^ rank::address_hash(*address)) ^ name(index)));
     let owners = claims.keys().copied().zip(owned.iter().map(owner)).collect();
-    let applied = Applied { view: view_hash(&candidates), assignment: hash.max(1) };
+    let applied = Applied { view: view_hash(candidates.iter().copied()), assignment: hash.max(1) };
     Assignment { owners, applied }
+}
+
+/// Whether a candidate may own an address, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+enum Fitness {
+    /// It may.
+    Fit,
+    /// It has no interface in the network of the address.
+    OutOfReach,
+    /// It has no endpoint, or the pool leaves it out.
+    CannotServe,
+}
+
+/// Whether each of the candidates may own an address. If all who can serve it are out of reach, they are fit.
+fn fitness(candidates: &[&Candidate], address: IpAddr, claim: &Claim) -> Vec<Fitness> {
+    let interfaces = InterfaceId::all(&claim.interfaces);
+    let fitness = |candidate: &&Candidate| match () {
+        () if !claim.nodes.contains(&candidate.node) => Fitness::CannotServe,
+        () if !candidate.ability.reach.contains(address, &interfaces) => Fitness::OutOfReach,
+        () => Fitness::Fit,
+    };
+    let mut all: Vec<Fitness> = candidates.iter().map(fitness).collect();
+    if !all.contains(&Fitness::Fit) {
+        all.iter_mut().filter(|fitness| **fitness == Fitness::OutOfReach).for_each(|it| *it = Fitness::Fit);
+    }
+    all
 }
 
 /// Deferred acceptance (Gale and Shapley) of addresses by candidates.
 struct Matching<'a> {
     ranks: &'a Ranks,
-    share: usize,
-    /// For each address, the candidates that can serve it; none = all.
-    allowed: Vec<Option<Vec<bool>>>,
+    /// How many addresses each candidate takes.
+    shares: Vec<usize>,
+    /// For each address, whether each candidate may own it.
+    fit: Vec<Vec<bool>>,
     /// The addresses that each candidate holds, the worst on top.
     held: Vec<BinaryHeap<Reverse<(u64, usize)>>>,
 }
 
 impl<'a> Matching<'a> {
-    fn new(ranks: &'a Ranks, share: usize, nodes: &[Arc<str>], claims: &BTreeMap<IpAddr, Claim>) -> Self {
-        let allowed = |claim: &Claim| match &claim.nodes {
-            crate::Nodes::Any => None,
-            only => Some(nodes.iter().map(|node| only.contains(node)).collect()),
+    fn new(
+        ranks: &'a Ranks,
+        percent: usize,
+        candidates: &[&Candidate],
+        claims: &BTreeMap<IpAddr, Claim>,
+    ) -> Self {
+        let weight = |candidate: &&Candidate| usize::from(candidate.ability.weight);
+        let weights: usize = candidates.iter().map(weight).sum();
+        let share = |candidate| (claims.len() * percent * weight(candidate)).div_ceil(100 * weights.max(1));
+        let fit = |(address, claim): (&IpAddr, &Claim)| {
+            fitness(candidates, *address, claim).into_iter().map(|it| it == Fitness::Fit).collect()
         };
-        let held = vec![BinaryHeap::new(); nodes.len()];
-        Self { ranks, share, allowed: claims.values().map(allowed).collect(), held }
+        Self {
+            ranks,
+            shares: candidates.iter().map(share).collect(),
+            fit: claims.iter().map(fit).collect(),
+            held: vec![BinaryHeap::new(); candidates.len()],
+        }
     }
 
     /// The index of each address's owner.
     fn solve(mut self) -> Vec<Option<usize>> {
-        let addresses = self.allowed.len();
+        let addresses = self.fit.len();
         let mut owners = vec![None; addresses];
         for address in 0..addresses {
             let mut seeks = Some((address, u64::MAX));
@@ -149,21 +189,18 @@ impl<'a> Matching<'a> {
 
     /// The candidate with the best score below this one.
     fn best(&self, address: usize, below: u64) -> Option<(u64, usize)> {
-        let allowed = self.allowed.get(address).and_then(Option::as_ref);
-        let can_serve = |node: usize| allowed.is_none_or(|allowed| allowed.get(node) == Some(&true));
+        let fit = self.fit.get(address);
+        let is_fit = |node: usize| fit.is_some_and(|fit| fit.get(node) == Some(&true));
         let scores = self.ranks.scores(address).iter().copied().enumerate();
-        scores
-            .filter(|&(node, score)| score < below && can_serve(node))
-            .map(|(node, score)| (score, node))
-            .max()
+        scores.filter(|&(node, score)| score < below && is_fit(node)).map(|(node, score)| (score, node)).max()
     }
 
     /// Offers an address to a candidate; returns the one that it rejects for it, and its score.
     fn offer(&mut self, node: usize, score: u64, address: usize) -> Option<(usize, u64)> {
+        let share = *self.shares.get(node)?;
         let held = self.held.get_mut(node)?;
         held.push(Reverse((score, address)));
-        let over =
-            held.len() > self.share && held.peek().is_some_and(|Reverse((score, _))| *score < u64::MAX);
+        let over = held.len() > share && held.peek().is_some_and(|Reverse((score, _))| *score < u64::MAX);
         if !over {
             return None;
         }

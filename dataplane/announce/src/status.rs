@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::Claim;
-use crate::membership::Standing;
+use crate::membership::{Candidate, Standing};
 use crate::ownership::{NoOwner, Ranked, explain};
 
 /// The state of one gateway's announcer, and what it knows of the others.
@@ -33,6 +33,7 @@ pub struct Status {
     /// Since the start.
     pub counts: Counts,
     pub(crate) standings: BTreeMap<Arc<str>, Standing>,
+    pub(crate) candidates: Vec<Candidate>,
     pub(crate) claims: Arc<BTreeMap<IpAddr, Claim>>,
 }
 
@@ -50,7 +51,7 @@ impl Status {
     /// The gateways in the order in which an address prefers them, each with why it owns the address or does not. Takes as long as to
     /// assign all addresses.
     pub fn ranking(&self, address: IpAddr) -> Vec<Ranked> {
-        explain(address, &self.standings, &self.claims).unwrap_or_default()
+        explain(address, &self.standings, &self.candidates, &self.claims).unwrap_or_default()
     }
 
     /// Whether programs that follow this one have to know.

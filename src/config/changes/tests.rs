@@ -52,6 +52,7 @@ const CHANGED: &[(&str, &str)] = &[
     ("announce.heartbeat.port", "announce: {heartbeat: {port: 7}}"),
     ("announce.heartbeat.interval", "announce: {heartbeat: {interval: 70ms}}"),
     ("announce.heartbeat.failAfter", "announce: {heartbeat: {failAfter: 700ms}}"),
+    ("announce.weight", "announce: {weight: 2}"),
     ("announce.holdDown", "announce: {holdDown: 7s}"),
     ("announce.tieBreaker", "announce: {tieBreaker: none}"),
     ("gateways.service", "gateways: {service: a/b}"),

@@ -33,7 +33,6 @@ const LEAVING_TIMES: u32 = 3;
 #[derive(Debug, Default)]
 pub(super) struct Announcing {
     options: Option<Options>,
-    interfaces: Vec<Arc<str>>,
     announcer: Option<Announcer>,
     claims: BTreeMap<IpAddr, Claim>,
     /// What the announcer was told last, and the claims were made from.
@@ -69,9 +68,8 @@ impl PartialEq for ClaimInputs {
 
 impl Announcing {
     /// Without options nothing is announced, nor before [`Self::begin`] where another process on this node announces.
-    pub(super) fn new(options: Option<Options>, interfaces: &[String], alone: bool) -> Self {
-        let interfaces = interfaces.iter().map(|name| name.as_str().into()).collect();
-        Self { options, interfaces, begun: alone, ..Self::default() }
+    pub(super) fn new(options: Option<Options>, alone: bool) -> Self {
+        Self { options, begun: alone, ..Self::default() }
     }
 
     /// Announces from now on.
@@ -208,7 +206,7 @@ impl Announcing {
     /// Makes the claims anew, and tells the announcer what differs; everything, if it is new.
     fn update(&mut self, inputs: ClaimInputs, cluster: &str, new: bool) {
         let nodes = inputs.members.iter().map(|member| Arc::clone(&member.node)).collect();
-        let claims = claims(&inputs.table, &inputs.node_addresses, cluster, &nodes, &self.interfaces);
+        let claims = claims(&inputs.table, &inputs.node_addresses, cluster, &nodes);
         if let Some(announcer) = &self.announcer {
             if new || self.inputs.as_ref().is_none_or(|former| former.members != inputs.members) {
                 announcer.set_members(inputs.members.clone());

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use crate::ability::Reach;
 use crate::claim::Claim;
 use crate::layer2::{Announced, ConflictAnswer, Layer2, Layer2Event};
 use crate::status::{Counts, Here};
@@ -10,6 +12,8 @@ use crate::status::{Counts, Here};
 /// What this gateway holds.
 pub(super) struct Holdings {
     layer2: Layer2,
+    /// For addresses whose claims name no interfaces.
+    interfaces: Vec<Arc<str>>,
     held: BTreeMap<IpAddr, Here>,
     /// Those that are to be announced, and whether somebody else may have them.
     queue: VecDeque<(IpAddr, bool)>,
@@ -19,15 +23,26 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    pub(super) fn new(layer2: Layer2) -> Self {
+    pub(super) fn new(layer2: Layer2, interfaces: Vec<Arc<str>>) -> Self {
         Self {
             layer2,
+            interfaces,
             held: BTreeMap::new(),
             queue: VecDeque::new(),
             warnings: BTreeMap::new(),
             counts: Counts::default(),
             changed: true,
         }
+    }
+
+    /// In which networks this machine can announce, if that has changed since the last call.
+    pub(super) fn changed_reach(&mut self) -> Option<Reach> {
+        if !self.layer2.take_networks_changed() {
+            return None;
+        }
+        let by_default = |interface| self.interfaces.is_empty() || self.interfaces.contains(interface);
+        let networks = self.layer2.networks();
+        Some(Reach::of(networks.map(|(network, interface)| (network, &**interface, by_default(interface)))))
     }
 
     /// What a process before this one has left here.
@@ -52,7 +67,8 @@ impl Holdings {
     }
 
     fn put(&mut self, ip: IpAddr, claims: &BTreeMap<IpAddr, Claim>, probe: bool) -> Here {
-        let interfaces = claims.get(&ip).map(|claim| claim.interfaces.as_slice()).unwrap_or_default();
+        let named = claims.get(&ip).map(|claim| &claim.interfaces).filter(|named| !named.is_empty());
+        let interfaces = named.unwrap_or(&self.interfaces);
         match self.layer2.announce(ip, interfaces, probe) {
             Ok(Announced::Now(interfaces) | Announced::AfterProbe(interfaces)) => {
                 Here::Announced { interfaces }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::run::Announcing;
+use crate::ability::InterfaceId;
 use crate::membership::{Listing, Presence};
 use crate::ownership::Owner;
 use crate::status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
@@ -14,6 +15,9 @@ impl Announcing {
     /// Publishes the status. Only what programs have to follow wakes those who wait for it.
     pub(super) fn publish(&mut self, now: Instant, addresses_changed: bool) {
         let former = Arc::clone(&self.publish.borrow());
+        if addresses_changed {
+            self.out_of_reach = self.out_of_reach();
+        }
         let addresses =
             if addresses_changed { Arc::new(self.addresses()) } else { Arc::clone(&former.addresses) };
         let view = self.membership.view();
@@ -35,6 +39,7 @@ impl Announcing {
             failure: None,
             counts: self.counts(),
             standings: view.standings.clone(),
+            candidates: view.candidates.clone(),
             claims: Arc::clone(&self.claims),
         };
         self.publish.send_if_modified(|published| {
@@ -46,6 +51,7 @@ impl Announcing {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.holdings.warnings();
+        warnings.extend(self.out_of_reach.clone());
         if self.listing == Listing::Never {
             warnings.push(
                 "the EndpointSlices of the gateways' Service (gateways.service) do not name this node: gateways may not know of each \
@@ -61,6 +67,28 @@ impl Announcing {
             );
         }
         warnings
+    }
+
+    /// What other gateways have to announce, because this one is not in the network.
+    fn out_of_reach(&self) -> Option<String> {
+        let own = &self.membership.options().node;
+        let candidates = &self.membership.view().candidates;
+        let reach = &candidates.iter().find(|candidate| candidate.node == *own)?.ability.reach;
+        let owners = &self.handover.assignment().owners;
+        let missed = self.claims.iter().filter(|(ip, claim)| {
+            claim.nodes.contains(own)
+                && owners.get(ip).and_then(Owner::node) != Some(own)
+                && !reach.contains(**ip, &InterfaceId::all(&claim.interfaces))
+        });
+        let (mut missed, count) = (missed.clone(), missed.count());
+        let (ip, _) = missed.next()?;
+        let what = match count {
+            1 => format!("{ip} is"),
+            _ => format!("{count} addresses, {ip} among them, are"),
+        };
+        Some(format!(
+            "{what} in no network of this gateway's interfaces that are up: other gateways answer for them"
+        ))
     }
 
     fn addresses(&self) -> BTreeMap<IpAddr, AddressStatus> {

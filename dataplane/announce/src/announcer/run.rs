@@ -86,6 +86,8 @@ pub(super) struct Announcing {
     began: Option<Instant>,
     /// Heartbeats that none of the keys has signed: all until the last look, and whether there were some since the one before.
     pub(super) unsigned: (u64, bool),
+    /// What only other gateways can announce, for people.
+    pub(super) out_of_reach: Option<String>,
     /// Which part of the addresses is renewed next.
     part: u32,
     ping_due: Instant,
@@ -131,7 +133,7 @@ impl Announcing {
         let node = Arc::clone(&options.membership.node);
         let membership = Membership::new(options.membership, keys.ring.clone(), start, random(), now)?;
         let patience = membership.options().hand_over();
-        let holdings = Holdings::new(layer2);
+        let holdings = Holdings::new(layer2, options.interfaces);
         Ok(Self {
             inbox,
             publish,
@@ -149,6 +151,7 @@ impl Announcing {
             unowned: BTreeSet::new(),
             began: None,
             unsigned: (0, false),
+            out_of_reach: None,
             part: 0,
             ping_due: now,
             renewal_due: now,
@@ -202,6 +205,9 @@ impl Announcing {
         // Before it is concluded that somebody is silent.
         self.receive();
         let now = Instant::now();
+        if let Some(reach) = self.holdings.changed_reach() {
+            self.membership.set_reach(reach, now);
+        }
         let Actions { fenced, unfenced: _, view_changed, send } = self.membership.poll(now);
         if fenced {
             let announced = self.handover.fence();

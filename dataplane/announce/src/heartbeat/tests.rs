@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ability::{InterfaceId, Reach, ReachedSubnet};
+use crate::network::Network;
 
 const FLEET: u64 = 7;
 
@@ -17,13 +19,34 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn subnet()(interface: u32, address: std::net::IpAddr, prefix in 0u8..=128, by_default: bool) -> ReachedSubnet {
+        ReachedSubnet { network: Network::of(address, prefix), interface: InterfaceId(interface), by_default }
+    }
+}
+
+fn ability() -> impl Strategy<Value = Arc<Ability>> {
+    let subnets = proptest::collection::btree_set(subnet(), 0..9).prop_map(Reach::Subnets);
+    let reach = prop_oneof![Just(Reach::Everywhere), subnets];
+    (1u8..=10, reach).prop_map(|(weight, reach)| Ability { weight, reach }.into())
+}
+
+prop_compose! {
+    fn passed_on()(id in 0u64..1 << 48, ability in ability()) -> (MemberId, Arc<Ability>) {
+        (MemberId(id), ability)
+    }
+}
+
+prop_compose! {
     fn heartbeat()(
         node in "[a-z0-9.-]{1,253}", incarnation: u64, sequence: u32, state in state(), asks: bool, listening: u8,
         fail_after in 1u64..65_536, view: u64, assignment: u64, entries in proptest::collection::vec(entry(), 0..40),
+        ability in ability(), passed_on in proptest::collection::vec(passed_on(), 0..5),
     ) -> Heartbeat {
         let applied = Applied { view, assignment };
         let (listening, fail_after) = (Silence(listening), Duration::from_millis(fail_after));
-        Heartbeat { node, incarnation, sequence, state, asks, listening, fail_after, applied, entries }
+        Heartbeat {
+            node, incarnation, sequence, state, asks, listening, fail_after, applied, entries, ability, passed_on,
+        }
     }
 }
 
@@ -45,6 +68,8 @@ fn of(members: usize) -> Heartbeat {
         fail_after: Duration::from_millis(350),
         applied: Applied { view: 3, assignment: 4 },
         entries: (1..members).map(entry).collect(),
+        ability: Arc::default(),
+        passed_on: Vec::new(),
     }
 }
 
@@ -86,7 +111,7 @@ proptest! {
 
 #[test]
 fn a_hundred_members_fit_into_a_frame() {
-    assert_eq!(of(100).encode(FLEET).len(), 1_302);
+    assert_eq!(of(100).encode(FLEET).len(), 1_305);
 }
 
 #[test]

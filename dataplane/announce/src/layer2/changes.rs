@@ -260,6 +260,7 @@ impl Layer2 {
             return;
         }
         let before = std::mem::replace(&mut self.subnets, subnets);
+        self.subnets_changed = true;
         self.packets.links_changed();
         let new = |subnet: &&Subnet| {
             !before.iter().any(|old| old.link == subnet.link && old.network == subnet.network)

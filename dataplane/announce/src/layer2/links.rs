@@ -13,6 +13,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::frame::MacAddress;
 use super::kernel_address::{KernelAddress, full_prefix};
+use crate::network::Network;
 
 /// A subnet of an interface that can announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,24 +21,12 @@ pub(super) struct Subnet {
     pub(super) link: u32,
     pub(super) interface: Arc<str>,
     pub(super) mac: MacAddress,
-    pub(super) network: IpAddr,
-    pub(super) prefix: u8,
-}
-
-impl Subnet {
-    fn contains(&self, ip: IpAddr) -> bool {
-        let (left, right, width) = match (self.network, ip) {
-            (IpAddr::V4(left), IpAddr::V4(right)) => (u32::from(left).into(), u32::from(right).into(), 32),
-            (IpAddr::V6(left), IpAddr::V6(right)) => (u128::from(left), u128::from(right), 128),
-            _ => return false,
-        };
-        (left ^ right).checked_shr(width - u32::from(self.prefix)).unwrap_or(0) == 0
-    }
+    pub(super) network: Network,
 }
 
 impl fmt::Display for Subnet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} on {}", self.network, self.prefix, self.interface)
+        write!(f, "{} on {}", self.network, self.interface)
     }
 }
 
@@ -151,8 +140,7 @@ impl Links {
                 link: address.link,
                 interface: Arc::clone(&link.name),
                 mac: link.mac?,
-                network: address.network,
-                prefix: address.prefix,
+                network: Network::of(address.network, address.prefix),
             })
         };
         self.addresses.values().filter_map(subnet).collect()
@@ -164,11 +152,11 @@ impl Links {
 /// client, so it is announced on each, with the MAC address of each.
 pub(super) fn containing<'a>(subnets: &'a [Subnet], ip: IpAddr, interfaces: &[Arc<str>]) -> Vec<&'a Subnet> {
     let admitted = |subnet: &&Subnet| {
-        subnet.contains(ip) && (interfaces.is_empty() || interfaces.contains(&subnet.interface))
+        subnet.network.contains(ip) && (interfaces.is_empty() || interfaces.contains(&subnet.interface))
     };
-    let longest = subnets.iter().filter(admitted).map(|subnet| subnet.prefix).max();
+    let longest = subnets.iter().filter(admitted).map(|subnet| subnet.network.prefix()).max();
     let mut found: Vec<&Subnet> =
-        subnets.iter().filter(admitted).filter(|subnet| Some(subnet.prefix) == longest).collect();
+        subnets.iter().filter(admitted).filter(|subnet| Some(subnet.network.prefix()) == longest).collect();
     found.sort_by_key(|subnet| subnet.link);
     found.dedup_by_key(|subnet| subnet.link);
     found
@@ -204,7 +192,12 @@ mod tests {
 
     fn subnet(link: u32, interface: &str, network: &str, prefix: u8) -> Subnet {
         let mac = MacAddress([2, 0, 0, 0, 0, link as u8]);
-        Subnet { link, interface: interface.into(), mac, network: network.parse().unwrap(), prefix }
+        Subnet {
+            link,
+            interface: interface.into(),
+            mac,
+            network: Network::of(network.parse().unwrap(), prefix),
+        }
     }
 
     fn chosen(subnets: &[Subnet], ip: &str, interfaces: &[&str]) -> Vec<u32> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ability::LARGEST_WEIGHT;
 use crate::heartbeat::{LONGEST_FAIL_AFTER, LONGEST_NAME};
 
 /// The shortest interval: below, the scheduler of a busy machine decides who is alive.
@@ -23,6 +24,8 @@ pub struct MembershipOptions {
     pub fail_after: Duration,
     /// How long a gateway has had a quorum before it owns addresses; doubles each time that it is fenced.
     pub hold_down: Duration,
+    /// How many addresses it owns, relative to others: 1 to [`LARGEST_WEIGHT`].
+    pub weight: u8,
     /// The longest hold-down; this long after it, without a fence, the next one is `hold_down` again.
     pub longest_hold_down: Duration,
 }
@@ -42,6 +45,9 @@ pub enum OptionsError {
     /// The hold-down would end before others believe the gateway dead.
     #[error("holdDown is {0:?}; it must not be shorter than failAfter")]
     HoldDown(Duration),
+    /// The weight is out of its range.
+    #[error("the weight is {0}; 1 to {LARGEST_WEIGHT} are possible")]
+    Weight(u8),
 }
 
 /// How a process started.
@@ -74,6 +80,7 @@ impl MembershipOptions {
             interval: Duration::from_millis(100),
             fail_after: Duration::from_millis(350),
             hold_down: Duration::from_secs(5),
+            weight: 1,
             longest_hold_down: Duration::from_mins(1),
         }
     }
@@ -91,6 +98,9 @@ impl MembershipOptions {
         }
         if self.hold_down < self.fail_after {
             return Err(OptionsError::HoldDown(self.hold_down));
+        }
+        if !(1..=LARGEST_WEIGHT).contains(&self.weight) {
+            return Err(OptionsError::Weight(self.weight));
         }
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::options::margin;
-use crate::heartbeat::{Applied, Entry, Heartbeat, MemberId, NodeState, Silence};
+use crate::ability::Ability;
+use crate::heartbeat::{Applied, Entry, Heartbeat, MemberId, NodeState, PassedOn, Silence};
 
 /// What the API server says of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub(super) struct Peer {
     pub(super) lease_until: Option<Instant>,
     /// What it, or who hears it, last said of its state.
     pub(super) state: NodeState,
+    /// What it, or who hears it, last said that it is able to own.
+    pub(super) ability: Arc<Ability>,
     /// Something is known of its state.
     pub(super) known: bool,
     /// A majority has not heard it for so long that it has fenced itself.
@@ -64,14 +67,17 @@ pub(super) struct LastHeartbeat {
     listening: Silence,
     /// Sorted by member.
     entries: Vec<Entry>,
+    passed_on: Vec<PassedOn>,
 }
 
 impl LastHeartbeat {
     pub(super) fn new(heartbeat: Heartbeat, received: Instant, proof: Instant) -> Self {
-        let Heartbeat { incarnation, sequence, applied, fail_after, listening, mut entries, .. } = heartbeat;
+        let Heartbeat {
+            incarnation, sequence, applied, fail_after, listening, mut entries, passed_on, ..
+        } = heartbeat;
         entries.retain(|entry| !entry.unproven);
         entries.sort_by_key(|entry| entry.id);
-        Self { received, proof, incarnation, sequence, applied, fail_after, listening, entries }
+        Self { received, proof, incarnation, sequence, applied, fail_after, listening, entries, passed_on }
     }
 
     fn entry(&self, id: MemberId) -> Option<&Entry> {
@@ -85,6 +91,16 @@ impl LastHeartbeat {
     pub(super) fn heard(&self, id: MemberId) -> Option<(Instant, NodeState)> {
         let entry = self.entry(id).filter(|entry| entry.silence.is_heard())?;
         Some((self.heard_at(entry.silence)?, entry.state))
+    }
+
+    /// Whether the sender does not hear a member.
+    pub(super) fn misses(&self, id: MemberId) -> bool {
+        self.entry(id).is_some_and(|entry| !entry.silence.is_heard())
+    }
+
+    /// What the sender said that a member is able to own.
+    pub(super) fn ability(&self, id: MemberId) -> Option<&Arc<Ability>> {
+        self.passed_on.iter().find(|(member, _)| *member == id).map(|(_, ability)| ability)
     }
 
     /// From when to when a member had surely no lease from the sender.
@@ -118,6 +134,7 @@ impl Peer {
             unproven: None,
             lease_until: None,
             state: NodeState::default(),
+            ability: Arc::default(),
             known: false,
             dead: false,
             via: None,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::hold_down::HoldDown;
 use super::options::{Continuation, MembershipOptions, Start};
 
 /// How many members give this gateway a lease.
@@ -55,9 +56,7 @@ pub(super) struct Standby {
     pub(super) eligible: bool,
     /// Since when it has had a quorum.
     since: Instant,
-    pub(super) hold_down: Duration,
-    /// The next fence doubles the hold-down.
-    doubles: bool,
+    hold_down: HoldDown,
     /// Until when the leases of the process before this one hold.
     inherited: Option<Instant>,
 }
@@ -68,8 +67,7 @@ impl Standby {
             fenced: true,
             eligible: false,
             since: now,
-            hold_down: options.hold_down,
-            doubles: false,
+            hold_down: HoldDown::new(options),
             inherited: None,
         };
         match start {
@@ -77,11 +75,16 @@ impl Standby {
             Start::Continued(Continuation { eligible, lease_left, hold_down }) => Self {
                 fenced: false,
                 eligible,
-                hold_down: hold_down.clamp(options.hold_down, options.longest_hold_down),
+                hold_down: HoldDown::continued(options, hold_down),
                 inherited: Some(now + lease_left.min(options.fail_after)),
                 ..fresh
             },
         }
+    }
+
+    /// How long it must have a quorum before it becomes eligible, while others are.
+    pub(super) fn hold_down(&self) -> Duration {
+        self.hold_down.time
     }
 
     pub(super) fn inherited(&self) -> Option<Instant> {
@@ -96,10 +99,7 @@ impl Standby {
             return false;
         }
         self.fenced = true;
-        if self.doubles {
-            self.hold_down = (self.hold_down * 2).min(options.longest_hold_down);
-        }
-        self.doubles = true;
+        self.hold_down.lost(options);
         true
     }
 
@@ -113,14 +113,14 @@ impl Standby {
 
     /// When it becomes eligible, or the hold-down is short again.
     pub(super) fn next_due(&self, options: &MembershipOptions, others: bool) -> Option<Instant> {
-        let wait = if others { self.hold_down } else { options.fail_after };
+        let wait = if others { self.hold_down.time } else { options.fail_after };
         (!self.fenced && !self.eligible).then(|| self.since + wait)
     }
 
     /// Becomes eligible if it is time; `others` = others are.
     pub(super) fn update(&mut self, options: &MembershipOptions, others: bool, now: Instant) -> bool {
-        if !self.fenced && self.doubles && now >= self.since + self.hold_down + options.longest_hold_down {
-            (self.hold_down, self.doubles) = (options.hold_down, false);
+        if !self.fenced {
+            self.hold_down.stayed(self.since, options, now);
         }
         let due = self.next_due(options, others).is_some_and(|due| now >= due);
         self.eligible |= due;

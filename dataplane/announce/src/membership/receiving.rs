@@ -103,6 +103,7 @@ struct Effect {
 /// What makes this gateway send at once.
 struct News {
     new: bool,
+    /// It says something else of itself.
     state: bool,
     asks: bool,
 }
@@ -117,9 +118,13 @@ impl Peer {
     fn take(&mut self, from: SocketAddr, heartbeat: Heartbeat, proof: &Proof, now: Instant) -> Effect {
         let old = self.last.as_ref();
         let new = !self.was_heard || old.is_none_or(|old| old.incarnation != heartbeat.incarnation);
-        let news = News { new, state: self.state != heartbeat.state, asks: heartbeat.asks };
+        let state = self.state != heartbeat.state || self.ability != heartbeat.ability;
+        let news = News { new, state, asks: heartbeat.asks };
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
         (self.state, self.known, self.dead, self.via) = (heartbeat.state, true, false, None);
+        if self.ability != heartbeat.ability {
+            self.ability = Arc::clone(&heartbeat.ability);
+        }
         (self.heard_at, self.was_heard, self.from, self.unproven) = (now, true, Some(from), None);
         let last = LastHeartbeat::new(heartbeat, now, proof.sent);
         if proof.lease {

@@ -108,6 +108,6 @@ impl Membership {
 
     /// How long this gateway must have a quorum before it becomes eligible, while others are.
     pub fn hold_down(&self) -> Duration {
-        self.standby.hold_down
+        self.standby.hold_down()
     }
 }

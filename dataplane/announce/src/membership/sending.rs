@@ -1,10 +1,11 @@
 //! Sends heartbeats: when, and what they contain.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Membership, Presence};
-use crate::heartbeat::{Heartbeat, NodeState, Silence};
+use crate::heartbeat::{Heartbeat, MOST_PASSED_ON, NodeState, PassedOn, Silence};
 
 /// A heartbeat to be sent: the same bytes to everyone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +57,25 @@ impl Membership {
             fail_after,
             applied: self.applied,
             entries: self.peers.iter().flat_map(|peer| peer.entries(fail_after, now)).collect(),
+            ability: Arc::clone(self.reaching.told()),
+            passed_on: self.passed_on_abilities(now),
         };
         let mut bytes = heartbeat.encode(self.fleet);
         self.keys.sign(&mut bytes);
         self.counters.sent += to.len() as u64;
         Some(Datagram { bytes, to })
+    }
+
+    /// What members are able to own whom others do not hear. If there are many, those come first that did not fit the last time.
+    fn passed_on_abilities(&self, now: Instant) -> Vec<PassedOn> {
+        let heard = || self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
+        let misses = |id| heard().any(|peer| peer.last.as_ref().is_some_and(|last| last.misses(id)));
+        let missed = heard().filter(|peer| misses(peer.id));
+        let mut passed_on: Vec<_> = missed.map(|peer| (peer.id, Arc::clone(&peer.ability))).collect();
+        let parts = passed_on.len().div_ceil(MOST_PASSED_ON).max(1);
+        passed_on.rotate_left(self.sequence as usize % parts * MOST_PASSED_ON);
+        passed_on.truncate(MOST_PASSED_ON);
+        passed_on
     }
 
     /// What this gateway says of itself.

@@ -31,12 +31,22 @@ impl Membership {
                 continue;
             };
             peer.via = passed_on.map(|(via, ..)| via);
-            if let Some((_, at, state)) = passed_on
-                && (at > peer.heard_at || !peer.known)
-            {
-                (peer.state, peer.known) = (state, true);
-            }
             peer.dead = dead || (peer.dead && passed_on.is_none());
+            let Some((via, at, state)) = passed_on else { continue };
+            if at > peer.heard_at || !peer.known {
+                (peer.state, peer.known) = (state, true);
+                self.take_ability(index, via);
+            }
+        }
+    }
+
+    /// Takes over what a member that is not heard is able to own, from one that hears it.
+    fn take_ability(&mut self, index: usize, via: MemberId) {
+        let Some(id) = self.peers.get(index).map(|peer| peer.id) else { return };
+        let said = self.peers.iter().find(|peer| peer.id == via).and_then(|peer| peer.last.as_ref());
+        let ability = said.and_then(|last| last.ability(id)).cloned();
+        if let (Some(ability), Some(peer)) = (ability, self.peers.get_mut(index)) {
+            peer.ability = ability;
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::quorum::Quorum;
+use crate::ability::Ability;
 use crate::hash::{mix, name_hash};
 use crate::heartbeat::NodeState;
 
@@ -23,11 +24,20 @@ pub enum Standing {
     Stale,
 }
 
+/// A member that may own addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its node.
+    pub node: Arc<str>,
+    /// What it is able to own.
+    pub ability: Arc<Ability>,
+}
+
 /// What a gateway concludes from heartbeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Who may own addresses, sorted.
-    pub candidates: Vec<Arc<str>>,
+    pub candidates: Vec<Candidate>,
     /// The hash of the candidates.
     pub hash: u64,
     /// All known members.
@@ -87,15 +97,17 @@ impl StaleSplit {
     }
 }
 
-/// The candidates, sorted.
-pub(super) fn candidates(standings: &BTreeMap<Arc<str>, Standing>) -> Vec<Arc<str>> {
+/// The names of the candidates, sorted.
+pub(super) fn candidates(standings: &BTreeMap<Arc<str>, Standing>) -> impl Iterator<Item = &Arc<str>> {
     let candidates = standings.iter().filter(|(_, standing)| **standing == Standing::Candidate);
-    candidates.map(|(node, _)| node.clone()).collect()
+    candidates.map(|(node, _)| node)
 }
 
-/// The hash of the candidates, in order. Not 0.
-pub(crate) fn view_hash(candidates: &[Arc<str>]) -> u64 {
-    candidates.iter().fold(1, |hash, node| mix(hash ^ name_hash(node))).max(1)
+/// The hash of the candidates, in order, and of what they are able to own. Not 0.
+pub(crate) fn view_hash<'a>(candidates: impl IntoIterator<Item = &'a Candidate>) -> u64 {
+    let hash =
+        |hash, Candidate { node, ability }: &Candidate| mix(mix(hash ^ name_hash(node)) ^ ability.hash());
+    candidates.into_iter().fold(1, hash).max(1)
 }
 
 #[cfg(test)]
@@ -109,7 +121,7 @@ mod tests {
         let mut at = |seconds: u64, stands: &[(&str, Standing)]| {
             let mut standings = stands.iter().map(|(node, it)| (Arc::from(*node), *it)).collect();
             split.update(&mut standings, start + Duration::from_secs(seconds));
-            candidates(&standings).join(" ")
+            candidates(&standings).map(|node| &**node).collect::<Vec<_>>().join(" ")
         };
         let one = [("a", Stale), ("b", Candidate), ("c", Candidate)];
         assert_eq!(at(0, &one), "a b c", "an outage may just begin");

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{assign, rank::Ranks};
+use super::{Fitness, assign, fitness, rank::Ranks};
 use crate::claim::Claim;
-use crate::membership::Standing;
+use crate::membership::{Candidate, Standing};
 
 /// A member in the ranking of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum RankReason {
     Owner,
     /// It has no endpoint, or the pool leaves it out.
     CannotServe,
+    /// It has no interface in the network of the address.
+    OutOfReach,
     /// It has its share of addresses that score better with it.
     OverShare,
     /// Another one scores better.
@@ -37,34 +39,36 @@ pub enum RankReason {
 pub fn explain(
     address: IpAddr,
     standings: &BTreeMap<Arc<str>, Standing>,
+    candidates: &[Candidate],
     claims: &BTreeMap<IpAddr, Claim>,
 ) -> Option<Vec<Ranked>> {
     let claim = claims.get(&address)?;
     let index = claims.keys().position(|claimed| *claimed == address)?;
-    let (candidates, others): (Vec<_>, Vec<_>) =
-        standings.iter().partition(|(_, standing)| **standing == Standing::Candidate);
-    let candidates: Vec<Arc<str>> = candidates.into_iter().map(|(node, _)| node.clone()).collect();
-    let assignment = assign(&candidates, claims);
+    let assignment = assign(candidates, claims);
     let owner = assignment.owners.get(&address)?.node();
 
+    let candidates: Vec<&Candidate> = candidates.iter().collect();
     let ranks = Ranks::new(&candidates, claims.keys());
-    let mut ranking: Vec<_> = candidates.iter().zip(ranks.scores(index)).collect();
-    ranking.sort_by_key(|(_, score)| Reverse(**score));
+    let fitness = fitness(&candidates, address, claim);
+    let mut ranking: Vec<_> = candidates.iter().zip(ranks.scores(index)).zip(fitness).collect();
+    ranking.sort_by_key(|((_, score), _)| Reverse(**score));
     let mut seen = false;
-    let mut reason = |node: &Arc<str>| {
-        if owner == Some(node) {
+    let mut reason = |node: &Arc<str>, fitness| match fitness {
+        _ if owner == Some(node) => {
             seen = true;
-            return RankReason::Owner;
+            RankReason::Owner
         }
-        match () {
-            () if !claim.nodes.contains(node) => RankReason::CannotServe,
-            () if seen => RankReason::LowerRank,
-            () => RankReason::OverShare,
-        }
+        Fitness::CannotServe => RankReason::CannotServe,
+        Fitness::OutOfReach => RankReason::OutOfReach,
+        Fitness::Fit if seen => RankReason::LowerRank,
+        Fitness::Fit => RankReason::OverShare,
     };
-    let ranked = ranking.into_iter().map(|(node, _)| Ranked { node: node.clone(), reason: reason(node) });
+    let ranked = ranking.into_iter().map(|((candidate, _), fitness)| Ranked {
+        node: candidate.node.clone(),
+        reason: reason(&candidate.node, fitness),
+    });
+    let others = standings.iter().filter(|(_, standing)| **standing != Standing::Candidate);
     let others = others
-        .into_iter()
         .map(|(node, standing)| Ranked { node: node.clone(), reason: RankReason::NotCandidate(*standing) });
     Some(ranked.chain(others).collect())
 }

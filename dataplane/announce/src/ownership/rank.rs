@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use std::sync::Arc;
-
 use crate::hash::{mix, name_hash};
+use crate::membership::Candidate;
 
 /// The score of each address with each candidate. No two scores of an address are equal.
 pub(super) struct Ranks {
@@ -13,18 +12,22 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    pub(super) fn new<'a>(candidates: &[Arc<str>], addresses: impl Iterator<Item = &'a IpAddr>) -> Self {
+    /// A candidate has as many ranks as its weight, and the best of them counts: so it comes first for as many addresses.
+    pub(super) fn new<'a>(candidates: &[&Candidate], addresses: impl Iterator<Item = &'a IpAddr>) -> Self {
         let hashes: Vec<u64> = addresses.map(|address| address_hash(*address)).collect();
         let mut scores = vec![0; hashes.len() * candidates.len()];
-        for (node, name) in candidates.iter().enumerate() {
-            let name = name_hash(name);
+        let numbered = |(index, candidate): (usize, &&Candidate)| {
+            let name = name_hash(&candidate.node);
+            (0..u64::from(candidate.ability.weight)).map(move |number| (index, name.wrapping_add(number)))
+        };
+        for (node, name) in candidates.iter().enumerate().flat_map(numbered) {
             let mut order: Vec<(u64, usize)> = hashes.iter().map(|hash| mix(hash ^ name)).zip(0..).collect();
             order.sort_unstable();
             for (rank, (hash, address)) in order.into_iter().enumerate() {
                 // Equal ranks are told apart by the hash; the lowest bits make sure of it.
                 let score = (rank as u64) << 32 | (hash >> 32) & !0xffff | (node as u64 & 0xffff);
                 if let Some(place) = scores.get_mut(address * candidates.len() + node) {
-                    *place = score;
+                    *place = score.max(*place);
                 }
             }
         }

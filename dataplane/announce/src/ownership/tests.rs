@@ -7,10 +7,22 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Nodes, Standing};
+use crate::{Ability, Network, Nodes, Reach, Standing};
 
-fn nodes(count: usize, seed: u64) -> Vec<Arc<str>> {
-    (0..count).map(|n| Arc::from(format!("gateway-{:04x}-{n}", mix(seed) as u16))).collect()
+fn nodes(count: usize, seed: u64) -> Vec<Candidate> {
+    let name = |n| Arc::from(format!("gateway-{:04x}-{n}", mix(seed) as u16));
+    (0..count).map(|n| Candidate { node: name(n), ability: Arc::default() }).collect()
+}
+
+/// It can announce in these networks alone.
+fn limit(candidate: &mut Candidate, weight: u8, networks: &[(&str, u8)]) {
+    let network =
+        |(address, prefix): &(&str, u8)| (Network::of(address.parse().unwrap(), *prefix), "eth0", true);
+    candidate.ability = Ability { weight, reach: Reach::of(networks.iter().map(network)) }.into();
+}
+
+fn load(assignment: &Assignment, candidate: &Candidate) -> usize {
+    assignment.owners.values().filter(|owner| owner.node() == Some(&candidate.node)).count()
 }
 
 fn addresses(count: u32, seed: u64) -> BTreeMap<IpAddr, Claim> {
@@ -22,10 +34,8 @@ fn only(names: &[&str]) -> Claim {
     Claim { nodes: Nodes::Only(names.iter().map(|name| Arc::from(*name)).collect()), ..Claim::default() }
 }
 
-fn fullest(assignment: &Assignment, candidates: &[Arc<str>]) -> usize {
-    let load =
-        |node: &Arc<str>| assignment.owners.values().filter(|owner| owner.node() == Some(node)).count();
-    candidates.iter().map(load).max().unwrap()
+fn fullest(assignment: &Assignment, candidates: &[Candidate]) -> usize {
+    candidates.iter().map(|candidate| load(assignment, candidate)).max().unwrap()
 }
 
 fn moved(from: &Assignment, to: &Assignment) -> usize {
@@ -89,15 +99,18 @@ proptest! {
         let candidates = nodes(5, 0);
         let all = nodes(8, 0);
         let claim = |set: &BTreeSet<usize>| Claim {
-            nodes: Nodes::Only(set.iter().map(|index| all[*index].clone()).collect()),
+            nodes: Nodes::Only(set.iter().map(|index| all[*index].node.clone()).collect()),
             ..Claim::default()
         };
         let claims: BTreeMap<IpAddr, Claim> =
             addresses(60, 0).into_keys().zip(sets.iter().map(claim)).collect();
         for (address, owner) in assign(&candidates, &claims).owners {
-            let possible = candidates.iter().any(|node| claims[&address].nodes.contains(node));
+            let possible = candidates.iter().any(|one| claims[&address].nodes.contains(&one.node));
             match owner {
-                Owner::Node(node) => prop_assert!(claims[&address].nodes.contains(&node) && candidates.contains(&node)),
+                Owner::Node(node) => {
+                    prop_assert!(claims[&address].nodes.contains(&node));
+                    prop_assert!(candidates.iter().any(|one| one.node == node));
+                }
                 Owner::None(why) => prop_assert!(!possible && why == NoOwner::CannotServe),
             }
         }
@@ -132,10 +145,60 @@ fn who_has_no_choice_goes_before_who_has_one() {
     let candidates = nodes(4, 0);
     let mut claims = addresses(40, 0);
     for claim in claims.values_mut().take(30) {
-        *claim = only(&[&candidates[2]]);
+        *claim = only(&[&candidates[2].node]);
     }
     let assignment = assign(&candidates, &claims);
     assert_eq!(fullest(&assignment, &candidates), 30);
+}
+
+#[test]
+fn an_address_goes_to_those_who_are_in_its_network() {
+    let (mut candidates, claims) = (nodes(4, 0), addresses(100, 0));
+    let before = assign(&candidates, &claims);
+    limit(&mut candidates[1], 1, &[("192.0.2.0", 24)]);
+    let after = assign(&candidates, &claims);
+    assert_eq!(load(&after, &candidates[1]), 0);
+    let others = before.owners.iter().filter(|(_, owner)| owner.node() != Some(&candidates[1].node));
+    let moved = others.filter(|(address, owner)| after.owners[*address] != **owner).count();
+    assert!(moved <= 8, "{moved} of the others' move");
+    assert_ne!(before.applied.view, after.applied.view, "who knows of it agrees with nobody who does not");
+
+    candidates.iter_mut().for_each(|candidate| limit(candidate, 1, &[]));
+    assert_eq!(assign(&candidates, &claims).owners, before.owners, "where nobody is, all count");
+}
+
+#[test]
+fn a_claim_of_certain_interfaces_goes_to_those_who_have_them_in_the_network() {
+    let (mut candidates, mut claims) = (nodes(2, 0), addresses(40, 0));
+    let of = |interface, by_default| {
+        let network = (Network::of("10.0.0.0".parse().unwrap(), 8), interface, by_default);
+        Ability { weight: 1, reach: Reach::of([network].into_iter()) }.into()
+    };
+    candidates[0].ability = of("eth0", true);
+    candidates[1].ability = of("eth1", false);
+    assert_eq!(load(&assign(&candidates, &claims), &candidates[0]), 40);
+    claims.values_mut().for_each(|claim| claim.interfaces = vec!["eth1".into()]);
+    assert_eq!(load(&assign(&candidates, &claims), &candidates[1]), 40);
+}
+
+#[test]
+fn who_has_twice_the_weight_owns_twice_as_many() {
+    for seed in 0..20 {
+        let (mut candidates, claims) = (nodes(4, seed), addresses(1_000, seed));
+        let before = assign(&candidates, &claims);
+        let ability = |weight| Ability { weight, reach: Reach::Everywhere }.into();
+        candidates[2].ability = ability(2);
+        let after = assign(&candidates, &claims);
+        for (index, candidate) in candidates.iter().enumerate() {
+            let (share, load) = (if index == 2 { 400 } else { 200 }, load(&after, candidate));
+            assert!((share * 80 / 100..=share * 108 / 100).contains(&load), "{load} of {share}, seed {seed}");
+        }
+        let moves = moved(&before, &after);
+        assert!(moves <= 220, "{moves} of 1000 move where 150 must, seed {seed}");
+        candidates.iter_mut().for_each(|candidate| candidate.ability = ability(7));
+        let same = assign(&candidates, &claims);
+        candidates.iter().for_each(|candidate| assert!(load(&same, candidate) <= 270));
+    }
 }
 
 #[test]
@@ -143,16 +206,16 @@ fn explains_every_member() {
     let candidates = nodes(4, 0);
     let mut claims = addresses(40, 0);
     let mut standings: BTreeMap<_, _> =
-        candidates.iter().map(|node| (node.clone(), Standing::Candidate)).collect();
+        candidates.iter().map(|one| (one.node.clone(), Standing::Candidate)).collect();
     standings.insert(Arc::from("gone"), Standing::NotAlive);
     standings.insert(Arc::from("goes"), Standing::Leaving);
-    let barred = candidates[3].clone();
+    let barred = candidates[3].node.clone();
     let first = *claims.keys().next().unwrap();
-    claims.insert(first, only(&[&candidates[0], &candidates[1], &candidates[2]]));
+    claims.insert(first, only(&[&candidates[0].node, &candidates[1].node, &candidates[2].node]));
     let assignment = assign(&candidates, &claims);
     let mut over = 0;
     for (address, owner) in &assignment.owners {
-        let ranking = explain(*address, &standings, &claims).unwrap();
+        let ranking = explain(*address, &standings, &candidates, &claims).unwrap();
         assert_eq!(ranking.len(), 6);
         let owners: Vec<_> = ranking.iter().filter(|ranked| ranked.reason == RankReason::Owner).collect();
         assert_eq!(owners.len(), 1);
@@ -164,7 +227,11 @@ fn explains_every_member() {
         assert_eq!(reason(&barred) == RankReason::CannotServe, *address == first);
     }
     assert!(over > 0);
-    assert_eq!(explain(Ipv4Addr::LOCALHOST.into(), &standings, &claims), None);
+    let mut near = candidates.clone();
+    limit(&mut near[0], 1, &[]);
+    let ranking = explain(first, &standings, &near, &claims).unwrap();
+    assert!(ranking.iter().any(|one| one.node == near[0].node && one.reason == RankReason::OutOfReach));
+    assert_eq!(explain(Ipv4Addr::LOCALHOST.into(), &standings, &candidates, &claims), None);
 }
 
 /// `cargo test --release -- --ignored --nocapture` prints the figure of the README.

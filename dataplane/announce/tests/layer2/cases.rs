@@ -115,14 +115,14 @@ fn without_a_subnet_the_error_names_those_that_there_are() {
     let error = gateway.try_announce("203.0.113.1".parse().unwrap(), false).unwrap_err().to_string();
     assert_eq!(
         error,
-        "no interface that is up has a subnet that contains 203.0.113.1 (subnets: 192.0.2.1/24 on eth0)"
+        "no interface that is up has a subnet that contains 203.0.113.1 (subnets: 192.0.2.0/24 on eth0)"
     );
     let names: Vec<Arc<str>> = vec!["eth7".into()];
     let ip = both()[0];
     let error = gateway.run(move |layer2| layer2.announce(ip, &names, false)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "no interface that is up has a subnet that contains 192.0.2.100 (subnets: 192.0.2.1/24 on eth0); \
+        "no interface that is up has a subnet that contains 192.0.2.100 (subnets: 192.0.2.0/24 on eth0); \
          there is no interface eth7"
     );
 }

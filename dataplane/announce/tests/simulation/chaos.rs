@@ -24,6 +24,7 @@ enum Fault {
     Pause(usize),
     Resume(usize),
     Upgrade(usize),
+    Interface(usize, bool),
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
@@ -38,6 +39,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         2 => machine().prop_map(Fault::Pause),
         3 => machine().prop_map(Fault::Resume),
         1 => machine().prop_map(Fault::Upgrade),
+        3 => (machine(), any::<bool>()).prop_map(|(machine, up)| Fault::Interface(machine, up)),
     ]
 }
 
@@ -55,6 +57,7 @@ fn happen(network: &mut Network, fault: Fault) {
         Fault::Pause(machine) => network.pause(machine % count),
         Fault::Resume(machine) => network.resume(machine % count),
         Fault::Upgrade(machine) if network.runs(machine % count) => network.upgrade(machine % count),
+        Fault::Interface(machine, up) => network.set_interface(machine % count, up),
         Fault::OneWay(..) | Fault::Start(_) | Fault::Upgrade(_) => {}
     }
 }
@@ -73,6 +76,7 @@ fn run(seed: u64, machines: usize, faults: &[(Fault, u64)]) {
     heal(&mut network);
     for machine in 0..machines {
         network.resume(machine);
+        network.set_interface(machine, true);
         if !network.runs(machine) {
             network.start(machine);
         }

@@ -8,6 +8,7 @@ mod chaos;
 mod faults;
 mod figures;
 mod gateway;
+mod interfaces;
 mod judge;
 mod network;
 mod operations;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_announce::{Claim, Member, MembershipOptions, Start};
+use sheave_announce::{Claim, Member, MembershipOptions, Network as Subnet, Reach, Start};
 
 use crate::gateway::{Claims, Gateway};
 use crate::judge::Judge;
@@ -35,6 +35,8 @@ struct Machine {
     drift: i64,
     /// Reaches the tie-breaker.
     router: bool,
+    /// Its interface in the network of the addresses is up.
+    interface: bool,
     member: Member,
     /// The API server knows of it.
     listed: bool,
@@ -74,6 +76,7 @@ impl Network {
             paused: false,
             drift: 0,
             router: false,
+            interface: true,
             member: member(n),
             listed: true,
             wake: Duration::MAX,
@@ -262,6 +265,7 @@ impl Network {
         let (options, claims) = (self.options(machine), self.claims.clone());
         let mut gateway = Gateway::new(options, claims, start, announced, incarnation, clock);
         gateway.membership.set_members(self.members(), clock);
+        gateway.membership.set_reach(reach(self.machines[machine].interface), clock);
         self.machines[machine].gateway = Some(gateway);
         self.act(machine, Gateway::drive);
     }
@@ -320,6 +324,15 @@ impl Network {
         (0..self.machines.len()).for_each(|machine| self.schedule(self.now, Event::Ping(machine)));
     }
 
+    /// Whether a machine's interface in the network of the addresses is up.
+    pub(crate) fn set_interface(&mut self, machine: usize, up: bool) {
+        self.machines[machine].interface = up;
+        self.act(machine, |gateway, clock| {
+            gateway.membership.set_reach(reach(up), clock);
+            gateway.drive(clock)
+        });
+    }
+
     /// What the API server says of a machine's gateway.
     pub(crate) fn set_ready(&mut self, machine: usize, ready: bool) {
         self.machines[machine].member.ready = ready;
@@ -360,6 +373,12 @@ impl Network {
     pub(crate) fn count(&self) -> usize {
         self.machines.len()
     }
+}
+
+/// Of a machine with an interface in the network of the addresses, or without.
+fn reach(up: bool) -> Reach {
+    let network = Subnet::of(Ipv4Addr::new(10, 0, 0, 0).into(), 8);
+    Reach::of(up.then_some((network, "eth0", true)).into_iter())
 }
 
 fn machine_address(machine: usize) -> IpAddr {

@@ -1,0 +1,128 @@
+//! What a gateway concludes from what it has heard: who counts, whether it has a quorum, who may own addresses.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Membership;
+use super::peer::{Listing, Peer};
+use super::quorum::{Quorum, quorum_until};
+use super::view::{self, Candidate, View, view_hash};
+use crate::ability::Reach;
+use crate::network::Network;
+
+/// How long a member that the API server has never listed counts for the quorum once it is silent: the API server must have heard of it by then.
+const UNLISTED: Duration = Duration::from_mins(1);
+
+impl Membership {
+    /// This process did not run: its leases are over, and the silence is its own.
+    pub(super) fn stand_still(&mut self, now: Instant) {
+        self.counters.standstills += 1;
+        self.listening_since = now;
+        self.sent.clear();
+        self.tie_breaker = None;
+        self.peers.iter_mut().for_each(|peer| peer.excuse(now));
+    }
+
+    /// Forgets who is neither listed nor heard.
+    pub(super) fn retire(&mut self, now: Instant) {
+        let kept = UNLISTED.max(self.options.fail_after * 4);
+        let listed = |peer: &Peer| matches!(peer.listing, Listing::Ready | Listing::NotReady);
+        self.peers.retain(|peer| listed(peer) || now < peer.heard_at.max(peer.since) + kept);
+    }
+
+    /// Whether a member counts for the quorum.
+    pub(super) fn counts(&self, peer: &Peer, now: Instant) -> bool {
+        let heard = peer.is_heard(self.options.fail_after, now) || peer.via.is_some();
+        match peer.listing {
+            _ if peer.state.left => false,
+            _ if heard => true,
+            Listing::Ready => true,
+            Listing::Never => peer.known && !peer.dead && now < peer.heard_at + UNLISTED,
+            Listing::NotReady | Listing::Removed => false,
+        }
+    }
+
+    /// How many members count, this gateway included.
+    pub(super) fn members(&self, now: Instant) -> usize {
+        1 + self.peers.iter().filter(|peer| self.counts(peer, now)).count()
+    }
+
+    fn tie_breaker_until(&self) -> Option<Instant> {
+        self.tie_breaker.map(|pinged_at| pinged_at + self.options.fail_after - self.options.margin())
+    }
+
+    pub(super) fn tie_breaker_holds(&self, now: Instant) -> bool {
+        self.tie_breaker_until().is_some_and(|until| now < until)
+    }
+
+    /// When the quorum ends if nothing is heard.
+    pub(super) fn quorum_until(&self) -> Option<Instant> {
+        let counted = self.peers.iter().filter(|peer| self.counts(peer, self.last_poll));
+        let leases = counted.filter_map(|peer| peer.lease_until).collect();
+        let until = quorum_until(leases, self.view.quorum.members, self.tie_breaker_until());
+        until.max(self.standby.inherited()).filter(|until| *until > self.last_poll)
+    }
+
+    /// Fences or ends the fence; true if it has just been fenced.
+    pub(super) fn update_quorum(&mut self, stood_still: bool, now: Instant) -> bool {
+        let votes = self.peers.iter().filter(|peer| self.counts(peer, now) && peer.has_lease(now)).count();
+        let tie_breaker = self.tie_breaker_holds(now);
+        self.view.quorum = Quorum { votes: 1 + votes, members: self.members(now), tie_breaker };
+        let inherited = self.standby.inherited().is_some_and(|until| now < until);
+        if stood_still || !(self.view.quorum.holds() || inherited) {
+            let fenced = self.standby.fence(&self.options);
+            self.counters.fences += u64::from(fenced);
+            self.urgent |= fenced;
+            return fenced;
+        }
+        let unfenced = self.standby.unfence(now);
+        self.urgent |= unfenced;
+        false
+    }
+
+    pub(super) fn others_eligible(&self) -> bool {
+        self.peers.iter().any(Peer::is_eligible)
+    }
+
+    /// Computes the view; true if it is another one.
+    pub(super) fn update_view(&mut self, now: Instant) -> bool {
+        let peers =
+            self.peers.iter().map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), peer.state)));
+        let own = (self.options.node.clone(), view::standing(true, self.state()));
+        let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
+        self.stale_split.update(&mut standings, now);
+        let ability = |node: &str| match self.peers.binary_search_by(|peer| (*peer.node).cmp(node)) {
+            Ok(index) => self.peers.get(index).map(|peer| &peer.ability),
+            Err(_) => None,
+        };
+        let ability = |node: &str| Arc::clone(ability(node).unwrap_or(self.reaching.told()));
+        let candidates = view::candidates(&standings);
+        let candidates: Vec<_> =
+            candidates.map(|node| Candidate { node: node.clone(), ability: ability(node) }).collect();
+        let view = View {
+            hash: view_hash(&candidates),
+            candidates,
+            standings,
+            quorum: self.view.quorum,
+            fenced: self.standby.fenced,
+            eligible: self.standby.eligible,
+            listening: self.view.listening && now < self.listening_since + self.options.fail_after,
+        };
+        let relevant = |view: &View| (view.hash, view.fenced, view.listening);
+        let changed = relevant(&view) != relevant(&self.view) || view.candidates != self.view.candidates;
+        self.view = view;
+        changed
+    }
+}
+
+/// Whether one of these that may own addresses is in a network.
+pub(super) fn reached(peers: &[Peer]) -> impl Fn(Network) -> bool {
+    |network| {
+        let reaches = |peer: &Peer| match &peer.ability.reach {
+            Reach::Everywhere => true,
+            Reach::Subnets(subnets) => subnets.iter().any(|subnet| subnet.network == network),
+        };
+        peers.iter().any(|peer| peer.is_eligible() && reaches(peer))
+    }
+}

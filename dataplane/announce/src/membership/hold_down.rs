@@ -1,0 +1,38 @@
+//! How long what has returned is waited for: longer each time that it was lost again, until it has stayed for a while.
+
+use std::time::{Duration, Instant};
+
+use super::options::MembershipOptions;
+
+#[derive(Debug)]
+pub(super) struct HoldDown {
+    pub(super) time: Duration,
+    /// The next loss doubles it.
+    doubles: bool,
+}
+
+impl HoldDown {
+    pub(super) fn new(options: &MembershipOptions) -> Self {
+        Self { time: options.hold_down, doubles: false }
+    }
+
+    /// Of a process that another one continues.
+    pub(super) fn continued(options: &MembershipOptions, time: Duration) -> Self {
+        Self { time: time.clamp(options.hold_down, options.longest_hold_down), doubles: false }
+    }
+
+    /// Something was lost.
+    pub(super) fn lost(&mut self, options: &MembershipOptions) {
+        if self.doubles {
+            self.time = (self.time * 2).min(options.longest_hold_down);
+        }
+        self.doubles = true;
+    }
+
+    /// It has stayed since then.
+    pub(super) fn stayed(&mut self, since: Instant, options: &MembershipOptions, now: Instant) {
+        if self.doubles && now >= since + self.time + options.longest_hold_down {
+            *self = Self::new(options);
+        }
+    }
+}

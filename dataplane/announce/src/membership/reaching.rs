@@ -1,0 +1,226 @@
+//! What this gateway tells others that it can announce. What it loses it says at once, so that others take over; what returns it says
+//! after a hold-down, so that a link that flaps does not move addresses to and fro.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::hold_down::HoldDown;
+use super::options::MembershipOptions;
+use crate::ability::{Ability, Reach, ReachedSubnet};
+use crate::network::Network;
+
+#[derive(Debug)]
+pub(super) struct Reaching {
+    /// What others know.
+    told: Arc<Ability>,
+    /// What this machine has, and others are not told yet.
+    returned: BTreeMap<ReachedSubnet, Returned>,
+    hold_down: HoldDown,
+    lost_at: Option<Instant>,
+}
+
+/// A subnet that is there again.
+#[derive(Clone, Copy, Debug)]
+struct Returned {
+    since: Instant,
+    /// No other gateway was in it then: the network was away, and not this gateway's link.
+    dark: bool,
+}
+
+impl Reaching {
+    pub(super) fn new(options: &MembershipOptions) -> Self {
+        let told = Ability { weight: options.weight, reach: Reach::Everywhere }.into();
+        Self { told, returned: BTreeMap::new(), hold_down: HoldDown::new(options), lost_at: None }
+    }
+
+    /// What others know.
+    pub(super) fn told(&self) -> &Arc<Ability> {
+        &self.told
+    }
+
+    /// What this machine has. `others` = some other gateway is in the network; `settled` = this one owns addresses, or might. True
+    /// if others are to be told.
+    pub(super) fn set(
+        &mut self,
+        reach: Reach,
+        options: &MembershipOptions,
+        settled: bool,
+        others: impl Fn(Network) -> bool,
+        now: Instant,
+    ) -> bool {
+        let (Reach::Subnets(told), Reach::Subnets(present)) = (&self.told.reach, &reach) else {
+            self.returned.clear();
+            return self.tell(reach);
+        };
+        let kept: BTreeSet<_> = told.intersection(present).copied().collect();
+        let lost = kept.len() < told.len() || self.returned.keys().any(|subnet| !present.contains(subnet));
+        if lost && settled {
+            self.hold_down.lost(options);
+            self.lost_at = Some(now);
+        }
+        let returned = present.difference(&kept).map(|subnet| {
+            let new = || Returned { since: now, dark: !others(subnet.network) };
+            (*subnet, self.returned.get(subnet).copied().unwrap_or_else(new))
+        });
+        self.returned = returned.collect();
+        if settled {
+            return self.tell(Reach::Subnets(kept));
+        }
+        self.returned.clear();
+        self.tell(reach)
+    }
+
+    /// Tells what has been there for long enough. True if others are to be told.
+    pub(super) fn update(
+        &mut self,
+        options: &MembershipOptions,
+        settled: bool,
+        others: impl Fn(Network) -> bool,
+        now: Instant,
+    ) -> bool {
+        if let Some(lost_at) = self.lost_at {
+            self.hold_down.stayed(lost_at, options, now);
+        }
+        let Reach::Subnets(mut told) = self.told.reach.clone() else { return false };
+        let hold_down = self.hold_down.time;
+        self.returned.retain(|subnet, returned| {
+            // Where a whole network was away, those who are back go on together with the first of them.
+            let due = !settled
+                || now >= returned.due(hold_down, options)
+                || returned.dark && others(subnet.network);
+            if due {
+                told.insert(*subnet);
+            }
+            !due
+        });
+        self.tell(Reach::Subnets(told))
+    }
+
+    /// When `update` has something to tell, if nothing else happens.
+    pub(super) fn next_due(&self, options: &MembershipOptions) -> Option<Instant> {
+        self.returned.values().map(|returned| returned.due(self.hold_down.time, options)).min()
+    }
+
+    fn tell(&mut self, reach: Reach) -> bool {
+        let differs = self.told.reach != reach;
+        if differs {
+            self.told = Ability { weight: self.told.weight, reach }.into();
+        }
+        differs
+    }
+}
+
+impl Returned {
+    /// Nobody answers in a network in which no gateway is.
+    fn due(&self, hold_down: Duration, options: &MembershipOptions) -> Instant {
+        self.since + if self.dark { options.hand_over().min(hold_down) } else { hold_down }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gateway that others rely on, with what it tells them after each event, in networks by number.
+    struct Told {
+        reaching: Reaching,
+        options: MembershipOptions,
+        start: Instant,
+        others: Vec<u8>,
+    }
+
+    impl Told {
+        fn new(present: &[u8], others: &[u8]) -> Self {
+            let options = MembershipOptions::new("a".into(), "fleet".into(), 1);
+            let mut reaching = Reaching::new(&options);
+            let start = Instant::now();
+            assert!(reaching.set(reach(present), &options, true, |_| true, start));
+            Self { reaching, options, start, others: others.to_vec() }
+        }
+
+        fn others(&self) -> impl Fn(Network) -> bool + use<> {
+            let others: Vec<Network> = self.others.iter().copied().map(network).collect();
+            move |network| others.contains(&network)
+        }
+
+        fn set(&mut self, milliseconds: u64, present: &[u8]) -> Vec<u8> {
+            let now = self.start + Duration::from_millis(milliseconds);
+            let others = self.others();
+            self.reaching.set(reach(present), &self.options, true, others, now);
+            self.at(milliseconds)
+        }
+
+        fn at(&mut self, milliseconds: u64) -> Vec<u8> {
+            let now = self.start + Duration::from_millis(milliseconds);
+            let others = self.others();
+            self.reaching.update(&self.options, true, others, now);
+            let Reach::Subnets(subnets) = &self.reaching.told().reach else { panic!("everywhere") };
+            (0..9).filter(|&number| subnets.iter().any(|subnet| subnet.network == network(number))).collect()
+        }
+    }
+
+    fn network(number: u8) -> Network {
+        Network::of([10, number, 0, 0].into(), 16)
+    }
+
+    fn reach(numbers: &[u8]) -> Reach {
+        Reach::of(numbers.iter().map(|&number| (network(number), "eth0", true)))
+    }
+
+    #[test]
+    fn a_loss_is_told_at_once_and_a_return_after_the_hold_down() {
+        let mut told = Told::new(&[1, 2], &[1, 2]);
+        assert_eq!(told.set(0, &[1]), [1]);
+        assert_eq!(told.set(1_000, &[1, 2]), [1]);
+        assert_eq!(told.reaching.next_due(&told.options), Some(told.start + Duration::from_secs(6)));
+        assert_eq!(told.at(5_999), [1]);
+        assert_eq!(told.at(6_000), [1, 2]);
+        assert_eq!(told.set(6_001, &[1, 2, 3]), [1, 2], "a new one waits like one that returns");
+    }
+
+    #[test]
+    fn a_link_that_flaps_waits_longer_each_time_until_it_has_stayed() {
+        let mut told = Told::new(&[1], &[1]);
+        assert_eq!(told.set(0, &[]), [] as [u8; 0]);
+        told.set(10, &[1]);
+        assert_eq!(told.at(5_010), [1]);
+        told.set(6_000, &[]);
+        told.set(6_010, &[1]);
+        assert_eq!(told.at(16_009), [] as [u8; 0], "twice as long");
+        told.set(16_009, &[]);
+        told.set(16_010, &[1]);
+        assert_eq!(told.at(36_009), [] as [u8; 0], "and again, although nobody was told of it");
+        assert_eq!(told.at(36_010), [1]);
+        assert_eq!(told.at(200_000), [1]);
+        told.set(200_000, &[]);
+        told.set(200_010, &[1]);
+        assert_eq!(told.at(205_010), [1], "forgiven");
+    }
+
+    #[test]
+    fn gateways_that_lost_a_network_together_return_together() {
+        let mut told = Told::new(&[1], &[1]);
+        told.set(0, &[]);
+        told.others = Vec::new();
+        told.set(9_000, &[1]);
+        assert_eq!(told.at(9_699), [] as [u8; 0]);
+        assert_eq!(told.at(9_700), [1], "nobody else answers there");
+
+        let mut told = Told::new(&[1], &[1]);
+        told.set(0, &[]);
+        told.others = Vec::new();
+        told.set(9_000, &[1]);
+        told.others = vec![1];
+        assert_eq!(told.at(9_100), [1], "with the first of the others");
+    }
+
+    #[test]
+    fn whoever_owns_nothing_tells_at_once() {
+        let mut told = Told::new(&[1], &[1, 2]);
+        let now = told.start;
+        assert!(told.reaching.set(reach(&[2]), &told.options, false, |_| true, now));
+        assert_eq!(told.at(0), [2]);
+        assert!(!told.reaching.set(reach(&[2]), &told.options, false, |_| true, now));
+    }
+}
