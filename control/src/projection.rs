@@ -41,7 +41,7 @@ use sheave_model::{Frontend, FrontendAddr, FrontendKind};
 use self::addresses::AllocatedAddresses;
 use self::allocation_order::WaitList;
 use self::allocator::Allocator;
-pub use self::allocator::NodeFamilies;
+pub use self::allocator::{AnnouncePolicies, AnnouncePolicy, NodeFamilies};
 use self::conflicts::Claims;
 use self::endpoints::interner::NameInterner;
 pub use self::health_checks::HealthCheck;
@@ -80,6 +80,8 @@ pub struct Projection {
     pub node_addresses: Vec<IpAddr>,
     /// All addresses of all nodes, which are theirs whatever else has them.
     pub all_node_addresses: Arc<BTreeSet<IpAddr>>,
+    /// How gateways announce the addresses of pools, as far as pools are known.
+    pub announce_policies: Arc<AnnouncePolicies>,
     /// When to project again, although nothing may have changed by then: a cluster that is not Ready will be held off.
     pub due: Option<Timestamp>,
 }
@@ -97,6 +99,7 @@ pub struct Projector {
     /// The pools that the allocator has read; none before the first time.
     pools: Option<KnownPools>,
     allocator: Allocator,
+    announce_policies: Arc<AnnouncePolicies>,
     /// Services that wait for addresses which others have.
     waiting: WaitList,
     claims: Claims,
@@ -149,6 +152,7 @@ impl Projector {
             context: ClusterContext::default(),
             pools: None,
             allocator: Allocator::default(),
+            announce_policies: Arc::default(),
             waiting: WaitList::default(),
             claims: Claims::default(),
             names: NameInterner::default(),
@@ -281,6 +285,11 @@ impl Projector {
         self.allocator.usage()
     }
 
+    /// How gateways announce the addresses of pools, as of the last projection.
+    pub fn announce_policies(&self) -> &AnnouncePolicies {
+        &self.announce_policies
+    }
+
     /// Reads what any Service may depend on; whether all of them come out as before by it.
     fn refresh(&mut self, objects: &Objects) -> bool {
         let gateways = nodes::gateway_nodes(&self.options.role, objects);
@@ -294,8 +303,12 @@ impl Projector {
             self.pools = Some(KnownPools { pools, namespaces_known, problems });
         }
         self.context = context;
+        let (policies, of_policies) = AnnouncePolicies::read(&objects.pools, &objects.nodes);
+        if *self.announce_policies != policies {
+            self.announce_policies = Arc::new(policies);
+        }
         let of_pools = self.pools.iter().flat_map(|pools| &pools.problems);
-        self.problems.set(None, problems.iter().chain(of_pools));
+        self.problems.set(None, problems.iter().chain(of_pools).chain(&of_policies));
         suffices
     }
 
@@ -311,6 +324,7 @@ impl Projector {
             node_eligible: self.context.eligible,
             node_addresses: self.context.addresses.clone(),
             all_node_addresses: Arc::clone(&self.context.of_all_nodes),
+            announce_policies: Arc::clone(&self.announce_policies),
             due: self.due,
         }
     }

@@ -80,6 +80,23 @@ pub struct AddressPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "meta::selector")]
     pub service_selector: Option<LabelSelector>,
+    /// Where gateways that announce addresses by themselves (`announce` in their configuration) announce these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announce: Option<PoolAnnouncement>,
+}
+
+/// Which gateways announce the addresses of a pool, and where.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolAnnouncement {
+    /// Only gateways on Nodes with these labels. If no gateway is on such a Node, the addresses are not announced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "meta::selector")]
+    pub node_selector: Option<LabelSelector>,
+    /// Only these network interfaces, such as `eth1`, in place of those in the gateways' configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "cel::interfaces")]
+    pub interfaces: Vec<String>,
 }
 
 /// Whose Services may have one address of a pool.
@@ -122,6 +139,7 @@ impl Default for AddressPoolSpec {
             max_per_service: eight(),
             namespace_selector: None,
             service_selector: None,
+            announce: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! It knows nothing of what is published: after a restart the caller first records, with
 //! [`Allocator::hold`], what Services already have.
 
+mod announce_policy;
 mod assignment;
 mod automatic;
 mod by_value;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 
+pub use self::announce_policy::{AnnouncePolicies, AnnouncePolicy};
 pub(crate) use self::assignment::{AddressSummary, Assignment, Demand, Reservation, Shortfall};
 pub use self::node_families::NodeFamilies;
 pub(crate) use self::pool::{NodeAddress, UsableNodes};

@@ -10,6 +10,11 @@ const MAX_ADDRESSES: u32 = 256;
 /// Two IPv6 addresses written in full, with blanks around the hyphen; the server's own limit for addresses is 45.
 const MAX_LENGTH: u32 = 96;
 
+/// Nobody has a pool announced in more places; the API server wants a limit for lists of which each element stands once.
+const MAX_INTERFACES: u32 = 16;
+/// As dev_valid_name() of the kernel has it: IFNAMSIZ less the zero at the end.
+const MAX_INTERFACE_LENGTH: u32 = 15;
+
 /// For the spec as a whole.
 pub(super) fn of_specs() -> [Rule; 1] {
     [Rule::new("self.fromGatewayNodes || size(self.addresses) > 0")
@@ -25,6 +30,23 @@ pub(super) fn addresses(_: &mut SchemaGenerator) -> Schema {
             "type": "string",
             "maxLength": MAX_LENGTH,
             "x-kubernetes-validations": of_entries(),
+        },
+    })
+}
+
+/// The schema of `spec.announce.interfaces`.
+pub(super) fn interfaces(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": MAX_INTERFACES,
+        "x-kubernetes-list-type": "set",
+        "items": {
+            "type": "string",
+            "maxLength": MAX_INTERFACE_LENGTH,
+            "x-kubernetes-validations": [
+                Rule::new(r"self.matches('^[^/:\\s]+$') && self != '.' && self != '..'")
+                    .message("must be the name of a network interface, such as eth1")
+            ],
         },
     })
 }

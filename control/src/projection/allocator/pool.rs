@@ -140,6 +140,11 @@ impl Pool {
         self.ranges.iter().any(|range| range.contains(ip))
     }
 
+    /// Whether both have some address of their own.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        self.ranges.iter().any(|range| other.ranges.iter().any(|its| range.overlaps(its)))
+    }
+
     /// Whether Services of several namespaces may have one of its addresses.
     pub(super) fn shares(&self) -> bool {
         self.sharing == Sharing::Cluster

@@ -87,6 +87,11 @@ impl AddressRange {
             && !self.leaves_out(number)
     }
 
+    /// Whether both hold some address, left out or not.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        self.family == other.family && self.first <= other.last && other.first <= self.last
+    }
+
     /// The first address in order that is not in use.
     pub(super) fn first_free(&mut self, used: &UsedAddresses) -> Option<IpAddr> {
         while self.cursor <= self.last {
