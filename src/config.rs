@@ -106,7 +106,8 @@ metrics:                        # a second listener for /metrics, and how many s
 announce:                       # or the mode alone: announce: none
   mode: none                    # l2: gateways answer for the addresses of pools themselves, by
                                 # ARP and neighbour discovery; none: something else does
-  interfaces: []                # the only ones used; empty = all whose subnets have the address
+  interfaces: []                # the only ones used where the pool names none; empty = all whose
+                                # subnets have the address
   weight: 1                     # how many addresses this gateway has, relative to others: 1 to 10
   repeat: 60s                   # how often neighbours are reminded; 0s = never
   onConflict: defend            # another machine uses an address: defend it, or withdraw

@@ -31,7 +31,7 @@ const LONGEST_FAIL_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct Announce {
     /// Whether at all.
     pub(crate) mode: AnnounceMode,
-    /// The only interfaces that are used; empty = all with a subnet that contains the address.
+    /// The only interfaces that are used, for addresses whose pool names none; empty = all with a subnet that contains the address.
     pub(crate) interfaces: Vec<String>,
     /// How many addresses this gateway has, relative to others.
     pub(crate) weight: u8,

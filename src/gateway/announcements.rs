@@ -1,4 +1,4 @@
-//! Which addresses of the routing table the gateways are to announce, and which gateways can serve each.
+//! Which addresses of the routing table the gateways are to announce, which gateways can serve each, and where.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sheave_announce::{Claim, Member, Nodes};
 use sheave_control::api::gateway_members::ListedGateway;
+use sheave_control::projection::AnnouncePolicies;
 use sheave_model::{EndpointState, Frontend, FrontendKind, RoutingTable};
 
 /// The gateways, as those announce who take part.
@@ -14,50 +15,109 @@ pub(super) fn members(gateways: Vec<ListedGateway>) -> Vec<Member> {
     gateways.into_iter().map(member).collect()
 }
 
-/// The load balancer addresses of the table. Nodes' own addresses are theirs already.
-///
-/// Under the policy `Local` a gateway serves what it has endpoints for. Where several Services share an address, the gateways that
-/// serve the most of them can have it: with the same endpoints, as Kubernetes asks of Services that share one, these serve all. Where
-/// none of the `gateways` has an endpoint, the address is nobody's, unless another Service serves there from everywhere.
-pub(super) fn claims(
-    table: &RoutingTable,
-    node_addresses: &BTreeSet<IpAddr>,
-    cluster: &str,
-    gateways: &BTreeSet<Arc<str>>,
-) -> BTreeMap<IpAddr, Claim> {
-    let mut served: BTreeMap<IpAddr, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
-    let mut from_everywhere: BTreeSet<IpAddr> = BTreeSet::new();
-    let mut claims = BTreeMap::new();
-    for frontend in table.frontends().iter() {
-        let ip = frontend.addr.ip;
-        let announced =
-            frontend.kind == FrontendKind::LoadBalancer && !ip.is_loopback() && !node_addresses.contains(&ip);
-        if !announced {
-            continue;
-        }
-        claims.entry(ip).or_insert_with(Claim::default);
-        if frontend.node_local {
-            let by_node = served.entry(ip).or_default();
-            for node in nodes_with_endpoints(frontend, cluster) {
-                if gateways.is_empty() || gateways.contains(&node) {
-                    *by_node.entry(node).or_default() += 1;
-                }
+/// What claims follow from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClaimContext<'a> {
+    pub(super) table: &'a RoutingTable,
+    /// Nodes' own addresses are theirs already.
+    pub(super) node_addresses: &'a BTreeSet<IpAddr>,
+    /// The name of the gateways' own cluster.
+    pub(super) cluster: &'a str,
+    /// The nodes with a gateway; empty = not known.
+    pub(super) gateways: &'a BTreeSet<Arc<str>>,
+    /// What the pools say.
+    pub(super) policies: &'a AnnouncePolicies,
+}
+
+/// The load balancer addresses of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Claims {
+    /// Who may announce each.
+    pub(super) all: BTreeMap<IpAddr, Claim>,
+    /// Why none of the gateways may, where their pool leaves none.
+    pub(super) left_out: BTreeMap<IpAddr, String>,
+}
+
+impl ClaimContext<'_> {
+    /// Every gateway must claim the same as of the same objects.
+    ///
+    /// Under the policy `Local` a gateway serves what it has endpoints for. Where several Services share an address, the gateways that
+    /// serve the most of them can have it: with the same endpoints, as Kubernetes asks of Services that share one, these serve all. Where
+    /// none of the `gateways` has an endpoint, the address is nobody's, unless another Service serves there from everywhere. Gateways that
+    /// the pool leaves out do not count.
+    pub(super) fn claims(&self) -> Claims {
+        let mut served: BTreeMap<IpAddr, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
+        let mut from_everywhere: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut claims = Claims::default();
+        for frontend in self.table.frontends().iter() {
+            let ip = frontend.addr.ip;
+            let announced = frontend.kind == FrontendKind::LoadBalancer
+                && !ip.is_loopback()
+                && !self.node_addresses.contains(&ip);
+            if !announced {
+                continue;
             }
-        } else {
-            from_everywhere.insert(ip);
+            claims.all.entry(ip).or_insert_with(|| self.claim(ip));
+            if frontend.node_local {
+                let by_node = served.entry(ip).or_default();
+                for node in nodes_with_endpoints(frontend, self.cluster) {
+                    if self.gateways.is_empty() || self.gateways.contains(&node) {
+                        *by_node.entry(node).or_default() += 1;
+                    }
+                }
+            } else {
+                from_everywhere.insert(ip);
+            }
         }
+        for (ip, claim) in &mut claims.all {
+            if claim.nodes == Nodes::Only(BTreeSet::new()) {
+                claims.left_out.extend(self.pool(*ip).map(|pool| (*ip, leaves_out_all(pool))));
+                continue;
+            }
+            let Some(by_node) = served.remove(ip) else { continue };
+            let is_served = !by_node.is_empty();
+            let selected: BTreeMap<_, _> =
+                by_node.into_iter().filter(|(node, _)| claim.nodes.contains(node)).collect();
+            if selected.is_empty() && from_everywhere.contains(ip) {
+                continue;
+            }
+            if selected.is_empty() && is_served {
+                claims.left_out.extend(self.pool(*ip).map(|pool| (*ip, leaves_out_endpoints(pool))));
+            }
+            claim.nodes = Nodes::Only(most(selected));
+        }
+        claims
     }
-    for (ip, by_node) in served {
-        if by_node.is_empty() && from_everywhere.contains(&ip) {
-            continue;
-        }
-        let most = by_node.values().copied().max();
-        let best = by_node.into_iter().filter(|(_, count)| Some(*count) == most).map(|(node, _)| node);
-        if let Some(claim) = claims.get_mut(&ip) {
-            claim.nodes = Nodes::Only(best.collect());
-        }
+
+    fn pool(&self, ip: IpAddr) -> Option<&str> {
+        self.policies.of(ip).map(|policy| &*policy.pool)
     }
-    claims
+
+    /// The claim as the pool has it.
+    fn claim(&self, ip: IpAddr) -> Claim {
+        let policy = self.policies.of(ip);
+        let nodes = match policy.and_then(|policy| policy.nodes.as_ref()) {
+            None => Nodes::Any,
+            Some(selected) if self.gateways.is_empty() => Nodes::Only(selected.clone()),
+            // Nodes without a gateway make no difference, and there may be thousands.
+            Some(selected) => Nodes::Only(self.gateways.intersection(selected).cloned().collect()),
+        };
+        Claim { nodes, interfaces: policy.map(|policy| policy.interfaces.clone()).unwrap_or_default() }
+    }
+}
+
+fn leaves_out_all(pool: &str) -> String {
+    format!("the node selector of AddressPool {pool} leaves out every gateway")
+}
+
+fn leaves_out_endpoints(pool: &str) -> String {
+    format!("the node selector of AddressPool {pool} leaves out every gateway with an endpoint")
+}
+
+/// Those that serve the most.
+fn most(by_node: BTreeMap<Arc<str>, usize>) -> BTreeSet<Arc<str>> {
+    let most = by_node.values().copied().max();
+    by_node.into_iter().filter(|(_, count)| Some(*count) == most).map(|(node, _)| node).collect()
 }
 
 /// The nodes with a ready endpoint; without any, those with one that still serves while it terminates, as kube-proxy has it
@@ -79,6 +139,9 @@ fn nodes_with_endpoints(frontend: &Frontend, cluster: &str) -> BTreeSet<Arc<str>
 
 #[cfg(test)]
 mod tests {
+    use sheave_control::api::store::Dirty;
+    use sheave_control::projection::{Options, Projector};
+    use sheave_control::sources::manifests;
     use sheave_model::{Algorithm, Endpoint, FrontendAddr, test_util};
 
     use super::*;
@@ -102,15 +165,45 @@ mod tests {
         Frontend { addr, ..frontend }
     }
 
+    /// The claims with these pools, and Nodes a, b and c, each in a rack of its own name.
+    fn claims(frontends: Vec<Frontend>, pools: &str) -> Claims {
+        let folder = tempfile::tempdir().unwrap();
+        let node = |name: &str| {
+            format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{rack: {name}}}}}\n---\n")
+        };
+        let nodes: String = ["a", "b", "c"].map(node).concat();
+        std::fs::write(folder.path().join("all.yaml"), format!("{nodes}{pools}")).unwrap();
+        let loaded = manifests::load(folder.path());
+        let mut projector = Projector::new(Options::default());
+        let policies = projector.project(&loaded.objects, &Dirty::Everything).announce_policies;
+        ClaimContext {
+            table: &test_util::table(frontends),
+            node_addresses: &BTreeSet::from(["192.0.2.1".parse().unwrap()]),
+            cluster: "local",
+            gateways: &["a", "b", "c"].map(Arc::from).into(),
+            policies: &policies,
+        }
+        .claims()
+    }
+
+    /// A pool with 203.0.113.7 for the gateways of these racks.
+    fn pool(racks: &str) -> String {
+        format!(
+            "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {{name: edge}}\nspec: {{addresses: [203.0.113.7], \
+             announce: {{nodeSelector: {{matchExpressions: [{{key: rack, operator: In, values: [{racks}]}}]}}, interfaces: [eth7]}}}}\n"
+        )
+    }
+
     fn claimed(frontends: Vec<Frontend>) -> Vec<(String, Option<Vec<String>>)> {
-        let nodes = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
-        let gateways = ["a", "b", "c"].map(Arc::from).into();
-        let claims = claims(&test_util::table(frontends), &nodes, "local", &gateways);
+        claimed_by(frontends, "")
+    }
+
+    fn claimed_by(frontends: Vec<Frontend>, pools: &str) -> Vec<(String, Option<Vec<String>>)> {
         let shown = |(ip, claim): (IpAddr, Claim)| match claim.nodes {
             Nodes::Any => (ip.to_string(), None),
             Nodes::Only(nodes) => (ip.to_string(), Some(nodes.iter().map(ToString::to_string).collect())),
         };
-        claims.into_iter().map(shown).collect()
+        claims(frontends, pools).all.into_iter().map(shown).collect()
     }
 
     fn only(ip: &str, nodes: &[&str]) -> Vec<(String, Option<Vec<String>>)> {
@@ -161,6 +254,52 @@ mod tests {
             claimed(vec![nowhere(), on(ip, 81)]),
             [(ip.to_owned(), None)],
             "the other Service is served"
+        );
+    }
+
+    #[test]
+    fn the_gateways_that_the_pool_selects_can_have_its_addresses_where_the_pool_says() {
+        let (ip, other) = ("203.0.113.7", "203.0.113.8");
+        let claims = claims(vec![on(ip, 80), on(other, 80)], &pool("a, c, worker"));
+        let nodes = |nodes: &[&str]| Nodes::Only(nodes.iter().map(|&node| node.into()).collect());
+        let of_pool = Claim { nodes: nodes(&["a", "c"]), interfaces: vec!["eth7".into()] };
+        assert_eq!(claims.all[&ip.parse().unwrap()], of_pool);
+        assert_eq!(claims.all[&other.parse().unwrap()], Claim::default(), "no pool has it");
+        assert_eq!(claims.left_out, BTreeMap::new());
+    }
+
+    #[test]
+    fn under_the_policy_local_those_count_that_the_pool_selects() {
+        use EndpointState::Ready;
+        let ip = "203.0.113.7";
+        let (ab, bc) = ([("a", Ready), ("b", Ready)], [("b", Ready), ("c", Ready)]);
+        let shared = || vec![node_local(ip, 80, &ab), node_local(ip, 81, &bc)];
+        assert_eq!(claimed_by(shared(), &pool("a, b")), only(ip, &["b"]));
+        assert_eq!(
+            claimed_by(shared(), &pool("a, c")),
+            only(ip, &["a", "c"]),
+            "b serves more, and is left out"
+        );
+    }
+
+    #[test]
+    fn where_the_pool_leaves_no_gateway_the_reason_names_it() {
+        use EndpointState::Ready;
+        let ip = "203.0.113.7";
+        let why = |frontends, racks| claims(frontends, &pool(racks)).left_out.into_values().next();
+        let all = "the node selector of AddressPool edge leaves out every gateway".to_owned();
+        assert_eq!(why(vec![on(ip, 80)], "worker"), Some(all.clone()));
+        assert_eq!(claimed_by(vec![on(ip, 80)], &pool("worker")), only(ip, &[]));
+        assert_eq!(why(vec![node_local(ip, 80, &[("a", Ready)])], "worker"), Some(all.clone()));
+        let on_a = || node_local(ip, 80, &[("a", Ready)]);
+        assert_eq!(why(vec![on_a()], "b"), Some(format!("{all} with an endpoint")));
+        assert_eq!(claimed_by(vec![on_a()], &pool("b")), only(ip, &[]));
+        assert_eq!(why(vec![on_a(), on(ip, 81)], "b"), None, "the other Service is served there");
+        assert_eq!(claimed_by(vec![on_a(), on(ip, 81)], &pool("b")), only(ip, &["b"]));
+        assert_eq!(
+            why(vec![node_local(ip, 80, &[])], "b"),
+            None,
+            "without endpoints the pool is not the reason"
         );
     }
 }

@@ -1,11 +1,13 @@
 //! The gateways as one of them sees them, and who has which address: `sheave gateways` and `/api/gateways`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sheave_announce::{
     AddressStatus, GatewayState, Here, MemberStatus, NoOwner, RankReason, Ranked, Standing, Status,
 };
+use sheave_control::projection::{AnnouncePolicies, AnnouncePolicy};
 
 use crate::views::View;
 use crate::views::status::AnnouncingView;
@@ -81,11 +83,16 @@ pub(crate) struct AddressView {
 
 impl View for GatewaysView {}
 
-impl From<&Status> for GatewaysView {
-    fn from(status: &Status) -> Self {
+impl GatewaysView {
+    /// What the announcer does, by what the pools say.
+    pub(crate) fn new(status: &Status, policies: &AnnouncePolicies) -> Self {
         let tie_breaker = status
             .tie_breaker
             .map(|(address, reachable)| TieBreakerView { address: address.to_string(), reachable });
+        let address = |(ip, address): (&IpAddr, &AddressStatus)| {
+            let left_out_by = left_out_by(policies.of(*ip), status);
+            AddressView::new(ip.to_string(), address, left_out_by)
+        };
         Self {
             node: status.node.to_string(),
             state: state(status).to_owned(),
@@ -93,7 +100,7 @@ impl From<&Status> for GatewaysView {
             counted: status.counted,
             tie_breaker,
             members: status.members.iter().map(MemberView::from).collect(),
-            addresses: status.addresses.iter().map(|(ip, it)| AddressView::new(ip.to_string(), it)).collect(),
+            addresses: status.addresses.iter().map(address).collect(),
             warnings: status.warnings.clone(),
         }
     }
@@ -148,9 +155,11 @@ impl From<&MemberStatus> for MemberView {
 }
 
 impl AddressView {
-    fn new(address: String, status: &AddressStatus) -> Self {
+    fn new(address: String, status: &AddressStatus, left_out_by: Option<&str>) -> Self {
         let (state, interfaces, message) = match &status.here {
-            Here::Nothing => ("", Vec::new(), status.owner.as_ref().err().map(|why| nobody(*why).to_owned())),
+            Here::Nothing => {
+                ("", Vec::new(), status.owner.as_ref().err().map(|why| nobody(*why, left_out_by)))
+            }
             Here::Waiting { nodes } => {
                 ("waiting", Vec::new(), Some(format!("until {} has let go of it", nodes.join(", "))))
             }
@@ -173,19 +182,35 @@ impl AddressView {
     }
 }
 
+/// The pool whose node selector leaves out every gateway that may own addresses, if it does.
+pub(crate) fn left_out_by<'a>(policy: Option<&'a AnnouncePolicy>, status: &Status) -> Option<&'a str> {
+    let candidates = status.members.iter().filter(|member| member.standing == Standing::Candidate);
+    policy.filter(|policy| candidates.clone().all(|it| !policy.selects(&it.node))).map(|policy| &*policy.pool)
+}
+
 /// Why an address has no owner, for people.
-pub(crate) fn nobody(why: NoOwner) -> &'static str {
-    match why {
-        NoOwner::NoCandidate => "no gateway may own addresses",
-        NoOwner::CannotServe => "no gateway that is alive has an endpoint that may serve it",
+pub(crate) fn nobody(why: NoOwner, left_out_by: Option<&str>) -> String {
+    match (why, left_out_by) {
+        (NoOwner::NoCandidate, _) => "no gateway may own addresses".to_owned(),
+        (NoOwner::CannotServe, Some(pool)) => {
+            format!("the node selector of AddressPool {pool} leaves out every gateway that is alive")
+        }
+        (NoOwner::CannotServe, None) => {
+            "no gateway that is alive has an endpoint that may serve it".to_owned()
+        }
     }
 }
 
 /// Why a gateway owns an address, or does not, for people.
-pub(crate) fn rank(Ranked { node, reason }: &Ranked) -> String {
+pub(crate) fn rank(Ranked { node, reason }: &Ranked, policy: Option<&AnnouncePolicy>) -> String {
     let why = match reason {
         RankReason::Owner => "owns it",
-        RankReason::CannotServe => "has no endpoint for it",
+        RankReason::CannotServe => match policy.filter(|policy| !policy.selects(node)) {
+            Some(policy) => {
+                return format!("{node} is left out by the node selector of AddressPool {}", policy.pool);
+            }
+            None => "has no endpoint for it",
+        },
         RankReason::OutOfReach => "has no interface in its network",
         RankReason::OverShare => "has its share of addresses",
         RankReason::LowerRank => "ranks lower for it",
@@ -296,8 +321,12 @@ mod tests {
             ..address("203.0.113.11", Some("gw-1"))
         };
         let nobodys = AddressView {
-            message: Some(nobody(NoOwner::CannotServe).to_owned()),
+            message: Some(nobody(NoOwner::CannotServe, None)),
             ..address("203.0.113.13", None)
+        };
+        let left_out = AddressView {
+            message: Some(nobody(NoOwner::CannotServe, Some("edge"))),
+            ..address("203.0.113.14", None)
         };
         GatewaysView {
             node: "gw-1".to_owned(),
@@ -311,7 +340,7 @@ mod tests {
                 via,
                 member("gw-4", "notAlive"),
             ],
-            addresses: vec![announced, conflict, address("203.0.113.12", Some("gw-2")), nobodys],
+            addresses: vec![announced, conflict, address("203.0.113.12", Some("gw-2")), nobodys, left_out],
             warnings: vec!["net.ipv4.conf.all.arp_ignore is 8".to_owned()],
         }
     }
@@ -332,6 +361,7 @@ gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, which decides
   203.0.113.11  gw-1   conflict: 00:00:5e:00:53:01 on eth0 uses it; defended
   203.0.113.12  gw-2   -
   203.0.113.13  -      no gateway that is alive has an endpoint that may serve it
+  203.0.113.14  -      the node selector of AddressPool edge leaves out every gateway that is alive
 
 Warning: net.ipv4.conf.all.arp_ignore is 8
 ";

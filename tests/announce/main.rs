@@ -22,4 +22,6 @@ mod many;
 #[cfg(test)]
 mod planned;
 #[cfg(test)]
+mod pools;
+#[cfg(test)]
 mod segment;

@@ -15,7 +15,7 @@ use crate::support::world::Family;
 
 /// Clients that connect anew all the time. None may be refused or wait for long. A connection that is open when its address moves is
 /// lost, since the new owner knows nothing of it; these are counted.
-fn new_clients(segment: &Segment, services: u8) -> (Load, Arc<AtomicU64>) {
+pub(crate) fn new_clients(segment: &Segment, services: u8) -> (Load, Arc<AtomicU64>) {
     let lost = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&lost);
     let load = Load::start(&segment.client, 4, move |thread| {

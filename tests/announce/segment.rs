@@ -55,6 +55,10 @@ pub(crate) fn service_address(family: Family, number: u8) -> IpAddr {
     on_segment(family, 100, number)
 }
 
+/// Every address of Services.
+const POOL: &str = "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: segment}\n\
+                    spec: {addresses: [10.5.100.0/24, \"fd05::64:0/112\", 10.5.128.0/17], maxPerService: 64}\n";
+
 /// What the gateways of a segment have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -63,6 +67,8 @@ pub(crate) struct Shape {
     pub(crate) services: u8,
     /// Further Services, with 64 IPv4 addresses each.
     pub(crate) many: u8,
+    /// The AddressPools, as a text of manifests.
+    pub(crate) pools: &'static str,
     /// Further keys of `announce`.
     pub(crate) announce: &'static str,
     /// Further keys of the configuration.
@@ -71,8 +77,14 @@ pub(crate) struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { gateways: 3, services: 1, many: 0, announce: "holdDown: 1s", config: "" }
+        Self { gateways: 3, services: 1, many: 0, pools: POOL, announce: "holdDown: 1s", config: "" }
     }
+}
+
+/// A second bridge with the addresses of the first, to which all gateways have an interface `eth1`, and one more client at 10.5.0.9.
+pub(crate) struct SecondBridge {
+    _bridge: Host,
+    pub(crate) client: Host,
 }
 
 /// The bridge and everybody on it.
@@ -82,6 +94,8 @@ pub(crate) struct Segment {
     pub(crate) client: Host,
     pub(crate) server: Host,
     gateways: BTreeMap<u8, GatewayHost>,
+    /// Of Nodes, as in a manifest.
+    labels: BTreeMap<u8, &'static str>,
     folder: TempDir,
     _endpoints: Vec<tcp::Server>,
 }
@@ -112,6 +126,7 @@ impl Segment {
             client,
             server,
             gateways: BTreeMap::new(),
+            labels: BTreeMap::new(),
             folder,
             _endpoints: endpoints.into(),
             shape,
@@ -128,6 +143,28 @@ impl Segment {
             fs::write(own.join("manifests/all.yaml"), segment.manifests()).expect("a file is written");
         }
         segment
+    }
+
+    /// Adds a second bridge.
+    pub(crate) fn add_bridge(&self) -> SecondBridge {
+        let bridge = Host::new("bridge-2");
+        bridge.ip(&["link add br0 type bridge forward_delay 0".to_owned(), "link set br0 up".to_owned()]);
+        let client = Host::new("client-2");
+        let at = on_segment(Family::V4, 0, 9);
+        join(&bridge, "client", &client, |family| if family == Family::V4 { vec![at] } else { Vec::new() });
+        for number in self.numbers() {
+            let (port, peer) = (port_of(number), self.host(number).namespace_path());
+            bridge.ip(&[
+                format!("link add {port} type veth peer name eth1 netns {peer}"),
+                format!("link set {port} master br0 up"),
+            ]);
+            self.host(number).ip(&[
+                "link set eth1 up".to_owned(),
+                format!("addr add {}/16 dev eth1 noprefixroute", on_segment(Family::V4, 2, number)),
+                format!("route add {at} dev eth1"),
+            ]);
+        }
+        SecondBridge { _bridge: bridge, client }
     }
 
     /// A segment whose gateways all run, and where every Service has an owner.
@@ -156,15 +193,13 @@ impl Segment {
     }
 
     fn manifests(&self) -> String {
-        let mut text = String::from(
-            "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: segment}\n\
-             spec: {addresses: [10.5.100.0/24, \"fd05::64:0/112\", 10.5.128.0/17], maxPerService: 64}\n",
-        );
+        let mut text = self.shape.pools.to_owned();
         for number in 1..=self.shape.gateways {
             let [v4, v6] = Family::BOTH.map(|family| gateway_address(family, number));
+            let labels = self.labels.get(&number).copied().unwrap_or_default();
             write!(
                 text,
-                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: gw-{number}}}\nstatus: {{addresses: [\
+                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: gw-{number}, labels: {{{labels}}}}}\nstatus: {{addresses: [\
                  {{type: InternalIP, address: {v4}}}, {{type: InternalIP, address: \"{v6}\"}}]}}\n"
             )
             .expect("strings take text");
@@ -213,6 +248,15 @@ impl Segment {
         let shared = self.folder.path().join("keys").display().to_string();
         let config = self.config(number).replace(&shared, &own.join("keys").display().to_string());
         fs::write(own.join("config.yaml"), config).expect("a file is written");
+    }
+
+    /// Sets the labels of Nodes; the others have none.
+    pub(crate) fn set_labels(&mut self, labels: &[(u8, &'static str)]) {
+        self.labels = labels.iter().copied().collect();
+        for number in self.numbers() {
+            let manifests = self.own_folder(number).join("manifests/all.yaml");
+            fs::write(manifests, self.manifests()).expect("a file is written");
+        }
     }
 
     /// Takes the EndpointSlice of the gateways from the manifests of one.

@@ -9,6 +9,8 @@
 mod support;
 
 #[cfg(test)]
+mod announce_policy;
+#[cfg(test)]
 mod announced;
 #[cfg(test)]
 mod clock_steps;

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sheave_control::api::gateway_report;
 
 use crate::config::{CONTROLLER, Config, GATEWAY, L2_GATEWAY, OVERLAY_GATEWAY};
@@ -99,8 +99,13 @@ fn connections_may_end_by_themselves_before_the_pod_is_killed() {
 #[test]
 fn gateways_that_announce_have_what_that_takes() {
     let overlay = kustomization::of("examples/l2");
-    let [patch] = &overlay.patches[..] else { panic!("one patch is expected: {overlay:?}") };
-    assert_eq!(patch.target["name"], "sheave-gateway");
+    let [patch, rights] = &overlay.patches[..] else { panic!("two patches are expected: {overlay:?}") };
+    assert_eq!((&*patch.target["kind"], &*patch.target["name"]), ("DaemonSet", "sheave-gateway"));
+    assert_eq!((&*rights.target["kind"], &*rights.target["name"]), ("ClusterRole", "sheave-gateway"));
+    let operations: Vec<Value> = serde_saphyr::from_str(&rights.patch).unwrap();
+    let rule =
+        json!({"apiGroups": ["sheave.dev"], "resources": ["addresspools"], "verbs": ["list", "watch"]});
+    assert_eq!(operations, [json!({"op": "add", "path": "/rules/-", "value": rule})]);
     let operations: Vec<Value> = serde_saphyr::from_str(&patch.patch).unwrap();
     assert!(operations.iter().all(|operation| operation["op"] == "add"), "{operations:?}");
     let [capability, volume, mount] = &operations[..] else { panic!("three are expected: {operations:?}") };

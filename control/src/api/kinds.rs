@@ -249,8 +249,8 @@ const NO_KARMADA: Option<&str> = Some(
      to name the Karmada API server, which is neither that of its host cluster nor of a member",
 );
 
-// What is guarded: a wrong list of it would take traffic away. Namespaces and pools take away nothing that is published, and
-// imported slices and bindings repeat what Works have.
+// What is guarded: a wrong list of it would take traffic away. Namespaces and pools take away nothing that is published, there are too few
+// pools for the guard, and imported slices and bindings repeat what Works have.
 kinds! {
     /// Services.
     Services(Service) in services: Flat<ServiceKey, Service>, of Owner::Service,

@@ -13,7 +13,7 @@
 //!
 //! Held back are Services, EndpointSlices and Nodes, and of a Karmada control plane MultiClusterServices, their
 //! templates, Works and Clusters. Namespaces and pools are not: without them nothing that is published is taken
-//! away. Neither are imported slices and bindings, which repeat what Works contain.
+//! away, although addresses may move to gateways that their pools leave out. Neither are imported slices and bindings, which repeat what Works contain.
 
 mod pending;
 

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_announce::{
-    AddressStatus, Announcer, AnnouncerEvent, Claim, Continuation, Here, Member, MemberStatus, Options,
-    Standing, Start, Status,
+    AddressStatus, Announcer, AnnouncerEvent, Continuation, Here, Member, MemberStatus, Options, Standing,
+    Start, Status,
 };
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
+use sheave_control::projection::AnnouncePolicies;
 use sheave_model::RoutingTable;
 
 use super::EventLoop;
-use crate::gateway::announcements::{claims, members};
+use crate::gateway::announcements::{ClaimContext, Claims, members};
 use crate::gateway::problems::Unannounced;
 use crate::retry;
 use crate::takeover::message::HandedAnnouncing;
@@ -34,7 +35,7 @@ const LEAVING_TIMES: u32 = 3;
 pub(super) struct Announcing {
     options: Option<Options>,
     announcer: Option<Announcer>,
-    claims: BTreeMap<IpAddr, Claim>,
+    claims: Claims,
     /// What the announcer was told last, and the claims were made from.
     inputs: Option<ClaimInputs>,
     /// Why there is no announcer although there should be one.
@@ -54,6 +55,7 @@ pub(super) struct Announcing {
 struct ClaimInputs {
     table: Arc<RoutingTable>,
     node_addresses: Arc<BTreeSet<IpAddr>>,
+    policies: Arc<AnnouncePolicies>,
     members: Vec<Member>,
 }
 
@@ -61,6 +63,7 @@ impl PartialEq for ClaimInputs {
     fn eq(&self, other: &Self) -> bool {
         // An unchanged table is the very same.
         Arc::ptr_eq(&self.table, &other.table)
+            && self.policies == other.policies
             && self.node_addresses == other.node_addresses
             && self.members == other.members
     }
@@ -125,9 +128,13 @@ impl Announcing {
         if let Some(failure) = &self.failure {
             let message = format!("it is not announced by this gateway: {failure}");
             let unannounced = Unannounced { reason: reason::ANNOUNCE_FAILED, message };
-            return self.claims.keys().map(|ip| (*ip, unannounced.clone())).collect();
+            return self.claims.all.keys().map(|ip| (*ip, unannounced.clone())).collect();
         }
         let Some(status) = self.status() else { return BTreeMap::new() };
+        let left_out = self.claims.left_out.iter().map(|(ip, why)| {
+            let message = format!("it is announced by no gateway: {why}");
+            (*ip, Unannounced { reason: reason::ANNOUNCE_FAILED, message })
+        });
         let failed = status.addresses.iter().filter_map(|(ip, address)| {
             let (reason, message) = match &address.here {
                 Here::Failed { error } => (reason::ANNOUNCE_FAILED, format!("it is not announced: {error}")),
@@ -146,7 +153,7 @@ impl Announcing {
             };
             Some((*ip, Unannounced { reason, message }))
         });
-        failed.collect()
+        failed.chain(left_out).collect()
     }
 
     /// Gives all addresses to other gateways, if there are any that can take them. Alone, this one serves on until it drains.
@@ -206,13 +213,20 @@ impl Announcing {
     /// Makes the claims anew, and tells the announcer what differs; everything, if it is new.
     fn update(&mut self, inputs: ClaimInputs, cluster: &str, new: bool) {
         let nodes = inputs.members.iter().map(|member| Arc::clone(&member.node)).collect();
-        let claims = claims(&inputs.table, &inputs.node_addresses, cluster, &nodes);
+        let context = ClaimContext {
+            table: &inputs.table,
+            node_addresses: &inputs.node_addresses,
+            cluster,
+            gateways: &nodes,
+            policies: &inputs.policies,
+        };
+        let claims = context.claims();
         if let Some(announcer) = &self.announcer {
             if new || self.inputs.as_ref().is_none_or(|former| former.members != inputs.members) {
                 announcer.set_members(inputs.members.clone());
             }
-            if new || claims != self.claims {
-                announcer.set_claims(claims.clone());
+            if new || claims.all != self.claims.all {
+                announcer.set_claims(claims.all.clone());
             }
         }
         (self.claims, self.inputs) = (claims, Some(inputs));
@@ -248,6 +262,7 @@ impl EventLoop {
         let inputs = ClaimInputs {
             table: Arc::clone(&projection.table),
             node_addresses: Arc::clone(&projection.all_node_addresses),
+            policies: Arc::clone(&projection.announce_policies),
             members: members(gateway_members(self.store.objects(), &self.gateways)),
         };
         if new || announcing.inputs.as_ref() != Some(&inputs) {
@@ -278,7 +293,7 @@ impl EventLoop {
     /// As the admin server shows it.
     pub(super) fn gateways(&self) -> String {
         let view = match self.announcing.status() {
-            Some(status) => GatewaysView::from(&*status),
+            Some(status) => GatewaysView::new(&status, self.projector.announce_policies()),
             None => GatewaysView { node: self.node.clone(), ..GatewaysView::default() },
         };
         view.to_json()

@@ -13,7 +13,7 @@ use sheave_control::sources::snapshot::{self, Identity, Snapshot, SnapshotWriter
 use sheave_control::time::wait_until;
 use tokio::time::sleep_until;
 
-use crate::config::Config;
+use crate::config::{AnnounceMode, Config};
 use crate::http::metrics::recorder::PROGRAMMING_SECONDS;
 use crate::views::status::{GuardView, SourceView, collect};
 
@@ -58,7 +58,8 @@ impl ApiSource {
     /// Watches what a gateway needs of its own cluster. Reads the snapshot, which blocks on the disk. Must be called inside a
     /// Tokio runtime.
     pub(crate) fn start(connection: &Connection, config: &Config) -> Self {
-        let wanted = Wanted { namespaces: false, pools: false };
+        // The pools say where addresses are announced, and nothing else that a gateway needs.
+        let wanted = Wanted { namespaces: false, pools: config.announce.mode != AnnounceMode::None };
         Self::of(ControlPlane::Local, api_server::watch(connection, wanted), connection, config)
     }
 

@@ -201,6 +201,7 @@ impl FrontendAnswer<'_> {
         let ip = self.frontend.addr.ip;
         let Some(status) = self.basis.announcements else { return };
         let Some(address) = status.addresses.get(&ip) else { return };
+        let policy = self.basis.projector.announce_policies().of(ip);
         view.announced_by = address.owner.as_deref().ok().map(str::to_owned);
         view.reasons.push(match &address.owner {
             Ok(owner) if *owner == status.node => format!("{ip} belongs to this gateway, {owner}"),
@@ -209,9 +210,13 @@ impl FrontendAnswer<'_> {
                     "{ip} belongs to gateway {owner}: what follows is for a client that comes to this one"
                 )
             }
-            Err(why) => format!("{ip} belongs to no gateway: {}", gateways::nobody(*why)),
+            Err(why) => {
+                let left_out_by = gateways::left_out_by(policy, status);
+                format!("{ip} belongs to no gateway: {}", gateways::nobody(*why, left_out_by))
+            }
         });
-        let ranking: Vec<String> = status.ranking(ip).iter().map(gateways::rank).collect();
+        let ranking: Vec<String> =
+            status.ranking(ip).iter().map(|ranked| gateways::rank(ranked, policy)).collect();
         if !ranking.is_empty() {
             view.reasons
                 .push(format!("gateways in the order of their rank for {ip}: {}", ranking.join(", ")));
