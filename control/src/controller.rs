@@ -23,6 +23,7 @@ pub mod status_writer;
 mod term;
 pub mod uninstall;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,7 @@ use tokio::task::JoinHandle;
 
 use self::election::{Election, Timing};
 use self::ownership::Ownership;
+pub use self::pool_status::PoolCounts;
 #[cfg(fuzzing)]
 pub use self::term::conditions_by_reports;
 use self::term::{Broken, LeaderTerm};
@@ -95,6 +97,10 @@ pub struct ControllerStatus {
     pub problems: usize,
     /// The first [`FIRST_PROBLEMS`] of them, sorted.
     pub first_problems: Vec<Arc<Problem>>,
+    /// How many of them there are by reason.
+    pub problems_by_reason: BTreeMap<&'static str, usize>,
+    /// The pools, as their status was last written.
+    pub pools: Vec<PoolCounts>,
 }
 
 /// How many Problems a status names: the others mostly have the same causes.

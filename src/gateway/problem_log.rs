@@ -15,48 +15,83 @@ pub(super) struct ProblemLog {
     objects: BTreeSet<ProblemView>,
     failures: BTreeSet<ProblemView>,
     overload: BTreeSet<ProblemView>,
+    /// How many of all there are by reason, kept up for scrapes.
+    by_reason: BTreeMap<String, usize>,
 }
 
 impl ProblemLog {
     /// Logs changes of the sources' own Problems.
     pub(super) fn sources(&mut self, now: impl Iterator<Item = ProblemView>) {
-        log_changes(&mut self.sources, now);
+        log_changes(&mut self.sources, &mut self.by_reason, now);
     }
 
     /// Logs changes of Problems of objects.
     pub(super) fn objects(&mut self, now: impl Iterator<Item = ProblemView>) {
-        log_changes(&mut self.objects, now);
+        log_changes(&mut self.objects, &mut self.by_reason, now);
     }
 
     /// As [`Self::objects`], where the changes are known.
     pub(super) fn changed_objects(&mut self, came: &BTreeSet<ProblemView>, gone: &BTreeSet<ProblemView>) {
         log(came.iter(), gone.iter());
         for problem in gone {
-            self.objects.remove(problem);
+            if self.objects.remove(problem) {
+                uncount(&mut self.by_reason, problem);
+            }
         }
-        self.objects.extend(came.iter().cloned());
+        for problem in came {
+            if self.objects.insert(problem.clone()) {
+                count(&mut self.by_reason, problem);
+            }
+        }
     }
 
     /// Logs changes of the gateway's failures.
     pub(super) fn failures(&mut self, now: impl Iterator<Item = ProblemView>) {
-        log_changes(&mut self.failures, now);
+        log_changes(&mut self.failures, &mut self.by_reason, now);
     }
 
     /// Logs changes of overloaded frontends.
     pub(super) fn overload(&mut self, now: impl Iterator<Item = ProblemView>) {
-        log_changes(&mut self.overload, now);
+        log_changes(&mut self.overload, &mut self.by_reason, now);
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.sources.len() + self.objects.len() + self.failures.len() + self.overload.len()
     }
+
+    /// How many there are of each reason that there is.
+    pub(super) fn by_reason(&self) -> &BTreeMap<String, usize> {
+        &self.by_reason
+    }
 }
 
-fn log_changes(logged: &mut BTreeSet<ProblemView>, now: impl Iterator<Item = ProblemView>) {
+fn log_changes(
+    logged: &mut BTreeSet<ProblemView>,
+    reasons: &mut BTreeMap<String, usize>,
+    now: impl Iterator<Item = ProblemView>,
+) {
     let now: BTreeSet<ProblemView> = now.collect();
     log(now.difference(logged), logged.difference(&now));
+    logged.difference(&now).for_each(|problem| uncount(reasons, problem));
+    now.difference(logged).for_each(|problem| count(reasons, problem));
     *logged = now;
+}
+
+fn count(reasons: &mut BTreeMap<String, usize>, problem: &ProblemView) {
+    match reasons.get_mut(&problem.reason) {
+        Some(count) => *count += 1,
+        None => drop(reasons.insert(problem.reason.clone(), 1)),
+    }
+}
+
+fn uncount(reasons: &mut BTreeMap<String, usize>, problem: &ProblemView) {
+    if let Some(count) = reasons.get_mut(&problem.reason) {
+        *count -= 1;
+        if *count == 0 {
+            reasons.remove(&problem.reason);
+        }
+    }
 }
 
 fn log<'a>(mut new: impl Iterator<Item = &'a ProblemView>, mut gone: impl Iterator<Item = &'a ProblemView>) {
@@ -105,8 +140,11 @@ mod tests {
         logged.objects([problem(1)].into_iter());
         logged.failures([problem(2), problem(3)].into_iter());
         assert_eq!(logged.count(), 3);
+        assert_eq!(logged.by_reason(), &BTreeMap::from([("BindFailed".to_owned(), 3)]));
         logged.objects(std::iter::empty());
         assert_eq!(logged.count(), 2);
+        logged.failures(std::iter::empty());
+        assert!(logged.by_reason().is_empty());
     }
 
     #[test]
@@ -115,6 +153,7 @@ mod tests {
         logged.changed_objects(&(1..=1_000).map(problem).collect(), &BTreeSet::new());
         logged.changed_objects(&[problem(2_000)].into(), &[problem(1), problem(2)].into());
         assert_eq!(logged.count(), 999);
+        assert_eq!(logged.by_reason()["BindFailed"], 999);
         assert!(logged.objects.contains(&problem(2_000)) && !logged.objects.contains(&problem(2)));
     }
 

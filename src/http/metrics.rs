@@ -5,7 +5,9 @@
 mod announcements;
 mod endpoints;
 pub(crate) mod exposition;
+pub(crate) mod families;
 mod frontends;
+mod process;
 pub(crate) mod recorder;
 pub(crate) mod scrape;
 
@@ -16,7 +18,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_announce::Status;
 use sheave_control::api::kinds::{ControlPlane, KINDS};
-use sheave_control::controller::ControllerStatus;
+use sheave_control::controller::{ControllerStatus, PoolCounts};
 use sheave_dataplane::counters::TcpTotals;
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::{HealthCounts, Observer};
@@ -25,7 +27,8 @@ use sheave_model::{Frontend, FrontendKind, Protocol, Route};
 
 use crate::config::SeriesLimits;
 use crate::http::health::{HealthPages, PageCounter};
-use crate::http::metrics::exposition::{self as names, Exposition, Family};
+use crate::http::metrics::exposition::Exposition;
+use crate::http::metrics::families::{self as names, Family};
 use crate::logging;
 use crate::views::status::{GuardView, KindView, ProcessView};
 
@@ -33,6 +36,8 @@ use crate::views::status::{GuardView, KindView, ProcessView};
 #[derive(Clone, Debug)]
 pub(crate) struct LoopFacts {
     pub(crate) status: ProcessView,
+    /// How many of the status' Problems there are, by reason.
+    pub(crate) problems: BTreeMap<String, usize>,
     pub(crate) pages: HealthPages,
     pub(crate) worker_restarts: u64,
     pub(crate) health: HealthCounts,
@@ -55,10 +60,9 @@ pub(crate) fn of_controller(
     text.family(&names::CONTROLLER_GATEWAYS).add(&[], controller.gateways as u64);
     text.family(&names::CONTROLLER_WRITE_FAILURES).add(&[], controller.write_failures as u64);
     text.family(&names::CONTROLLER_EVENTS_DROPPED).add(&[], controller.events_dropped);
-    text.family(&names::PROBLEMS).add(&[], status.problems as u64);
-    write_source(&mut text, status);
-    write_guard(&mut text, status);
-    text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
+    write_pools(&mut text, controller);
+    let reasons = controller.problems_by_reason.iter().map(|(reason, count)| (*reason, *count));
+    write_process(&mut text, status, reasons);
     own.run_upkeep();
     text.append(&own.render());
     text.finish().unwrap_or_default()
@@ -69,6 +73,7 @@ pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Ob
     let active = observer.table();
     let (table, status) = (active.table(), &facts.status);
     text.family(&names::BUILD_INFO).add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family(&names::DRAINING).add(&[], u64::from(status.lame_duck || status.draining));
     text.family(&names::TABLE_GENERATION).add(&[], table.generation());
     text.family(&names::TABLE_FRONTENDS).add(&[], table.frontends().len() as u64);
     if let Some(steering) = &status.steering {
@@ -76,13 +81,11 @@ pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Ob
             .add(&[("by", "sockets")], steering.sockets as u64)
             .add(&[("by", "steering")], steering.steered as u64);
     }
-    write_without_local(text, table);
+    write_without_endpoints(text, table);
     write_page(text, &names::HEALTHZ_REQUESTS, &facts.pages.healthz);
     write_page(text, &names::LIVEZ_REQUESTS, &facts.pages.livez);
-    text.family(&names::PROBLEMS).add(&[], status.problems as u64);
-    write_source(text, status);
-    write_guard(text, status);
-    text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
+    let reasons = facts.problems.iter().map(|(reason, count)| (reason.as_str(), *count));
+    write_process(text, status, reasons);
     text.family(&names::WORKER_RESTARTS).add(&[], facts.worker_restarts);
     text.family(&names::AFFINITY_RECORDS).add(&[], observer.affinity().len() as u64);
     write_health(text, &active, facts.health);
@@ -92,9 +95,40 @@ pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Ob
     endpoints::write(text, &active, facts.series.endpoints);
 }
 
+/// What every process has.
+fn write_process<'a>(
+    text: &mut Exposition,
+    status: &ProcessView,
+    problems: impl Iterator<Item = (&'a str, usize)>,
+) {
+    text.family(&names::READY).add(&[], u64::from(status.not_ready.is_none()));
+    text.family(&names::PROBLEMS).add(&[], status.problems as u64);
+    let mut samples = text.family(&names::PROBLEMS_BY_REASON);
+    for (reason, count) in problems {
+        samples.add(&[("reason", reason)], count as u64);
+    }
+    write_source(text, status);
+    write_guard(text, status);
+    text.family(&names::LOG_LINES_DROPPED).add(&[], logging::dropped_lines());
+    process::write(text);
+}
+
+/// From the status of the pools, which the leader writes itself.
+fn write_pools(text: &mut Exposition, controller: &ControllerStatus) {
+    let mut samples = text.family(&names::POOL_ADDRESSES);
+    for PoolCounts { name, used, free } in &controller.pools {
+        for (state, count) in [("used", used), ("free", free)] {
+            samples.add(&[("pool", name), ("state", state)], u64::try_from(*count).unwrap_or_default());
+        }
+    }
+}
+
 /// Only a `Local` policy drops: without any endpoint, connections are refused. Of a cluster address the internal policy
 /// decides, of all others the external one.
-fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
+fn write_without_endpoints(text: &mut Exposition, table: &RoutingTable) {
+    let refuses = |frontend: &&Arc<Frontend>| frontend.external == Route::Reject;
+    let refused = table.frontends().iter().filter(refuses).count();
+    text.family(&names::FRONTENDS_WITHOUT_ENDPOINTS).add(&[], refused as u64);
     let drops = |frontend: &Frontend| [&frontend.external, &frontend.internal].contains(&&Route::Drop);
     let (internal, external): (Vec<_>, Vec<_>) = table
         .frontends()
@@ -106,7 +140,7 @@ fn write_without_local(text: &mut Exposition, table: &RoutingTable) {
         .add(&[("traffic_policy", "internal")], internal.len() as u64);
 }
 
-/// How fresh the objects are. A kind that nothing was ever heard of, and manifests, have no age.
+/// How fresh the objects are, and how their watches fare. A kind that nothing was ever heard of, and manifests, have no age.
 fn write_source(text: &mut Exposition, status: &ProcessView) {
     let mut samples = text.family(&names::SOURCE_FROM_SNAPSHOT);
     samples.add(&[], u64::from(status.source.from_snapshot));
@@ -118,6 +152,18 @@ fn write_source(text: &mut Exposition, status: &ProcessView) {
         if let Some(seconds) = kind.last_heard_seconds {
             samples.add(&labels, seconds);
         }
+    }
+    let mut write = |family, value: fn(&KindView) -> u64| {
+        let mut samples = text.family(family);
+        for (kind, labels) in labelled(status) {
+            samples.add(&labels, value(kind));
+        }
+    };
+    write(&names::SOURCE_FAILING, |kind| kind.error.is_some().into());
+    write(&names::SOURCE_WATCHES, |kind| kind.watches);
+    write(&names::SOURCE_RELISTS, |kind| kind.restarts);
+    if let Some(snapshot) = &status.source.snapshot {
+        text.family(&names::SNAPSHOT_FAILING).add(&[], snapshot.error.is_some().into());
     }
 }
 

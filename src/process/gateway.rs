@@ -162,6 +162,8 @@ async fn start(
     let report = open_optional("report", config.report_listen, &mut predecessor).await?;
     let metrics = open_optional("metrics", metrics_addr(config)?, &mut predecessor).await?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
+    // So that it has a series where there is nothing to take over.
+    metrics::gauge!(recorder::TAKEOVER_SECONDS).set(0.0);
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
     let report = report::guard(report, config, connection.as_ref())?;
     let metrics = admin::guard_metrics(metrics, &config.metrics, connection.as_ref())?;

@@ -13,7 +13,9 @@ const NOWHERE: &str = "{apiVersion: v1, kind: Config, current-context: x, cluste
                        users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}";
 /// What only a gateway that follows an API server has.
 const OF_API_SERVERS: &str = "# HELP sheave_network_programming_seconds Time from the change that an EndpointSlice is written for to the routing table in force.\n\
-                              # TYPE sheave_network_programming_seconds histogram\n";
+                              # TYPE sheave_network_programming_seconds histogram\n\
+                              # HELP sheave_snapshot_failing 1 while the snapshot on disk cannot be read or written, else 0.\n\
+                              # TYPE sheave_snapshot_failing gauge\n";
 
 #[test]
 fn annotations_are_listed() {

@@ -1,5 +1,8 @@
 //! The desired status of an AddressPool. Pure.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::conditions::{DesiredCondition, sentences};
@@ -10,6 +13,26 @@ use crate::api::problem::Problem;
 pub const READY: &str = "Ready";
 /// The condition's reason when some of the spec cannot be used.
 pub const INVALID: &str = "Invalid";
+
+/// How many addresses of a pool are used and free.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Of the AddressPool.
+    pub name: Arc<str>,
+    /// Addresses that Services have.
+    pub used: i64,
+    /// Addresses that can still be given.
+    pub free: i64,
+}
+
+/// What the status of each pool counts; nothing for those that have none yet.
+pub fn counts(pools: &BTreeMap<Arc<str>, Arc<AddressPool>>) -> Vec<PoolCounts> {
+    let of = |(name, pool): (&Arc<str>, &Arc<AddressPool>)| {
+        let status = pool.status.as_ref()?;
+        Some(PoolCounts { name: name.clone(), used: status.used, free: status.free })
+    };
+    pools.iter().filter_map(of).collect()
+}
 
 /// The status of a pool with these numbers of used and free addresses, and these `problems`.
 pub fn of(

@@ -32,7 +32,7 @@ use self::write_failures::WriteFailures;
 use super::election::Leadership;
 use super::events::EventRecorder;
 use super::gateway_reports::{self, GatewayReports};
-use super::{ControllerOptions, ControllerStatus, FIRST_PROBLEMS};
+use super::{ControllerOptions, ControllerStatus, FIRST_PROBLEMS, pool_status};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::problem::{ObjectRef, ProblemChanges, ProblemSet};
 use crate::api::store::{Change, Delta, ServiceKey, Store};
@@ -345,6 +345,8 @@ impl LeaderTerm {
         status.held = self.guard.holding();
         status.problems = self.problems.len();
         status.first_problems = self.problems.iter().take(FIRST_PROBLEMS).cloned().collect();
+        status.problems_by_reason.clone_from(self.problems.by_reason());
+        status.pools = pool_status::counts(&self.store.objects().pools);
     }
 }
 

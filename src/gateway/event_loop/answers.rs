@@ -120,6 +120,7 @@ impl EventLoop {
     fn facts(&self) -> LoopFacts {
         LoopFacts {
             status: self.status(),
+            problems: self.problem_log.by_reason().clone(),
             pages: self.health.pages().clone(),
             worker_restarts: self.dataplane.worker_restarts(),
             health: self.dataplane.health_counts(),

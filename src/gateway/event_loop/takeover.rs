@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
 use crate::http::admin::Query;
+use crate::http::metrics::recorder::TAKEOVER_SECONDS;
 use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
 use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
@@ -141,6 +142,7 @@ impl EventLoop {
         self.announcing.begin();
         self.announce();
         self.health.take_over(node_ports);
+        metrics::gauge!(TAKEOVER_SECONDS).set(began.elapsed());
         tracing::info!(
             from = predecessor.version(),
             sockets,

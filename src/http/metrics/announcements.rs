@@ -2,7 +2,8 @@
 
 use sheave_announce::{AddressStatus, GatewayState, Here, Status};
 
-use super::exposition::{self as names, Exposition};
+use super::exposition::Exposition;
+use super::families as names;
 
 /// What the announcer knows and did.
 pub(super) fn write(text: &mut Exposition, status: &Status) {

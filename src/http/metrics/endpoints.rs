@@ -6,7 +6,8 @@ use sheave_dataplane::select::{ActiveTable, EndpointLoad};
 use sheave_model::{EndpointAddr, Frontend};
 
 use super::frontends;
-use crate::http::metrics::exposition::{self as names, Exposition, render};
+use crate::http::metrics::exposition::{Exposition, render};
+use crate::http::metrics::families as names;
 
 /// The first `most` endpoints, in the order of the frontends that they serve and of their addresses, have series.
 pub(super) fn write(text: &mut Exposition, table: &ActiveTable, most: usize) {

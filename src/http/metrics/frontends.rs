@@ -9,9 +9,10 @@ use sheave_dataplane::counters::ShedReason;
 use sheave_dataplane::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::counters::{DropReason, UdpCounters};
 use sheave_model::RoutingTable;
-use sheave_model::{Frontend, Protocol};
+use sheave_model::{Frontend, FrontendKind, Protocol};
 
-use crate::http::metrics::exposition::{self as names, Exposition, Family, render};
+use crate::http::metrics::exposition::{Exposition, render};
+use crate::http::metrics::families::{self as names, Family};
 use crate::views::routes::algorithm_name;
 
 /// A frontend that has series.
@@ -37,6 +38,7 @@ pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingT
     let frontends = table.frontends();
     text.family(&names::FRONTENDS_OMITTED).add(&[], frontends.len().saturating_sub(most) as u64);
     write_info(text, frontends.iter().take(most));
+    write_endpoints(text, frontends.iter().take(most));
     let of = |frontend: &Arc<Frontend>| {
         let counters = observer.counters(frontend.addr)?;
         Some(ShownFrontend { labels: labels(frontend), protocol: frontend.addr.protocol, counters })
@@ -81,6 +83,16 @@ fn write_info<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc
             ("balance", algorithm_name(frontend.algorithm)),
         ];
         samples.add_to(&labels(frontend), &more, 1);
+    }
+}
+
+/// By the route of those whom the frontend is for.
+fn write_endpoints<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc<Frontend>>) {
+    let mut samples = text.family(&names::FRONTEND_ENDPOINTS);
+    for frontend in frontends {
+        let route =
+            if frontend.kind == FrontendKind::ClusterIp { &frontend.internal } else { &frontend.external };
+        samples.add_to(&labels(frontend), &[], route.candidates().len() as u64);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Histograms of the event loop, recorded through the `metrics` crate.
+//! What the event loop measures itself, recorded through the `metrics` crate.
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -13,6 +13,9 @@ pub(crate) const PROGRAMMING_SECONDS: &str = "sheave_network_programming_seconds
 
 /// Upper bounds of the buckets of [`PROGRAMMING_SECONDS`]. The trigger has whole seconds only.
 const PROGRAMMING_BUCKETS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 60.0, 300.0];
+
+/// How long a process that took over from another one needed for it.
+pub(crate) const TAKEOVER_SECONDS: &str = "sheave_takeover_seconds";
 
 /// Makes what the control loop measures itself available to scrapes. Once per process.
 ///
@@ -31,5 +34,9 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
         "Time from the change that an EndpointSlice is written for to the routing table in force."
     );
     metrics::describe_histogram!(UPDATE_SECONDS, "Time from new objects to the routing table in force.");
+    metrics::describe_gauge!(
+        TAKEOVER_SECONDS,
+        "Time that this process needed to take over from the one before; 0 if there was none."
+    );
     Ok(handle)
 }

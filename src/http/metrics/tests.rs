@@ -17,7 +17,7 @@ use sheave_model::{
 };
 
 use super::*;
-use crate::views::status::{GuardView, KindView, SourceView};
+use crate::views::status::{GuardView, KindView, SnapshotView, SourceView};
 
 /// One that closes what it accepts: no endpoint answers.
 pub(super) fn dataplane() -> Dataplane {
@@ -159,6 +159,8 @@ fn frontends_beyond_the_bound_are_in_the_totals_which_never_fall() {
     assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(1, 1), series(2, 1)]);
     assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (3, 2));
     assert_eq!(scraped.lines("sheave_frontend_info").len(), 2);
+    let endpoints = scraped.lines("sheave_frontend_endpoints");
+    assert!(endpoints.len() == 2 && endpoints.iter().all(|line| line.ends_with(" 1")), "{endpoints:?}");
     // And back, without those that had counted.
     scraped.apply([3]);
     assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(3, 0)]);
@@ -213,18 +215,37 @@ fn manifest(node: &str) -> String {
     )
 }
 
-fn without_local(node: &str, kinds: &[FrontendKind]) -> Vec<String> {
+fn projected(manifest: String, kinds: &[FrontendKind]) -> Arc<RoutingTable> {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("web.yaml"), manifest(node)).unwrap();
+    fs::write(folder.path().join("web.yaml"), manifest).unwrap();
     let mut store = Store::default();
     store.replace(&manifests::load(folder.path()).objects);
     let frontends = BTreeSet::from_iter(kinds.iter().copied());
     let dirty = store.take_dirty();
     let options = Options { node: "here".to_owned(), frontends, ..Options::default() };
-    let projection = Projector::new(options).project(store.objects(), &dirty);
+    Projector::new(options).project(store.objects(), &dirty).table
+}
+
+/// The series of this family of a table.
+fn samples(table: &RoutingTable, name: &str) -> Vec<String> {
     let mut text = Exposition::default();
-    write_without_local(&mut text, &projection.table);
-    text.finish().unwrap().lines().skip(2).map(str::to_owned).collect()
+    write_without_endpoints(&mut text, table);
+    let text = text.finish().unwrap();
+    text.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+}
+
+fn without_local(node: &str, kinds: &[FrontendKind]) -> Vec<String> {
+    samples(&projected(manifest(node), kinds), "sheave_frontends_without_local_endpoints")
+}
+
+#[test]
+fn frontends_that_refuse_everybody_are_counted_apart_from_those_that_drop() {
+    let all = [FrontendKind::ClusterIp, FrontendKind::LoadBalancer];
+    let count = |manifest| samples(&projected(manifest, &all), "sheave_frontends_without_endpoints");
+    assert_eq!(count(manifest("here")), ["sheave_frontends_without_endpoints 0"]);
+    assert_eq!(count(manifest("elsewhere")), ["sheave_frontends_without_endpoints 0"]);
+    let unready = manifest("here").replace("ready: true", "ready: false");
+    assert_eq!(count(unready), ["sheave_frontends_without_endpoints 4"]);
 }
 
 #[test]
@@ -240,6 +261,30 @@ fn frontends_without_local_endpoints_are_counted_by_the_policy_that_drops() {
     assert_eq!(without_local("elsewhere", &[LoadBalancer, ClusterIp]), counts(2, 2));
     assert_eq!(without_local("here", &[LoadBalancer, ClusterIp]), counts(0, 0));
 }
+
+#[test]
+fn a_controller_has_series_of_its_pools_and_of_each_reason() {
+    let pool = |name: &str, used, free| PoolCounts { name: name.into(), used, free };
+    let controller = ControllerStatus {
+        problems_by_reason: BTreeMap::from([("NoAddress", 2)]),
+        pools: vec![pool("lan", 3, 5), pool("a\"b\\c\nd", -1, 0)],
+        ..ControllerStatus::default()
+    };
+    let mut text = Exposition::default();
+    write_pools(&mut text, &controller);
+    write_process(&mut text, &ProcessView::default(), [("NoAddress", 2)].into_iter());
+    let text = text.finish().unwrap();
+    for line in [
+        "sheave_pool_addresses{pool=\"lan\",state=\"used\"} 3",
+        "sheave_pool_addresses{pool=\"lan\",state=\"free\"} 5",
+        r#"sheave_pool_addresses{pool="a\"b\\c\nd",state="used"} 0"#,
+        "sheave_problems_by_reason{reason=\"NoAddress\"} 2",
+        "sheave_ready 1",
+    ] {
+        assert!(text.lines().any(|it| it == line), "no {line}: {text}");
+    }
+}
+
 #[test]
 fn the_age_of_the_objects_and_what_is_held_back_are_told_by_kind() {
     let kind = |kind: &str, last_heard_seconds| KindView {
@@ -247,13 +292,16 @@ fn the_age_of_the_objects_and_what_is_held_back_are_told_by_kind() {
         last_heard_seconds,
         ..KindView::default()
     };
-    let kinds = vec![kind("Service", Some(7)), kind("Node", None)];
+    let broken =
+        KindView { restarts: 2, watches: 9, error: Some("403 Forbidden".to_owned()), ..kind("Node", None) };
+    let kinds = vec![kind("Service", Some(7)), broken];
     let held = |kind: &str, kept| GuardView { kind: kind.to_owned(), kept, ..GuardView::default() };
     let guard =
         vec![held("Node", 49), held("template Service", 3), held("Work", 5), held("collected Work", 7)];
     let of_karmada = vec![kind("Service", Some(9)), kind("EndpointSlice", None), kind("Work", Some(1))];
+    let snapshot = Some(SnapshotView { error: Some("no space".to_owned()), ..SnapshotView::default() });
     let status = ProcessView {
-        source: SourceView { from_snapshot: true, kinds, ..SourceView::default() },
+        source: SourceView { from_snapshot: true, kinds, snapshot, ..SourceView::default() },
         karmada: Some(SourceView { kinds: of_karmada, ..SourceView::default() }),
         guard,
         ..ProcessView::default()
@@ -269,6 +317,22 @@ fn the_age_of_the_objects_and_what_is_held_back_are_told_by_kind() {
         "sheave_source_last_heard_seconds{kind=\"Service\"} 7",
         "sheave_source_last_heard_seconds{kind=\"Service\",source=\"karmada\"} 9",
         "sheave_source_last_heard_seconds{kind=\"Work\",source=\"karmada\"} 1",
+        "sheave_source_failing{kind=\"Service\"} 0",
+        "sheave_source_failing{kind=\"Node\"} 1",
+        "sheave_source_failing{kind=\"Service\",source=\"karmada\"} 0",
+        "sheave_source_failing{kind=\"EndpointSlice\",source=\"karmada\"} 0",
+        "sheave_source_failing{kind=\"Work\",source=\"karmada\"} 0",
+        "sheave_source_watches_total{kind=\"Service\"} 0",
+        "sheave_source_watches_total{kind=\"Node\"} 9",
+        "sheave_source_watches_total{kind=\"Service\",source=\"karmada\"} 0",
+        "sheave_source_watches_total{kind=\"EndpointSlice\",source=\"karmada\"} 0",
+        "sheave_source_watches_total{kind=\"Work\",source=\"karmada\"} 0",
+        "sheave_source_relists_total{kind=\"Service\"} 0",
+        "sheave_source_relists_total{kind=\"Node\"} 2",
+        "sheave_source_relists_total{kind=\"Service\",source=\"karmada\"} 0",
+        "sheave_source_relists_total{kind=\"EndpointSlice\",source=\"karmada\"} 0",
+        "sheave_source_relists_total{kind=\"Work\",source=\"karmada\"} 0",
+        "sheave_snapshot_failing 1",
         "sheave_guard_held_objects{kind=\"Service\"} 0",
         "sheave_guard_held_objects{kind=\"Node\"} 49",
         "sheave_guard_held_objects{kind=\"Service\",source=\"karmada\"} 3",

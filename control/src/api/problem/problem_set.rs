@@ -13,6 +13,8 @@ pub(crate) struct ProblemSet<K> {
     owners: BTreeMap<K, Box<[Arc<Problem>]>>,
     /// How many have each.
     all: BTreeMap<Arc<Problem>, usize>,
+    /// How many of all there are by reason.
+    by_reason: BTreeMap<&'static str, usize>,
     /// Those that came or went since [`Self::take_changes`], and whether they were there then.
     touched: BTreeMap<Arc<Problem>, bool>,
 }
@@ -43,7 +45,12 @@ impl ProblemChanges {
 
 impl<K> Default for ProblemSet<K> {
     fn default() -> Self {
-        Self { owners: BTreeMap::new(), all: BTreeMap::new(), touched: BTreeMap::new() }
+        Self {
+            owners: BTreeMap::new(),
+            all: BTreeMap::new(),
+            by_reason: BTreeMap::new(),
+            touched: BTreeMap::new(),
+        }
     }
 }
 
@@ -84,6 +91,11 @@ impl<K: Ord> ProblemSet<K> {
         self.all.len()
     }
 
+    /// How many there are of each reason that there is.
+    pub(crate) fn by_reason(&self) -> &BTreeMap<&'static str, usize> {
+        &self.by_reason
+    }
+
     /// Those that are about this object.
     pub(crate) fn about(&self, object: &ObjectRef) -> impl Iterator<Item = &Arc<Problem>> {
         let first = Problem {
@@ -118,6 +130,7 @@ impl<K: Ord> ProblemSet<K> {
         let owners = self.all.entry(problem.clone()).or_default();
         *owners += 1;
         if *owners == 1 {
+            *self.by_reason.entry(problem.reason).or_default() += 1;
             self.touched.entry(problem.clone()).or_insert(false);
         }
     }
@@ -127,6 +140,12 @@ impl<K: Ord> ProblemSet<K> {
         *owners -= 1;
         if *owners == 0 {
             self.all.remove(problem);
+            if let Some(count) = self.by_reason.get_mut(problem.reason) {
+                *count -= 1;
+                if *count == 0 {
+                    self.by_reason.remove(problem.reason);
+                }
+            }
             self.touched.entry(problem.clone()).or_insert(true);
         }
     }
@@ -174,11 +193,13 @@ mod tests {
         let cluster = problem("m1", "not ready");
         set.set("a", [&cluster]);
         set.set("b", [&cluster, &cluster]);
+        assert_eq!(set.by_reason(), &BTreeMap::from([("NoAddress", 1)]));
         assert_eq!((messages(&set.take_changes().came), set.len()), (vec!["not ready"], 1));
         set.set("a", []);
         assert!(set.take_changes().is_empty());
         set.set("b", []);
         assert_eq!((messages(&set.take_changes().gone), set.len()), (vec!["not ready"], 0));
+        assert!(set.by_reason().is_empty());
     }
 
     #[test]

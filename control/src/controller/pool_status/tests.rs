@@ -59,3 +59,10 @@ fn only_a_change_is_written() {
     edited.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1)));
     assert_eq!(next_pool_step(&edited, &of(&edited, 4, 12, &[], at(60))), WriteStep::Nothing);
 }
+
+#[test]
+fn what_each_pool_has_is_counted_once_it_has_a_status() {
+    let counted = AddressPool { status: Some(of(&pool(), 3, 13, &[], at(0))), ..pool() };
+    let pools = BTreeMap::from([("lan".into(), Arc::new(counted)), ("new".into(), Arc::new(pool()))]);
+    assert_eq!(counts(&pools), [PoolCounts { name: "lan".into(), used: 3, free: 13 }]);
+}

@@ -54,6 +54,7 @@ async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
 
 fn facts(health: &Health) -> LoopFacts {
     LoopFacts {
+        problems: Default::default(),
         announcements: std::sync::Arc::default(),
         status: ProcessView::default(),
         pages: health.pages().clone(),
