@@ -6,13 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use snapbox::Data;
 
 /// Every document that users or contributors read.
-pub(crate) const DOCUMENTS: [&str; 8] = [
+pub(crate) const DOCUMENTS: [&str; 9] = [
     "README.md",
     "benches/README.md",
     "control/README.md",
     "dataplane/README.md",
     "deploy/README.md",
     "deploy/karmada/README.md",
+    "deploy/monitoring/README.md",
     "src/README.md",
     "tests/README.md",
 ];

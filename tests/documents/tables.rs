@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::document::expect;
+use serde_json::Value;
+
+use crate::document::{expect, read};
 use crate::program::Server;
 use crate::sources::{crates, regex};
 
@@ -56,6 +58,28 @@ fn metrics_are_listed() {
         declared.iter().filter(|name| **name != "sheave_" && !families.contains_key(**name)).collect();
     assert!(missing.is_empty(), "declared, but in no process's answer: {missing:?}");
     check("src/README.md", "metrics", &metrics_table(&families));
+}
+
+#[test]
+fn alerts_are_listed() {
+    let text = read("deploy/monitoring/rules.yaml");
+    let rules: Value = serde_saphyr::from_str(&text).unwrap();
+    let groups =
+        rules["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    let of_alert = regex(r"\{\{ (?:\$labels\.)?\$?(\w+)[^}]*\}\}");
+    let rows = groups.map(|rule| {
+        let text = |value: &Value| value.as_str().unwrap_or("0m").to_owned();
+        let summary = text(&rule["annotations"]["summary"]);
+        let summary = of_alert.replace_all(&summary, "*$1*").into_owned();
+        vec![
+            format!("`{}`", text(&rule["alert"])),
+            text(&rule["labels"]["severity"]),
+            text(&rule["for"]),
+            summary,
+        ]
+    });
+    let table = table("alert | severity | after | summary", &rows.collect::<Vec<_>>());
+    check("deploy/monitoring/README.md", "alerts", &table);
 }
 
 #[test]
