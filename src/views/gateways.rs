@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sheave_announce::{
-    AddressStatus, GatewayState, Here, MemberStatus, NoOwner, RankReason, Ranked, Standing, Status,
+    AddressStatus, ConflictAnswer, GatewayState, Here, MemberStatus, NoOwner, RankReason, Ranked, Standing,
+    Status,
 };
 use sheave_control::projection::{AnnouncePolicies, AnnouncePolicy};
 
@@ -167,8 +168,12 @@ impl AddressView {
                 ("announced", interfaces.iter().map(ToString::to_string).collect(), None)
             }
             Here::Failed { error } => ("failed", Vec::new(), Some(error.clone())),
-            Here::Conflict { mac, interface, defended } => {
-                let done = if *defended { "defended" } else { "given up" };
+            Here::Conflict { mac, interface, answer } => {
+                let done = match answer {
+                    ConflictAnswer::Defended => "defended",
+                    ConflictAnswer::Withdrawn => "given up",
+                    ConflictAnswer::NotAnnounced => "not taken",
+                };
                 ("conflict", Vec::new(), Some(format!("{mac} on {interface} uses it; {done}")))
             }
         };
@@ -191,6 +196,7 @@ pub(crate) fn left_out_by<'a>(policy: Option<&'a AnnouncePolicy>, status: &Statu
 /// Why an address has no owner, for people.
 pub(crate) fn nobody(why: NoOwner, left_out_by: Option<&str>) -> String {
     match (why, left_out_by) {
+        (NoOwner::Unknown, _) => "not known: too few gateways hear this one".to_owned(),
         (NoOwner::NoCandidate, _) => "no gateway may own addresses".to_owned(),
         (NoOwner::CannotServe, Some(pool)) => {
             format!("the node selector of AddressPool {pool} leaves out every gateway that is alive")
@@ -232,6 +238,7 @@ impl MemberView {
             (None, false) => "no".to_owned(),
         };
         let state = match self.state.as_str() {
+            "candidate" if !self.heard && self.heard_via.is_none() && self.node != own => "silent",
             "candidate" => "alive",
             "notAlive" => "dead",
             "notEligible" => "waiting",
@@ -339,6 +346,7 @@ mod tests {
                 heard,
                 via,
                 member("gw-4", "notAlive"),
+                member("gw-5", "candidate"),
             ],
             addresses: vec![announced, conflict, address("203.0.113.12", Some("gw-2")), nobodys, left_out],
             warnings: vec!["net.ipv4.conf.all.arp_ignore is 8".to_owned()],
@@ -355,6 +363,7 @@ gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, which decides
   gw-2  192.0.2.2  alive    40 ms ago  yes     yes
   gw-3  -          waiting  by gw-2    no      yes
   gw-4  -          dead     no         no      yes
+  gw-5  -          silent   no         no      yes
 
   ADDRESS       OWNER  HERE
   203.0.113.10  gw-1   announced on eth0, eth1

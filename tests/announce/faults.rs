@@ -131,7 +131,7 @@ fn an_address_that_another_machine_has_is_not_taken_and_told() {
     let link = segment.server.finish("ip", &["-o", "link", "show", "dev", "eth0"]).expect_success();
     let link =
         link.split_whitespace().skip_while(|it| *it != "link/ether").nth(1).expect("a hardware address");
-    for part in [&address.to_string(), link, "Service shop/web-1", "given it up"] {
+    for part in [&address.to_string(), link, "Service shop/web-1", "does not announce it"] {
         assert!(problem.contains(part), "{part}: {problem}");
     }
     assert!(segment.holders(Family::V4, 1).is_empty());

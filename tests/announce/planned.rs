@@ -72,7 +72,7 @@ fn an_upgrade_moves_no_address() {
     for number in segment.numbers() {
         let moves = |segment: &Segment| -> Vec<String> {
             let others = segment.numbers().into_iter().filter(|&other| other != number);
-            others.map(|other| segment.log(other).matches("address").count().to_string()).collect()
+            others.map(|other| segment.log(other).matches("INFO announc").count().to_string()).collect()
         };
         let logged = moves(&segment);
         segment.upgrade(number);

@@ -200,6 +200,8 @@ struct Keys {
     folder: KeyFolder,
     path: PathBuf,
     ring: KeyRing,
+    /// Why the files of the folder are not the keys that are used.
+    problem: Option<String>,
 }
 
 impl Keys {
@@ -208,18 +210,24 @@ impl Keys {
         let (folder, texts) = KeyFolder::open(path.clone(), Instant::now())
             .map_err(|error| StartError::KeyFolder { folder: path.clone(), error })?;
         let ring = parse(&texts).map_err(|error| StartError::Keys { folder: path.clone(), error })?;
-        Ok(Self { folder, path, ring })
+        Ok(Self { folder, path, ring, problem: None })
     }
 
     /// The keys, if there are others now. Unusable ones are logged, and change nothing.
     fn changed(&mut self, now: Instant) -> Option<KeyRing> {
         match parse(&self.folder.changed(now)?) {
             Ok(ring) => {
+                self.problem = None;
                 tracing::info!(folder = %self.path.display(), "read the keys of heartbeats again");
                 Some(ring)
             }
             Err(error) => {
-                tracing::error!(folder = %self.path.display(), %error, "the keys of heartbeats stay what they were");
+                let folder = self.path.display();
+                tracing::error!(%folder, %error, "the keys of heartbeats stay what they were");
+                self.problem = Some(format!(
+                    "the files in {folder} are no keys ({error}): heartbeats are signed with the keys that were there before; the next start \
+                     fails"
+                ));
                 None
             }
         }

@@ -56,6 +56,8 @@ pub enum Owner {
 /// Why nobody owns an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoOwner {
+    /// This gateway does not know: it is fenced, or has just begun.
+    Unknown,
     /// There is no candidate.
     NoCandidate,
     /// None of the candidates can serve it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::Claim;
+use crate::layer2::ConflictAnswer;
 use crate::membership::{Candidate, Standing};
 use crate::ownership::{NoOwner, Ranked, explain};
 
@@ -133,8 +134,8 @@ pub enum Here {
         mac: String,
         /// Where it was seen.
         interface: Arc<str>,
-        /// Whether this gateway announces it still.
-        defended: bool,
+        /// What was done about it.
+        answer: ConflictAnswer,
     },
 }
 

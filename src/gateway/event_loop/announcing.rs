@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_announce::{
-    AddressStatus, Announcer, AnnouncerEvent, Continuation, Here, Member, MemberStatus, Options, Standing,
-    Start, Status,
+    AddressStatus, Announcer, AnnouncerEvent, ConflictAnswer, Continuation, Here, Member, MemberStatus,
+    Options, Standing, Start, Status,
 };
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
@@ -117,7 +117,7 @@ impl Announcing {
     pub(super) fn announced(&self) -> Option<Vec<IpAddr>> {
         let status = self.status()?;
         let here = |(ip, address): (&IpAddr, &AddressStatus)| match &address.here {
-            Here::Announced { .. } | Here::Conflict { defended: true, .. } => Some(*ip),
+            Here::Announced { .. } | Here::Conflict { answer: ConflictAnswer::Defended, .. } => Some(*ip),
             Here::Nothing | Here::Waiting { .. } | Here::Failed { .. } | Here::Conflict { .. } => None,
         };
         Some(status.addresses.iter().filter_map(here).collect())
@@ -138,11 +138,11 @@ impl Announcing {
         let failed = status.addresses.iter().filter_map(|(ip, address)| {
             let (reason, message) = match &address.here {
                 Here::Failed { error } => (reason::ANNOUNCE_FAILED, format!("it is not announced: {error}")),
-                Here::Conflict { mac, interface, defended } => {
-                    let done = if *defended {
-                        "this gateway announces it as well"
-                    } else {
-                        "this gateway has given it up"
+                Here::Conflict { mac, interface, answer } => {
+                    let done = match answer {
+                        ConflictAnswer::Defended => "this gateway announces it as well",
+                        ConflictAnswer::Withdrawn => "this gateway has given it up",
+                        ConflictAnswer::NotAnnounced => "this gateway does not announce it",
                     };
                     (
                         reason::ADDRESS_CONFLICT,

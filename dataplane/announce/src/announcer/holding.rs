@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ability::Reach;
 use crate::claim::Claim;
-use crate::layer2::{Announced, ConflictAnswer, Layer2, Layer2Event};
+use crate::layer2::{Announced, Layer2, Layer2Event};
 use crate::status::{Counts, Here};
 
 /// What this gateway holds.
@@ -20,6 +20,16 @@ pub(super) struct Holdings {
     warnings: BTreeMap<String, String>,
     counts: Counts,
     changed: bool,
+    /// What the log is to be told.
+    log: Log,
+}
+
+/// What is told in one line where it is much: addresses that are announced from now on, are no more, and cannot be.
+#[derive(Default)]
+struct Log {
+    announced: BTreeSet<IpAddr>,
+    withdrawn: BTreeSet<IpAddr>,
+    failed: BTreeMap<String, BTreeSet<IpAddr>>,
 }
 
 impl Holdings {
@@ -32,6 +42,7 @@ impl Holdings {
             warnings: BTreeMap::new(),
             counts: Counts::default(),
             changed: true,
+            log: Log::default(),
         }
     }
 
@@ -101,9 +112,7 @@ impl Holdings {
         self.queue.retain(|(ip, _)| !addresses.contains(ip));
         let here: Vec<IpAddr> = addresses.into_iter().filter(|ip| self.held.remove(ip).is_some()).collect();
         self.layer2.withdraw_these(&here);
-        for ip in &here {
-            tracing::info!(%ip, "an address is announced here no more");
-        }
+        self.log.withdrawn.extend(&here);
         self.counts.lost += here.len() as u64;
         self.changed = true;
     }
@@ -122,13 +131,15 @@ impl Holdings {
 
     fn take(&mut self, event: Layer2Event) {
         match event {
-            Layer2Event::Announced { ip } => self.refresh_interfaces(ip),
+            Layer2Event::Announced { ip } => {
+                self.log.announced.insert(ip);
+                self.refresh_interfaces(ip);
+            }
             Layer2Event::Conflict { ip, mac, interface, answer } => {
                 let mac = mac.map_or_else(|| "unknown".to_owned(), |mac| mac.to_string());
                 tracing::warn!(%ip, %mac, %interface, ?answer, "another machine uses an announced address");
                 self.counts.conflicts += 1;
-                let defended = answer == ConflictAnswer::Defended;
-                self.update(ip, Here::Conflict { mac, interface, defended });
+                self.update(ip, Here::Conflict { mac, interface, answer });
             }
             Layer2Event::ConflictOver { ip } => {
                 tracing::info!(%ip, "nobody else uses the address any more");
@@ -205,14 +216,34 @@ impl Holdings {
             return;
         }
         match &here {
-            Here::Announced { interfaces } => {
-                tracing::info!(%ip, interfaces = interfaces.join(","), "announcing an address");
+            // One that is probed is not announced yet.
+            Here::Announced { .. } if !self.layer2.interfaces(ip).is_empty() => {
+                self.log.announced.insert(ip);
             }
-            Here::Failed { error } => tracing::warn!(%ip, error, "an address cannot be announced"),
-            Here::Conflict { .. } | Here::Nothing | Here::Waiting { .. } => {}
+            Here::Failed { error } => {
+                self.log.failed.entry(error.clone()).or_default().insert(ip);
+            }
+            Here::Announced { .. } | Here::Conflict { .. } | Here::Nothing | Here::Waiting { .. } => {}
         }
         self.held.insert(ip, here);
         self.changed = true;
+    }
+
+    /// Tells the log what has happened to addresses since the last call. What others have taken over meanwhile did not fail.
+    pub(super) fn tell_log(&mut self) {
+        let Log { announced, withdrawn, failed } = std::mem::take(&mut self.log);
+        if !announced.is_empty() {
+            tracing::info!(addresses = %some_of(&announced), "announcing");
+        }
+        if !withdrawn.is_empty() {
+            tracing::info!(addresses = %some_of(&withdrawn), "announced here no more");
+        }
+        for (error, mut addresses) in failed {
+            addresses.retain(|ip| matches!(self.held.get(ip), Some(Here::Failed { .. })));
+            if !addresses.is_empty() {
+                tracing::warn!(addresses = %some_of(&addresses), error, "addresses cannot be announced");
+            }
+        }
     }
 
     /// Whether some are still to be announced.
@@ -244,4 +275,14 @@ impl Holdings {
     pub(super) fn detach(self) {
         self.layer2.detach();
     }
+}
+
+/// The first of them, and how many more there are.
+fn some_of(addresses: &BTreeSet<IpAddr>) -> String {
+    const SHOWN: usize = 3;
+    let mut text = addresses.iter().take(SHOWN).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+    if addresses.len() > SHOWN {
+        text += &format!(" and {} more", addresses.len() - SHOWN);
+    }
+    text
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::run::Announcing;
 use crate::ability::InterfaceId;
-use crate::membership::{Listing, Presence};
-use crate::ownership::Owner;
+use crate::membership::{Listing, Presence, Standing};
+use crate::ownership::{NoOwner, Owner};
 use crate::status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
 
 impl Announcing {
@@ -42,6 +42,7 @@ impl Announcing {
             candidates: view.candidates.clone(),
             claims: Arc::clone(&self.claims),
         };
+        tell_log(&former, &status);
         self.publish.send_if_modified(|published| {
             let differs = status.differs(published);
             *published = Arc::new(status);
@@ -59,6 +60,7 @@ impl Announcing {
                     .to_owned(),
             );
         }
+        warnings.extend(self.keys.problem.clone());
         if self.unsigned.1 {
             warnings.push(
                 "heartbeats arrive that none of this gateway's keys has signed: give all gateways the same keys \
@@ -94,6 +96,11 @@ impl Announcing {
     fn addresses(&self) -> BTreeMap<IpAddr, AddressStatus> {
         let mut waiting: BTreeMap<IpAddr, Vec<Arc<str>>> =
             self.handover.waiting().map(|waiting| (waiting.address, waiting.nodes)).collect();
+        let owners = &self.handover.assignment().owners;
+        if owners.is_empty() {
+            let unknown = AddressStatus { owner: Err(NoOwner::Unknown), here: Here::Nothing };
+            return self.claims.keys().map(|ip| (*ip, unknown.clone())).collect();
+        }
         let status = |(ip, owner): (&IpAddr, &Owner)| {
             let owner = match owner {
                 Owner::Node(node) => Ok(Arc::clone(node)),
@@ -106,7 +113,7 @@ impl Announcing {
             };
             (*ip, AddressStatus { owner, here })
         };
-        self.handover.assignment().owners.iter().map(status).collect()
+        owners.iter().map(status).collect()
     }
 
     fn members(&self, own: &Arc<str>, now: Instant) -> Vec<MemberStatus> {
@@ -156,5 +163,45 @@ impl Announcing {
             fenced: counters.fences,
             ..self.holdings.counts()
         }
+    }
+}
+
+/// Tells the log which gateways come and go, and when this one may own addresses.
+fn tell_log(former: &Status, status: &Status) {
+    if former.state != status.state {
+        let (heard_by, counted) = (status.heard_by, status.counted);
+        match status.state {
+            GatewayState::Eligible => tracing::info!(heard_by, counted, "this gateway may own addresses"),
+            GatewayState::HoldDown => {
+                tracing::info!(
+                    heard_by,
+                    counted,
+                    "this gateway is heard, and waits before it owns addresses"
+                );
+            }
+            GatewayState::Fenced => {
+                tracing::warn!(heard_by, counted, "too few gateways hear this one: it owns no addresses");
+            }
+            GatewayState::Leaving => tracing::info!("this gateway hands its addresses over"),
+        }
+    }
+    for (node, standing) in &status.standings {
+        let known = former.standings.get(node);
+        if *node == status.node || known == Some(standing) {
+            continue;
+        }
+        match standing {
+            Standing::Candidate => tracing::info!(%node, "a gateway may own addresses"),
+            Standing::NotAlive if known.is_some() => tracing::warn!(%node, "a gateway is dead"),
+            Standing::NotAlive => {}
+            Standing::Leaving => tracing::info!(%node, "a gateway hands its addresses over"),
+            Standing::NotEligible => tracing::info!(%node, "a gateway is there, and owns no addresses yet"),
+            Standing::Stale => {
+                tracing::info!(%node, "a gateway does not reach the API server: others go first");
+            }
+        }
+    }
+    for node in former.standings.keys().filter(|node| !status.standings.contains_key(*node)) {
+        tracing::info!(%node, "a gateway is gone");
     }
 }

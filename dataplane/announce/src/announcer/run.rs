@@ -65,7 +65,7 @@ pub(super) fn run(
 pub(super) struct Announcing {
     inbox: mpsc::UnboundedReceiver<Command>,
     pub(super) publish: watch::Sender<Arc<Status>>,
-    keys: Keys,
+    pub(super) keys: Keys,
     socket: UdpSocket,
     pub(super) membership: Membership,
     pub(super) handover: Handover,
@@ -226,6 +226,7 @@ impl Announcing {
             *farewells = farewells.saturating_sub(u8::from(send.is_some()));
             if *farewells == 0 || self.membership.alive().next().is_none() {
                 self.publish(now, true);
+                self.holdings.tell_log();
                 return Next::End;
             }
         }
@@ -241,6 +242,7 @@ impl Announcing {
                 self.unsigned = (unsigned, unsigned > self.unsigned.0);
             }
             self.publish(now, addresses_changed);
+            self.holdings.tell_log();
             self.status_due = now + RENEWAL;
         }
         Next::GoOn
