@@ -12,7 +12,6 @@ use crate::typed::strictly;
 /// As much of a Kustomization as is used here.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "fields are named for the check that there are no others")]
 pub(crate) struct Kustomization {
     api_version: String,
     kind: String,
@@ -29,7 +28,6 @@ pub(crate) struct Kustomization {
 }
 
 #[derive(Debug, Deserialize)]
-#[expect(dead_code, reason = "fields are named for the check that there are no others")]
 struct Labels {
     pairs: BTreeMap<String, String>,
 }
@@ -49,8 +47,7 @@ pub(crate) struct ConfigMapArgs {
 pub(crate) struct Image {
     pub(crate) name: String,
     pub(crate) new_tag: String,
-    #[serde(rename = "newName")]
-    _new_name: Option<String>,
+    pub(crate) new_name: Option<String>,
 }
 
 /// A JSON patch, as text.
@@ -81,6 +78,11 @@ fn read(folder: &str, api_version: &str, kind: &str) -> Kustomization {
 }
 
 impl Kustomization {
+    /// Labels that every object gets.
+    pub(crate) fn label_pairs(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.labels.iter().flat_map(|labels| &labels.pairs)
+    }
+
     /// The files that ConfigMaps are made of.
     fn config_files(&self) -> impl Iterator<Item = &str> {
         let files = self.config_map_generator.iter().flat_map(|map| &map.files);

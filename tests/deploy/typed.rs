@@ -61,7 +61,8 @@ pub(crate) fn names(documents: &[Document]) -> Vec<String> {
     names
 }
 
-fn check(document: &Document) {
+/// Reads it as what it claims to be.
+pub(crate) fn check(document: &Document) {
     fn of<T: DeserializeOwned + k8s_openapi::Resource>(document: &Document) {
         let Document { file, value } = document;
         assert_eq!(value["apiVersion"], T::API_VERSION, "{file}, {}", T::KIND);

@@ -6,12 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use snapbox::Data;
 
 /// Every document that users or contributors read.
-pub(crate) const DOCUMENTS: [&str; 9] = [
+pub(crate) const DOCUMENTS: [&str; 10] = [
     "README.md",
     "benches/README.md",
     "control/README.md",
     "dataplane/README.md",
     "deploy/README.md",
+    "deploy/helm/README.md",
     "deploy/karmada/README.md",
     "deploy/monitoring/README.md",
     "src/README.md",

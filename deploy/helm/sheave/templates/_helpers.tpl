@@ -1,0 +1,43 @@
+{{/* Labels of an object: (list $ component). */}}
+{{- define "sheave.labels" -}}
+{{- $root := index . 0 -}}
+{app.kubernetes.io/name: sheave, app.kubernetes.io/part-of: sheave, app.kubernetes.io/component: {{ index . 1 }}, app.kubernetes.io/managed-by: {{ $root.Release.Service }}, helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}}
+{{- end }}
+
+{{- define "sheave.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ printf "%s@%s" .repository .digest | quote }}
+{{- else -}}
+{{ printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) | quote }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "sheave.capabilities" -}}
+{{- $all := .Values.gateway.capabilities -}}
+{{- if eq .Values.announce "l2" -}}{{- $all = append $all "NET_RAW" | uniq -}}{{- end -}}
+{{ toJson $all }}
+{{- end }}
+
+{{/* Probes and volumes rely on what is given here. */}}
+{{- define "sheave.gatewayConfig" -}}
+{{- $own := dict "admin" (dict "listen" "127.0.0.1:9841") "stateDir" "/var/lib/sheave" -}}
+{{- if eq .Values.announce "l2" -}}
+{{- $_ := set $own "announce" (dict "mode" "l2" "heartbeat" (dict "keys" "/etc/sheave-heartbeat-keys")) -}}
+{{- end -}}
+{{ toYaml (mergeOverwrite (deepCopy .Values.gateway.config) $own) }}
+{{- end }}
+
+{{- define "sheave.controllerConfig" -}}
+{{- $gateways := dict "service" (printf "%s/sheave-gateways" .Release.Namespace) "tokenFile" "/var/run/secrets/sheave.dev/gateways/token" -}}
+{{- $election := dict "lease" (printf "%s/sheave-controller" .Release.Namespace) -}}
+{{- $own := dict "gateways" $gateways "leaderElection" $election -}}
+{{ toYaml (mergeOverwrite (deepCopy .Values.controller.config) $own) }}
+{{- end }}
+
+{{/* As sheave.labels, with those by which the Prometheus operator selects. */}}
+{{- define "sheave.monitorLabels" -}}
+{{- $root := index . 0 -}}
+{{ merge (include "sheave.labels" . | fromYaml) $root.Values.podMonitor.labels | toJson }}
+{{- end }}

@@ -1,0 +1,290 @@
+//! The Helm chart brings what the kustomizations bring, object by object. What needs helm is left to `tests/run`, which finds one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::kustomization::{self, Kustomization};
+use crate::{files, typed};
+
+/// The folder of the chart.
+const CHART: &str = "helm/sheave";
+/// Names the program, if it is not the `helm` on the path.
+const HELM: &str = "SHEAVE_TEST_HELM";
+/// What Helm objects have in addition.
+const LABELS_OF_HELM: [&str; 2] = ["app.kubernetes.io/managed-by", "helm.sh/chart"];
+
+/// Objects by kind and name.
+type Objects = BTreeMap<String, Value>;
+
+fn helm(namespace: &str, values: &[&str]) -> Output {
+    let program = std::env::var_os(HELM).unwrap_or_else(|| OsString::from("helm"));
+    let home = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(program);
+    for name in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
+        command.env(name, home.path());
+    }
+    command.args(["template", "sheave"]).arg(files::place(CHART));
+    command.args(["--namespace", namespace, "--kube-version", "1.31.0"]);
+    for value in values {
+        command.args(["--set", value]);
+    }
+    command.output().expect("helm starts")
+}
+
+/// What the chart gives with these values.
+fn rendered(namespace: &str, values: &[&str]) -> Objects {
+    let output = helm(namespace, values);
+    assert!(output.status.success(), "{values:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&String::from_utf8_lossy(&output.stdout)).expect("helm gives YAML");
+    by_name(documents.into_iter().filter(|document| !document.is_null()))
+}
+
+fn by_name(objects: impl Iterator<Item = Value>) -> Objects {
+    let mut found = Objects::new();
+    for object in objects {
+        let name = format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
+        assert!(found.insert(name.clone(), object).is_none(), "{name} is there twice");
+    }
+    found
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+}
+
+/// What `kubectl apply -k` of an overlay gives, or of the base: resources, ConfigMaps, image and patches, which is all that they use.
+fn kustomized(overlay: Option<&str>) -> Objects {
+    let base = kustomization::of(files::BASE);
+    let top = overlay.map_or_else(|| kustomization::of(files::BASE), kustomization::of);
+    let mut objects = by_name(files::base().into_iter().map(|document| document.value));
+    for map in &base.config_map_generator {
+        let replaced = overlay.and_then(|folder| {
+            let map = top.config_map_generator.iter().find(|it| it.name == map.name)?;
+            Some((folder, map))
+        });
+        let (folder, source) = replaced.unwrap_or((files::BASE, map));
+        let [entry] = &source.files[..] else { panic!("one file is expected: {source:?}") };
+        let (key, file) = entry.split_once('=').expect("key=file");
+        let metadata = json!({"name": map.name, "namespace": map.namespace});
+        let data = json!({key: files::text(format!("{folder}/{file}"))});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        objects.insert(format!("ConfigMap {}", map.name), object);
+    }
+    for object in objects.values_mut() {
+        let labels = &mut object["metadata"]["labels"];
+        for (name, value) in base.label_pairs() {
+            labels[name] = json!(value);
+        }
+    }
+    patch(&mut objects, &top);
+    objects
+}
+
+fn patch(objects: &mut Objects, top: &Kustomization) {
+    for patch in &top.patches {
+        let name = format!("{} {}", patch.target["kind"], patch.target["name"]);
+        let operations: json_patch::Patch = serde_saphyr::from_str(&patch.patch).expect("a patch");
+        json_patch::patch(objects.get_mut(&name).expect("its target"), &operations)
+            .expect("a patch that fits");
+    }
+    let [image] = &top.images[..] else { panic!("one image is expected: {:?}", top.images) };
+    let image = format!("{}:{}", image.new_name.as_ref().unwrap_or(&image.name), image.new_tag);
+    for name in ["DaemonSet sheave-gateway", "Deployment sheave-controller"] {
+        objects.get_mut(name).expect("a workload")["spec"]["template"]["spec"]["containers"][0]["image"] =
+            json!(image);
+    }
+}
+
+/// Takes away what a chart does in its own way.
+fn comparable(mut objects: Objects) -> Objects {
+    // `helm --create-namespace` makes it, and Helm installs definitions from files that are no templates.
+    objects
+        .retain(|name, _| !name.starts_with("Namespace ") && !name.starts_with("CustomResourceDefinition "));
+    for (name, object) in &mut objects {
+        let labels = object["metadata"]["labels"].as_object_mut().expect("labels");
+        labels.retain(|label, _| !LABELS_OF_HELM.contains(&label.as_str()));
+        if name.starts_with("ConfigMap ") {
+            labels.remove("app.kubernetes.io/component");
+            let config: Value =
+                serde_saphyr::from_str(text(&object["data"]["config.yaml"])).expect("a configuration");
+            object["data"]["config.yaml"] = config;
+        }
+        // kustomize puts the hash into the name of the ConfigMap.
+        if let Some(metadata) = object.pointer_mut("/spec/template/metadata").and_then(Value::as_object_mut)
+            && let Some(annotations) = metadata.remove("annotations")
+        {
+            assert_eq!(
+                annotations.as_object().expect("annotations").keys().collect::<Vec<_>>(),
+                ["checksum/config"]
+            );
+        }
+    }
+    objects
+}
+
+fn expect_same(chart: Objects, kustomized: Objects) {
+    let (chart, kustomized) = (comparable(chart), comparable(kustomized));
+    let names = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&chart), names(&kustomized));
+    for (name, object) in &chart {
+        snapbox::assert_data_eq!(
+            serde_json::to_string_pretty(object).expect("JSON"),
+            snapbox::Data::text(serde_json::to_string_pretty(&kustomized[name]).expect("JSON")).raw()
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn the_chart_brings_the_objects_of_the_base() {
+    expect_same(rendered("sheave-system", &[]), kustomized(None));
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn a_chart_that_announces_brings_the_objects_of_that_overlay() {
+    let values = ["announce=l2", "image.repository=registry.example.com/sheave"];
+    expect_same(rendered("sheave-system", &values), kustomized(Some("examples/l2")));
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn a_chart_with_another_drain_brings_the_objects_of_the_example_overlay() {
+    let values = [
+        "image.repository=registry.example.com/sheave",
+        "gateway.config.timeouts.drain=5m",
+        "gateway.terminationGracePeriodSeconds=330",
+    ];
+    expect_same(rendered("sheave-system", &values), kustomized(Some("examples/overlay")));
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn every_name_of_the_namespace_follows_the_release() {
+    let objects = rendered("elsewhere", &["openshift=true", "announce=l2"]);
+    for (name, object) in &objects {
+        assert!(!object.to_string().contains("sheave-system"), "{name}: {object}");
+    }
+    let policy = objects["ValidatingAdmissionPolicy sheave-controller"].to_string();
+    assert!(policy.contains("system:serviceaccount:elsewhere:sheave-controller"), "{policy}");
+    let config = objects["ConfigMap sheave-controller-config"].to_string();
+    assert!(config.contains("elsewhere/sheave-gateways") && config.contains("elsewhere/sheave-controller"));
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn every_object_of_the_chart_is_what_its_kind_allows() {
+    let values = ["announce=l2", "image.pullPolicy=Always", "imagePullSecrets[0].name=registry"];
+    let more = [
+        "controller.scrapedFrom[0].namespaceSelector.matchLabels.a=b",
+        "gateway.seccompProfile.type=Localhost",
+    ];
+    for (name, value) in rendered("sheave-system", &[&values[..], &more].concat()) {
+        if !name.starts_with("ConfigMap ") {
+            typed::check(&files::Document { file: CHART.to_owned(), value });
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn the_program_takes_the_configurations_of_the_chart() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = ["gateway.config.limits.memory=2Gi", "gateway.config.announce.holdDown=7s", "announce=l2"];
+    for (name, object) in rendered("sheave-system", &values) {
+        let Some(name) = name.strip_prefix("ConfigMap ") else { continue };
+        let file = folder.path().join(name);
+        fs::write(&file, text(&object["data"]["config.yaml"])).unwrap();
+        let arguments = ["validate", "--node", "gw-1", "--config"];
+        let output = Command::new(env!("CARGO_BIN_EXE_sheave")).args(arguments).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{name}: {output:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn values_that_cannot_be_are_refused() {
+    for (value, named) in [
+        ("announce=bgp", "announce"),
+        ("annonce=l2", "annonce"),
+        ("gateway.config.stateDir=/tmp", "stateDir"),
+        ("gateway.config.announce.mode=l2", "mode"),
+        ("controller.config.leaderElection.lease=a/b", "lease"),
+        ("controller.replicas=two", "replicas"),
+        ("gateway.capabilities[0]=SYS_ADMIN", "capabilities"),
+        ("image.digest=sha256:1", "digest"),
+        ("podMonitor.enabled=true", "gateway.config.metrics"),
+    ] {
+        let output = helm("sheave-system", &[value]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(named), "{value}: {said}");
+    }
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn the_image_is_the_digest_if_there_is_one() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let objects = rendered("sheave-system", &[&format!("image.digest={digest}")]);
+    let image = &objects["DaemonSet sheave-gateway"]["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(text(image), format!("sheave@{digest}"));
+}
+
+#[test]
+#[ignore = "needs helm"]
+fn monitors_ask_gateways_at_their_nodes() {
+    let values = [
+        "podMonitor.enabled=true",
+        "podMonitor.labels.release=prometheus",
+        "podMonitor.gateway.scheme=https",
+        "gateway.config.metrics.listen=$(NODE_IP):9843",
+    ];
+    let objects = rendered("sheave-system", &values);
+    let monitor = &objects["PodMonitor sheave-gateway"];
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+    assert_eq!((text(&endpoint["scheme"]), text(&endpoint["interval"])), ("https", "30s"));
+    assert_eq!(endpoint["relabelings"][0]["replacement"], "$1:9843");
+    assert_eq!(objects["PodMonitor sheave-controller"]["spec"]["podMetricsEndpoints"][0]["port"], "admin");
+}
+
+#[test]
+fn the_chart_is_of_this_version_and_needs_the_same_kubernetes() {
+    let chart = &files::documents(&format!("{CHART}/Chart.yaml"))[0].value;
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!((text(&chart["version"]), text(&chart["appVersion"])), (version, version));
+    assert!(files::text("README.md").contains("Kubernetes 1.31 or newer"));
+    assert_eq!(text(&chart["kubeVersion"]), ">=1.31.0-0");
+}
+
+#[test]
+fn every_value_has_its_place_in_the_schema() {
+    let schema: Value = serde_json::from_str(&files::text(format!("{CHART}/values.schema.json"))).unwrap();
+    let values = &files::documents(&format!("{CHART}/values.yaml"))[0].value;
+    let mut missing = BTreeSet::new();
+    collect_missing(&schema, &schema, values, "", &mut missing);
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+fn collect_missing(root: &Value, schema: &Value, value: &Value, path: &str, missing: &mut BTreeSet<String>) {
+    let schema = match schema["$ref"].as_str() {
+        Some(place) => root.pointer(place.trim_start_matches('#')).expect("a definition"),
+        None => schema,
+    };
+    // What is not closed takes what it does not name.
+    if schema["additionalProperties"] != false {
+        return;
+    }
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{path}.{key}");
+        match schema["properties"].get(key) {
+            Some(schema) => collect_missing(root, schema, value, &path, missing),
+            None => drop(missing.insert(path)),
+        }
+    }
+}
