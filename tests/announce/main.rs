@@ -20,6 +20,8 @@ mod faults;
 #[cfg(test)]
 mod many;
 #[cfg(test)]
+mod other_announcers;
+#[cfg(test)]
 mod planned;
 #[cfg(test)]
 mod pools;

@@ -69,6 +69,8 @@ pub(crate) struct Shape {
     pub(crate) many: u8,
     /// The AddressPools, as a text of manifests.
     pub(crate) pools: &'static str,
+    /// `announce.mode`.
+    pub(crate) mode: &'static str,
     /// Further keys of `announce`.
     pub(crate) announce: &'static str,
     /// Further keys of the configuration.
@@ -77,7 +79,15 @@ pub(crate) struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { gateways: 3, services: 1, many: 0, pools: POOL, announce: "holdDown: 1s", config: "" }
+        Self {
+            gateways: 3,
+            services: 1,
+            many: 0,
+            pools: POOL,
+            mode: "l2",
+            announce: "holdDown: 1s",
+            config: "",
+        }
     }
 }
 
@@ -185,8 +195,9 @@ impl Segment {
         let own = self.own_folder(number).display().to_string();
         format!(
             "node: gw-{number}\nadmin: {{listen: \"{ADMIN}\"}}\nstateDir: {own}/state\nworkers: 1\n\
-             announce: {{mode: l2, heartbeat: {{keys: {keys}}}, {announce}}}\n{config}\n",
+             announce: {{mode: {mode}, heartbeat: {{keys: {keys}}}, {announce}}}\n{config}\n",
             keys = path("keys"),
+            mode = self.shape.mode,
             announce = self.shape.announce,
             config = self.shape.config,
         )
@@ -372,7 +383,8 @@ impl Segment {
         problems.iter().map(Value::to_string).collect()
     }
 
-    fn page(&self, number: u8, path: &str) -> Result<String, String> {
+    /// A page of a gateway's admin server.
+    pub(crate) fn page(&self, number: u8, path: &str) -> Result<String, String> {
         let admin = ADMIN.parse().expect("an address");
         let answer = self.host(number).run(|| http::get(admin, path)).map_err(|error| error.to_string())?;
         Ok(answer.body)

@@ -77,6 +77,10 @@ pub(crate) fn check(document: &Document) {
             assert_eq!(document.value["apiVersion"], "policy.karmada.io/v1alpha1", "{}", document.file);
         }
         "CustomResourceDefinition" => of::<CustomResourceDefinition>(document),
+        // MetalLB's own; `announcers` looks at what they say.
+        "IPAddressPool" | "L2Advertisement" => {
+            assert_eq!(document.value["apiVersion"], "metallb.io/v1beta1", "{}", document.file);
+        }
         "DaemonSet" => of::<DaemonSet>(document),
         "Deployment" => of::<Deployment>(document),
         "EndpointSlice" => of::<EndpointSlice>(document),
