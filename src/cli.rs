@@ -1,5 +1,6 @@
 //! The command line: its commands and flags, and their help.
 
+mod arguments;
 mod object;
 
 use std::ffi::OsString;
@@ -8,12 +9,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
+use self::arguments::admin_url;
+pub(crate) use self::arguments::{
+    AdminUrl, ApiServerArgs, Folders, ManifestArgs, NodeArgs, SourceArgs, TableFormat, TextFormat,
+};
 use self::object::ObjectName;
 use crate::config::{self, Overrides};
 use crate::exit::Exit;
@@ -58,6 +63,11 @@ pub(crate) enum Command {
     Controller(Controller),
     /// Show the routing table of manifests or of a running gateway
     Routes(Routes),
+    /// Show what manifests would change
+    ///
+    /// Compares them with what a running gateway serves, or with other manifests: frontends, addresses, endpoints, Problems, and which
+    /// part of new connections goes elsewhere. Exits 0 (nothing changes) or 1.
+    Diff(Diff),
     /// Explain where a client of a Service goes, and why
     ///
     /// Lists the rule behind each decision and what happens to each endpoint. Exits 0 even if the Service is not served, and 65 if
@@ -140,6 +150,43 @@ pub(crate) struct Routes {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TableFormat::Table)]
     pub(crate) output: TableFormat,
+}
+
+/// `sheave diff`.
+#[derive(Debug, PartialEq, Args)]
+#[command(group(ArgGroup::new("new").args(["manifests", "karmada_manifests"]).required(true).multiple(true)))]
+pub(crate) struct Diff {
+    #[command(flatten)]
+    pub(crate) new: ManifestArgs,
+    #[command(flatten)]
+    pub(crate) old: OldManifestArgs,
+    /// Admin server of the gateway to compare with [default without --old: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["old", "old_karmada"])]
+    pub(crate) admin: Option<AdminUrl>,
+    /// Name of the Node that the manifests are read for [default: the gateway's; with --old as for `sheave routes`]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub(crate) output: TextFormat,
+}
+
+/// `--old` and `--old-karmada`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct OldManifestArgs {
+    /// Folder or file of Kubernetes manifests to compare with instead of a gateway
+    #[arg(id = "old", long = "old", value_name = "DIR")]
+    local: Option<PathBuf>,
+    /// Folder or file of a Karmada control plane's manifests to compare with
+    #[arg(id = "old_karmada", long = "old-karmada", value_name = "DIR")]
+    karmada: Option<PathBuf>,
+}
+
+impl OldManifestArgs {
+    /// None if no folder is given.
+    pub(crate) fn folders(&self) -> Option<Folders<'_>> {
+        Folders::of(self.local.as_deref(), self.karmada.as_deref())
+    }
 }
 
 /// `sheave explain`.
@@ -235,79 +282,6 @@ pub(crate) struct Version {
     pub(crate) output: TextFormat,
 }
 
-/// `--manifests` and `--karmada-manifests`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct ManifestArgs {
-    /// Folder or file of Kubernetes manifests to read instead of the API server
-    #[arg(id = "manifests", long = "manifests", value_name = "DIR")]
-    pub(crate) local: Option<PathBuf>,
-    /// Folder or file of a Karmada control plane's manifests to read instead of its API server
-    #[arg(id = "karmada_manifests", long = "karmada-manifests", value_name = "DIR")]
-    pub(crate) karmada: Option<PathBuf>,
-}
-
-/// Where `routes` and `explain` get their objects: manifests, or a running gateway.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct SourceArgs {
-    #[command(flatten)]
-    pub(crate) manifests: ManifestArgs,
-    #[command(flatten)]
-    pub(crate) node: NodeArgs,
-    /// Admin server of the gateway to query [default without --manifests: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
-    pub(crate) admin: Option<AdminUrl>,
-}
-
-/// `--kubeconfig` and `--context`.
-#[derive(Debug, Default, PartialEq, Args)]
-pub(crate) struct ApiServerArgs {
-    /// Kubeconfig file [default: `kubeconfig` of the configuration, in-cluster, $KUBECONFIG, ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig to use [default: its current context]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-}
-
-/// `--node`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct NodeArgs {
-    /// Name of the Node that this runs on [default: `node` of the configuration, $NODE_NAME, the host name]
-    #[arg(long = "node", id = "node", value_name = "NAME")]
-    pub(crate) name: Option<String>,
-}
-
-/// Output of commands that show tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TableFormat {
-    /// Aligned columns
-    Table,
-    /// Aligned columns with more detail
-    Wide,
-    /// JSON
-    Json,
-    /// YAML
-    Yaml,
-}
-
-/// Output of commands that show text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TextFormat {
-    /// Text for people
-    Text,
-    /// JSON
-    Json,
-    /// YAML
-    Yaml,
-}
-
-/// The address of an admin server: the `host:port` of its URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AdminUrl {
-    /// As in the URL; a host name is possible, an IPv6 address is in brackets.
-    pub(crate) authority: String,
-}
-
 impl Cli {
     /// Parses the command line. Help, the version and mistakes are printed here, and the answer is how to exit. A program that is
     /// called `kubectl-sheave` is a kubectl plugin, which its help shows.
@@ -350,6 +324,7 @@ impl Cli {
             Command::Controller(controller) => (controller.node.name.clone(), Some(&controller.api)),
             Command::Routes(routes) => (routes.sources.node.name.clone(), None),
             Command::Explain(explain) => (explain.sources.node.name.clone(), Some(&explain.api)),
+            Command::Diff(diff) => (diff.node.clone(), None),
             Command::Validate(validate) => (validate.node.name.clone(), None),
             // These depend on no Node, so they must not depend on a name for one either.
             Command::Demo(_) => (Some("demo".to_owned()), None),
@@ -364,23 +339,6 @@ impl Cli {
         let (kubeconfig, context) =
             api.map_or((None, None), |api| (api.kubeconfig.clone(), api.context.clone()));
         Overrides { node, kubeconfig, context }
-    }
-}
-
-/// Folders of manifests, at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Folders<'a> {
-    /// Of the cluster that the gateways run in.
-    pub(crate) local: Option<&'a Path>,
-    /// Of a Karmada control plane.
-    pub(crate) karmada: Option<&'a Path>,
-}
-
-impl ManifestArgs {
-    /// None if no folder is given.
-    pub(crate) fn folders(&self) -> Option<Folders<'_>> {
-        let (local, karmada) = (self.local.as_deref(), self.karmada.as_deref());
-        (local.is_some() || karmada.is_some()).then_some(Folders { local, karmada })
     }
 }
 
@@ -418,18 +376,6 @@ Flags override the configuration file, which overrides KUBECONFIG and NODE_NAME.
 
 fn long_help() -> String {
     format!("{ENVIRONMENT}\n\nConfiguration file, with every key and its default:\n\n{}", config::REFERENCE)
-}
-
-fn admin_url(text: &str) -> Result<AdminUrl, String> {
-    let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-    let port = authority.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
-    let well_formed =
-        !authority.contains(['/', '@', ' ']) && port.is_some_and(|port| port.parse::<u16>().is_ok());
-    if well_formed {
-        Ok(AdminUrl { authority: authority.to_owned() })
-    } else {
-        Err("write it as http://127.0.0.1:9841".to_owned())
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod admin_client;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod inspect;
 pub(crate) mod manifests;
 mod stdout;

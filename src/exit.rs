@@ -11,6 +11,8 @@ pub(crate) enum Exit {
     Ok,
     /// The process that was asked works, but something is wrong.
     Degraded,
+    /// What was compared differs, as diff(1) has it.
+    Differs,
     /// The process that was asked does not answer, or is not ready.
     Down,
     /// The command line is wrong (`EX_USAGE`).
@@ -30,7 +32,7 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
-            Self::Degraded => 1,
+            Self::Degraded | Self::Differs => 1,
             Self::Down => 2,
             Self::Usage => 64,
             Self::Data => 65,

@@ -13,5 +13,6 @@ pub mod objects;
 pub mod owners;
 pub mod problem;
 pub(crate) mod prune;
+pub(crate) mod published;
 pub mod service_key;
 pub mod store;

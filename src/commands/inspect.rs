@@ -24,7 +24,7 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
     let sources = &command.sources;
     let view: Result<RoutesView, Exit> = match sources.manifests.folders() {
         Some(folders) => ManifestProjection::read(folders, config).map(|projected| projected.routes(config)),
-        None => query(sources.admin.as_ref(), config, "/api/routes").map(|(_, view)| view),
+        None => routes_of_gateway(sources.admin.as_ref(), config),
     };
     match (view, command.output) {
         (Err(exit), _) => exit,
@@ -33,6 +33,11 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
         (Ok(view), TableFormat::Json) => print(&view.to_json()),
         (Ok(view), TableFormat::Yaml) => print(&view.to_yaml()),
     }
+}
+
+/// The routing table of a running gateway.
+pub(super) fn routes_of_gateway(admin: Option<&AdminUrl>, config: &Config) -> Result<RoutesView, Exit> {
+    query(admin, config, "/api/routes").map(|(_, view)| view)
 }
 
 /// Prints why a client goes where it goes, by manifests or by a running gateway.

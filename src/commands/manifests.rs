@@ -1,12 +1,13 @@
 //! Folders of manifests, read and projected as a gateway would.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use sheave_control::api::problem::{ObjectRef, Problem};
-use sheave_control::api::store::{ControlPlane, Objects, Store};
+use sheave_control::api::store::{ControlPlane, Objects, ServiceKey, Store};
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::sources::manifests::{self, FieldLines, FileProblem, Loaded};
 use sheave_dataplane::select::ActiveTable;
@@ -32,6 +33,22 @@ impl Manifests {
             path.map(|path| (path.to_owned(), of, manifests::load_of(of, path)))
         };
         Self { folders: given.into_iter().filter_map(load).collect() }
+    }
+
+    /// The contents of folders; reports what is wrong if one cannot be listed at all.
+    pub(super) fn read(folders: Folders<'_>) -> Result<Self, Exit> {
+        let manifests = Self::load(folders);
+        if manifests.folders.iter().all(|(_, _, loaded)| loaded.listed) {
+            return Ok(manifests);
+        }
+        manifests.unlisted().for_each(|problem| eprintln!("sheave: {problem}"));
+        Err(Exit::Data)
+    }
+
+    /// With the addresses that load balancers have elsewhere, where the manifests have none.
+    pub(super) fn keeping_addresses(mut self, published: &BTreeMap<ServiceKey, Vec<IpAddr>>) -> Self {
+        self.folders.iter_mut().for_each(|(_, _, loaded)| loaded.objects.keep_addresses(published));
+        self
     }
 
     /// The Problems of folders that cannot be listed at all.
@@ -71,12 +88,7 @@ pub(super) struct ManifestProjection {
 impl ManifestProjection {
     /// Reads and projects folders; reports what is wrong if one cannot be listed at all.
     pub(super) fn read(folders: Folders<'_>, config: &Config) -> Result<Self, Exit> {
-        let manifests = Manifests::load(folders);
-        if manifests.folders.iter().all(|(_, _, loaded)| loaded.listed) {
-            return Ok(Self::new(manifests, config));
-        }
-        manifests.unlisted().for_each(|problem| eprintln!("sheave: {problem}"));
-        Err(Exit::Data)
+        Manifests::read(folders).map(|manifests| Self::new(manifests, config))
     }
 
     /// Projects what was read.

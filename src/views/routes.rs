@@ -350,7 +350,7 @@ impl From<&Endpoint> for EndpointView {
 
 impl FrontendView {
     /// `address:port/protocol`, IPv6 in brackets.
-    fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         let address = self.address.parse().map(|ip| SocketAddr::new(ip, self.port).to_string());
         format!("{}/{}", address.unwrap_or_else(|_| format!("{}:{}", self.address, self.port)), self.protocol)
     }

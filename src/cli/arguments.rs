@@ -1,0 +1,114 @@
+//! Arguments that several commands have.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+/// `--manifests` and `--karmada-manifests`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct ManifestArgs {
+    /// Folder or file of Kubernetes manifests to read instead of the API server
+    #[arg(id = "manifests", long = "manifests", value_name = "DIR")]
+    pub(crate) local: Option<PathBuf>,
+    /// Folder or file of a Karmada control plane's manifests to read instead of its API server
+    #[arg(id = "karmada_manifests", long = "karmada-manifests", value_name = "DIR")]
+    pub(crate) karmada: Option<PathBuf>,
+}
+
+/// Where `routes` and `explain` get their objects: manifests, or a running gateway.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct SourceArgs {
+    #[command(flatten)]
+    pub(crate) manifests: ManifestArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// Admin server of the gateway to query [default without --manifests: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
+    pub(crate) admin: Option<AdminUrl>,
+}
+
+/// `--kubeconfig` and `--context`.
+#[derive(Debug, Default, PartialEq, Args)]
+pub(crate) struct ApiServerArgs {
+    /// Kubeconfig file [default: `kubeconfig` of the configuration, in-cluster, $KUBECONFIG, ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub(super) context: Option<String>,
+}
+
+/// `--node`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct NodeArgs {
+    /// Name of the Node that this runs on [default: `node` of the configuration, $NODE_NAME, the host name]
+    #[arg(long = "node", id = "node", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}
+
+/// Output of commands that show tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TableFormat {
+    /// Aligned columns
+    Table,
+    /// Aligned columns with more detail
+    Wide,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}
+
+/// Output of commands that show text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TextFormat {
+    /// Text for people
+    Text,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}
+
+/// The address of an admin server: the `host:port` of its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdminUrl {
+    /// As in the URL; a host name is possible, an IPv6 address is in brackets.
+    pub(crate) authority: String,
+}
+
+/// Folders of manifests, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Folders<'a> {
+    /// Of the cluster that the gateways run in.
+    pub(crate) local: Option<&'a Path>,
+    /// Of a Karmada control plane.
+    pub(crate) karmada: Option<&'a Path>,
+}
+
+impl<'a> Folders<'a> {
+    /// None if there is none.
+    pub(super) fn of(local: Option<&'a Path>, karmada: Option<&'a Path>) -> Option<Self> {
+        (local.is_some() || karmada.is_some()).then_some(Self { local, karmada })
+    }
+}
+
+impl ManifestArgs {
+    /// None if no folder is given.
+    pub(crate) fn folders(&self) -> Option<Folders<'_>> {
+        Folders::of(self.local.as_deref(), self.karmada.as_deref())
+    }
+}
+
+/// Reads the URL of an admin server.
+pub(super) fn admin_url(text: &str) -> Result<AdminUrl, String> {
+    let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    let port = authority.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    let well_formed =
+        !authority.contains(['/', '@', ' ']) && port.is_some_and(|port| port.parse::<u16>().is_ok());
+    if well_formed {
+        Ok(AdminUrl { authority: authority.to_owned() })
+    } else {
+        Err("write it as http://127.0.0.1:9841".to_owned())
+    }
+}

@@ -1,0 +1,51 @@
+//! `sheave diff`: what manifests would change of the routing table.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use sheave_control::api::store::ServiceKey;
+
+use super::inspect::routes_of_gateway;
+use super::manifests::{ManifestProjection, Manifests};
+use super::stdout::{print, render};
+use crate::cli::Diff;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::views::diff::DiffView;
+use crate::views::routes::RoutesView;
+
+/// Compares what a gateway serves, or would by other manifests, with what it would serve by these.
+pub(crate) fn run(command: &Diff, config: &Config) -> Exit {
+    match compared(command, config) {
+        Err(exit) => exit,
+        Ok(diff) => match print(&render(&diff, || diff.to_text(), command.output)) {
+            Exit::Ok if !diff.is_empty() => Exit::Differs,
+            exit => exit,
+        },
+    }
+}
+
+fn compared(command: &Diff, config: &Config) -> Result<DiffView, Exit> {
+    let old = match command.old.folders() {
+        Some(folders) => ManifestProjection::read(folders, config)?.routes(config),
+        None => routes_of_gateway(command.admin.as_ref(), config)?,
+    };
+    // Which endpoints are local depends on the Node.
+    let of_gateway = command.old.folders().is_none() && command.node.is_none();
+    let config =
+        Config { node: if of_gateway { old.node.clone() } else { config.node.clone() }, ..config.clone() };
+    // One of the flags is required.
+    let folders = command.new.folders().ok_or(Exit::Usage)?;
+    let manifests = Manifests::read(folders)?.keeping_addresses(&published(&old));
+    Ok(DiffView::new(&old, &ManifestProjection::new(manifests, &config).routes(&config)))
+}
+
+/// The addresses that each load balancer has.
+fn published(view: &RoutesView) -> BTreeMap<ServiceKey, Vec<IpAddr>> {
+    let addresses = view.status.iter().filter_map(|status| {
+        let (namespace, name) = status.service.split_once('/')?;
+        let ips = status.ingress.iter().filter_map(|ingress| ingress.ip.parse().ok()).collect();
+        Some((ServiceKey::new(namespace, name), ips))
+    });
+    addresses.collect()
+}

@@ -1,0 +1,337 @@
+//! What differs between two routing tables, as `sheave diff` shows it. The JSON is a contract: keys are added, never renamed.
+
+mod shares;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::View;
+use super::problem::{LISTED, ProblemView};
+use super::routes::{EndpointView, FrontendView, RouteView, RoutesView};
+use super::text_table::or_dash;
+
+/// What would be another way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DiffView {
+    /// Frontends that come, by place.
+    pub(crate) added: Vec<FrontendView>,
+    /// Frontends that go, by place.
+    pub(crate) removed: Vec<FrontendView>,
+    /// Frontends of which something changes, by place.
+    pub(crate) changed: Vec<FrontendDiff>,
+    /// How many stay as they are.
+    pub(crate) unchanged: usize,
+    /// Addresses that nothing was accepted at before.
+    pub(crate) addresses_added: Vec<String>,
+    /// Addresses that nothing is accepted at any more.
+    pub(crate) addresses_removed: Vec<String>,
+    /// Problems that come.
+    pub(crate) problems_added: Vec<ProblemView>,
+    /// Problems that are solved.
+    pub(crate) problems_removed: Vec<ProblemView>,
+}
+
+/// What changes of one frontend.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FrontendDiff {
+    /// `address:port/protocol`, IPv6 in brackets.
+    pub(crate) frontend: String,
+    /// `namespace/name`, after the change.
+    pub(crate) service: String,
+    /// Everything but endpoints.
+    pub(crate) fields: Vec<FieldDiff>,
+    /// Endpoints that come.
+    pub(crate) endpoints_added: Vec<ClusterEndpoint>,
+    /// Endpoints that go.
+    pub(crate) endpoints_removed: Vec<ClusterEndpoint>,
+    /// Endpoints of which something changes, after the change.
+    pub(crate) endpoints_changed: Vec<ClusterEndpoint>,
+    /// The part of new connections from outside the cluster that goes to another endpoint than before, at the least: 0 to 1.
+    pub(crate) moved: f64,
+}
+
+/// A field and its two values.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct FieldDiff {
+    /// As in `sheave routes -o json`.
+    pub(crate) field: String,
+    /// Before.
+    pub(crate) old: Value,
+    /// After.
+    pub(crate) new: Value,
+}
+
+/// An endpoint, and where it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ClusterEndpoint {
+    /// The name of its cluster.
+    pub(crate) cluster: String,
+    /// The endpoint.
+    #[serde(flatten)]
+    pub(crate) endpoint: EndpointView,
+}
+
+/// Fields of a frontend that are told otherwise, or that manifests do not have.
+const NOT_FIELDS: [&str; 7] = ["address", "port", "protocol", "external", "internal", "backends", "closed"];
+
+/// What becomes of clients outside the cluster.
+const EXTERNAL_ACTION: &str = "external.action";
+
+impl View for DiffView {}
+
+impl DiffView {
+    /// What is in `new` and was not in `old`, and the other way round.
+    pub(crate) fn new(old: &RoutesView, new: &RoutesView) -> Self {
+        let (before, after) = (by_place(old), by_place(new));
+        let only = |these: &BTreeMap<TablePlace, &FrontendView>,
+                    those: &BTreeMap<TablePlace, &FrontendView>| {
+            these
+                .iter()
+                .filter(|(place, _)| !those.contains_key(*place))
+                .map(|(_, it)| (*it).clone())
+                .collect()
+        };
+        let both = || after.iter().filter_map(|(place, new)| Some((*before.get(place)?, *new)));
+        let changed: Vec<FrontendDiff> =
+            both().filter_map(|(old, new)| FrontendDiff::new(old, new)).collect();
+        let (had, has) = (addresses(old), addresses(new));
+        Self {
+            added: only(&after, &before),
+            removed: only(&before, &after),
+            unchanged: both().count() - changed.len(),
+            changed,
+            addresses_added: has.difference(&had).map(|&ip| ip.to_owned()).collect(),
+            addresses_removed: had.difference(&has).map(|&ip| ip.to_owned()).collect(),
+            problems_added: problems_of(new, old),
+            problems_removed: problems_of(old, new),
+        }
+    }
+
+    /// Whether nothing is another way. Problems that come or go count, too.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { added, removed, changed, problems_added, problems_removed, .. } = self;
+        added.is_empty()
+            && removed.is_empty()
+            && changed.is_empty()
+            && problems_added.is_empty()
+            && problems_removed.is_empty()
+    }
+
+    /// For people: a line for each frontend, and under it what changes.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (sign, frontends) in [('-', &self.removed), ('+', &self.added)] {
+            for frontend in frontends {
+                let FrontendView { source, service, external, .. } = frontend;
+                line(
+                    &mut text,
+                    format_args!("{sign} {}  {source} {service}  {}", frontend.place(), outcome(external)),
+                );
+            }
+        }
+        self.changed.iter().for_each(|changed| changed.write(&mut text));
+        let used = [("new", &self.addresses_added), ("no longer used", &self.addresses_removed)];
+        for (what, addresses) in used.into_iter().filter(|(_, addresses)| !addresses.is_empty()) {
+            line(&mut text, format_args!("Addresses {what}: {}", addresses.join(", ")));
+        }
+        let problems = [
+            ("Problems that come", &self.problems_added),
+            ("Problems that are solved", &self.problems_removed),
+        ];
+        for (what, problems) in problems.into_iter().filter(|(_, problems)| !problems.is_empty()) {
+            line(&mut text, format_args!("{what}:"));
+            problems.iter().take(LISTED).for_each(|problem| line(&mut text, format_args!("  {problem}")));
+            if problems.len() > LISTED {
+                line(&mut text, format_args!("  and {} more", problems.len() - LISTED));
+            }
+        }
+        let (added, removed, changed) = (self.added.len(), self.removed.len(), self.changed.len());
+        let unchanged = self.unchanged;
+        line(
+            &mut text,
+            format_args!(
+                "Frontends: {added} added, {removed} removed, {changed} changed, {unchanged} unchanged"
+            ),
+        );
+        text
+    }
+}
+
+impl FrontendDiff {
+    /// None if nothing changes.
+    fn new(old: &FrontendView, new: &FrontendView) -> Option<Self> {
+        let (had, has) = (endpoints(old), endpoints(new));
+        let kept = |(key, endpoint): (&EndpointKey, &ClusterEndpoint)| {
+            had.get(key).is_some_and(|old| old != endpoint).then(|| endpoint.clone())
+        };
+        let diff = Self {
+            frontend: new.place(),
+            service: new.service.clone(),
+            fields: fields(old, new),
+            endpoints_added: without(&has, &had),
+            endpoints_removed: without(&had, &has),
+            endpoints_changed: has.iter().filter_map(kept).collect(),
+            moved: shares::moved(old, new),
+        };
+        let Self { fields, endpoints_added, endpoints_removed, endpoints_changed, .. } = &diff;
+        let same = fields.is_empty()
+            && endpoints_added.is_empty()
+            && endpoints_removed.is_empty()
+            && endpoints_changed.is_empty();
+        (!same).then_some(diff)
+    }
+
+    fn write(&self, text: &mut String) {
+        line(text, format_args!("~ {}  {}", self.frontend, self.service));
+        for FieldDiff { field, old, new } in &self.fields {
+            line(text, format_args!("    {field}: {} -> {}", plain(old), plain(new)));
+        }
+        let endpoints =
+            [('-', &self.endpoints_removed), ('+', &self.endpoints_added), ('~', &self.endpoints_changed)];
+        for (sign, endpoints) in endpoints {
+            for ClusterEndpoint { cluster, endpoint } in endpoints {
+                let EndpointView { address, node, state, weight, .. } = endpoint;
+                let node = or_dash(node);
+                line(
+                    text,
+                    format_args!(
+                        "    {sign} {address}  cluster {cluster}, node {node}, {state}, weight {weight}"
+                    ),
+                );
+            }
+        }
+        // Whether there are connections at all is told above then.
+        let forwards = !self.fields.iter().any(|it| it.field == EXTERNAL_ACTION);
+        match (self.moved * 100.0).round() {
+            100.0 if forwards => line(text, format_args!("    all new connections go to another endpoint")),
+            percent if percent > 0.0 && forwards => {
+                line(text, format_args!("    {percent} % or more of new connections go to another endpoint"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What frontends are told apart by. Sorted as in a routing table.
+type TablePlace = (bool, std::net::IpAddr, u16, String);
+
+fn by_place(view: &RoutesView) -> BTreeMap<TablePlace, &FrontendView> {
+    let place = |frontend: &FrontendView| {
+        let ip: std::net::IpAddr = frontend.address.parse().ok()?;
+        Some((ip.is_ipv6(), ip, frontend.port, frontend.protocol.clone()))
+    };
+    view.frontends.iter().filter_map(|frontend| Some((place(frontend)?, frontend))).collect()
+}
+
+fn addresses(view: &RoutesView) -> BTreeSet<&str> {
+    view.frontends.iter().map(|frontend| frontend.address.as_str()).collect()
+}
+
+/// The Problems of one that the other does not have, wherever they are written.
+fn problems_of(view: &RoutesView, other: &RoutesView) -> Vec<ProblemView> {
+    let anywhere = |problem: &ProblemView| ProblemView {
+        object: problem.object.clone(),
+        reason: problem.reason.clone(),
+        message: problem.message.clone(),
+        port: problem.port.clone(),
+        field: problem.field.clone(),
+        ..ProblemView::default()
+    };
+    let known: BTreeSet<ProblemView> = other.problems.iter().map(anywhere).collect();
+    view.problems.iter().filter(|problem| !known.contains(&anywhere(problem))).cloned().collect()
+}
+
+/// Cluster and address.
+type EndpointKey = (String, String);
+
+fn endpoints(frontend: &FrontendView) -> BTreeMap<EndpointKey, ClusterEndpoint> {
+    let of_backend = frontend.backends.iter().flat_map(|backend| {
+        backend.endpoints.iter().map(|endpoint| {
+            let key = (backend.cluster.clone(), endpoint.address.clone());
+            (key, ClusterEndpoint { cluster: backend.cluster.clone(), endpoint: endpoint.clone() })
+        })
+    });
+    of_backend.collect()
+}
+
+fn without(
+    these: &BTreeMap<EndpointKey, ClusterEndpoint>,
+    those: &BTreeMap<EndpointKey, ClusterEndpoint>,
+) -> Vec<ClusterEndpoint> {
+    these.iter().filter(|(key, _)| !those.contains_key(*key)).map(|(_, endpoint)| endpoint.clone()).collect()
+}
+
+/// Everything that differs but endpoints: by the keys of the contract, so that none is forgotten.
+fn fields(old: &FrontendView, new: &FrontendView) -> Vec<FieldDiff> {
+    let (before, after) = (object(old), object(new));
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let value = |object: &Map<String, Value>, key: &str| object.get(key).cloned().unwrap_or_default();
+    let mut fields: Vec<FieldDiff> = keys
+        .into_iter()
+        .filter(|key| !NOT_FIELDS.contains(&key.as_str()))
+        .map(|key| FieldDiff { field: key.clone(), old: value(&before, key), new: value(&after, key) })
+        .collect();
+    let routes =
+        [(EXTERNAL_ACTION, &old.external, &new.external), ("internal.action", &old.internal, &new.internal)];
+    for (field, old, new) in routes {
+        let action = |route: &RouteView| Value::from(route.action.clone());
+        fields.push(FieldDiff { field: field.to_owned(), old: action(old), new: action(new) });
+    }
+    fields.push(FieldDiff { field: "clusters".to_owned(), old: clusters(old), new: clusters(new) });
+    fields.retain(|field| field.old != field.new);
+    fields
+}
+
+fn object(frontend: &FrontendView) -> Map<String, Value> {
+    match serde_json::to_value(frontend) {
+        Ok(Value::Object(object)) => object,
+        // Only maps with other keys than text are errors: there are none here.
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+/// Weights and priorities of clusters.
+fn clusters(frontend: &FrontendView) -> Value {
+    let text = |backend: &super::routes::BackendView| {
+        format!("{} (weight {}, priority {})", backend.cluster, backend.weight, backend.priority)
+    };
+    frontend.backends.iter().map(text).collect::<Vec<_>>().join(", ").into()
+}
+
+/// What clients outside the cluster get.
+fn outcome(route: &RouteView) -> String {
+    match (route.action.as_str(), route.endpoints.len()) {
+        ("Forward", 1) => "1 endpoint".to_owned(),
+        ("Forward", count) => format!("{count} endpoints"),
+        ("Drop", _) => "drops packets".to_owned(),
+        _ => "rejects connections".to_owned(),
+    }
+}
+
+/// A value as people write it.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => or_dash(text),
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| format!("{key} {}", plain(value));
+            fields.iter().map(field).collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String never fails.
+    writeln!(text, "{arguments}").unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests;
