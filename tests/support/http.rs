@@ -1,6 +1,6 @@
-//! As much of an HTTP/1.1 client as the admin server needs: one GET, the whole answer, no reuse.
+//! As much of an HTTP/1.1 client as the admin server and WebDriver need: one request, the whole answer, no reuse.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::patience::io_deadline;
@@ -15,19 +15,54 @@ pub(crate) struct Response {
 
 /// Asks `server` for `path`. The calling thread must be inside the right host.
 pub(crate) fn get(server: SocketAddr, path: &str) -> io::Result<Response> {
-    let mut stream = TcpStream::connect_timeout(&server, io_deadline())?;
-    stream.set_read_timeout(Some(io_deadline()))?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("not an answer: {text:?}")))
+    send(server, "GET", path, &[("Host", &server.to_string())], "")
 }
 
-fn parse(text: &str) -> Option<Response> {
-    let (head, body) = text.split_once("\r\n\r\n")?;
+/// Sends `server` a request with these headers and this body.
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) fn send(
+    server: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Response> {
+    let mut stream = TcpStream::connect_timeout(&server, io_deadline())?;
+    stream.set_read_timeout(Some(io_deadline()))?;
+    let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    request.extend(headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")));
+    if !body.is_empty() {
+        request += &format!("Content-Length: {}\r\n", body.len());
+    }
+    stream.write_all(format!("{request}\r\n{body}").as_bytes())?;
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Err(invalid(&head));
+        }
+    }
+    // Not all servers close when they are asked to.
+    let mut body = String::new();
+    match header(&head, "content-length").map(str::parse) {
+        Some(Ok(length)) => reader.take(length).read_to_string(&mut body)?,
+        _ => reader.read_to_string(&mut body)?,
+    };
+    parse(&head, &body).ok_or_else(|| invalid(&(head + &body)))
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not an answer: {text:?}"))
+}
+
+fn header<'t>(head: &'t str, name: &str) -> Option<&'t str> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+}
+
+fn parse(head: &str, body: &str) -> Option<Response> {
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let chunked = header(head, "transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked"));
     let body = if chunked { unchunk(body)? } else { body.to_owned() };
     Some(Response { status, body })
 }
