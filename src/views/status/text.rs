@@ -262,8 +262,10 @@ fn source_errors(kinds: &[KindView], source: &Names) -> Vec<String> {
         }
     }
     let sentence = |(error, names): (&str, Vec<String>)| {
+        let away = error.contains("cannot be reached");
+        let advice = if away { ": check that the server runs and is reachable from this node" } else { "" };
         format!(
-            "{}{} cannot be watched: {error}; their last known state stays in force",
+            "{}{} cannot be watched: {error}; their last known state stays in force{advice}",
             names.join(", "),
             source.of_it
         )
