@@ -6,9 +6,11 @@ pub(crate) mod explain;
 pub(crate) mod gateways;
 pub(crate) mod problem;
 pub(crate) mod routes;
+pub(crate) mod services;
 pub(crate) mod status;
 pub(crate) mod steering;
 mod text_table;
+pub(crate) mod traffic;
 
 use serde::Serialize;
 

@@ -102,7 +102,11 @@ impl Stage {
         let web = web.display();
         let fleet = self.welcome_to_the_fleet();
         format!(
-            "Sheave forwards two Services, each with three endpoints. In another terminal, try:
+            "The status page, for a browser:
+
+  PAGE  http://{admin}/
+
+Sheave forwards two Services, each with three endpoints. In another terminal, try:
 
   TCP   curl http://{VIP}:{WEB_PORT}/
   UDP   bash -c 'exec 3<>/dev/udp/{VIP}/{ECHO_PORT}; echo hello >&3; head -n 1 <&3'

@@ -31,9 +31,9 @@ use super::problem_log::ProblemLog;
 use super::problems::Failures;
 use super::sources::{SourceUpdate, Sources};
 use crate::config::{Config, SeriesLimits};
-use crate::http::admin::Query;
 use crate::http::health::{self, Health};
 use crate::http::metrics::recorder::UPDATE_SECONDS;
+use crate::http::query::Query;
 use crate::http::report;
 use crate::retry;
 use crate::takeover::predecessor::Predecessor;
@@ -73,6 +73,10 @@ pub(crate) struct EventLoop {
     pause: Instant,
     /// When to project again, although nothing may be heard until then.
     due: Option<Instant>,
+    /// When the table last changed.
+    applied: Option<Instant>,
+    /// Grows whenever what is known of the objects may have changed.
+    revision: u64,
     failures: Failures,
     overload: Overload,
     problem_log: ProblemLog,
@@ -82,6 +86,8 @@ pub(crate) struct EventLoop {
     phase: Phase,
     /// Nothing will ever be heard again of the objects.
     source_ended: bool,
+    /// Another process serves in place of this one.
+    handed_over: bool,
     /// Who serves until this one has taken over.
     predecessor: Option<Predecessor>,
     announcing: Announcing,
@@ -145,6 +151,8 @@ impl EventLoop {
             projection: None,
             pause: Instant::now(),
             due: None,
+            applied: None,
+            revision: 0,
             failures: Failures::default(),
             overload: Overload::default(),
             problem_log: ProblemLog::default(),
@@ -152,6 +160,7 @@ impl EventLoop {
             controller: None,
             phase: Phase::Serving,
             source_ended: false,
+            handed_over: false,
             announcing: Announcing::new(announce_options(config), predecessor.is_none()),
             predecessor,
             gateways: config.gateways.clone(),
@@ -315,6 +324,7 @@ impl EventLoop {
     /// Projects the store and applies the table; `since` is when the update was received.
     fn project(&mut self, since: Instant) {
         let now = jiff::Timestamp::now();
+        self.revision += 1;
         self.projector.set_now(now);
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
@@ -325,6 +335,7 @@ impl EventLoop {
         if projection.changed {
             let changed = self.dataplane.apply(self.with_former_addresses(&projection.table));
             let took = since.elapsed();
+            self.applied = Some(Instant::now());
             metrics::histogram!(UPDATE_SECONDS).record(took);
             tracing::info!(
                 generation = projection.table.generation(),

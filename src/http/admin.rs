@@ -1,10 +1,9 @@
-//! The gateway's admin server: health, metrics, routes, explanations and status, on loopback by default.
+//! The gateway's admin server: health, metrics, routes, explanations, status and the status page, on loopback by default.
 //!
 //! It holds no state. Each query goes to the event loop, which also proves that the loop runs. Metrics are rendered on another thread;
 //! the loop only adds what it alone knows.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -14,63 +13,41 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sheave_control::sources::connection::Connection;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::config::Metrics;
-use crate::http::metrics::LoopFacts;
+use crate::http::live::LivePages;
 use crate::http::metrics::scrape::ScrapeQueue;
+use crate::http::page;
+use crate::http::query::{ProbeResult, Query, QuerySender, ask};
 use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 use crate::views::View as _;
-use crate::views::explain::{Answer, Question, QuestionQuery};
-
-/// How long a question may wait before the gateway counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::views::explain::{Answer, QuestionQuery};
 
 /// The content type of every answer for programs.
 const JSON: &str = "application/json";
-
-/// A question to the gateway, with where to send the answer.
-#[derive(Debug)]
-pub(crate) enum Query {
-    /// Can the process go on? If not: why it must be started anew.
-    Live(oneshot::Sender<ProbeResult>),
-    /// Is there a table, and do the workers answer? If not: what is missing.
-    Ready(oneshot::Sender<ProbeResult>),
-    /// What a scrape shows besides what can be read off the data plane.
-    Metrics(oneshot::Sender<LoopFacts>),
-    /// The routing table as JSON.
-    Routes(oneshot::Sender<String>),
-    /// The gateways, and who announces which address, as JSON.
-    Gateways(oneshot::Sender<String>),
-    /// How the process is, as JSON.
-    Status(oneshot::Sender<String>),
-    /// Why a client goes where it goes.
-    Explain(Question, oneshot::Sender<Answer>),
-}
-
-/// All is well, or what is not.
-pub(crate) type ProbeResult = Result<(), &'static str>;
-
-/// Where queries are put.
-pub(crate) type QuerySender = mpsc::Sender<Query>;
 
 /// Answers on `listener` until the result is dropped.
 pub(crate) fn serve(
     listener: TcpListener,
     queries: QuerySender,
     scrapes: ScrapeQueue,
+    live: LivePages,
+    node: &str,
     connections: Connections,
 ) -> Server {
+    let probes =
+        Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).with_state(queries.clone());
     let router = Router::new()
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
         .route("/api/routes", get(routes))
         .route("/api/gateways", get(gateways))
         .route("/api/status", get(status))
         .route("/api/explain", get(explain))
         .with_state(queries.clone())
-        .merge(metrics_page(queries, scrapes));
+        .merge(live.router())
+        .merge(page::router());
+    let router = page::guarded(router, node).merge(probes).merge(metrics_page(queries, scrapes));
     Server::start(listener, router, connections)
 }
 
@@ -138,14 +115,14 @@ async fn verdict(
     otherwise: &str,
 ) -> Response {
     match ask(queries, query).await {
-        Some(Ok(())) => (StatusCode::OK, "ok\n").into_response(),
-        Some(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{otherwise}: {why}\n")).into_response(),
-        None => stuck(),
+        Ok(Ok(())) => (StatusCode::OK, "ok\n").into_response(),
+        Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{otherwise}: {why}\n")).into_response(),
+        Err(_) => stuck(),
     }
 }
 
 async fn metrics(State((queries, scrapes)): State<(QuerySender, ScrapeQueue)>) -> Response {
-    scrapes.answer(ask(&queries, Query::Metrics)).await.unwrap_or_else(stuck)
+    scrapes.answer(async { ask(&queries, Query::Metrics).await.ok() }).await.unwrap_or_else(stuck)
 }
 
 async fn routes(State(queries): State<QuerySender>) -> Response {
@@ -173,7 +150,7 @@ async fn explain(
         Ok(question) => question,
         Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
     };
-    let Some(answer) = ask(&queries, |reply| Query::Explain(question, reply)).await else { return stuck() };
+    let Ok(answer) = ask(&queries, |reply| Query::Explain(question, reply)).await else { return stuck() };
     let status = match answer {
         Answer::Explained(_) => StatusCode::OK,
         Answer::NotFound(_) => StatusCode::NOT_FOUND,
@@ -183,21 +160,11 @@ async fn explain(
 
 async fn reply(queries: &QuerySender, query: fn(oneshot::Sender<String>) -> Query) -> Response {
     match ask(queries, query).await {
-        Some(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
-        None => stuck(),
+        Ok(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
+        Err(_) => stuck(),
     }
 }
 
 fn stuck() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the gateway does not answer\n").into_response()
-}
-
-/// `None` if the gateway is gone or too busy to answer.
-async fn ask<T>(queries: &QuerySender, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Option<T> {
-    let (answer, answered) = oneshot::channel();
-    let asking = async {
-        queries.send(query(answer)).await.ok()?;
-        answered.await.ok()
-    };
-    tokio::time::timeout(PATIENCE, asking).await.ok().flatten()
 }

@@ -25,6 +25,7 @@ use crate::gateway::options::announce_options;
 use crate::gateway::sources::{ApiSource, SourceAdapter, Sources};
 use crate::gateway::startup_log::{self, StartupInfo};
 use crate::http::admin;
+use crate::http::live::LivePages;
 use crate::http::metrics::recorder;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::report;
@@ -318,7 +319,9 @@ impl GatewayProcess {
             let report = report.zip(config.report_listen);
             let report =
                 report.map(|(listener, addr)| (addr, report::serve(listener, app.report(), shares.pages())));
-            let admin = (config.admin_listen, admin::serve(admin, queries, scrapes, shares.admin()));
+            let live = LivePages::start(app.observer(), queries.clone());
+            let admin = admin::serve(admin, queries, scrapes, live, &config.node, shares.admin());
+            let admin = (config.admin_listen, admin);
             let servers = [Some(admin), healthz, report, metrics];
             let servers = Servers::new(servers.into_iter().flatten().collect());
             match takeover {

@@ -23,6 +23,7 @@ use sheave_model::FrontendAddr;
 
 pub(crate) use self::question::{
     Client, Port, Question, QuestionQuery, parse_address, parse_client, parse_port, parse_protocol,
+    parse_service,
 };
 use crate::views::View;
 use crate::views::problem::ProblemView;

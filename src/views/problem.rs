@@ -1,5 +1,7 @@
 //! Problems as users and programs see them: what is wrong, and where in the manifests.
 
+pub(crate) mod advice;
+
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};

@@ -28,6 +28,9 @@ pub(crate) struct ProcessView {
     pub(crate) uptime_seconds: u64,
     /// Of the routing table in force; grows with each change.
     pub(crate) generation: u64,
+    /// Since it changed last; null if it never has.
+    #[serde(default)]
+    pub(crate) table_age_seconds: Option<u64>,
     /// In the routing table in force.
     pub(crate) frontends: usize,
     /// Where the objects come from.
@@ -194,6 +197,13 @@ impl ProcessView {
         } else {
             Exit::Degraded
         }
+    }
+
+    /// What is wrong with the process itself, as sentences with a remedy: Problems of objects are left out.
+    pub(crate) fn wrong_with_process(&self) -> Vec<String> {
+        let controller = self.controller.as_ref();
+        let controller = controller.map(|view| ControllerView { problems: Vec::new(), ..view.clone() });
+        text::wrong(&Self { problems: 0, controller, ..self.clone() })
     }
 
     /// For people: how it is, what is wrong, and what to do about it.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use snapbox::Data;
 
 /// Every document that users or contributors read.
-pub(crate) const DOCUMENTS: [&str; 10] = [
+pub(crate) const DOCUMENTS: [&str; 11] = [
     "README.md",
     "benches/README.md",
     "control/README.md",
@@ -16,6 +16,7 @@ pub(crate) const DOCUMENTS: [&str; 10] = [
     "deploy/karmada/README.md",
     "deploy/monitoring/README.md",
     "src/README.md",
+    "src/page/README.md",
     "tests/README.md",
 ];
 

@@ -8,8 +8,8 @@ use sheave_model::FrontendAddr;
 use super::lame_duck::Phase;
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::gateway::problems;
-use crate::http::admin::{ProbeResult, Query};
 use crate::http::metrics::LoopFacts;
+use crate::http::query::{ObjectFacts, Overview, ProbeResult, Query};
 use crate::views::View as _;
 use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::{LISTED, ProblemView};
@@ -72,6 +72,12 @@ impl EventLoop {
             Query::Gateways(reply) => {
                 reply.send(self.gateways()).ok();
             }
+            Query::Overview(known, reply) => {
+                // Pages are to open their stream again, at the process that serves.
+                if !self.handed_over {
+                    reply.send(self.overview(known)).ok();
+                }
+            }
             Query::Explain(question, reply) => {
                 reply.send(self.explain(&question)).ok();
             }
@@ -100,6 +106,7 @@ impl EventLoop {
             role: self.role.to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
             generation: active.table().generation(),
+            table_age_seconds: self.applied.map(|applied| applied.elapsed().as_secs()),
             frontends: active.table().frontends().len(),
             source: self.sources.view(&self.store),
             karmada: self.sources.karmada_view(&self.store),
@@ -126,6 +133,21 @@ impl EventLoop {
             health: self.dataplane.health_counts(),
             announcements: self.announcing.status().unwrap_or_default(),
             series: self.series,
+        }
+    }
+
+    fn overview(&self, known: Option<u64>) -> Overview {
+        let objects = || ObjectFacts {
+            problems: self.problems(),
+            not_served: self.not_served(),
+            closed: problems::closed(&self.dataplane),
+            policies: self.projector.announce_policies().clone(),
+        };
+        Overview {
+            status: self.status(),
+            announcements: self.announcing.status(),
+            revision: self.revision,
+            objects: (known != Some(self.revision)).then(objects),
         }
     }
 

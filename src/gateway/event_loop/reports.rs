@@ -17,6 +17,7 @@ impl EventLoop {
         let generation = self.dataplane.table().table().generation();
         let announced = self.announcing.announced();
         if self.failures.refresh(&self.dataplane, &self.health, self.announcing.failed()) {
+            self.revision += 1;
             let report = report::report(&self.node, generation, self.failures.all());
             let draining = self.phase != Phase::Serving;
             self.report.send_replace(GatewayReport { draining, announced, ..report });
@@ -34,6 +35,7 @@ impl EventLoop {
     /// Logs overloaded frontends when they change.
     pub(super) fn report_overload(&mut self) {
         if self.overload.refresh(&self.dataplane) {
+            self.revision += 1;
             self.problem_log
                 .overload(self.overload.problems().iter().map(|problem| self.sources.place(problem)));
         }

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
-use crate::http::admin::Query;
 use crate::http::metrics::recorder::TAKEOVER_SECONDS;
+use crate::http::query::Query;
 use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
 use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
@@ -226,6 +226,7 @@ impl EventLoop {
     fn settle(&mut self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::HandedOver => {
+                self.handed_over = true;
                 self.announcing.detach();
                 self.health.leave();
                 self.dataplane.leave();

@@ -10,9 +10,10 @@ use tokio::net::TcpListener;
 use super::super::tests::{dataplane, frontend, table};
 use super::*;
 use crate::config::SeriesLimits;
-use crate::http::admin::{self, Query};
 use crate::http::health::Health;
+use crate::http::query::Query;
 use crate::http::server::{Connections, Server};
+use crate::http::{admin, live::LivePages};
 use crate::views::status::ProcessView;
 
 /// Long enough for a loaded machine.
@@ -48,7 +49,8 @@ async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let server = admin::serve(listener, queries, scrapes.clone(), Connections::of_admin(8));
+    let live = LivePages::start(dataplane.observer(), queries.clone());
+    let server = admin::serve(listener, queries, scrapes.clone(), live, "n", Connections::of_admin(8));
     ScrapedServer { addr, scrapes, _server: server, _dataplane: dataplane }
 }
 

@@ -1,0 +1,122 @@
+//! The computation behind all open pages: once a second while there is one.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use sheave_dataplane::Observer;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::picture::Picture;
+use super::stream::Subscription;
+use crate::http::query::{Query, QuerySender, Unanswered, ask};
+
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks that a page may be behind before it is cut.
+const QUEUED: usize = 16;
+/// How long a stream lasts: less than the server gives to an answer, so that it ends between two events.
+const LIFETIME: Duration = Duration::from_secs(45);
+
+/// A page that wants the events.
+#[derive(Debug)]
+pub(super) struct Join {
+    /// The id of the last event that it has, if it had the stream before.
+    pub(super) last_event: Option<String>,
+    pub(super) reply: oneshot::Sender<Subscription>,
+}
+
+/// A page that has joined.
+struct OpenPage {
+    since: Instant,
+    events: mpsc::Sender<Bytes>,
+}
+
+/// Computes what pages see.
+pub(super) struct Ticker {
+    observer: Observer,
+    queries: QuerySender,
+    started: Instant,
+}
+
+impl Ticker {
+    pub(super) fn new(observer: Observer, queries: QuerySender, started: Instant) -> Self {
+        Self { observer, queries, started }
+    }
+
+    /// Serves pages until the server that they join at has ended.
+    pub(super) async fn run(self, mut joins: mpsc::Receiver<Join>) {
+        while let Some(first) = joins.recv().await {
+            self.serve(first, &mut joins).await;
+        }
+    }
+
+    /// Serves pages from the first one until the last one has gone, or the loop has.
+    async fn serve(&self, first: Join, joins: &mut mpsc::Receiver<Join>) {
+        let mut picture = Picture::new();
+        let mut pages = Vec::new();
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        let Some((begun, _)) = self.advance(picture).await else { return };
+        picture = begun;
+        let mut next = Some(first);
+        loop {
+            if let Some(join) = next.take() {
+                let Some(joined) = admit(picture, join, &mut pages).await else { return };
+                picture = joined;
+            }
+            tokio::select! {
+                join = joins.recv() => {
+                    let Some(join) = join else { return };
+                    next = Some(join);
+                }
+                _ = ticks.tick() => {
+                    pages.retain(|page: &OpenPage| !page.events.is_closed() && page.since.elapsed() < LIFETIME);
+                    if pages.is_empty() {
+                        return;
+                    }
+                    let Some((advanced, events)) = self.advance(picture).await else { return };
+                    picture = advanced;
+                    pages.retain(|page| page.events.try_send(events.clone()).is_ok());
+                }
+            }
+        }
+    }
+
+    /// The picture a tick later, and the events that say what changed; `None` if nobody will know any more.
+    async fn advance(&self, picture: Picture) -> Option<(Picture, Bytes)> {
+        let known = picture.revision();
+        let answer = match ask(&self.queries, |reply| Query::Overview(known, reply)).await {
+            Ok(overview) => Some(overview),
+            Err(Unanswered::Late) => None,
+            Err(Unanswered::Gone) => return None,
+        };
+        let (observer, uptime) = (self.observer.clone(), milliseconds(self.started));
+        let advanced = tokio::task::spawn_blocking(move || {
+            let mut picture = picture;
+            let events = picture.advance(answer, &observer, uptime);
+            (picture, events)
+        });
+        advanced.await.ok()
+    }
+}
+
+/// Gives a page what it lacks; it gets what comes from then on.
+async fn admit(picture: Picture, join: Join, pages: &mut Vec<OpenPage>) -> Option<Picture> {
+    let Join { last_event, reply } = join;
+    let caught_up = tokio::task::spawn_blocking(move || {
+        let mut picture = picture;
+        let first = picture.since(last_event.as_deref());
+        (picture, first)
+    });
+    let (picture, first) = caught_up.await.ok()?;
+    let (events, next) = mpsc::channel(QUEUED);
+    if reply.send(Subscription { first, next }).is_ok() {
+        pages.push(OpenPage { since: Instant::now(), events });
+    }
+    Some(picture)
+}
+
+pub(super) fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

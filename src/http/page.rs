@@ -1,0 +1,186 @@
+//! The status page: one document with its style and its modules, all of them part of the program, and who may ask for it.
+//!
+//! A browser may be led to this server by any website. So a page that has another origin gets nothing, and neither does one that
+//! reaches the server by a name of its own (DNS rebinding): only addresses, `localhost` and names without a dot, which no website has.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+/// Everything comes from here, nothing is run but the modules, and no text becomes markup.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! assets {
+    ($($path:literal: $kind:ident),+ $(,)?) => {
+        [$((concat!("/page/", $path), $kind, include_str!(concat!("../page/", $path)))),+]
+    };
+}
+
+/// What the page is made of, by path.
+const ASSETS: [(&str, &str, &str); 13] = assets! {
+    "style.css": STYLE,
+    "main.js": SCRIPT,
+    "dom.js": SCRIPT,
+    "explain.js": SCRIPT,
+    "findings.js": SCRIPT,
+    "format.js": SCRIPT,
+    "list.js": SCRIPT,
+    "process.js": SCRIPT,
+    "row.js": SCRIPT,
+    "service_detail.js": SCRIPT,
+    "services.js": SCRIPT,
+    "stream.js": SCRIPT,
+    "traffic.js": SCRIPT,
+};
+
+/// The page at `/`, and what it loads.
+pub(crate) fn router() -> Router {
+    let mut router =
+        Router::new().route("/", get(|| async { asset(HTML, include_str!("../page/index.html")) }));
+    for (path, kind, text) in ASSETS {
+        router = router.route(path, get(move || async move { asset(kind, text) }));
+    }
+    router
+}
+
+/// Never stored: after an upgrade the page would not be that of the program.
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    (headers, text).into_response()
+}
+
+/// `router`, for those who may reach it in a browser; `node` is a name of this machine.
+pub(crate) fn guarded(router: Router, node: &str) -> Router {
+    router.layer(from_fn_with_state(Arc::<str>::from(node), guard))
+}
+
+async fn guard(State(node): State<Arc<str>>, request: Request, next: Next) -> Response {
+    if let Err(refused) = admit(request.headers(), &node) {
+        return refused.into_response();
+    }
+    let mut response = next.run(request).await;
+    let shields = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in shields {
+        response.headers_mut().insert(name, header::HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn admit(headers: &HeaderMap, node: &str) -> Result<(), (StatusCode, &'static str)> {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("invalid.invalid"));
+    // HTTP/1.0, which no browser speaks, needs no Host.
+    if !text(header::HOST).is_none_or(|host| is_ours(host, node)) {
+        let advice = "no name of this server; use its address, localhost or the node's name\n";
+        return Err((StatusCode::MISDIRECTED_REQUEST, advice));
+    }
+    let foreign = text(HeaderName::from_static("sec-fetch-site")).is_some_and(|site| site.ends_with("-site"));
+    let navigates = text(HeaderName::from_static("sec-fetch-mode")) == Some("navigate");
+    if foreign && !navigates {
+        return Err((StatusCode::FORBIDDEN, "other websites get nothing from this server\n"));
+    }
+    Ok(())
+}
+
+/// Whether no website can have this authority as its own.
+fn is_ours(authority: &str, node: &str) -> bool {
+    let port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = match authority.rsplit_once(':') {
+        Some((name, digits)) if port(digits) => name,
+        _ => authority,
+    };
+    let v6 = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(v6) = v6 {
+        return v6.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name.parse::<IpAddr>().is_ok()
+        || !name.contains('.')
+        || name.ends_with(".localhost")
+        || name == node.to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(headers: &[(&'static str, &'static str)]) -> Option<u16> {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), header::HeaderValue::from_static(value)));
+        admit(&headers.collect(), "gw-1.Example.org").err().map(|(status, _)| status.as_u16())
+    }
+
+    #[test]
+    fn a_website_reaches_nothing_by_its_own_name() {
+        for host in
+            ["127.0.0.1:9841", "[::1]:9841", "10.1.2.3", "localhost:1", "sheave.localhost", "gw-1:9841"]
+        {
+            assert_eq!(answer(&[("host", host)]), None, "{host}");
+        }
+        assert_eq!(answer(&[("host", "gw-1.example.org:9841")]), None);
+        assert_eq!(answer(&[]), None);
+        for host in [
+            "evil.example",
+            "evil.example:9841",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example.",
+            "[::1].evil.example",
+            "[evil.example]",
+        ] {
+            assert_eq!(answer(&[("host", host)]), Some(421), "{host}");
+        }
+    }
+
+    #[test]
+    fn another_websites_page_gets_nothing_but_links_work() {
+        let from = |site, mode| answer(&[("sec-fetch-site", site), ("sec-fetch-mode", mode)]);
+        assert_eq!(from("cross-site", "no-cors"), Some(403));
+        assert_eq!(from("same-site", "cors"), Some(403));
+        assert_eq!(from("cross-site", "navigate"), None);
+        assert_eq!(from("same-origin", "cors"), None);
+        assert_eq!(from("none", "navigate"), None);
+    }
+
+    #[test]
+    fn the_page_names_each_of_its_parts_and_nothing_else() {
+        let html = include_str!("../page/index.html");
+        assert!(
+            !html.contains("http:")
+                && !html.contains("https:")
+                && !html.contains(" style=")
+                && !html.contains(" on"),
+            "inline or foreign"
+        );
+        for (path, kind, text) in ASSETS {
+            assert!(text.lines().count() < 400, "{path} is long");
+            if kind == SCRIPT {
+                assert!(!text.contains("innerHTML") && !text.contains("insertAdjacentHTML"), "{path}");
+                for line in text.lines().filter(|line| line.starts_with("import ")) {
+                    let from = line.rsplit('"').nth(1).and_then(|from| from.strip_prefix("./"));
+                    let from = from.map(|from| format!("/page/{from}"));
+                    assert!(ASSETS.iter().any(|(path, ..)| Some(*path) == from.as_deref()), "{path}: {line}");
+                }
+            }
+        }
+    }
+}

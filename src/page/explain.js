@@ -1,0 +1,109 @@
+// The box that explains where a client goes. The page's address keeps the question, so that it can be shared.
+
+import { byId, fill, make, name, setText } from "./dom.js";
+import { counted } from "./format.js";
+import { endpointTable, explain, notes } from "./service_detail.js";
+
+const SUGGESTED = 30;
+
+export class Explain {
+  #asked = 0;
+
+  /** `suggestions(text, most)` names Services, `frontends(service)` where one is reached; `changed()` is called for a new question. */
+  constructor({ suggestions, frontends, changed }) {
+    Object.assign(this, { suggestions, frontends, changed });
+    this.form = byId("question");
+    this.service = byId("asked");
+    this.service.addEventListener("input", () => this.#suggest());
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask();
+    });
+    this.form.frontend.addEventListener("change", () => this.ask());
+  }
+
+  /** What the page's address keeps. */
+  get query() {
+    const [service, client, frontend] = ["explain", "client", "frontend"].map((key) => this.form.elements[key].value.trim());
+    return { explain: service, client: service && client, frontend: service && frontend };
+  }
+
+  /** Asks what the address of the page asks. */
+  restore({ explain: service = "", client = "", frontend = "" }) {
+    this.service.value = service;
+    this.form.client.value = client;
+    if (service) {
+      this.#offer(frontend ? [frontend] : [], frontend);
+      this.ask();
+    }
+  }
+
+  /** Asks about a Service that a person chose. */
+  about({ service }, frontend) {
+    this.service.value = service;
+    this.#offer(this.frontends(service), frontend);
+    byId("explain").scrollIntoView({ block: "start" });
+    this.form.client.focus({ preventScroll: true });
+    this.ask();
+  }
+
+  async ask() {
+    const { explain: service, client } = this.query;
+    if (!service) return;
+    if (this.#chosen !== service) this.#offer([], "");
+    const asked = ++this.#asked;
+    this.changed();
+    const view = await explain(service, "", this.form.frontend.value, client);
+    if (asked !== this.#asked) return;
+    const answer = byId("answer");
+    if (view.error) {
+      fill(answer, make("p", { class: "bad", dir: "auto" }, view.error));
+      return;
+    }
+    if (view.frontend) this.#offer([view.frontend, ...view.otherFrontends], view.frontend);
+    fill(answer, headline(view), notes(view), view.frontend ? endpointTable(view) : null);
+  }
+
+  /** The Service whose frontends are offered. */
+  #chosen = "";
+
+  #offer(frontends, chosen) {
+    const { select, known } = { select: this.form.frontend, known: [...this.form.frontend.options].map(({ value }) => value) };
+    const same = this.#chosen === this.service.value.trim();
+    const all = [...new Set([...(same ? known : []), ...frontends])].filter(Boolean);
+    this.#chosen = this.service.value.trim();
+    select.replaceChildren(...all.map((it) => make("option", { value: it }, it)));
+    select.value = chosen;
+    byId("place").hidden = all.length < 2;
+  }
+
+  #suggest() {
+    const names = this.suggestions(this.service.value.trim(), SUGGESTED);
+    fill(byId("known"), names.map((it) => make("option", { value: it })));
+  }
+}
+
+function headline(view) {
+  const { service, source, frontend, kind, portName, client, clientPort, origin } = view;
+  if (!frontend) {
+    return make("p", { class: "decision" }, `${source} `, name(service), ` is not served here${client ? ` for ${client}` : ""}.`);
+  }
+  const side = origin === "internal" ? "inside" : "outside";
+  const who = client ? `${client}${clientPort ? `, port ${clientPort},` : ","} ${side} the cluster,` : `A client ${side} the cluster`;
+  const port = portName ? [", port ", name(portName)] : [];
+  return make(
+    "div",
+    {},
+    make("p", { class: "decision" }, who, " ", ...outcome(view)),
+    make("p", { class: "muted" }, `${source} `, name(service), ...port, `, on ${frontend} (${kind})`),
+  );
+}
+
+/** As `sheave explain` puts it. */
+function outcome({ closed, allowed, action, endpoint, endpoints }) {
+  if (closed) return ["is not served: the frontend is closed on this gateway."];
+  if (!allowed) return ["may not use it: its packets are dropped in silence."];
+  if (action === "Forward" && endpoint) return ["goes to ", name(endpoint), "."];
+  if (action === "Forward") return [`goes to one of ${counted(endpoints.filter(({ used }) => used).length, "endpoint")}.`];
+  return [action === "Reject" ? "is refused: no endpoint serves." : "is dropped in silence."];
+}

@@ -1,0 +1,91 @@
+// The page: joins its parts to the stream of events, and keeps in its address what is searched for and asked.
+
+import { byId, setText } from "./dom.js";
+import { Explain } from "./explain.js";
+import { Findings } from "./findings.js";
+import { counted } from "./format.js";
+import * as process from "./process.js";
+import { Services } from "./services.js";
+import { follow } from "./stream.js";
+import { TotalTraffic } from "./traffic.js";
+
+const findings = new Findings({ reveal: (object) => services.reveal(object) });
+const services = new Services({ explain: (service, frontend) => explain.about(service, frontend), changed: keep });
+const explain = new Explain({
+  suggestions: (text, most) => services.suggestions(text, most),
+  frontends: (service) => services.frontends(service),
+  changed: keep,
+});
+const total = new TotalTraffic(byId("tiles"));
+
+let restored = false;
+
+/** Keeps the question and the search in the address, without a step in the browser's history for each letter. */
+function keep() {
+  if (!restored) return;
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries({ ...services.query, ...explain.query })) {
+    if (value) query.set(key, value);
+  }
+  const text = query.toString();
+  history.replaceState(null, "", (text ? `?${text}` : location.pathname) + location.hash);
+}
+
+function verdict() {
+  const count = findings.count;
+  setText(byId("verdict"), count ? counted(count, "problem") : "all well");
+  byId("verdict").className = count ? "bad" : "";
+  document.title = `${count ? `(${count}) ` : ""}${byId("node").textContent} · Sheave`;
+}
+
+follow("api/live", {
+  events: ["status", "findings", "services", "traffic", "history", "stuck"],
+  status(event) {
+    setText(byId("node"), event.status.node);
+    setText(byId("headline"), process.headline(event));
+    process.draw(event);
+    findings.stuck(null);
+    findings.takeStatus(event);
+    verdict();
+  },
+  findings(event) {
+    services.takeCounts(event.services);
+    findings.takeObjects(event);
+    verdict();
+  },
+  services: (event) => services.take(event),
+  traffic(event) {
+    total.take(event);
+    services.refreshTraffic();
+  },
+  history: (event) => total.restart(event),
+  stuck(why) {
+    findings.stuck(why);
+    verdict();
+  },
+  connection(live, since) {
+    const at = since.toLocaleTimeString("en-GB");
+    setText(byId("connection"), live ? "live" : `not live since ${at}`);
+    byId("connection").className = live ? "live" : "bad";
+    byId("main").classList.toggle("stale", !live);
+    if (live) return;
+    findings.stuck(`it does not answer, so that what you see is as of ${at}: check that it runs, and the way to it; this page tries again by itself`);
+    verdict();
+  },
+});
+
+addEventListener("keydown", (event) => {
+  const typing = event.target.closest?.("input, select, textarea");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    byId("search").select();
+    byId("search").focus();
+  }
+});
+
+setText(byId("connection"), "connecting");
+byId("main").hidden = false;
+const query = Object.fromEntries(new URLSearchParams(location.search));
+services.restore(query);
+explain.restore(query);
+restored = true;

@@ -1,0 +1,90 @@
+// One row of the list of Services.
+
+import { fill, make, name, setText, sparkline } from "./dom.js";
+import { bytes, count, rate, visible } from "./format.js";
+
+export const SAMPLES = 60;
+
+/** A row without a Service; `toggle(key)` opens what is below the one that it shows. */
+export function create(toggle) {
+  const cell = (kind, ...children) => make("td", { role: "cell", class: kind }, ...children);
+  const cells = {
+    name: make("bdi"),
+    state: cell("state"),
+    addresses: cell("addresses"),
+    owner: cell("owner"),
+    clusters: cell("clusters"),
+    endpoints: cell("number endpoints"),
+    opened: cell("number opened"),
+    bytes: cell("number bytes"),
+    errors: cell("number errors"),
+  };
+  const button = make("button", { type: "button", class: "disclose", "aria-expanded": "false", tabindex: "-1" }, cells.name);
+  const spark = sparkline(96, 20);
+  const first = make("th", { role: "rowheader", scope: "row", class: "name" }, button);
+  const row = make("tr", { role: "row" }, first, ...Object.values(cells).slice(1), cell("spark", spark.svg));
+  const made = { row, button, cells, spark, key: null, service: null };
+  button.addEventListener("click", () => toggle(made.key));
+  return made;
+}
+
+/** Fills a row with its Service, if that is not what it shows. */
+export function update(made, key, service) {
+  made.key = key;
+  if (made.service === service) return;
+  made.service = service;
+  const { row, cells, button } = made;
+  row.className = service.state;
+  const [namespace, own] = splitName(service.service);
+  const tag = service.source === "Service" ? null : make("span", { class: "tag" }, "multi-cluster");
+  fill(cells.name, make("span", { class: "muted" }, `${namespace}/`), own, tag);
+  button.title = visible(service.service);
+  setText(cells.state, service.state);
+  cells.state.title = visible(service.why ?? "");
+  const addresses = [...new Set(service.frontends.map(addressOf))];
+  showList(cells.addresses, addresses, service.frontends.join("\n"));
+  showList(cells.owner, service.owners ?? [], (service.owners ?? []).join("\n"));
+  showClusters(cells.clusters, service.clusters);
+  const [healthy, of] = endpoints(service);
+  setText(cells.endpoints, of ? `${count(healthy)}/${count(of)}` : "0");
+}
+
+/** Shows the last values of a Service's counters. */
+export function updateTraffic({ cells, spark }, rates) {
+  const last = rates.at(-1);
+  setText(cells.opened, last ? rate(last.opened) : "");
+  setText(cells.bytes, last ? bytes(last.bytes) : "");
+  setText(cells.errors, last ? rate(last.errors) : "");
+  cells.errors.classList.toggle("bad", Boolean(last?.errors));
+  spark.draw(rates.map(({ opened }) => opened), SAMPLES);
+}
+
+/** Endpoints that may be used, and all there are. */
+export function endpoints(service) {
+  const sum = (pick) => service.clusters.reduce((total, cluster) => total + pick(cluster), 0);
+  return [sum(({ serving, unhealthy = 0 }) => serving - unhealthy), sum(({ of }) => of)];
+}
+
+/** The address of `address:port/protocol`, IPv6 without brackets. */
+export function addressOf(frontend) {
+  return frontend.slice(0, frontend.lastIndexOf(":")).replace(/^\[|\]$/g, "");
+}
+
+function splitName(service) {
+  const slash = service.indexOf("/");
+  return [service.slice(0, slash), service.slice(slash + 1)];
+}
+
+function showList(cell, texts, title) {
+  cell.title = visible(title);
+  const [first, ...others] = texts;
+  const more = others.length ? make("span", { class: "muted" }, ` +${count(others.length)}`) : null;
+  fill(cell, first === undefined ? make("span", { class: "muted" }, "–") : name(first), more);
+}
+
+function showClusters(cell, clusters) {
+  const several = clusters.length > 1;
+  const one = ({ cluster, share }, index) => [index ? ", " : null, name(cluster), several ? ` ${count(share)} %` : null];
+  fill(cell, clusters.flatMap(one));
+  cell.title = visible(clusters.map(({ cluster, share }) => `${cluster} ${share} %`).join("\n"));
+}

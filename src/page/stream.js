@@ -1,0 +1,52 @@
+// The stream of events: opened while the page is seen, opened again where it ended.
+
+/** A stream that ends by itself is back within this time; only then people are told. */
+const GRACE = 4000;
+const RETRY = 3000;
+
+/** Calls `handlers[event](data)` for each event, and `handlers.connection(live, since)` when it comes and goes. */
+export function follow(url, handlers) {
+  let source = null;
+  let last = null;
+  let silent = null;
+  let since = new Date();
+  const heard = () => {
+    clearTimeout(silent);
+    silent = setTimeout(lost, GRACE);
+    since = new Date();
+    handlers.connection(true, since);
+  };
+  const lost = () => {
+    handlers.connection(false, since);
+    // A connection that hangs says nothing: begin anew.
+    reopen();
+  };
+  const close = () => {
+    clearTimeout(silent);
+    source?.close();
+    source = null;
+  };
+  const open = () => {
+    close();
+    source = new EventSource(last ? `${url}?lastEvent=${encodeURIComponent(last)}` : url);
+    for (const name of handlers.events) {
+      source.addEventListener(name, (event) => {
+        heard();
+        handlers[name](JSON.parse(event.data));
+        if (event.lastEventId) last = event.lastEventId;
+      });
+    }
+    source.onerror = () => {
+      if (source?.readyState === EventSource.CLOSED) silent = setTimeout(lost, RETRY);
+    };
+    silent = setTimeout(lost, GRACE);
+  };
+  const reopen = () => {
+    if (document.visibilityState === "visible") open();
+  };
+  // A browser has few connections to a server: hidden pages leave them to others.
+  document.addEventListener("visibilitychange", () => (document.visibilityState === "visible" ? open() : close()));
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => event.persisted && reopen());
+  reopen();
+}

@@ -1,0 +1,120 @@
+//! What people can do about each reason for a Problem.
+
+use sheave_control::api::problem::reason;
+
+/// The status page's word for a Service without an endpoint that serves. It is no Problem of an object.
+pub(crate) const NO_READY_ENDPOINT: &str = "NoReadyEndpoint";
+/// The status page's word for a Service with endpoints that fail. It is no Problem of an object.
+pub(crate) const UNHEALTHY_ENDPOINTS: &str = "UnhealthyEndpoints";
+
+/// For an object that has no endpoint that serves.
+pub(crate) fn no_ready_endpoint(source: &str, service: &str) -> String {
+    match plain_name(source, service) {
+        Some((namespace, name)) => format!(
+            "Check that its selector matches Pods and that they are ready: `kubectl -n {namespace} get endpointslices -l \
+             kubernetes.io/service-name={name}`."
+        ),
+        None => {
+            "Check that its selector matches Pods in the clusters that serve it, and that they are ready."
+                .to_owned()
+        }
+    }
+}
+
+/// For an object whose endpoints fail.
+pub(crate) fn unhealthy_endpoints(source: &str, service: &str) -> String {
+    let where_to_look = match plain_name(source, service) {
+        Some((namespace, _)) => format!("those Pods: `kubectl -n {namespace} get pods -o wide`"),
+        None => "those Pods in the clusters that serve it".to_owned(),
+    };
+    format!("Open it under Services for the reason of each endpoint, then check {where_to_look}.")
+}
+
+/// Namespace and name of a Service, if people can copy them into a shell: manifests may have any text as a name.
+fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> {
+    let plain = service.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-./".contains(&byte));
+    service.split_once('/').filter(|_| source == "Service" && plain)
+}
+
+/// For a Problem with this reason; empty for one that this version does not know.
+pub(crate) fn of_reason(reason: &str) -> &'static str {
+    match reason {
+        reason::INVALID_MANIFEST => {
+            "Correct the file. `sheave validate --manifests DIR` lists every mistake."
+        }
+        reason::DUPLICATE_OBJECT => "Delete one of the two documents.",
+        reason::UNREADABLE_OBJECT => "Correct the object with `kubectl edit`.",
+        reason::DEFINITION_MISSING => "Install it: `kubectl apply -f deploy/base/crd.yaml`.",
+        reason::ACCESS_DENIED => {
+            "Grant the rights of `deploy/base` to the ServiceAccount: `kubectl apply -k deploy/base`."
+        }
+        reason::INVALID_VALUE => "Correct the value in the object.",
+        reason::PROTOCOL_NOT_SUPPORTED => "Remove the port, or serve it with another load balancer.",
+        reason::ADDRESS_IN_USE => "Give one of the two another port or another address.",
+        reason::EXTERNAL_IP_REFUSED => {
+            "Remove the address from spec.externalIPs, or add it to `externalIPs.allow` in the configuration."
+        }
+        reason::SOURCE_RANGES_ONE_FAMILY => {
+            "Add a range of the other family to spec.loadBalancerSourceRanges: 0.0.0.0/0 or ::/0 admits everybody."
+        }
+        reason::NO_ADDRESS => {
+            "Add free addresses to an AddressPool that selects the Service: `kubectl get addresspools`."
+        }
+        reason::ENDPOINT_LOOP => "Remove the gateway's own address from the Service's EndpointSlices.",
+        reason::BIND_FAILED => {
+            "The gateway tries again by itself. `ss -ltnup` on the node shows which process has a port."
+        }
+        reason::ANNOUNCE_FAILED => {
+            "Check the interface and the gateway's CAP_NET_RAW; `sheave gateways` shows who has which address."
+        }
+        reason::ADDRESS_CONFLICT => {
+            "Take the address away from the other machine, or out of the AddressPool."
+        }
+        reason::CLIENT_SOURCE_LOST => {
+            "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`."
+        }
+        reason::OVERLOADED => "Add gateways, or raise `limits` and the limit of open files (ulimit -n).",
+        reason::LIMIT_REACHED => {
+            "If the traffic is wanted, raise the limit: the Service's annotations, or `limits.perService` and `limits.perClient`."
+        }
+        reason::NOT_SERVED => "Change the field in the object, or remove the class from it.",
+        reason::FAILED_TO_START_SERVICE_HEALTHCHECK => {
+            "Free the health check's port: `ss -ltnp` on the node shows which process has it."
+        }
+        reason::SERVICE_NOT_FOUND => "Create a Service of that name in the Karmada control plane.",
+        reason::PORT_NOT_FOUND => "Name a port that the Service has.",
+        reason::CLUSTER_NOT_FOUND => "Correct the name: `kubectl get clusters` lists the members.",
+        reason::LEGACY_FIELD => "Use the field that replaces it, or set `karmada.legacyClusterFields`.",
+        reason::NOT_ACROSS_CLUSTERS => "Remove the field from the object.",
+        reason::WRITE_REFUSED => {
+            "Check for an admission webhook or policy that refuses the controller's writes, and its rights."
+        }
+        reason::OVERLAPPING_ADDRESSES => {
+            "Name the interface that leads to each cluster: `clusters: {NAME: {interface: ...}}` in the configuration."
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_are_put_into_commands() {
+        assert!(no_ready_endpoint("Service", "shop/web").contains("kubectl -n shop get"));
+        assert!(!no_ready_endpoint("Service", "shop/web;reboot").contains("reboot"));
+        assert!(!unhealthy_endpoints("MultiClusterService", "shop/web").contains("kubectl"));
+    }
+
+    #[test]
+    fn every_reason_has_one() {
+        let source = include_str!("../../../control/src/api/problem.rs");
+        let reasons = source.lines().filter_map(|line| line.trim().strip_prefix("pub const "));
+        let reasons: Vec<&str> = reasons.filter_map(|line| line.split('"').nth(1)).collect();
+        assert!(reasons.len() > 20, "{reasons:?}");
+        for reason in reasons {
+            assert!(of_reason(reason).ends_with('.'), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The Services of a gateway in short, as the status page lists them: state, addresses, clusters, and what is wrong with each. The JSON
+//! is a contract: keys are added, never renamed.
+
+mod findings;
+mod row;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use sheave_announce::Status;
+use sheave_dataplane::select::ActiveTable;
+use sheave_model::{Frontend, FrontendAddr, FrontendSource};
+
+pub(crate) use self::findings::FindingsView;
+use crate::views::problem::ProblemView;
+use crate::views::routes::source_name;
+
+/// How a Service is, for those who use it through this gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ServiceState {
+    /// Nobody gets through.
+    Broken,
+    /// Something is wrong, and some get through.
+    Degraded,
+    /// All is well.
+    #[default]
+    Ok,
+}
+
+/// One Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ServiceRow {
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// The kind of the object: `Service` or `MultiClusterService`.
+    pub(crate) source: &'static str,
+    pub(crate) state: ServiceState,
+    /// What is wrong, or worth knowing; empty if nothing is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) why: String,
+    /// `address:port/protocol` of each place where it is reached, in their order.
+    pub(crate) frontends: Vec<String>,
+    /// The nodes of the gateways that announce its addresses; empty where gateways announce nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) owners: Vec<String>,
+    /// Of the port with the fewest endpoints that serve.
+    pub(crate) clusters: Vec<ClusterRow>,
+    /// Its Problems.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) problems: usize,
+}
+
+/// The endpoints of a Service in one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClusterRow {
+    pub(crate) cluster: String,
+    /// Endpoints that serve, unhealthy ones included.
+    pub(crate) serving: usize,
+    /// Endpoints of the Service, those included that serve nothing at present.
+    pub(crate) of: usize,
+    /// Serving ones that new traffic avoids.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) unhealthy: usize,
+    /// Its part of new traffic of clients outside the cluster, in percent.
+    pub(crate) share: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// What the rows are made from.
+#[derive(Clone, Copy)]
+pub(crate) struct ServiceFacts<'a> {
+    /// The table in force.
+    pub(crate) active: &'a ActiveTable,
+    /// Everything that is known to be wrong.
+    pub(crate) problems: &'a [ProblemView],
+    /// Frontends of the table that accept nothing on this gateway, and why.
+    pub(crate) closed: &'a BTreeMap<FrontendAddr, String>,
+    /// Who has which address, where gateways announce them.
+    pub(crate) announcements: Option<&'a Status>,
+}
+
+/// The Services by `namespace/name` and kind: those that have frontends, and those that have none because of a Problem.
+pub(crate) fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
+    let mut of_object = BTreeMap::<&str, Vec<&ProblemView>>::new();
+    for problem in facts.problems {
+        of_object.entry(&problem.object).or_default().push(problem);
+    }
+    let mut rows = Vec::new();
+    for ((service, source), frontends) in by_service(facts.active) {
+        let problems = of_object.remove(format!("{source} {service}").as_str()).unwrap_or_default();
+        rows.push(row::of_frontends(service, source, &frontends, &problems, facts));
+    }
+    let sources = [FrontendSource::Service, FrontendSource::MultiClusterService].map(source_name);
+    for (object, problems) in of_object {
+        let Some((kind, service)) = object.split_once(' ') else { continue };
+        if let Some(source) = sources.into_iter().find(|source| *source == kind) {
+            rows.push(row::without_frontends(service, source, &problems));
+        }
+    }
+    rows.sort_unstable_by(|one, other| (&one.service, one.source).cmp(&(&other.service, other.source)));
+    rows
+}
+
+fn by_service(active: &ActiveTable) -> BTreeMap<(String, &'static str), Vec<&Arc<Frontend>>> {
+    let mut services = BTreeMap::<_, Vec<_>>::new();
+    for frontend in active.table().frontends() {
+        let key = (frontend.service.to_string(), source_name(frontend.source));
+        services.entry(key).or_default().push(frontend);
+    }
+    services
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! The rows of Services in each state, and what is found wrong with them.
+
+use std::sync::Arc;
+
+use sheave_dataplane::select::ActiveTable;
+use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
+use sheave_model::{Algorithm, Frontend, Route};
+
+use super::*;
+
+fn problem(object: &str) -> ProblemView {
+    ProblemView {
+        object: object.to_owned(),
+        reason: "InvalidValue".to_owned(),
+        message: "no number".to_owned(),
+        ..ProblemView::default()
+    }
+}
+
+/// Of two ready endpoints.
+fn web(number: u32) -> Frontend {
+    frontend(number, Algorithm::LeastConnections, &[(1, 100), (2, 100)])
+}
+
+fn active(frontends: impl IntoIterator<Item = Frontend>, unhealthy: &[u32]) -> ActiveTable {
+    let table = ActiveTable::compile(table(frontends), &ActiveTable::default());
+    let mut health = table.health().clone();
+    for frontend in table.table().frontends() {
+        for number in unhealthy {
+            health.set_unhealthy(&frontend.service, endpoint_addr(*number), "refused".into());
+        }
+    }
+    table.with_health(health)
+}
+
+fn rows_of(active: &ActiveTable, problems: &[ProblemView]) -> Vec<ServiceRow> {
+    rows(ServiceFacts { active, problems, closed: &BTreeMap::new(), announcements: None })
+}
+
+/// The state of the only Service, and why.
+fn state(frontend: Frontend, unhealthy: &[u32]) -> (ServiceState, String) {
+    let rows = rows_of(&active([frontend], unhealthy), &[]);
+    let [row] = rows.as_slice() else { panic!("{rows:?}") };
+    (row.state, row.why.clone())
+}
+
+#[test]
+fn a_service_is_as_its_clients_find_it() {
+    use ServiceState::{Broken, Degraded, Ok};
+    let said = |state, why: &str| (state, why.to_owned());
+    assert_eq!(state(web(1), &[]), said(Ok, ""));
+    assert_eq!(state(web(1), &[1]), said(Degraded, "1 of 2 endpoints is unhealthy"));
+    assert_eq!(state(web(1), &[1, 2]), said(Broken, "all 2 endpoints are unhealthy"));
+    let none = frontend(1, Algorithm::Maglev, &[]);
+    assert_eq!(state(none, &[]), said(Broken, "no endpoint is ready"));
+    let elsewhere = Frontend { node_local: true, external: Route::Drop, ..web(1) };
+    let why = "no endpoint on this node: clients outside the cluster get other gateways";
+    assert_eq!(state(elsewhere, &[]), said(Ok, why));
+    let clusters: Arc<[_]> = Arc::new([backend("east", 100, &[(1, 100)]), backend("west", 100, &[])]);
+    let half =
+        Frontend { external: route([(0, 0)]), internal: route([(0, 0)]), backends: clusters, ..web(1) };
+    assert_eq!(state(half, &[]), said(Degraded, "no endpoint of cluster west is ready"));
+}
+
+#[test]
+fn one_port_of_several_that_is_closed_degrades_a_service() {
+    let second = Frontend { service: web(1).service, ..web(2) };
+    let active = active([web(1), second], &[]);
+    let mut closed = BTreeMap::from([(frontend_addr(2), "in use".to_owned())]);
+    let of = |closed: &BTreeMap<_, _>| {
+        rows(ServiceFacts { active: &active, problems: &[], closed, announcements: None }).remove(0)
+    };
+    assert_eq!((of(&closed).state, of(&closed).why.as_str()), (ServiceState::Degraded, "in use"));
+    assert_eq!(of(&closed).frontends.len(), 2);
+    closed.insert(frontend_addr(1), "in use".to_owned());
+    assert_eq!(of(&closed).state, ServiceState::Broken);
+}
+
+#[test]
+fn what_is_served_nowhere_is_listed_by_its_problem() {
+    let problems = [problem("Service shop/web-1"), problem("Service shop/gone"), problem("Node n1")];
+    let rows = rows_of(&active([web(1), web(2)], &[]), &problems);
+    let states: Vec<_> = rows.iter().map(|row| (row.service.as_str(), row.state, row.problems)).collect();
+    let expected = [
+        ("shop/gone", ServiceState::Broken, 1),
+        ("shop/web-1", ServiceState::Degraded, 1),
+        ("shop/web-2", ServiceState::Ok, 0),
+    ];
+    assert_eq!(states, expected);
+    assert_eq!(rows[1].why, "no number");
+
+    let view = FindingsView::new(&rows, &problems, &[]);
+    let found: Vec<_> =
+        view.findings.iter().map(|it| (it.problem.object.as_str(), it.state, it.advice.is_empty())).collect();
+    let expected = [
+        ("Service shop/gone", ServiceState::Broken, false),
+        ("Node n1", ServiceState::Degraded, false),
+        ("Service shop/web-1", ServiceState::Degraded, false),
+    ];
+    assert_eq!(found, expected);
+    let counts = [view.services.broken, view.services.degraded, view.services.ok];
+    assert_eq!((view.total, counts), (3, [1, 1, 1]));
+}
+
+/// A shortage that affects every Service leaves room for another cause.
+#[test]
+fn the_findings_of_each_reason_are_bounded() {
+    let many = (0..5_000).map(|number| problem(&format!("Service shop/s{number:05}")));
+    let other = ProblemView { reason: "NoAddress".to_owned(), ..problem("Service shop/z") };
+    let problems: Vec<ProblemView> = many.chain([other]).collect();
+    let rows = rows_of(&ActiveTable::default(), &problems);
+    let view = FindingsView::new(&rows, &problems, &[]);
+    assert_eq!((view.total, view.findings.len()), (5_001, 11));
+    let counts: Vec<_> = view.reasons.iter().map(|it| (it.reason.as_str(), it.count)).collect();
+    assert_eq!(counts, [("InvalidValue", 5_000), ("NoAddress", 1)]);
+    let json = serde_json::to_value(&view.findings[0]).unwrap();
+    let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["advice", "message", "object", "reason", "state"]);
+}
+
+#[test]
+fn what_is_unhealthy_without_a_problem_is_found() {
+    let rows = rows_of(&active([web(1)], &[1]), &[]);
+    let view = FindingsView::new(&rows, &[], &[]);
+    let [finding] = view.findings.as_slice() else { panic!("{view:?}") };
+    assert_eq!(finding.problem.reason, "UnhealthyEndpoints");
+    assert!(finding.advice.contains("kubectl -n shop get pods"), "{}", finding.advice);
+}

@@ -1,0 +1,229 @@
+//! A browser: Chromium behind chromedriver, as much of WebDriver (W3C) as the cases need.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::host::Host;
+use crate::support::http;
+use crate::support::patience::{eventually_within, patience};
+use crate::support::process::Process;
+
+/// Names the folder for pictures.
+const SCREENSHOTS: &str = "SHEAVE_TEST_SCREENSHOTS";
+
+/// As root it has no sandbox, and it is to ask nobody for anything.
+const ARGUMENTS: [&str; 9] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+];
+
+/// Keys as WebDriver writes them (17.4.2, "Keyboard actions").
+pub(crate) mod key {
+    pub(crate) const TAB: &str = "\u{e004}";
+    pub(crate) const ENTER: &str = "\u{e007}";
+    pub(crate) const ESCAPE: &str = "\u{e00c}";
+    pub(crate) const PAGE_DOWN: &str = "\u{e00f}";
+    pub(crate) const END: &str = "\u{e010}";
+    pub(crate) const DOWN: &str = "\u{e015}";
+}
+
+/// How the page is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) width: u32,
+    pub(crate) dark: bool,
+    pub(crate) javascript: bool,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self { width: 1280, dark: false, javascript: true }
+    }
+}
+
+/// A browser with one page, which must have caused no error when it is dropped.
+pub(crate) struct Browser<'h> {
+    host: &'h Host,
+    address: SocketAddr,
+    session: String,
+    look: Look,
+    /// Kills the browser as well when it is dropped.
+    driver: Process,
+    profile: TempDir,
+}
+
+impl<'h> Browser<'h> {
+    /// Opens a browser on the host.
+    pub(crate) fn open(host: &'h Host, look: Look) -> Self {
+        let port = host.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr()));
+        let address = port.expect("a free port");
+        let profile = tempfile::tempdir().expect("a temporary folder");
+        // In a process namespace, whose end takes the browser along.
+        let port = format!("--port={}", address.port());
+        let command = ["--pid", "--fork", "--kill-child", "--mount-proc", "chromedriver", &port];
+        let mut driver = host.start("unshare", &command);
+        eventually_within(patience(20.0), "chromedriver listens", || {
+            driver.expect_running();
+            host.run(|| http::get(address, "/status")).map(drop)
+        });
+        let mut browser = Self { host, address, session: String::new(), look, driver, profile };
+        browser.begin();
+        browser
+    }
+
+    fn begin(&mut self) {
+        let Look { width, dark, javascript } = self.look;
+        let profile = format!("--user-data-dir={}", self.profile.path().display());
+        let mut arguments = ARGUMENTS.map(str::to_owned).to_vec();
+        arguments.extend([profile, format!("--window-size={width},900")]);
+        let preferences = match javascript {
+            true => json!({}),
+            // 2 blocks them.
+            false => json!({"profile.managed_default_content_settings.javascript": 2}),
+        };
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"args": arguments, "prefs": preferences},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let session = self.send("POST", "/session", &wanted);
+        self.session = format!("/session/{}", session["sessionId"].as_str().expect("a session"));
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", &size);
+        let scheme = json!({"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }});
+        self.devtools("Emulation.setEmulatedMedia", &json!({"features": [scheme]}));
+    }
+
+    fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (host, body) = (self.address.to_string(), body.to_string());
+        let headers = [("Host", host.as_str()), ("Content-Type", "application/json")];
+        let path = format!("{}{path}", self.session);
+        let response = self.host.run(|| http::send(self.address, method, &path, &headers, &body));
+        let response = response.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let mut answer: Value = serde_json::from_str(&response.body)
+            .unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body));
+        assert_eq!(response.status, 200, "{path} {body}: {answer:#}");
+        answer["value"].take()
+    }
+
+    fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.send("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
+    }
+
+    /// Goes to an address.
+    pub(crate) fn visit(&self, url: &str) {
+        self.send("POST", "/url", &json!({"url": url}));
+    }
+
+    /// What the body of a function gives on the page.
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.send("POST", "/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// What an expression is on the page.
+    pub(crate) fn value(&self, expression: &str) -> Value {
+        self.run(&format!("return {expression}"))
+    }
+
+    /// The text of the first element of that selector, as people see it; empty if there is none.
+    pub(crate) fn text(&self, selector: &str) -> String {
+        let text = self.value(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
+        text.as_str().expect("a text").to_owned()
+    }
+
+    /// Waits until an expression is true on the page.
+    pub(crate) fn until(&self, expression: &str) {
+        eventually_within(patience(90.0), expression, || match self.value(expression) {
+            Value::Bool(true) => Ok(()),
+            other => Err(format!("{other}; the page says: {}", self.text("body"))),
+        });
+    }
+
+    /// Waits until the element has this text in it.
+    pub(crate) fn until_text(&self, selector: &str, part: &str) {
+        self.until(&format!("(document.querySelector({selector:?})?.innerText ?? '').includes({part:?})"));
+    }
+
+    /// Clicks an element as a person does.
+    pub(crate) fn click(&self, selector: &str) {
+        let found = self.send("POST", "/element", &json!({"using": "css selector", "value": selector}));
+        let id = found.as_object().and_then(|it| it.values().next()).and_then(Value::as_str);
+        self.send("POST", &format!("/element/{}/click", id.expect("an element")), &json!({}));
+    }
+
+    /// Presses keys one after the other.
+    pub(crate) fn press(&self, keys: &str) {
+        let press = |key: char| {
+            let key = key.to_string();
+            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+        };
+        let actions: Vec<Value> = keys.chars().flat_map(press).collect();
+        let keyboard = json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]});
+        self.send("POST", "/actions", &keyboard);
+    }
+
+    /// Puts a picture of the whole page into the folder of the environment, if there is one.
+    pub(crate) fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os(SCREENSHOTS).map(PathBuf::from) else { return };
+        let height = self.value("document.documentElement.scrollHeight");
+        let clip = json!({"x": 0, "y": 0, "width": self.look.width, "height": height, "scale": 1});
+        let shot = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
+        let data = self.devtools("Page.captureScreenshot", &shot)["data"].take();
+        fs::create_dir_all(&folder).expect("a folder for pictures");
+        let path = folder.join(format!("{name}.png"));
+        fs::write(path, base64(data.as_str().expect("a picture"))).expect("a file is written");
+    }
+
+    /// Errors and warnings of the page: what its policy refused, what threw.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let log = self.send("POST", "/se/log", &json!({"type": "browser"}));
+        let lines = log.as_array().expect("a log").iter();
+        let loud = lines.filter(|line| line["level"] != "INFO" && line["level"] != "DEBUG");
+        loud.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Fails if the page did anything wrong: an error, something its policy refuses, a request to another origin, or wider content
+    /// than there is room.
+    pub(crate) fn expect_well_behaved(&self) {
+        assert_eq!(self.complaints(), Vec::<String>::new());
+        let foreign = "performance.getEntriesByType('resource').map((it) => it.name).filter((it) => !it.startsWith(location.origin) && !it.startsWith('data:'))";
+        assert_eq!(self.value(foreign), json!([]));
+        assert_eq!(self.value("document.documentElement.scrollWidth - innerWidth"), json!(0));
+    }
+}
+
+impl Drop for Browser<'_> {
+    fn drop(&mut self) {
+        // Ends the browser before its profile is removed; if the case has failed, the namespace's end does.
+        if !std::thread::panicking() && !self.session.is_empty() {
+            self.send("DELETE", "", &json!({}));
+        }
+        self.driver.signal(nix::sys::signal::Signal::SIGTERM);
+    }
+}
+
+/// Decodes base64 (RFC 4648, section 4).
+fn base64(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = text.bytes().filter_map(|byte| ALPHABET.iter().position(|it| *it == byte));
+    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
+    for digit in digits {
+        (bits, held) = (bits << 6 | digit as u32, held + 6);
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+        }
+    }
+    bytes
+}

@@ -1,0 +1,98 @@
+//! The page without a mouse: everything is reached, in order, and what has the focus is seen.
+
+use serde_json::json;
+
+use crate::browser::{Browser, Look, key};
+use crate::scene::{Gateway, Service, host};
+
+fn focused(browser: &Browser<'_>) -> String {
+    let name = "(document.activeElement.innerText || document.activeElement.ariaLabel || document.activeElement.value || \
+                document.activeElement.name || document.activeElement.id).trim().split('\\n')[0]";
+    browser.value(name).as_str().expect("a text").to_owned()
+}
+
+fn expect_seen(browser: &Browser<'_>) {
+    let seen = "((it) => [it, it.nextElementSibling].some((one) => one && getComputedStyle(one).outlineStyle !== 'none'))\
+                (document.activeElement)";
+    assert_eq!(browser.value(seen), json!(true), "the focus on {:?} is not seen", focused(browser));
+}
+
+#[test]
+fn everything_is_reached_by_the_keyboard() {
+    let host = host();
+    let many: Vec<Service> = (10..60).map(|last| Service::new(&format!("service-{last}"), last)).collect();
+    let gateway = Gateway::start(&host, &many, "");
+    let browser = Browser::open(&host, Look::default());
+    browser.visit(&gateway.url("/"));
+    browser.until("document.querySelectorAll('#rows .disclose').length > 10");
+
+    browser.press(key::TAB);
+    assert_eq!(focused(&browser), "Skip to Services");
+    expect_seen(&browser);
+    let mut reached = Vec::new();
+    for _ in 0..6 {
+        browser.press(key::TAB);
+        expect_seen(&browser);
+        reached.push(focused(&browser));
+    }
+    // The list is one stop, whatever its length.
+    let expected = ["Search Services", "all", "shop/service-10", "asked", "client", "Explain"];
+    let named: Vec<&str> = reached.iter().map(|it| if it == "explain" { "asked" } else { it }).collect();
+    assert_eq!(named, expected);
+
+    // From anywhere to the search, and from there into the list.
+    browser.run("document.activeElement.blur()");
+    browser.press("/");
+    assert_eq!(focused(&browser), "Search Services");
+    browser.press("service-3");
+    browser.until_text("#matches", "10 matches");
+    browser.press(key::DOWN);
+    assert_eq!(focused(&browser), "shop/service-30");
+    browser.press(key::DOWN);
+    assert_eq!(focused(&browser), "shop/service-31");
+    browser.press(key::ENTER);
+    browser.until_text("tr.detail", "127.0.1.31:8080");
+    assert_eq!(browser.value("document.activeElement.ariaExpanded"), json!("true"));
+    browser.press(key::TAB);
+    assert_eq!(browser.value("document.activeElement.closest('tr.detail') !== null"), json!(true));
+    browser.run("document.querySelector('[aria-expanded=true]').focus()");
+    browser.press(key::ENTER);
+    browser.until("document.querySelector('tr.detail') === null");
+    browser.press(key::END);
+    assert_eq!(focused(&browser), "shop/service-39");
+    browser.press("/");
+    browser.press(key::ESCAPE);
+    browser.until("document.querySelector('#search').value === ''");
+    browser.press(key::DOWN);
+    browser.press(&key::PAGE_DOWN.repeat(2));
+    browser.until("document.querySelector('#scroller').scrollTop > 0");
+    assert_ne!(focused(&browser), "shop/service-10");
+    expect_seen(&browser);
+    browser.expect_well_behaved();
+}
+
+/// What assistive programs get: a table with its size, headers and states in words, and nothing that talks all the time.
+#[test]
+fn the_page_has_names_and_roles() {
+    let host = host();
+    let gateway = Gateway::start(&host, &[Service::new("web", 10)], "");
+    let browser = Browser::open(&host, Look::default());
+    browser.visit(&gateway.url("/"));
+    browser.until("document.querySelectorAll('#rows .disclose').length === 1");
+    let nameless = "[...document.querySelectorAll('button, input, select, section, table, th')].filter((it) => \
+                    !(it.innerText.trim() || it.ariaLabel || it.getAttribute('aria-labelledby') || it.labels?.length || \
+                    it.caption)).map((it) => it.outerHTML)";
+    assert_eq!(browser.value(nameless), json!([]));
+    let headings = "[...document.querySelectorAll('h1, h2')].map((it) => it.innerText)";
+    let expected = ["Sheave gw", "Problems", "Services", "Traffic", "Explain a decision", "This gateway"];
+    assert_eq!(browser.value(headings), json!(expected));
+    let live =
+        "[...document.querySelectorAll('[role=status], [aria-live=polite]')].map((it) => it.id).sort()";
+    assert_eq!(browser.value(live), json!(["answer", "connection", "matches", "verdict"]));
+    let roles = "[...document.querySelectorAll('#list [role]')].map((it) => it.role)";
+    let roles = browser.value(roles);
+    for role in ["rowgroup", "row", "columnheader", "rowheader", "cell"] {
+        assert!(roles.as_array().expect("a list").contains(&json!(role)), "{role}: {roles}");
+    }
+    assert_eq!(browser.value("document.querySelector('#list').ariaRowCount"), json!("2"));
+}

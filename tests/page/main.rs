@@ -1,0 +1,26 @@
+//! The status page in a real browser: Debian's Chromium without a window, driven by WebDriver. Gateway and browser share a network
+//! namespace with loopback alone, so that whatever the page asks for elsewhere fails.
+//!
+//! With `SHEAVE_TEST_SCREENSHOTS=FOLDER` the states of the page are put there as pictures.
+
+#[cfg(test)]
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
+mod support;
+
+#[cfg(test)]
+mod browser;
+#[cfg(test)]
+mod demo;
+#[cfg(test)]
+mod keyboard;
+#[cfg(test)]
+mod names;
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod states;
+#[cfg(test)]
+mod thousands;

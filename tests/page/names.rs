@@ -1,0 +1,69 @@
+//! Names that somebody chose to do harm: the page shows them as text, and what cannot be seen as an escape.
+
+use std::net::Ipv4Addr;
+
+use serde_json::json;
+
+use crate::browser::{Browser, Look};
+use crate::scene::{Gateway, Service, host};
+
+const MARKUP: &str = "<img src=x onerror=document.title=1>\\\"'><script>document.title=1</script>";
+/// Turns what follows around, and colours a terminal.
+const CONTROL: &str = "n1\u{202e}gro.live\u{1b}[31m\u{200b}";
+
+#[test]
+fn hostile_names_are_text() {
+    let host = host();
+    let quoted = ", annotations: {sheave.dev/balance: \"<b>\\\" or 1=1\\u202e\"}";
+    let long = "a-name-of-sixty-three-characters-".to_owned() + &"x".repeat(30);
+    let services = [
+        Service {
+            node: CONTROL,
+            zone: MARKUP.trim_matches('\\'),
+            metadata: quoted,
+            ..Service::new("web", 10)
+        },
+        Service { slice: "<svg/onload=alert(1)>", ..Service::new(&long, 11) },
+        Service {
+            address: Some(Ipv4Addr::new(203, 0, 113, 12)),
+            ..Service::new("<script>alert(1)</script>", 12)
+        },
+        Service { address: None, ..Service::new("\u{202e}bew/pohs\u{7}", 13) },
+    ];
+    let gateway = Gateway::start(&host, &services, "");
+    let browser = Browser::open(&host, Look::default());
+    browser.visit(&gateway.url("/?search=%3Cscript%3E&explain=%3Cimg%20src%3Dx%3E"));
+    browser.until_text("#answer", "write it as NAMESPACE/NAME");
+    browser.run("const box = document.querySelector('#search'); box.value = ''; box.dispatchEvent(new Event('input'))");
+    browser.until("document.querySelectorAll('#rows .disclose').length >= 3");
+    let toggle = "for (const it of document.querySelectorAll('#rows .disclose')) it.click()";
+    browser.run(toggle);
+    browser.until_text("#rows", "127.0.1.10:8080");
+    browser.until("document.querySelector('#rows').innerText.includes('gro.live')");
+    browser.run("document.querySelector('#more-findings').click()");
+
+    let text = browser.text("main");
+    assert!(text.contains("<img src=x onerror=document.title=1>"), "{text}");
+    assert!(text.contains(r"n1\u{202e}gro.live\u{1b}[31m\u{200b}"), "{text}");
+    assert!(text.contains(r#"<b>\" or 1=1\u{202e}"#), "{text}");
+    assert!(text.contains(&long), "{text}");
+    let unseen = |char: &char| {
+        char.is_control() && *char != '\n' && *char != '\t' || "\u{202e}\u{200b}".contains(*char)
+    };
+    assert_eq!(text.chars().filter(unseen).collect::<String>(), "");
+    assert_eq!(
+        browser.value("document.querySelectorAll('main :is(img, script, b b, svg[onload])').length"),
+        json!(0)
+    );
+    assert!(browser.value("document.title").as_str().is_some_and(|title| title.ends_with("gw · Sheave")));
+    let attributes = "[...document.querySelectorAll('main *')].flatMap((it) => [...it.attributes]).filter((it) => \
+                      it.name.startsWith('on') || /[\\u202e\\u200b\\u001b]/.test(it.value)).length";
+    assert_eq!(browser.value(attributes), json!(0));
+    // Each name that others chose keeps its direction to itself.
+    assert_eq!(
+        browser.value("[...document.querySelectorAll('#rows .name')].every((it) => it.querySelector('bdi'))"),
+        json!(true)
+    );
+    browser.picture("hostile");
+    assert!(browser.complaints().iter().all(|line| line.contains("/api/explain")));
+}

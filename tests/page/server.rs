@@ -1,0 +1,136 @@
+//! What serves the page: who gets it, and what pages can cost.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::scene::{Gateway, Service, host};
+use crate::support::http::{self, Response};
+use crate::support::patience::{eventually_within, io_deadline, patience};
+
+/// As many as `src/http/live.rs` serves at once.
+const STREAMS: usize = 16;
+
+impl Gateway<'_> {
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+        let host = self.admin.to_string();
+        let mut all = vec![("Host", host.as_str())];
+        all.retain(|(name, _)| !headers.iter().any(|(other, _)| other == name));
+        all.extend(headers);
+        let response = self.run(|| http::send(self.admin, method, path, &all, ""));
+        response.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Opens a stream of events, and reads its status.
+    fn stream(&self, last_event: Option<&str>) -> (u16, BufReader<TcpStream>) {
+        let mut stream = self.run(|| TcpStream::connect(self.admin)).expect("the admin server listens");
+        stream.set_read_timeout(Some(io_deadline())).expect("a deadline");
+        let last = last_event.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
+        write!(stream, "GET /api/live HTTP/1.1\r\nHost: localhost\r\n{last}\r\n").expect("a request is sent");
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("an answer");
+        (line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status"), reader)
+    }
+}
+
+/// The next line that begins so, without that.
+fn next_line(reader: &mut BufReader<TcpStream>, beginning: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert_ne!(reader.read_line(&mut line).expect("a line"), 0, "the stream ended before {beginning}");
+        if let Some(rest) = line.trim_end().strip_prefix(beginning) {
+            return rest.to_owned();
+        }
+    }
+}
+
+#[test]
+fn only_those_who_may_get_it() {
+    let host = host();
+    let gateway = Gateway::start(&host, &[Service::new("web", 10)], "");
+    for path in ["/", "/page/main.js", "/page/style.css", "/api/status", "/api/routes", "/api/traffic"] {
+        assert_eq!(gateway.ask("GET", path, &[]).status, 200, "{path}");
+        assert_eq!(gateway.ask("GET", path, &[("Host", "localhost:9841")]).status, 200, "{path}");
+        assert_eq!(gateway.ask("POST", path, &[]).status, 405, "{path}");
+        assert_eq!(gateway.ask("GET", path, &[("Host", "rebound.example")]).status, 421, "{path}");
+        let foreign = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "no-cors")];
+        assert_eq!(gateway.ask("GET", path, &foreign).status, 403, "{path}");
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(gateway.ask("GET", path, &[("Host", "gateway.example.com")]).status, 200, "{path}");
+    }
+    assert_eq!(gateway.ask("GET", "/page/../Cargo.toml", &[]).status, 404);
+    assert_eq!(gateway.ask("GET", "/api/traffic?services=shop/web,<b>", &[]).status, 400);
+    assert_eq!(gateway.ask("GET", "/api/live?other=1", &[]).status, 400);
+    let many = vec!["shop/web"; 201].join(",");
+    assert_eq!(gateway.ask("GET", &format!("/api/traffic?services={many}"), &[]).status, 400);
+}
+
+#[test]
+fn streams_are_few_and_go_on_where_they_ended() {
+    let host = host();
+    let gateway = Gateway::start(&host, &[Service::new("web", 10)], "");
+    let (_, mut first) = gateway.stream(None);
+    let id = next_line(&mut first, "id: ");
+    assert!(next_line(&mut first, "data: ").contains("\"reset\":true"));
+    gateway.apply(&[Service::new("web", 10), Service::new("new", 11)]);
+    let newer = next_line(&mut first, "id: ");
+    assert_ne!(id, newer);
+    assert!(!next_line(&mut first, "data: ").contains("\"reset\":true"));
+
+    // One that comes back gets what it lacks; one that lacks nothing, or comes from elsewhere, does not or gets all.
+    let (_, mut back) = gateway.stream(Some(&id));
+    assert_eq!(next_line(&mut back, "id: "), newer);
+    let change = next_line(&mut back, "data: ");
+    assert!(
+        change.contains("shop/new") && !change.contains("shop/web") && change.contains("\"reset\":false"),
+        "{change}"
+    );
+    for unknown in ["0-1", "nonsense", &format!("{}9", newer)] {
+        let (_, mut back) = gateway.stream(Some(unknown));
+        assert_eq!(next_line(&mut back, "id: "), newer);
+        assert!(next_line(&mut back, "data: ").contains("\"reset\":true"), "{unknown}");
+    }
+
+    // Those that have gone leave room.
+    let mut open = vec![first, back];
+    eventually_within(patience(20.0), "all places are taken", || match gateway.stream(None) {
+        (200, stream) => Err({
+            open.push(stream);
+            open.len()
+        }),
+        (status, mut stream) => {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map_err(|_| open.len())?;
+            assert_eq!(status, 503);
+            assert!(answer.contains("close one"), "{answer}");
+            Ok(())
+        }
+    });
+    assert!(open.len() <= STREAMS, "{}", open.len());
+    // Others are answered all the same.
+    assert_eq!(gateway.ask("GET", "/api/status", &[]).status, 200);
+    open.clear();
+    eventually_within(patience(20.0), "there is room again", || match gateway.stream(None) {
+        (200, _) => Ok(()),
+        (status, _) => Err(status),
+    });
+}
+
+/// Streams that nobody reads, and the server's own limit of a connection's time, must not take the page from others.
+#[test]
+fn streams_that_are_not_read_hold_nobody_up() {
+    let host = host();
+    let gateway = Gateway::start(&host, &[Service::new("web", 10)], "");
+    let unread: Vec<_> = (1..STREAMS).map(|_| gateway.stream(None)).collect();
+    let (status, mut reader) = gateway.stream(None);
+    assert_eq!(status, 200);
+    let mut uptimes = Vec::new();
+    for _ in 0..4 {
+        while next_line(&mut reader, "event: ") != "traffic" {}
+        uptimes.push(next_line(&mut reader, "data: "));
+    }
+    uptimes.dedup();
+    assert_eq!(uptimes.len(), 4);
+    drop(unread);
+}

@@ -1,0 +1,97 @@
+//! Many Services: the document holds those in sight, and all can be found.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, Look, key};
+use crate::scene::{Gateway, Service, host};
+
+/// As many rows as a tall list shows, with those that wait at its edges.
+const MOST_ROWS: u64 = 60;
+
+fn services(count: u16) -> Vec<Service> {
+    let one = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        Service {
+            namespace: ["blog", "data", "ops", "shop"][usize::from(number % 4)],
+            address: Some(Ipv4Addr::new(10, 200, high, low)),
+            endpoints: vec![
+                (Ipv4Addr::new(127, 1, high, low), true),
+                (Ipv4Addr::new(127, 2, high, low), true),
+            ],
+            ..Service::new(&format!("service-{number:05}"), 1)
+        }
+    };
+    (1..=count).map(one).collect()
+}
+
+fn rows(browser: &Browser<'_>) -> u64 {
+    browser.value("document.querySelectorAll('#rows .disclose').length").as_u64().expect("a number")
+}
+
+fn searched(browser: &Browser<'_>, text: &str, matches: &str) {
+    browser.run(&format!(
+        "const box = document.querySelector('#search'); box.value = {text:?}; box.dispatchEvent(new Event('input'))"
+    ));
+    browser.until_text("#matches", matches);
+}
+
+fn are_found_and_followed(count: u16) {
+    let host = host();
+    let mut services = services(count);
+    let gateway = Gateway::start(&host, &services, "");
+    let browser = Browser::open(&host, Look::default());
+    browser.visit(&gateway.url("/"));
+    let all = format!("{},000", count / 1000);
+    browser.until(&format!("document.querySelector('#states .all b')?.innerText === {all:?}"));
+    browser
+        .until(&format!("document.querySelector('#list').getAttribute('aria-rowcount') === '{}'", count + 1));
+    browser.until("document.querySelectorAll('#rows .disclose').length > 10");
+    browser.picture(&format!("{count}"));
+    assert!(rows(&browser) < MOST_ROWS);
+
+    let last = format!("shop/service-{:05}", count - 1);
+    browser.run("document.querySelector('#rows .disclose').focus()");
+    browser.press(key::END);
+    browser.until(&format!("document.activeElement.innerText.trim() === {last:?}"));
+    assert!(rows(&browser) < MOST_ROWS);
+    assert_eq!(
+        browser.value("document.activeElement.closest('tr').ariaRowIndex"),
+        json!((count + 1).to_string())
+    );
+
+    searched(&browser, &format!("service-{:05}", count - 1), "1 match");
+    assert_eq!(rows(&browser), 1);
+    searched(&browser, "shop service-000", "25 matches");
+    searched(&browser, "10.200.0.7:80", "1 match");
+    browser.until("document.querySelector('#rows .name').innerText.includes('service-00007')");
+    searched(&browser, "", "");
+
+    // What changes comes by itself, and alone.
+    browser.run(
+        "window.received = []; const parse = JSON.parse; JSON.parse = (text) => { const value = parse(text); \
+         if (value?.removed) window.received.push(value); return value; }",
+    );
+    services.remove(0);
+    services[0].endpoints.clear();
+    gateway.apply(&services);
+    browser.until("document.querySelector('#states .broken b').innerText === '1'");
+    browser.until("document.querySelector('#rows .name').innerText === 'ops/service-00002'");
+    let received = browser.value("window.received");
+    let events: &Vec<Value> = received.as_array().expect("a list");
+    let rows: usize = events.iter().filter_map(|event| event["rows"].as_array()).map(Vec::len).sum();
+    let removed: usize = events.iter().filter_map(|event| event["removed"].as_array()).map(Vec::len).sum();
+    assert_eq!((rows, removed), (1, 1), "{received:#}");
+    browser.expect_well_behaved();
+}
+
+#[test]
+fn a_thousand_are_found_and_followed() {
+    are_found_and_followed(1_000);
+}
+
+#[test]
+fn ten_thousand_are_found_and_followed() {
+    are_found_and_followed(10_000);
+}
