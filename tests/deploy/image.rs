@@ -71,3 +71,16 @@ fn the_image_is_built_without_tests_and_benches() {
     let (with, without): (Vec<&str>, Vec<&str>) = targets.partition(|target| target.contains("\npath = "));
     assert!(with.len() >= 5 && without.is_empty(), "{without:?}");
 }
+
+#[test]
+fn the_image_says_what_it_is() {
+    let dockerfile = files::text("Dockerfile");
+    for (label, value) in [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("description", env!("CARGO_PKG_DESCRIPTION")),
+        ("licenses", env!("CARGO_PKG_LICENSE")),
+    ] {
+        let line = format!("org.opencontainers.image.{label}=\"{value}\"");
+        assert!(dockerfile.contains(&line), "{line}");
+    }
+}

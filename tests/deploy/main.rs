@@ -11,6 +11,7 @@ mod karmada;
 mod kustomization;
 mod policy;
 mod rbac;
+mod release;
 mod systemd;
 mod typed;
 mod wiring;
