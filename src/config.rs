@@ -105,7 +105,8 @@ metrics:                        # a second listener for /metrics, and how many s
   maxEndpoints: 0               # endpoints with their own series
 announce:                       # or the mode alone: announce: none
   mode: none                    # l2: gateways answer for the addresses of pools themselves, by
-                                # ARP and neighbour discovery; none: something else does
+                                # ARP and neighbour discovery; bgp: a routing daemon on the node
+                                # announces them to routers; none: something else does
   interfaces: []                # the only ones used where the pool names none; empty = all whose
                                 # subnets have the address
   weight: 1                     # how many addresses this gateway has, relative to others: 1 to 10
@@ -119,6 +120,10 @@ announce:                       # or the mode alone: announce: none
   holdDown: 5s                  # how long a gateway that comes back owns no address
   tieBreaker: router            # what has to answer pings where exactly half of the gateways are
                                 # heard: the default router, or an address; none: no half goes on
+  bgp:
+    interface: sheave0          # the daemon announces what is on it, and what is on sheave0-gshut
+                                # with the community graceful-shutdown
+    drain: 3s                   # how long a gateway that ends announces so before it withdraws
 gateways:
   service: sheave-system/sheave-gateways   # headless Service that selects the gateways' Pods
   tokenFile: ""                 # bearer token by which the controller asks for reports

@@ -1,6 +1,7 @@
 //! A gateway: sources fill the store, the projection builds the routing table, and the data plane forwards by it.
 
 mod announcements;
+mod bgp_devices;
 pub(crate) mod capacity;
 pub(crate) mod event_loop;
 pub(crate) mod memory;

@@ -39,5 +39,6 @@ pub use listener::BindFailure;
 pub use listener::steering::{SteeringMode, SteeringReport};
 pub use sys::privileges::give_up_privileges;
 pub use sys::raise_open_files;
+pub use sys::tun::{check_tun, open_tun};
 pub use transparent::return_path::ReturnPathError;
 pub use worker::context::{Settings, Timeouts};

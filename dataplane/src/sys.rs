@@ -12,6 +12,7 @@ pub(crate) mod pipe;
 pub(crate) mod privileges;
 pub(crate) mod sockets;
 pub(crate) mod stream;
+pub(crate) mod tun;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

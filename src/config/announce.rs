@@ -23,6 +23,12 @@ const REPEAT: Duration = Duration::from_secs(60);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// Heartbeats that are lost in a row before a gateway counts as dead, at the least.
 const LOST: u32 = 3;
+/// Routers learn of it within milliseconds, one after the other.
+const BGP_DRAIN: Duration = Duration::from_secs(3);
+/// The interface that FRR's configuration in deploy/examples/bgp-frr names.
+const BGP_INTERFACE: &str = "sheave0";
+/// `-gshut` is appended, and an interface's name has 15 letters at most.
+const LONGEST_BGP_INTERFACE: usize = 9;
 /// Clients give up before.
 const LONGEST_FAIL_AFTER: Duration = Duration::from_secs(60);
 
@@ -45,6 +51,8 @@ pub(crate) struct Announce {
     pub(crate) hold_down: Duration,
     /// Who decides where exactly half of the gateways are heard.
     pub(crate) tie_breaker: TieBreaker,
+    /// How the routing daemon learns of addresses.
+    pub(crate) bgp: Bgp,
 }
 
 /// Whether addresses are announced.
@@ -52,6 +60,8 @@ pub(crate) struct Announce {
 pub(crate) enum AnnounceMode {
     /// Something else brings packets to the gateways.
     None,
+    /// By a routing daemon on the node, to routers.
+    Bgp,
     /// By ARP and neighbour discovery, in the subnets of the gateways.
     Layer2 {
         /// The folder with the keys that heartbeats are signed with.
@@ -70,16 +80,27 @@ pub(crate) struct Heartbeat {
     pub(crate) fail_after: Duration,
 }
 
+/// How a routing daemon on the node learns of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bgp {
+    /// The interface whose addresses it announces.
+    pub(crate) interface: String,
+    /// How long a gateway that ends announces them as about to go.
+    pub(crate) drain: Duration,
+}
+
 /// Reads the section, which may be the mode alone.
 pub(super) fn read(root: &mut Section<'_>) -> Announce {
     const KEY: &str = "announce";
     if root.is_text(KEY) {
-        if root.get(KEY, Mode::None, mode) == Mode::Layer2 {
+        let mode = root.get(KEY, Mode::None, mode);
+        if mode == Mode::Layer2 {
             let message = "needs announce.heartbeat.keys".to_owned();
             root.report(KEY, ValueError { message, hint: Some(KEYS_HINT.to_owned()) });
         }
+        let announce = read_section(&mut Section::root(&Value::Null, &mut Vec::new()));
         // Nobody asks for the others.
-        return read_section(&mut Section::root(&Value::Null, &mut Vec::new()));
+        return if mode == Mode::Bgp { Announce { mode: AnnounceMode::Bgp, ..announce } } else { announce };
     }
     root.nested(KEY, read_section)
 }
@@ -89,6 +110,7 @@ pub(super) fn read(root: &mut Section<'_>) -> Announce {
 enum Mode {
     None,
     Layer2,
+    Bgp,
 }
 
 const KEYS_HINT: &str = "write announce: {mode: l2, heartbeat: {keys: FOLDER}}; the folder has one file with a key, the same for all \
@@ -104,6 +126,10 @@ fn read_section(section: &mut Section<'_>) -> Announce {
     let (heartbeat, keys) = section.nested("heartbeat", read_heartbeat);
     let hold_down = section.get("holdDown", HOLD_DOWN.max(heartbeat.fail_after), values::delay);
     let tie_breaker = section.get("tieBreaker", TieBreaker::Router, tie_breaker);
+    let bgp = section.nested("bgp", |section| Bgp {
+        interface: section.get("interface", BGP_INTERFACE.to_owned(), bgp_interface),
+        drain: section.get("drain", BGP_DRAIN, values::delay),
+    });
     if hold_down < heartbeat.fail_after {
         let message = format!("{hold_down:?} is shorter than heartbeat.failAfter");
         let hint = Some(format!("write {:?} or longer", heartbeat.fail_after));
@@ -111,6 +137,7 @@ fn read_section(section: &mut Section<'_>) -> Announce {
     }
     let mode = match (mode, keys) {
         (Mode::None, _) => AnnounceMode::None,
+        (Mode::Bgp, _) => AnnounceMode::Bgp,
         (Mode::Layer2, Some(keys)) => AnnounceMode::Layer2 { keys },
         (Mode::Layer2, None) => {
             let message = "is missing, and gateways believe signed heartbeats alone".to_owned();
@@ -118,7 +145,7 @@ fn read_section(section: &mut Section<'_>) -> Announce {
             AnnounceMode::None
         }
     };
-    Announce { mode, interfaces, weight, repeat, on_conflict, heartbeat, hold_down, tie_breaker }
+    Announce { mode, interfaces, weight, repeat, on_conflict, heartbeat, hold_down, tie_breaker, bgp }
 }
 
 fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>) {
@@ -141,7 +168,15 @@ fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>) {
 }
 
 fn mode(value: &Value) -> Result<Mode, ValueError> {
-    values::one_of(&[("none", Mode::None), ("l2", Mode::Layer2)])(value)
+    values::one_of(&[("none", Mode::None), ("l2", Mode::Layer2), ("bgp", Mode::Bgp)])(value)
+}
+
+fn bgp_interface(value: &Value) -> Result<String, ValueError> {
+    let name = values::interface(value)?;
+    if name.len() > LONGEST_BGP_INTERFACE {
+        return Err(ValueError::expected("an interface name of 9 letters or fewer", value));
+    }
+    Ok(name)
 }
 
 fn tie_breaker(value: &Value) -> Result<TieBreaker, ValueError> {
@@ -169,16 +204,20 @@ mod tests {
         for same in ["announce: none", "announce: {mode: none}", "announce: {}"] {
             assert_eq!(config(same).unwrap().announce, none, "{same}");
         }
+        let bgp = config("announce: bgp").unwrap().announce;
+        assert_eq!(bgp, Announce { mode: AnnounceMode::Bgp, ..none.clone() });
+        assert_eq!(config("announce: {mode: bgp}").unwrap().announce, bgp);
         let text = mistakes("announce: l2");
         assert!(text.contains("announce: needs announce.heartbeat.keys"), "{text}");
         let text = mistakes("announce: l3");
-        assert!(text.contains("one of none, l2") && text.contains("did you mean l2?"), "{text}");
+        assert!(text.contains("one of none, l2, bgp") && text.contains("did you mean l2?"), "{text}");
     }
 
     #[test]
     fn every_key_of_the_section_is_read() {
         let text = "announce: {mode: l2, interfaces: [eth1, bond0.7], weight: 3, repeat: 0s, onConflict: withdraw, holdDown: 1m, \
-                    tieBreaker: '2001:db8::1', heartbeat: {port: 7, interval: 50ms, failAfter: 200ms, keys: /keys}}";
+                    tieBreaker: '2001:db8::1', heartbeat: {port: 7, interval: 50ms, failAfter: 200ms, keys: /keys}, \
+                    bgp: {interface: vips, drain: 10s}}";
         let expected = Announce {
             mode: AnnounceMode::Layer2 { keys: "/keys".into() },
             interfaces: vec!["eth1".to_owned(), "bond0.7".to_owned()],
@@ -192,6 +231,7 @@ mod tests {
             },
             hold_down: Duration::from_secs(60),
             tie_breaker: TieBreaker::Address("2001:db8::1".parse().unwrap()),
+            bgp: Bgp { interface: "vips".to_owned(), drain: Duration::from_secs(10) },
         };
         assert_eq!(config(text).unwrap().announce, expected);
         assert_eq!(
@@ -217,6 +257,10 @@ mod tests {
                 "announce.tieBreaker: \"gateway\" is not router, none, or an IP address",
             ),
             ("{keys: /keys}", "announce.keys: unknown key"),
+            (
+                "{mode: bgp, bgp: {interface: tenletters}}",
+                "announce.bgp.interface: \"tenletters\" is not an interface name of 9",
+            ),
         ];
         for (section, expected) in cases {
             let text = mistakes(&format!("announce: {section}"));

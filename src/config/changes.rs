@@ -123,6 +123,9 @@ const KEYS: &[KeyRow] = key_rows! {
     "announce.weight" => announce.weight: Upgrade, Unused;
     "announce.holdDown" => announce.hold_down: Upgrade, Unused;
     "announce.tieBreaker" => announce.tie_breaker: Upgrade, Unused;
+    /// Addresses are withdrawn for a moment.
+    "announce.bgp.interface" => announce.bgp.interface: Upgrade, Unused;
+    "announce.bgp.drain" => announce.bgp.drain: Upgrade, Unused;
     /// Gateways of another one are strangers to each other.
     "gateways.service" => gateways: Upgrade, Live;
     "gateways.tokenFile" => gateway_token: Unused, Live;

@@ -2,21 +2,65 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use sheave_announce::{self as announce, MembershipOptions};
+use sheave_announce::{self as announce, Announcer, BgpOptions, MembershipOptions};
 use sheave_control::projection::{self, Role};
 use sheave_dataplane::{Settings, Timeouts};
 use sheave_model::{HealthPolicy, Path};
 
+use super::bgp_devices::BgpDevices;
 use super::capacity::Capacity;
 use crate::config::{AnnounceMode, Config};
 
-/// Options of the announcer, if addresses are to be announced.
-pub(crate) fn announce_options(config: &Config) -> Option<announce::Options> {
+/// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfter`, twice which is what
+/// the others wait for at most.
+const LEAVING: Duration = Duration::from_secs(2);
+const LEAVING_TIMES: u32 = 3;
+
+/// How addresses are announced.
+#[derive(Clone, Debug)]
+pub(crate) enum AnnounceOptions {
+    /// In the subnets of the gateways.
+    Layer2(announce::Options),
+    /// By a routing daemon, which knows the interface of this name.
+    Bgp(BgpOptions, Arc<str>),
+}
+
+impl AnnounceOptions {
+    /// Whether addresses can be announced here, as far as that can be told beforehand.
+    ///
+    /// # Errors
+    /// What is missing, for people.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Layer2(options) => Announcer::check(options).map_err(|error| error.to_string()),
+            Self::Bgp(..) => BgpDevices::check().map_err(|error| error.to_string()),
+        }
+    }
+
+    /// How long a process that ends may take to give its addresses away.
+    pub(crate) fn leaving(&self) -> Duration {
+        match self {
+            Self::Layer2(options) => LEAVING.max(options.membership.fail_after * LEAVING_TIMES),
+            Self::Bgp(options, _) => LEAVING + options.drain,
+        }
+    }
+}
+
+/// How addresses are announced, if they are.
+pub(crate) fn announce_options(config: &Config) -> Option<AnnounceOptions> {
     let announce = &config.announce;
-    let AnnounceMode::Layer2 { keys } = &announce.mode else { return None };
+    let keys = match &announce.mode {
+        AnnounceMode::None => return None,
+        AnnounceMode::Layer2 { keys } => keys,
+        AnnounceMode::Bgp => {
+            let options = BgpOptions { node: config.node.as_str().into(), drain: announce.bgp.drain };
+            return Some(AnnounceOptions::Bgp(options, announce.bgp.interface.as_str().into()));
+        }
+    };
     let fleet = format!("{} {}", config.cluster, config.gateways);
-    Some(announce::Options {
+    Some(AnnounceOptions::Layer2(announce::Options {
         membership: MembershipOptions {
             interval: announce.heartbeat.interval,
             fail_after: announce.heartbeat.fail_after,
@@ -29,7 +73,7 @@ pub(crate) fn announce_options(config: &Config) -> Option<announce::Options> {
         tie_breaker: announce.tie_breaker,
         repeat: Some(announce.repeat).filter(|repeat| !repeat.is_zero()),
         on_conflict: announce.on_conflict,
-    })
+    }))
 }
 
 /// Options of the projection.

@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheave_announce::Announcer;
 use sheave_control::api::store::ControlPlane;
 use sheave_control::controller::Controller;
 use sheave_control::sources::connection::Connection;
@@ -143,7 +142,7 @@ async fn start(
     let Lifetime { takeover, duration, origin } = lifetime;
     if let Some(announce) = announce_options(config) {
         // Before the process that serves has let go of anything.
-        Announcer::check(&announce).map_err(|error| error.to_string())?;
+        announce.check()?;
     }
     // First of all: what asks for something while this process starts is heard when it has.
     let hangup = Hangup::of_process(origin.is_some());

@@ -50,6 +50,9 @@ pub(super) enum Message {
         /// What the announcer of addresses goes on with; none where nothing is announced.
         #[serde(default)]
         announcing: Option<HandedAnnouncing>,
+        /// The interfaces from which a routing daemon announces addresses; none where none does.
+        #[serde(default)]
+        interfaces: Vec<String>,
     },
     Serving,
     /// Of a later version, which does without an answer.

@@ -54,8 +54,8 @@ pub(crate) enum LastPart {
     Affinity(Vec<AffinityRecord>),
     /// Which it will go on to use.
     KeptPorts(Vec<KeptPort>),
-    /// That was all: this process may serve, and announce addresses by this.
-    Offer(Option<HandedAnnouncing>),
+    /// That was all: this process may serve, and announce addresses by this, and from these interfaces.
+    Offer(Option<HandedAnnouncing>, Vec<(String, OwnedFd)>),
 }
 
 impl Predecessor {
@@ -185,7 +185,9 @@ impl Predecessor {
             }
             (Message::Affinity { records }, _) => Ok(LastPart::Affinity(records)),
             (Message::KeptPorts { records }, _) => Ok(LastPart::KeptPorts(records)),
-            (Message::Offer { announcing }, _) => Ok(LastPart::Offer(announcing)),
+            (Message::Offer { announcing, interfaces }, fds) => {
+                Ok(LastPart::Offer(announcing, paired(interfaces, fds)?.collect()))
+            }
             (Message::Refused { why }, _) => Err(TakeoverError::Refused(why)),
             (other, _) => Err(unexpected(&other)),
         }

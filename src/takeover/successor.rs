@@ -330,8 +330,13 @@ impl Successor {
     ///
     /// # Errors
     /// As of the connection.
-    pub(crate) async fn offer(&self, announcing: Option<HandedAnnouncing>) -> Result<(), TakeoverError> {
-        self.say(Message::Offer { announcing }, NO_FDS).await?;
+    pub(crate) async fn offer(
+        &self,
+        announcing: Option<HandedAnnouncing>,
+        interfaces: Vec<(String, OwnedFd)>,
+    ) -> Result<(), TakeoverError> {
+        let (interfaces, fds): (Vec<String>, Vec<_>) = interfaces.into_iter().unzip();
+        self.say(Message::Offer { announcing, interfaces }, &fds).await?;
         match self.channel.receive_within(SILENCE).await? {
             (Message::Serving, _) => Ok(()),
             (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),

@@ -83,7 +83,7 @@ async fn hand_over(successor: &Successor) -> Outcome {
         successor.hand_over(listeners(), Vec::new(), Vec::new(), Vec::new()).await?;
         successor.prepared().await?;
         successor.flows(0, vec![flow()]).await?;
-        successor.offer(None).await
+        successor.offer(None, Vec::new()).await
     };
     let handed = tokio::time::timeout(Successor::PREPARATION, handed).await;
     successor.settle(handed.unwrap_or(Err(TakeoverError::Silent))).await
@@ -109,7 +109,7 @@ async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, Takeove
         match predecessor.next_part().await? {
             LastPart::Flows { flows: part, .. } => flows += part.len(),
             LastPart::Affinity(_) | LastPart::KeptPorts(_) => {}
-            LastPart::Offer(_) => break,
+            LastPart::Offer(..) => break,
         }
     }
     assert_eq!(flows, 1);

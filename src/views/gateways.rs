@@ -22,6 +22,9 @@ pub(crate) struct GatewaysView {
     pub(crate) node: String,
     /// `eligible`, `holdDown`, `fenced` or `leaving`; empty where nothing is announced.
     pub(crate) state: String,
+    /// Each gateway announces what it can serve, by BGP, and knows nothing of the others.
+    #[serde(default)]
+    pub(crate) shared: bool,
     /// How many gateways hear this one, itself included.
     pub(crate) heard_by: usize,
     /// Out of how many.
@@ -97,6 +100,7 @@ impl GatewaysView {
         Self {
             node: status.node.to_string(),
             state: state(status).to_owned(),
+            shared: status.shared,
             heard_by: status.heard_by,
             counted: status.counted,
             tie_breaker,
@@ -122,6 +126,7 @@ impl From<&Status> for AnnouncingView {
         let here = |address: &&AddressStatus| matches!(address.here, Here::Announced { .. });
         Self {
             state: state(status).to_owned(),
+            shared: status.shared,
             heard_by: status.heard_by,
             counted: status.counted,
             addresses: status.addresses.len(),
@@ -158,6 +163,9 @@ impl From<&MemberStatus> for MemberView {
 impl AddressView {
     fn new(address: String, status: &AddressStatus, left_out_by: Option<&str>) -> Self {
         let (state, interfaces, message) = match &status.here {
+            Here::Nothing if status.owner == Err(NoOwner::Shared) => {
+                ("", Vec::new(), Some("withdrawn, since this gateway is about to end".to_owned()))
+            }
             Here::Nothing => {
                 ("", Vec::new(), status.owner.as_ref().err().map(|why| nobody(*why, left_out_by)))
             }
@@ -187,9 +195,12 @@ impl AddressView {
     }
 }
 
-/// The pool whose node selector leaves out every gateway that may own addresses, if it does.
+/// The pool whose node selector leaves out every gateway that may own addresses, if it does; this one, where they are shared.
 pub(crate) fn left_out_by<'a>(policy: Option<&'a AnnouncePolicy>, status: &Status) -> Option<&'a str> {
     let candidates = status.members.iter().filter(|member| member.standing == Standing::Candidate);
+    if status.shared {
+        return policy.filter(|policy| !policy.selects(&status.node)).map(|policy| &*policy.pool);
+    }
     policy.filter(|policy| candidates.clone().all(|it| !policy.selects(&it.node))).map(|policy| &*policy.pool)
 }
 
@@ -204,6 +215,11 @@ pub(crate) fn nobody(why: NoOwner, left_out_by: Option<&str>) -> String {
         (NoOwner::CannotServe, None) => {
             "no gateway that is alive has an endpoint that may serve it".to_owned()
         }
+        (NoOwner::Shared, _) => "each gateway that can serve it announces it".to_owned(),
+        (NoOwner::SharedElsewhere, Some(pool)) => {
+            format!("the node selector of AddressPool {pool} leaves out this gateway")
+        }
+        (NoOwner::SharedElsewhere, None) => "this gateway has no endpoint for it".to_owned(),
     }
 }
 
@@ -256,6 +272,9 @@ impl GatewaysView {
         if self.state.is_empty() {
             return format!("{} announces no addresses (`announce` in the configuration).\n", self.node);
         }
+        if self.shared {
+            return self.shared_to_text();
+        }
         let state = match self.state.as_str() {
             "eligible" => "may own addresses",
             "holdDown" => "has not been heard for long enough to own addresses",
@@ -272,21 +291,40 @@ impl GatewaysView {
         let head = ["NODE", "ADDRESS", "STATE", "HEARD", "AGREES", "READY"];
         text += &table(&head, self.members.iter().map(|member| member.row(&self.node)));
         text.push('\n');
-        text += &table(&["ADDRESS", "OWNER", "HERE"], self.addresses.iter().map(AddressView::row));
+        text += &table(
+            &["ADDRESS", "OWNER", "HERE"],
+            self.addresses.iter().map(|address| address.row().to_vec()),
+        );
+        self.with_warnings(text)
+    }
+
+    fn shared_to_text(&self) -> String {
+        let does = match self.state.as_str() {
+            "leaving" => "is about to end, and has routers use other gateways",
+            _ => "announces by BGP what it can serve, as each gateway does",
+        };
+        let rows = self.addresses.iter().map(|address| {
+            let [ip, _, here] = address.row();
+            vec![ip, here]
+        });
+        self.with_warnings(format!("{} {does}.\n\n{}", self.node, table(&["ADDRESS", "HERE"], rows)))
+    }
+
+    fn with_warnings(&self, mut text: String) -> String {
         text.extend(self.warnings.iter().map(|warning| format!("\nWarning: {warning}\n")));
         text
     }
 }
 
 impl AddressView {
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> [String; 3] {
         let here = match (&self.message, self.interfaces.is_empty()) {
             (Some(message), _) if self.state.is_empty() => message.clone(),
             (Some(message), _) => format!("{}: {message}", self.state),
             (None, false) => format!("{} on {}", self.state, self.interfaces.join(", ")),
             (None, true) => or_dash(&self.state),
         };
-        vec![self.address.clone(), or_dash(self.owner.as_deref().unwrap_or_default()), here]
+        [self.address.clone(), or_dash(self.owner.as_deref().unwrap_or_default()), here]
     }
 }
 
@@ -338,6 +376,7 @@ mod tests {
         GatewaysView {
             node: "gw-1".to_owned(),
             state: "eligible".to_owned(),
+            shared: false,
             heard_by: 3,
             counted: 4,
             tie_breaker: Some(TieBreakerView { address: "192.0.2.254".to_owned(), reachable: true }),
@@ -375,6 +414,24 @@ gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, which decides
 Warning: net.ipv4.conf.all.arp_ignore is 8
 ";
         assert_eq!(view().to_text(), expected);
+        let shared = "\
+gw-1 announces by BGP what it can serve, as each gateway does.
+
+  ADDRESS       HERE
+  203.0.113.10  announced on sheave0
+  203.0.113.13  no endpoint
+
+Warning: net.ipv4.conf.all.arp_ignore is 8
+";
+        let on = AddressView {
+            state: "announced".to_owned(),
+            interfaces: vec!["sheave0".to_owned()],
+            ..address("203.0.113.10", None)
+        };
+        let elsewhere =
+            AddressView { message: Some("no endpoint".to_owned()), ..address("203.0.113.13", None) };
+        let addresses = vec![on, elsewhere];
+        assert_eq!(GatewaysView { shared: true, addresses, ..view() }.to_text(), shared);
         let none = GatewaysView { node: "gw-1".to_owned(), ..GatewaysView::default() };
         assert_eq!(none.to_text(), "gw-1 announces no addresses (`announce` in the configuration).\n");
     }
@@ -385,7 +442,7 @@ Warning: net.ipv4.conf.all.arp_ignore is 8
         let keys = |value: &serde_json::Value| {
             value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(keys(&json), "addresses counted heardBy members node state tieBreaker warnings");
+        assert_eq!(keys(&json), "addresses counted heardBy members node shared state tieBreaker warnings");
         assert_eq!(
             keys(&json["members"][0]),
             "address agrees heard heardVia node ready roundTripMilliseconds silentMilliseconds state"

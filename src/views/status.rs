@@ -78,6 +78,9 @@ pub(crate) struct ProcessView {
 pub(crate) struct AnnouncingView {
     /// `eligible`, `holdDown`, `fenced` or `leaving`.
     pub(crate) state: String,
+    /// Each gateway announces what it can serve, by BGP, and knows nothing of the others.
+    #[serde(default)]
+    pub(crate) shared: bool,
     /// How many gateways hear this one, itself included.
     pub(crate) heard_by: usize,
     /// Out of how many.

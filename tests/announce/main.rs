@@ -1,5 +1,5 @@
 //! Announcing, on a network segment with a bridge that learns: several gateways, a client and a server of endpoints, each in a
-//! network namespace of its own.
+//! network namespace of its own; and by BGP, with FRR on the gateways and on a router.
 //!
 //! Cases that move addresses many times have a short form for `tests/run` and a long one for `tests/soak`.
 
@@ -14,9 +14,15 @@ mod support;
 mod scale;
 
 #[cfg(test)]
+mod bgp;
+#[cfg(test)]
+mod fabric;
+#[cfg(test)]
 mod failover;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod frr;
 #[cfg(test)]
 mod many;
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub(crate) const GATEWAY: &str = "base/config/gateway.yaml";
 pub(crate) const CONTROLLER: &str = "base/config/controller.yaml";
 pub(crate) const OVERLAY_GATEWAY: &str = "examples/overlay/gateway.yaml";
 pub(crate) const L2_GATEWAY: &str = "examples/l2/gateway.yaml";
+pub(crate) const BGP_GATEWAY: &str = "examples/bgp-frr/gateway.yaml";
 
 /// A configuration file of ours.
 pub(crate) struct Config {
@@ -69,7 +70,7 @@ fn validate(file: &std::path::Path) -> (Option<i32>, String) {
 
 #[test]
 fn the_program_takes_every_configuration() {
-    for file in [GATEWAY, CONTROLLER, OVERLAY_GATEWAY, L2_GATEWAY] {
+    for file in [GATEWAY, CONTROLLER, OVERLAY_GATEWAY, L2_GATEWAY, BGP_GATEWAY] {
         let (code, said) = validate(&files::place(file));
         assert_eq!(code, Some(0), "{file}: {said}");
     }

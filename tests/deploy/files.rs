@@ -93,7 +93,9 @@ pub(crate) fn bound() -> Vec<Document> {
 
 /// Kustomizations, their components and the program's own configuration are no API objects.
 fn objects_in(folder: &str) -> Vec<Document> {
-    let files = all(folder).into_iter().map(|file| format!("{folder}/{file}"));
+    // FRR's own files are none either.
+    let files = all(folder).into_iter().filter(|file| file.ends_with(".yaml"));
+    let files = files.map(|file| format!("{folder}/{file}"));
     let documents = files.flat_map(|file| documents(&file));
     documents
         .filter(|it| {

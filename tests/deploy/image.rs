@@ -11,7 +11,7 @@ fn last<'a>(dockerfile: &'a str, instruction: &str) -> &'a str {
 
 #[test]
 fn the_image_is_of_this_version_everywhere() {
-    for folder in ["base", "examples/overlay", "examples/l2"] {
+    for folder in ["base", "examples/overlay", "examples/l2", "examples/bgp-frr"] {
         let images = kustomization::of(folder).images;
         let [image] = &images[..] else { panic!("one image is expected: {images:?}") };
         assert_eq!(

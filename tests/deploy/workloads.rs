@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 use sheave_control::api::gateway_report;
 
-use crate::config::{CONTROLLER, Config, GATEWAY, L2_GATEWAY, OVERLAY_GATEWAY};
-use crate::typed::object;
+use crate::config::{BGP_GATEWAY, CONTROLLER, Config, GATEWAY, L2_GATEWAY, OVERLAY_GATEWAY};
+use crate::typed::{object, object_of};
 use crate::{files, kustomization, systemd};
 
 pub(crate) fn gateway() -> DaemonSet {
@@ -116,6 +116,41 @@ fn gateways_that_announce_have_what_that_takes() {
     assert_eq!(mount["path"], format!("{container}/volumeMounts/-"));
     assert_eq!(volume["value"]["name"], mount["value"]["name"]);
     assert_eq!(mount["value"]["mountPath"], Config::read(L2_GATEWAY).value("announce")["heartbeat"]["keys"]);
+}
+
+/// FRR has a Pod of its own on the same nodes, with the files that the tests of `announce` run it with.
+#[test]
+fn gateways_that_announce_by_bgp_have_what_that_takes() {
+    let overlay = kustomization::of("examples/bgp-frr");
+    assert_eq!(overlay.resources, ["../../base", "frr.yaml"]);
+    let [gateway, frr] = &overlay.config_map_generator[..] else { panic!("two are expected: {overlay:?}") };
+    assert_eq!((gateway.behavior.as_deref(), frr.behavior.as_deref()), (Some("replace"), None));
+    assert_eq!(gateway.files, ["config.yaml=gateway.yaml"]);
+    let mut named: Vec<&str> = frr.files.iter().map(String::as_str).collect();
+    named.extend(["frr.yaml", "gateway.yaml", "kustomization.yaml", "router.conf"]);
+    named.sort_unstable();
+    assert_eq!(named, files::all("examples/bgp-frr"));
+    let [devices, rights] = &overlay.patches[..] else { panic!("two patches are expected: {overlay:?}") };
+    assert_eq!(rights.patch.lines().last(), kustomization::of("examples/l2").patches[1].patch.lines().last());
+    let operations: Vec<Value> = serde_saphyr::from_str(&devices.patch).unwrap();
+    let [volume, mount] = &operations[..] else { panic!("two are expected: {operations:?}") };
+    assert_eq!(volume["value"]["hostPath"], json!({"path": "/dev/net/tun", "type": "CharDevice"}));
+    assert_eq!(mount["value"], json!({"name": volume["value"]["name"], "mountPath": "/dev/net/tun"}));
+
+    let daemons: DaemonSet = object_of(&files::documents("examples/bgp-frr/frr.yaml"), "sheave-frr");
+    let pod = daemons.spec.template.spec.unwrap();
+    let [(_, gateways), _] = pods();
+    assert_eq!((&pod.affinity, &pod.node_selector), (&gateways.affinity, &gateways.node_selector));
+    assert_eq!((&pod.tolerations, pod.host_network), (&gateways.tolerations, Some(true)));
+    let maps: Vec<_> =
+        pod.volumes.iter().flatten().filter_map(|it| it.config_map.as_ref().map(|map| &map.name)).collect();
+    assert_eq!(maps, [&frr.name]);
+    // The names of the interfaces are those of the defaults.
+    let config = files::text("examples/bgp-frr/frr.conf");
+    for interface in ["sheave0", "sheave0-gshut"] {
+        assert!(config.contains(&format!("match interface {interface}\n")), "{interface}");
+    }
+    assert_eq!(Config::read(BGP_GATEWAY).value("announce"), "bgp");
 }
 
 /// The unit for systemd runs the same program.

@@ -183,7 +183,7 @@ async fn hand_over(successor: &Successor) -> Outcome {
             .await?;
         successor.prepared().await?;
         successor.flows(0, vec![HandedFlow { record, fd: udp_socket() }]).await?;
-        successor.offer(None).await
+        successor.offer(None, Vec::new()).await
     });
     successor.settle(offered.await.unwrap_or(Err(TakeoverError::Silent))).await
 }
@@ -206,7 +206,7 @@ async fn take_over(state_dir: &Path) -> Result<(), TakeoverError> {
                 records.into_iter().for_each(|record| dataplane.take_over_affinity(record));
             }
             LastPart::KeptPorts(kept) => dataplane.bar_ports(kept),
-            LastPart::Offer(_) => break,
+            LastPart::Offer(..) => break,
         }
     }
     predecessor.succeed().await?;

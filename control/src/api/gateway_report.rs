@@ -47,6 +47,9 @@ pub struct GatewayReport {
     /// The addresses that it announces now, sorted; `None` if it announces none by itself, whatever happens.
     #[serde(default, deserialize_with = "addresses", skip_serializing_if = "Option::is_none")]
     pub announced: Option<Vec<IpAddr>>,
+    /// Other gateways may announce the same addresses at the same time: routers share connections among them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 impl GatewayReport {
@@ -270,6 +273,14 @@ mod tests {
             assert_eq!(GatewayReport::read(text.as_bytes()).unwrap(), announcing(addresses));
             assert_eq!(serde_json::to_string(&announcing(addresses)).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn a_gateway_says_whether_others_may_announce_the_same() {
+        let text = r#"{"node":"gw-1","generation":7,"troubles":[],"announced":[],"shared":true}"#;
+        let report = GatewayReport::read(text.as_bytes()).unwrap();
+        assert!(report.shared && !recorded().shared);
+        assert_eq!(serde_json::to_string(&report).unwrap(), text);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 pub const ALLOCATED: &str = "sheave.dev/Allocated";
 /// The addresses of the families in its reason are those of gateway nodes. A new leader reads it.
 pub const FROM_GATEWAY_NODES: &str = "sheave.dev/FromGatewayNodes";
-/// Each address that is not a gateway node's own is announced by one gateway; absent where no gateway announces by itself.
+/// Each address that is not a gateway node's own is announced by one gateway, or by BGP by each that can serve it; absent where no gateway announces by itself.
 pub const ANNOUNCED: &str = "sheave.dev/Announced";
 /// Label of objects that we made ourselves: the value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";

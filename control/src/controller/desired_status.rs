@@ -55,7 +55,7 @@ pub enum Announcement {
     NotNeeded,
     /// The reports do not show it yet: what its condition says stays.
     Unknown,
-    /// Each address by one gateway.
+    /// Each address by one gateway, or by all that can serve it.
     ByOne(BTreeMap<IpAddr, String>),
     /// These by none.
     ByNone(BTreeSet<IpAddr>),

@@ -1,6 +1,7 @@
 //! The announcer: a thread of its own that sends heartbeats, follows who owns what, and announces what this gateway owns. Nothing
 //! that takes long may run there: a gateway that is late with its heartbeats is dead to the others.
 
+mod bgp;
 mod holding;
 mod publish;
 mod run;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::bgp::{BgpInterfaces, BgpOptions};
 use crate::claim::Claim;
 use crate::key_folder::KeyFolder;
 use crate::keys::{KeyError, KeyRing};
@@ -105,8 +107,8 @@ pub enum AnnouncerEvent {
     Ended,
 }
 
-/// A running announcer. Dropping it is as its end without a word: its addresses are gone after a few seconds.
-#[derive(Debug)]
+/// A running announcer. Dropping all clones of it is as its end without a word: its addresses are gone after a few seconds.
+#[derive(Clone, Debug)]
 pub struct Announcer {
     commands: mpsc::UnboundedSender<Command>,
     status: watch::Receiver<Arc<Status>>,
@@ -124,6 +126,21 @@ impl Announcer {
         std::thread::Builder::new()
             .name("announce".to_owned())
             .spawn(move || run::run(options, keys, start, inbox, &publish))
+            .map_err(StartError::system("cannot start a thread"))?;
+        Ok(Self { commands, status })
+    }
+
+    /// Starts one that announces by BGP, and adopts what is on the interfaces. It announces whatever it knows to be claimed for its node.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_bgp(options: BgpOptions, interfaces: Arc<BgpInterfaces>) -> Result<Self, StartError> {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let status = Status { shared: true, ..Status::new(Arc::clone(&options.node)) };
+        let (publish, status) = watch::channel(Arc::new(status));
+        std::thread::Builder::new()
+            .name("announce".to_owned())
+            .spawn(move || bgp::run(options, interfaces, inbox, &publish))
             .map_err(StartError::system("cannot start a thread"))?;
         Ok(Self { commands, status })
     }

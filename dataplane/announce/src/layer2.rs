@@ -18,11 +18,11 @@ mod announcement;
 mod changes;
 mod filter;
 mod frame;
-mod kernel_address;
-mod links;
-mod netlink;
+pub(crate) mod kernel_address;
+pub(crate) mod links;
+pub(crate) mod netlink;
 mod packets;
-mod settings;
+pub(crate) mod settings;
 mod work;
 
 use agenda::Agenda;

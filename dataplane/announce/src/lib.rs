@@ -1,13 +1,15 @@
 //! Announcing: which gateway answers for an address, and how its network learns of it.
 //!
 //! Gateways send each other heartbeats (`heartbeat`, `keys`), agree by them on who is alive (`membership`), and compute
-//! from that alone who owns which address (`ownership`). The owner announces it in its subnets (`layer2`). A thread of its own does
-//! all that (`announcer`). Nothing is written to the API server for it. `README.md` beside this crate describes the protocol.
+//! from that alone who owns which address (`ownership`). The owner announces it in its subnets (`layer2`). Or every gateway that can
+//! serve an address announces it to routers (`bgp`). A thread of its own does all that (`announcer`). Nothing is written to the API
+//! server for it. `README.md` beside this crate describes both.
 #![forbid(unsafe_code)]
 
 mod ability;
 mod announcer;
 mod async_socket;
+mod bgp;
 mod claim;
 mod hash;
 mod heartbeat;
@@ -23,6 +25,7 @@ mod tie_breaker;
 
 pub use ability::{Ability, InterfaceId, LARGEST_WEIGHT, Reach, ReachedSubnet};
 pub use announcer::{Announcer, AnnouncerEvent, Options, StartError};
+pub use bgp::{BgpInterface, BgpInterfaces, BgpOptions};
 pub use claim::{Claim, Nodes};
 pub use heartbeat::{Applied, NodeState};
 pub use keys::{KeyError, KeyRing};

@@ -62,6 +62,10 @@ pub enum NoOwner {
     NoCandidate,
     /// None of the candidates can serve it.
     CannotServe,
+    /// Each gateway that can serve it announces it, and this one can.
+    Shared,
+    /// Each gateway that can serve it announces it, and this one cannot.
+    SharedElsewhere,
 }
 
 /// Who owns what.

@@ -15,6 +15,8 @@ use crate::ownership::{NoOwner, Ranked, explain};
 pub struct Status {
     /// This gateway's node.
     pub node: Arc<str>,
+    /// Whether each gateway announces what it can serve, by BGP: no address has an owner then, and no gateway knows of the others.
+    pub shared: bool,
     /// Whether it may own addresses.
     pub state: GatewayState,
     /// How many gateways hear this one, itself included.

@@ -55,6 +55,8 @@ const CHANGED: &[(&str, &str)] = &[
     ("announce.weight", "announce: {weight: 2}"),
     ("announce.holdDown", "announce: {holdDown: 7s}"),
     ("announce.tieBreaker", "announce: {tieBreaker: none}"),
+    ("announce.bgp.interface", "announce: {bgp: {interface: vips}}"),
+    ("announce.bgp.drain", "announce: {bgp: {drain: 7s}}"),
     ("gateways.service", "gateways: {service: a/b}"),
     ("gateways.tokenFile", "gateways: {tokenFile: /other}"),
     ("leaderElection.lease", "leaderElection: {lease: a/b}"),

@@ -3,20 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_announce::{
-    AddressStatus, Announcer, AnnouncerEvent, ConflictAnswer, Continuation, Here, Member, MemberStatus,
-    Options, Standing, Start, Status,
+    AddressStatus, Announcer, AnnouncerEvent, Claim, ConflictAnswer, Continuation, Here, Member,
+    MemberStatus, Standing, Start, Status,
 };
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
 use sheave_control::projection::AnnouncePolicies;
 use sheave_model::RoutingTable;
+use tokio::task::JoinHandle;
 
 use super::EventLoop;
 use crate::gateway::announcements::{ClaimContext, Claims, members};
+use crate::gateway::bgp_devices::BgpDevices;
+use crate::gateway::options::AnnounceOptions;
 use crate::gateway::problems::Unannounced;
 use crate::retry;
 use crate::takeover::message::HandedAnnouncing;
@@ -25,15 +29,13 @@ use crate::views::gateways::GatewaysView;
 
 /// How long the API server may be away until addresses rather go to gateways that reach it.
 const STALE: Duration = Duration::from_secs(30);
-/// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfter`, twice which is what
-/// the others wait for at most.
-const LEAVING: Duration = Duration::from_secs(2);
-const LEAVING_TIMES: u32 = 3;
+/// How long workers may take to open the listeners of an address before it is announced.
+const OPENING: Duration = Duration::from_secs(2);
 
 /// The announcer of a gateway, if it has one.
 #[derive(Debug, Default)]
 pub(super) struct Announcing {
-    options: Option<Options>,
+    options: Option<AnnounceOptions>,
     announcer: Option<Announcer>,
     claims: Claims,
     /// What the announcer was told last, and the claims were made from.
@@ -48,6 +50,10 @@ pub(super) struct Announcing {
     begun: bool,
     /// What another process on this node has handed over, and when.
     handed: Option<(HandedAnnouncing, Instant)>,
+    /// From which a routing daemon announces addresses.
+    devices: Option<BgpDevices>,
+    /// Claims that the announcer gets as soon as their listeners are open.
+    opening: Option<JoinHandle<()>>,
 }
 
 /// What an announcer's members and claims follow from.
@@ -71,7 +77,7 @@ impl PartialEq for ClaimInputs {
 
 impl Announcing {
     /// Without options nothing is announced, nor before [`Self::begin`] where another process on this node announces.
-    pub(super) fn new(options: Option<Options>, alone: bool) -> Self {
+    pub(super) fn new(options: Option<AnnounceOptions>, alone: bool) -> Self {
         Self { options, begun: alone, ..Self::default() }
     }
 
@@ -91,6 +97,8 @@ impl Announcing {
             (AnnouncerEvent::Ended, failure) => {
                 self.announcer = None;
                 if !self.leaving {
+                    // Others are made, if these are why.
+                    self.devices = None;
                     self.fail(failure.unwrap_or_else(|| "the announcer has ended".to_owned()));
                 }
             }
@@ -121,6 +129,11 @@ impl Announcing {
             Here::Nothing | Here::Waiting { .. } | Here::Failed { .. } | Here::Conflict { .. } => None,
         };
         Some(status.addresses.iter().filter_map(here).collect())
+    }
+
+    /// Whether other gateways may announce the same addresses at the same time.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.options, Some(AnnounceOptions::Bgp(..)))
     }
 
     /// The addresses that this gateway should announce, and cannot, with the reason for each.
@@ -162,7 +175,8 @@ impl Announcing {
         let status = announcer.status();
         let takes =
             |member: &MemberStatus| member.node != status.node && member.standing == Standing::Candidate;
-        if status.members.iter().any(takes) {
+        // Routers that know no other gateway go on to use this one.
+        if status.shared || status.members.iter().any(takes) {
             self.leaving = true;
             announcer.leave();
         }
@@ -171,16 +185,15 @@ impl Announcing {
     /// Waits until that is done, at most for a while.
     pub(super) async fn left(&mut self) {
         self.leaving = true;
-        let fail_after =
-            self.options.as_ref().map_or(Duration::ZERO, |options| options.membership.fail_after);
-        if let Some(announcer) = &mut self.announcer {
+        if let (Some(announcer), Some(options)) = (&mut self.announcer, &self.options) {
             announcer.leave();
-            let time = LEAVING.max(fail_after * LEAVING_TIMES);
+            let time = options.leaving();
             if tokio::time::timeout(time, announcer.ended()).await.is_err() {
                 tracing::warn!("not all addresses were handed over to other gateways in time");
             }
             self.announcer = None;
         }
+        self.devices = None;
     }
 
     /// What another process on this node goes on with.
@@ -195,9 +208,40 @@ impl Announcing {
         })
     }
 
+    /// The interfaces that another process on this node goes on with.
+    pub(super) fn hand_over_interfaces(&self) -> Vec<(String, OwnedFd)> {
+        self.devices.as_ref().map(BgpDevices::hand_over).unwrap_or_default()
+    }
+
     /// The announcer of another process on this node ends now, and this one's goes on in its place.
-    pub(super) fn go_on_with(&mut self, handed: Option<HandedAnnouncing>) {
+    pub(super) fn go_on_with(
+        &mut self,
+        handed: Option<HandedAnnouncing>,
+        interfaces: Vec<(String, OwnedFd)>,
+    ) {
         self.handed = handed.map(|handed| (handed, Instant::now()));
+        self.devices = match &self.options {
+            Some(AnnounceOptions::Bgp(_, name)) => BgpDevices::handed(name, interfaces),
+            Some(AnnounceOptions::Layer2(_)) | None => None,
+        };
+    }
+
+    /// Starts the announcer.
+    fn start_announcer(&mut self, options: &AnnounceOptions) -> Result<(), String> {
+        let started = match options {
+            AnnounceOptions::Layer2(options) => Announcer::start(options.clone(), self.start()),
+            AnnounceOptions::Bgp(options, name) => {
+                if self.devices.is_none() {
+                    self.devices = Some(BgpDevices::open(name).map_err(|error| error.to_string())?);
+                }
+                let Some(devices) = &self.devices else { return Ok(()) };
+                Announcer::start_bgp(options.clone(), devices.interfaces())
+            }
+        };
+        // One that has to begin again begins afresh.
+        self.handed = None;
+        self.announcer = Some(started.map_err(|error| error.to_string())?);
+        Ok(())
     }
 
     fn start(&self) -> Start {
@@ -211,7 +255,13 @@ impl Announcing {
     }
 
     /// Makes the claims anew, and tells the announcer what differs; everything, if it is new.
-    fn update(&mut self, inputs: ClaimInputs, cluster: &str, new: bool) {
+    fn update(
+        &mut self,
+        inputs: ClaimInputs,
+        cluster: &str,
+        new: bool,
+        opened: impl Future<Output = bool> + Send + 'static,
+    ) {
         let nodes = inputs.members.iter().map(|member| Arc::clone(&member.node)).collect();
         let context = ClaimContext {
             table: &inputs.table,
@@ -226,7 +276,13 @@ impl Announcing {
                 announcer.set_members(inputs.members.clone());
             }
             if new || claims.all != self.claims.all {
-                announcer.set_claims(claims.all.clone());
+                let claims = claims.all.clone();
+                if self.is_shared() {
+                    self.opening =
+                        Some(set_claims_once(opened, self.opening.take(), announcer.clone(), claims));
+                } else {
+                    announcer.set_claims(claims);
+                }
             }
         }
         (self.claims, self.inputs) = (claims, Some(inputs));
@@ -238,26 +294,47 @@ impl Announcing {
         if let Some(announcer) = self.announcer.take() {
             announcer.detach();
         }
+        self.devices = None;
     }
+}
+
+/// Sets the claims once the listeners are open, and after those before: routers send connections within milliseconds.
+fn set_claims_once(
+    opened: impl Future<Output = bool> + Send + 'static,
+    before: Option<JoinHandle<()>>,
+    announcer: Announcer,
+    claims: BTreeMap<IpAddr, Claim>,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        if let Some(before) = before {
+            before.await.ok();
+        }
+        if !opened.await {
+            tracing::warn!("addresses are announced although a worker does not answer");
+        }
+        announcer.set_claims(claims);
+    })
 }
 
 impl EventLoop {
     /// Tells the announcer what is in force. It begins with the first table, and again if it could not go on.
     pub(super) fn announce(&mut self) {
+        let missing = self.missing();
         let announcing = &mut self.announcing;
-        let Some(options) = announcing.options.as_ref().filter(|_| announcing.begun && !announcing.leaving)
-        else {
+        if !announcing.begun || announcing.leaving {
             return;
-        };
+        }
+        let Some(options) = announcing.options.clone() else { return };
         let Some(projection) = &self.projection else { return };
         let new = announcing.announcer.is_none();
         if new {
-            match Announcer::start(options.clone(), announcing.start()) {
-                Ok(announcer) => announcing.announcer = Some(announcer),
-                Err(error) => announcing.fail(error.to_string()),
+            if matches!(options, AnnounceOptions::Bgp(..)) && missing.is_some() {
+                // Routers would send it connections at once.
+                return;
             }
-            // One that has to begin again begins afresh.
-            announcing.handed = None;
+            if let Err(error) = announcing.start_announcer(&options) {
+                announcing.fail(error);
+            }
         }
         let inputs = ClaimInputs {
             table: Arc::clone(&projection.table),
@@ -266,7 +343,8 @@ impl EventLoop {
             members: members(gateway_members(self.store.objects(), &self.gateways)),
         };
         if new || announcing.inputs.as_ref() != Some(&inputs) {
-            announcing.update(inputs, self.projector.cluster(), new);
+            let opened = self.dataplane.answers(OPENING);
+            announcing.update(inputs, self.projector.cluster(), new, opened);
         }
     }
 

@@ -15,18 +15,19 @@ impl EventLoop {
     /// Logs and reports the data plane's failures when they change.
     pub(super) fn report_failures(&mut self) {
         let generation = self.dataplane.table().table().generation();
-        let announced = self.announcing.announced();
+        let (announced, shared) = (self.announcing.announced(), self.announcing.is_shared());
         if self.failures.refresh(&self.dataplane, &self.health, self.announcing.failed()) {
             self.revision += 1;
             let report = report::report(&self.node, generation, self.failures.all());
             let draining = self.phase != Phase::Serving;
-            self.report.send_replace(GatewayReport { draining, announced, ..report });
+            self.report.send_replace(GatewayReport { draining, announced, shared, ..report });
             self.problem_log
                 .failures(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
         } else {
             self.report.send_if_modified(|last| {
-                let differs = (last.generation, &last.announced) != (generation, &announced);
-                (last.generation, last.announced) = (generation, announced);
+                let differs =
+                    (last.generation, &last.announced, last.shared) != (generation, &announced, shared);
+                (last.generation, last.announced, last.shared) = (generation, announced, shared);
                 differs
             });
         }

@@ -170,8 +170,8 @@ impl EventLoop {
                 }
                 LastPart::KeptPorts(kept) => self.dataplane.bar_ports(kept),
                 LastPart::Affinity(records) => self.take_over_affinity(records, taken),
-                LastPart::Offer(announcing) => {
-                    self.announcing.go_on_with(announcing);
+                LastPart::Offer(announcing, interfaces) => {
+                    self.announcing.go_on_with(announcing, interfaces);
                     break;
                 }
             }
@@ -200,7 +200,8 @@ impl EventLoop {
         let rested = Instant::now();
         let offered = tokio::time::timeout(Successor::REST, async {
             self.hand_over_state(successor, began).await?;
-            successor.offer(self.announcing.hand_over().await).await
+            let interfaces = self.announcing.hand_over_interfaces();
+            successor.offer(self.announcing.hand_over().await, interfaces).await
         });
         let outcome = successor.settle(offered.await.unwrap_or(Err(TakeoverError::Silent))).await;
         tracing::info!(?outcome, rest = ?rested.elapsed(), "another process was to take over");

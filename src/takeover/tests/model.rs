@@ -241,7 +241,7 @@ impl Node {
         predecessor: &Predecessor,
     ) -> Result<(), TakeoverError> {
         predecessor.prepared().await?;
-        while !matches!(predecessor.next_part().await?, LastPart::Offer(_)) {}
+        while !matches!(predecessor.next_part().await?, LastPart::Offer(..)) {}
         if let Some(time) = life.hangs
             && predecessor.is_dead()
         {
@@ -326,7 +326,7 @@ impl Node {
         let rested = Instant::now();
         let offered = timeout(Successor::REST, async {
             successor.flows(0, vec![flow()]).await?;
-            successor.offer(None).await
+            successor.offer(None, Vec::new()).await
         });
         let outcome = successor.settle(offered.await.unwrap_or(Err(TakeoverError::Silent))).await;
         self.expect(rested.elapsed() <= MOST_REST, || format!("{process} rests for too long"));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sheave_announce::{Here, NoOwner};
 use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::explain::{
     ClientSide, ExplainView, ExplainedEndpoint, Explanation, FrontendExplanation, ServedService,
@@ -208,6 +209,15 @@ impl FrontendAnswer<'_> {
             Ok(owner) => {
                 format!(
                     "{ip} belongs to gateway {owner}: what follows is for a client that comes to this one"
+                )
+            }
+            Err(NoOwner::Shared) if matches!(address.here, Here::Announced { .. }) => {
+                format!("{ip} is announced by BGP, by each gateway that can serve it; this one does")
+            }
+            Err(why) if status.shared => {
+                let why = gateways::nobody(*why, gateways::left_out_by(policy, status));
+                format!(
+                    "{ip} is announced by BGP, by each gateway that can serve it; this one does not: {why}"
                 )
             }
             Err(why) => {

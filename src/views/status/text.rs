@@ -86,6 +86,11 @@ fn headline(view: &ProcessView) -> String {
 
 fn announcing(view: &AnnouncingView) -> String {
     let AnnouncingView { heard_by, counted, addresses, announced, .. } = view;
+    if view.shared {
+        return format!(
+            "Announcing: {announced} of {addresses} addresses here, by BGP (`sheave gateways`).\n"
+        );
+    }
     format!(
         "Announcing: {announced} of {addresses} addresses here; heard by {heard_by} of {counted} gateways (`sheave gateways`).\n"
     )

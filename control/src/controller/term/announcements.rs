@@ -19,6 +19,8 @@ pub(super) struct Announcer {
     pub(super) node: String,
     /// It answered the last time that it was polled.
     pub(super) answers: bool,
+    /// Others may announce the same addresses.
+    pub(super) shared: bool,
     /// As [`GatewayReport::announced`](crate::api::gateway_report::GatewayReport::announced).
     pub(super) addresses: Option<Vec<IpAddr>>,
 }
@@ -47,6 +49,10 @@ pub(super) struct Announcements {
     /// Those with something pending.
     pending: BTreeSet<ServiceKey>,
 }
+
+/// In place of the nodes of gateways that announce the same addresses at once. Which of them do is the routers' concern: a condition that
+/// named them would be written for each Service whenever one of them comes or goes.
+const ALL_THAT_SERVE: &str = "each gateway that can serve it";
 
 /// By each address that is reported, the nodes of those gateways among the reporters that answered the last time.
 type AnnouncersByAddress = BTreeMap<IpAddr, BTreeSet<String>>;
@@ -150,7 +156,8 @@ fn by_address(announcers: &[Announcer]) -> AnnouncersByAddress {
         for address in announcer.addresses.iter().flatten() {
             let answering = reported.entry(*address).or_default();
             if announcer.answers {
-                answering.insert(announcer.node.clone());
+                let name = if announcer.shared { ALL_THAT_SERVE } else { &announcer.node };
+                answering.insert(name.to_owned());
             }
         }
     }

@@ -66,6 +66,7 @@ impl LeaderTerm {
         let announcer = |report: &GatewayReport, answers| Announcer {
             node: report.node.clone(),
             answers,
+            shared: report.shared,
             addresses: report.announced.clone(),
         };
         let polled = self.read.reports.iter();

@@ -278,7 +278,7 @@ impl Holdings {
 }
 
 /// The first of them, and how many more there are.
-fn some_of(addresses: &BTreeSet<IpAddr>) -> String {
+pub(super) fn some_of(addresses: &BTreeSet<IpAddr>) -> String {
     const SHOWN: usize = 3;
     let mut text = addresses.iter().take(SHOWN).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
     if addresses.len() > SHOWN {

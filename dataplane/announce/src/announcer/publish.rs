@@ -24,6 +24,7 @@ impl Announcing {
         let tie_breaker = self.pinger.target().filter(|_| view.quorum.may_tie());
         let status = Status {
             node: Arc::clone(&former.node),
+            shared: false,
             state: match () {
                 () if self.membership.presence() != Presence::Staying => GatewayState::Leaving,
                 () if view.fenced => GatewayState::Fenced,

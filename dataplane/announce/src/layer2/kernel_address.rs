@@ -9,7 +9,7 @@ use netlink_packet_route::address::{
 };
 
 /// Marks addresses as ours (IFA_PROTO, Linux 5.18). Of the numbers the kernel itself uses 1 to 3 (linux/if_addr.h).
-pub(super) const PROTOCOL: u8 = 83;
+pub(crate) const PROTOCOL: u8 = 83;
 /// IFNAMSIZ without the final zero.
 const LONGEST_LABEL: usize = 15;
 
@@ -20,7 +20,7 @@ const LONGEST_LABEL: usize = 15;
 /// the host, as kubelet does, would take this one. It is deprecated from birth: for IPv6 that keeps it from being chosen as a
 /// source (RFC 6724, rule 3). For IPv4 its place after the host's own does that: `inet_select_addr` takes the first
 /// whose subnet has the next hop, or the first, and a /32 has none but itself.
-pub(super) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -> AddressMessage {
+pub(crate) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -> AddressMessage {
     let mut message = identity(ip, link);
     if ip.is_ipv4() {
         message.attributes.push(AddressAttribute::Label(label(interface)));
@@ -44,7 +44,7 @@ pub(super) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -
 
 /// What is enough to take it off, and to take off nothing else: an interface has an address with a prefix once. Without the label,
 /// which changes with the name of the interface (`inetdev_changename` in net/ipv4/devinet.c).
-pub(super) fn identity(ip: IpAddr, link: u32) -> AddressMessage {
+pub(crate) fn identity(ip: IpAddr, link: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     message.header.prefix_len = full_prefix(ip);
@@ -55,7 +55,7 @@ pub(super) fn identity(ip: IpAddr, link: u32) -> AddressMessage {
 }
 
 /// The prefix of an address without a subnet.
-pub(super) fn full_prefix(ip: IpAddr) -> u8 {
+pub(crate) fn full_prefix(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 32 } else { 128 }
 }
 
@@ -68,18 +68,18 @@ fn label(interface: &str) -> String {
 
 /// An address that the kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KernelAddress {
-    pub(super) link: u32,
-    pub(super) ip: IpAddr,
+pub(crate) struct KernelAddress {
+    pub(crate) link: u32,
+    pub(crate) ip: IpAddr,
     /// The subnet that it is part of.
-    pub(super) network: IpAddr,
-    pub(super) prefix: u8,
-    pub(super) ours: bool,
+    pub(crate) network: IpAddr,
+    pub(crate) prefix: u8,
+    pub(crate) ours: bool,
 }
 
 impl KernelAddress {
     /// Reads what the kernel says of an address. `lifetime` is the longest that ours has.
-    pub(super) fn read(message: &AddressMessage, lifetime: Duration) -> Option<Self> {
+    pub(crate) fn read(message: &AddressMessage, lifetime: Duration) -> Option<Self> {
         let (mut local, mut peer, mut protocol) = (None, None, None);
         let (mut flags, mut valid) = (AddressFlags::empty(), u32::MAX);
         for attribute in &message.attributes {

@@ -17,11 +17,11 @@ use crate::network::Network;
 
 /// A subnet of an interface that can announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Subnet {
-    pub(super) link: u32,
-    pub(super) interface: Arc<str>,
-    pub(super) mac: MacAddress,
-    pub(super) network: Network,
+pub(crate) struct Subnet {
+    pub(crate) link: u32,
+    pub(crate) interface: Arc<str>,
+    pub(crate) mac: MacAddress,
+    pub(crate) network: Network,
 }
 
 impl fmt::Display for Subnet {
@@ -33,7 +33,7 @@ impl fmt::Display for Subnet {
 /// What a notification means for the addresses that are announced.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// An address of ours is no longer on this link.
     Removed { ip: IpAddr, link: u32 },
     /// An IPv4 address of somebody else is new on this link, after those of ours.
@@ -49,7 +49,7 @@ struct Link {
 }
 
 /// The links and addresses.
-pub(super) struct Links {
+pub(crate) struct Links {
     lifetime: Duration,
     links: BTreeMap<u32, Link>,
     addresses: BTreeMap<(IpAddr, u32, u8), KernelAddress>,
@@ -57,12 +57,12 @@ pub(super) struct Links {
 
 impl Links {
     /// None. `lifetime` is the longest of an address of ours.
-    pub(super) fn new(lifetime: Duration) -> Self {
+    pub(crate) fn new(lifetime: Duration) -> Self {
         Self { lifetime, links: BTreeMap::new(), addresses: BTreeMap::new() }
     }
 
     /// Takes over what a dump or a notification says.
-    pub(super) fn apply(&mut self, message: RouteNetlinkMessage) -> Change {
+    pub(crate) fn apply(&mut self, message: RouteNetlinkMessage) -> Change {
         match message {
             // A bridge reports its ports as links of its own family.
             RouteNetlinkMessage::NewLink(link) if link.header.interface_family == AddressFamily::Unspec => {
@@ -98,39 +98,55 @@ impl Links {
     }
 
     /// The name of a link.
-    pub(super) fn name(&self, link: u32) -> Option<&Arc<str>> {
+    pub(crate) fn name(&self, link: u32) -> Option<&Arc<str>> {
         self.links.get(&link).map(|link| &link.name)
     }
 
     /// Whether the machine itself has this MAC address.
-    pub(super) fn has_mac(&self, mac: MacAddress) -> bool {
+    pub(crate) fn has_mac(&self, mac: MacAddress) -> bool {
         self.links.values().any(|link| link.mac == Some(mac))
     }
 
     /// Those of these names that no link has.
-    pub(super) fn unknown(&self, names: &[Arc<str>]) -> Vec<Arc<str>> {
+    pub(crate) fn unknown(&self, names: &[Arc<str>]) -> Vec<Arc<str>> {
         let known: BTreeSet<&Arc<str>> = self.links.values().map(|link| &link.name).collect();
         names.iter().filter(|name| !known.contains(name)).cloned().collect()
     }
 
     /// The addresses of ours, with the link of each.
-    pub(super) fn ours(&self) -> impl Iterator<Item = (IpAddr, u32)> {
+    pub(crate) fn ours(&self) -> impl Iterator<Item = (IpAddr, u32)> {
         self.addresses.values().filter(|address| address.ours).map(|address| (address.ip, address.link))
     }
 
     /// Whether the address is on this link, and ours.
-    pub(super) fn ours_on(&self, ip: IpAddr, link: u32) -> bool {
+    pub(crate) fn ours_on(&self, ip: IpAddr, link: u32) -> bool {
         self.addresses.get(&(ip, link, full_prefix(ip))).is_some_and(|address| address.ours)
     }
 
     /// The link on which the address is somebody else's.
-    pub(super) fn holder(&self, ip: IpAddr) -> Option<u32> {
+    pub(crate) fn holder(&self, ip: IpAddr) -> Option<u32> {
         let mut range = self.addresses.range((ip, 0, 0)..=(ip, u32::MAX, u8::MAX));
         range.find(|(_, address)| !address.ours).map(|(_, address)| address.link)
     }
 
+    /// A link other than these that has the address, whoever put it there.
+    pub(crate) fn elsewhere(&self, ip: IpAddr, links: &[u32]) -> Option<u32> {
+        let mut range = self.addresses.range((ip, 0, 0)..=(ip, u32::MAX, u8::MAX));
+        range.find(|(_, address)| !links.contains(&address.link)).map(|(_, address)| address.link)
+    }
+
+    /// The link of this name.
+    pub(crate) fn number(&self, name: &str) -> Option<u32> {
+        self.links.iter().find(|(_, link)| *link.name == *name).map(|(number, _)| *number)
+    }
+
+    /// The addresses of a link.
+    pub(crate) fn addresses_on(&self, link: u32) -> impl Iterator<Item = IpAddr> {
+        self.addresses.values().filter(move |address| address.link == link).map(|address| address.ip)
+    }
+
     /// The subnets of the interfaces that can announce, by link.
-    pub(super) fn subnets(&self) -> Vec<Subnet> {
+    pub(crate) fn subnets(&self) -> Vec<Subnet> {
         let subnet = |address: &KernelAddress| {
             if address.ours || address.prefix == full_prefix(address.ip) {
                 return None;
@@ -150,7 +166,7 @@ impl Links {
 /// The subnets in which the address is announced: those with the longest prefix among the ones that contain it. Several interfaces have
 /// the same where they are in the same network or in networks that are told apart by nothing else; either may be the only way to a
 /// client, so it is announced on each, with the MAC address of each.
-pub(super) fn containing<'a>(subnets: &'a [Subnet], ip: IpAddr, interfaces: &[Arc<str>]) -> Vec<&'a Subnet> {
+pub(crate) fn containing<'a>(subnets: &'a [Subnet], ip: IpAddr, interfaces: &[Arc<str>]) -> Vec<&'a Subnet> {
     let admitted = |subnet: &&Subnet| {
         subnet.network.contains(ip) && (interfaces.is_empty() || interfaces.contains(&subnet.interface))
     };

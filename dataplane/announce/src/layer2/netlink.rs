@@ -21,7 +21,7 @@ use crate::async_socket::AsyncSocket;
 /// RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR (linux/rtnetlink.h).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 /// How many requests are sent at once. Their notifications fit in the buffer of `Notifications` even where it cannot grow.
-pub(super) const BATCH: usize = 128;
+pub(crate) const BATCH: usize = 128;
 /// Room for notifications while the thread is busy; the kernel takes memory only for what waits.
 const NOTIFICATION_BUFFER: usize = 4 << 20;
 /// The longest message: a link with many virtual functions.
@@ -33,21 +33,21 @@ const HEADER: usize = 16;
 const LOST_REPLY: Duration = Duration::from_secs(1);
 
 /// Sends requests and receives their replies.
-pub(super) struct Requests {
+pub(crate) struct Requests {
     socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
 }
 
 impl Requests {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let socket = open()?;
         socket.set_read_timeout(Some(LOST_REPLY))?;
         Ok(Self { socket, sequence: 0, buffer: vec![0; LONGEST] })
     }
 
     /// Everything of a kind: `request` is an `RTM_GET...` message.
-    pub(super) fn dump(&mut self, request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    pub(crate) fn dump(&mut self, request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         let sequence = self.send(vec![request], NLM_F_DUMP)?;
         let mut items = Vec::new();
         loop {
@@ -64,7 +64,7 @@ impl Requests {
     }
 
     /// Carries out one request.
-    pub(super) fn change(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    pub(crate) fn change(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         match self.change_all(vec![request], flags)?.pop() {
             Some((_, error)) => Err(error),
             None => Ok(()),
@@ -72,7 +72,7 @@ impl Requests {
     }
 
     /// Carries out up to `BATCH` requests, whatever becomes of each; returns those that failed, by their place.
-    pub(super) fn change_all(
+    pub(crate) fn change_all(
         &mut self,
         requests: Vec<RouteNetlinkMessage>,
         flags: u16,
@@ -126,14 +126,14 @@ impl Requests {
 }
 
 /// What became of the links and addresses of the machine.
-pub(super) struct Notifications {
+pub(crate) struct Notifications {
     socket: AsyncSocket,
     buffer: Vec<u8>,
 }
 
 /// What a look at the notifications showed.
 #[must_use]
-pub(super) enum Notified {
+pub(crate) enum Notified {
     /// These messages, in their order.
     Messages(Vec<RouteNetlinkMessage>),
     /// More than the kernel kept: only a dump shows what is so.
@@ -143,7 +143,7 @@ pub(super) enum Notified {
 }
 
 impl Notifications {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let socket = open()?;
         // Above net.core.rmem_max only with CAP_NET_ADMIN of the first user namespace.
         if setsockopt(&socket, sockopt::RcvBufForce, &NOTIFICATION_BUFFER).is_err() {
@@ -154,12 +154,12 @@ impl Notifications {
     }
 
     /// Waits until there may be something.
-    pub(super) async fn ready(&self) -> io::Result<()> {
+    pub(crate) async fn ready(&self) -> io::Result<()> {
         self.socket.ready().await
     }
 
     /// Receives without waiting.
-    pub(super) fn receive(&mut self) -> io::Result<Notified> {
+    pub(crate) fn receive(&mut self) -> io::Result<Notified> {
         match self.socket.get().read(&mut self.buffer) {
             Ok(length) => {
                 let messages = parse(&self.buffer[..length]).into_iter();

@@ -48,7 +48,7 @@ pub(super) fn check_ipv4(interface: &str) -> Vec<SettingWarning> {
 }
 
 /// A setting and its value: the higher of that for all interfaces and that of the interface (IN_DEV_MAXCONF in linux/inetdevice.h).
-fn in_force(name: &str, interface: &str) -> Option<(String, u8)> {
+pub(crate) fn in_force(name: &str, interface: &str) -> Option<(String, u8)> {
     let of = |scope: &str| -> io::Result<(u8, String)> {
         let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{scope}/{name}"))?;
         let value = text.trim().parse().map_err(io::Error::other)?;

@@ -11,7 +11,11 @@ fn ip(text: &str) -> IpAddr {
 
 fn gateway(node: &str, addresses: &[&str]) -> Announcer {
     let addresses = Some(addresses.iter().map(|it| ip(it)).collect());
-    Announcer { node: node.to_owned(), answers: true, addresses }
+    Announcer { node: node.to_owned(), answers: true, shared: false, addresses }
+}
+
+fn shared(announcer: Announcer) -> Announcer {
+    Announcer { shared: true, ..announcer }
 }
 
 fn silent(announcer: Announcer) -> Announcer {
@@ -169,4 +173,25 @@ fn other_addresses_are_judged_anew() {
     world.announcements.set_addresses(&web(), Vec::new());
     assert_eq!(world.now(), Announcement::NotNeeded, "it has none, or those of gateway nodes");
     assert!(!world.announcements.await_poll());
+}
+
+#[test]
+fn gateways_that_share_addresses_come_and_go_without_another_condition() {
+    let mut world = World::new(&[A]);
+    let by_all = by_one(&[(A, ALL_THAT_SERVE)]);
+    let (one, two) = (shared(gateway("gw-1", &[A])), shared(gateway("gw-2", &[A])));
+    assert!(world.poll(std::slice::from_ref(&one)));
+    assert_eq!(world.announcements.of(&web()), by_all);
+    for announcers in [vec![one, two.clone()], vec![two.clone()]] {
+        for _ in 0..=LASTS {
+            assert!(!world.poll(&announcers));
+        }
+        assert_eq!(world.announcements.of(&web()), by_all);
+    }
+    // One that takes the address for its own does not share it.
+    let alone = gateway("gw-3", &[A]);
+    for _ in 0..=LASTS {
+        world.poll(&[two.clone(), alone.clone()]);
+    }
+    assert_eq!(world.announcements.of(&web()), by_several(A, &["gw-3", ALL_THAT_SERVE]));
 }

@@ -1,0 +1,282 @@
+//! BGP: addresses on interfaces of their own, whose connected routes a routing daemon redistributes.
+//!
+//! All gateways that can serve an address announce it, and routers share its connections among them: there is no owner. The daemon, FRR,
+//! knows two interfaces by name. It announces what is on the first, and what is on the second with the community `graceful-shutdown`
+//! (RFC 8326). `README.md` of this crate describes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::LinkMessage;
+use tracing::{debug, warn};
+
+mod messages;
+mod subnets;
+
+use crate::layer2::AnnounceError;
+use crate::layer2::kernel_address::identity;
+use crate::layer2::links::{Change, Links};
+use crate::layer2::netlink::{BATCH, Requests};
+
+/// How many addresses are renewed in a second. Each is 0.2 ms of work for FRR, whatever its number.
+const PER_SECOND: usize = 100;
+/// An address lives for so many of its renewals.
+const RENEWALS: u64 = 3;
+
+/// How a gateway announces by BGP.
+#[derive(Clone, Debug)]
+pub struct BgpOptions {
+    /// The name of its node.
+    pub node: Arc<str>,
+    /// How long addresses have the community `graceful-shutdown` before they are withdrawn.
+    pub drain: Duration,
+}
+
+/// An interface that exists for as long as somebody holds its device.
+#[derive(Debug)]
+pub struct BgpInterface {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The TUN device. Nothing is read from it or written to it.
+    pub device: OwnedFd,
+}
+
+/// The two interfaces of a gateway.
+#[derive(Debug)]
+pub struct BgpInterfaces {
+    /// Whose addresses are announced.
+    pub announced: BgpInterface,
+    /// Whose addresses are announced with the community `graceful-shutdown`.
+    pub shutdown: BgpInterface,
+}
+
+/// What the routing daemon is to do with the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BgpPhase {
+    /// Announce them.
+    Announced,
+    /// Announce them as about to go.
+    Shutdown,
+    /// Withdraw them. They are still the machine's, which serves what routers send until they know.
+    Withdrawn,
+}
+
+/// The addresses that this machine announces.
+pub(crate) struct Routed {
+    requests: Requests,
+    /// The numbers of the two links.
+    announced: u32,
+    shutdown: u32,
+    phase: BgpPhase,
+    links: Links,
+    /// Until when the kernel keeps each address.
+    held: BTreeMap<IpAddr, Instant>,
+}
+
+impl Routed {
+    /// Takes over two interfaces, with what is on the first.
+    ///
+    /// # Errors
+    /// As socket(2) and the requests to the kernel, for which CAP_NET_ADMIN is needed.
+    pub(crate) fn start(interfaces: &BgpInterfaces) -> io::Result<Self> {
+        let mut requests = Requests::open()?;
+        let links = read_links(&mut requests)?;
+        let number = |interface: &BgpInterface| {
+            let missing = || io::Error::other(format!("there is no interface {}", interface.name));
+            links.number(&interface.name).ok_or_else(missing)
+        };
+        let (announced, shutdown) = (number(&interfaces.announced)?, number(&interfaces.shutdown)?);
+        let mut routed =
+            Self { requests, announced, shutdown, phase: BgpPhase::Announced, held: BTreeMap::new(), links };
+        for link in [announced, shutdown] {
+            if let Err(error) = routed.requests.change(messages::no_own_addresses(link), 0) {
+                // A kernel without IPv6.
+                debug!(%error, "an interface may have a link-local address");
+            }
+        }
+        routed.requests.change(messages::dormant_from_birth(shutdown), 0)?;
+        routed.requests.change(messages::up(announced), 0)?;
+        routed.set_phase(BgpPhase::Announced)?;
+        let left: Vec<IpAddr> = routed.links.addresses_on(shutdown).collect();
+        routed.remove(&left, &[shutdown]);
+        let adopted: Vec<IpAddr> = routed.links.addresses_on(announced).collect();
+        routed.renew(&adopted, adopted.len());
+        Ok(routed)
+    }
+
+    /// What is on the interface.
+    pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
+        self.held.keys().copied().collect()
+    }
+
+    /// Reads the addresses of the machine again.
+    pub(crate) fn look(&mut self) {
+        match read_links(&mut self.requests) {
+            Ok(links) => self.links = links,
+            Err(error) => warn!(%error, "the addresses of this machine cannot be read"),
+        }
+    }
+
+    /// Announces these, of `all` that are to be announced; returns those that cannot be. The machine must not have an address
+    /// elsewhere: when FRR 8.4 has a connected route on two interfaces and one of them loses it, it may forget the other
+    /// one (`process_subq_early_route_delete` in zebra/zebra_rib.c).
+    pub(crate) fn announce(&mut self, addresses: &[IpAddr], all: usize) -> Vec<AnnounceError> {
+        let mut failed = Vec::new();
+        let mut free = Vec::new();
+        for &ip in addresses {
+            match self.links.elsewhere(ip, &[self.announced, self.shutdown]) {
+                Some(link) => failed.push(AnnounceError::NotOurs { ip, interface: self.name(link) }),
+                None => free.push(ip),
+            }
+        }
+        failed.extend(self.renew(&free, all));
+        failed
+    }
+
+    /// Withdraws these, and takes them from the machine.
+    pub(crate) fn withdraw(&mut self, addresses: &BTreeSet<IpAddr>) {
+        let all: Vec<IpAddr> = addresses.iter().copied().collect();
+        self.remove(&all, &[self.announced, self.shutdown]);
+        for ip in addresses {
+            self.held.remove(ip);
+        }
+    }
+
+    /// Has the routing daemon do something else with all addresses. One of the interfaces is up then, or none, and each of them keeps its
+    /// addresses: a machine has them throughout, and the daemon sees one route take the place of another. Addresses that were
+    /// moved would be unknown for a moment.
+    pub(crate) fn set_phase(&mut self, phase: BgpPhase) -> io::Result<()> {
+        if phase == BgpPhase::Shutdown {
+            let all: Vec<IpAddr> = self.held.keys().copied().collect();
+            let lifetime = lifetime(all.len());
+            self.add(&all, &[self.shutdown], lifetime);
+        }
+        self.phase = phase;
+        self.assert_phase()
+    }
+
+    fn assert_phase(&mut self) -> io::Result<()> {
+        let (announced, shutdown) = (self.phase == BgpPhase::Announced, self.phase == BgpPhase::Shutdown);
+        // What goes down does so first: FRR 8.4 would take the wrong one of two routes away.
+        let mut states = [(self.announced, announced), (self.shutdown, shutdown)];
+        states.sort_by_key(|(_, up)| *up);
+        let requests = states.map(|(link, up)| messages::operational(link, up));
+        match self.requests.change_all(requests.into(), 0)?.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Renews the addresses that end first, and puts right what others have changed. To be called every second.
+    ///
+    /// # Errors
+    /// If an interface is gone.
+    pub(crate) fn refresh(&mut self, now: Instant) -> io::Result<()> {
+        self.assert_phase()?;
+        let mut by_end: Vec<(Instant, IpAddr)> = self.held.iter().map(|(ip, end)| (*end, *ip)).collect();
+        by_end.sort_unstable();
+        // After a pause many may have ended.
+        let ended = by_end.partition_point(|(end, _)| *end < now + Duration::from_secs(2));
+        by_end.truncate(ended.max(PER_SECOND));
+        let due: Vec<IpAddr> = by_end.into_iter().map(|(_, ip)| ip).collect();
+        for error in self.renew(&due, self.held.len()) {
+            warn!(%error, "an announced address cannot be renewed");
+        }
+        Ok(())
+    }
+
+    /// The settings that keep announcements from working, for people.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        subnets::warnings(&self.links.subnets(), &self.held)
+    }
+
+    /// Puts addresses on the interface, or renews them; returns those that the kernel does not take.
+    fn renew(&mut self, addresses: &[IpAddr], all: usize) -> Vec<AnnounceError> {
+        let lifetime = lifetime(all);
+        let end = Instant::now() + lifetime;
+        let links: &[u32] = match self.phase {
+            BgpPhase::Announced => &[self.announced],
+            BgpPhase::Shutdown | BgpPhase::Withdrawn => &[self.announced, self.shutdown],
+        };
+        let failed = self.add(addresses, links, lifetime);
+        let interface = self.name(self.announced);
+        let failures = failed.into_iter().map(|(ip, source)| {
+            self.held.remove(&ip);
+            (ip, AnnounceError::Refused { ip, interface: Arc::clone(&interface), source })
+        });
+        let failures: BTreeMap<IpAddr, AnnounceError> = failures.collect();
+        self.held.extend(addresses.iter().filter(|ip| !failures.contains_key(ip)).map(|ip| (*ip, end)));
+        failures.into_values().collect()
+    }
+
+    fn add(&mut self, addresses: &[IpAddr], links: &[u32], lifetime: Duration) -> Vec<(IpAddr, io::Error)> {
+        let add = |ip, link| RouteNetlinkMessage::NewAddress(messages::address(ip, link, lifetime));
+        self.change(addresses, links, NLM_F_CREATE | NLM_F_REPLACE, add)
+    }
+
+    fn remove(&mut self, addresses: &[IpAddr], links: &[u32]) {
+        let remove = |ip, link| RouteNetlinkMessage::DelAddress(identity(ip, link));
+        for (ip, error) in self.change(addresses, links, 0, remove) {
+            // It was on one of the links, or has ended.
+            debug!(%ip, %error, "an address was not removed");
+        }
+    }
+
+    fn change(
+        &mut self,
+        addresses: &[IpAddr],
+        links: &[u32],
+        flags: u16,
+        request: impl Fn(IpAddr, u32) -> RouteNetlinkMessage,
+    ) -> Vec<(IpAddr, io::Error)> {
+        let all: Vec<(IpAddr, u32)> =
+            addresses.iter().flat_map(|ip| links.iter().map(|link| (*ip, *link))).collect();
+        let mut failed = Vec::new();
+        for batch in all.chunks(BATCH) {
+            let requests = batch.iter().map(|&(ip, link)| request(ip, link)).collect();
+            match self.requests.change_all(requests, flags) {
+                Ok(errors) => failed.extend(errors.into_iter().map(|(place, error)| (batch[place].0, error))),
+                Err(error) => warn!(%error, "addresses cannot be changed"),
+            }
+        }
+        failed
+    }
+
+    fn name(&self, link: u32) -> Arc<str> {
+        self.links.name(link).map_or_else(|| format!("number {link}").into(), Arc::clone)
+    }
+}
+
+/// How long the kernel keeps an address that is not renewed.
+fn lifetime(addresses: usize) -> Duration {
+    let interval = addresses.div_ceil(PER_SECOND).max(1) as u64;
+    Duration::from_secs(interval * RENEWALS)
+}
+
+fn read_links(requests: &mut Requests) -> io::Result<Links> {
+    let links = requests.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    let addresses = requests.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    let mut read = Links::new(Duration::ZERO);
+    for message in links.into_iter().chain(addresses) {
+        let (Change::Added { .. } | Change::Removed { .. } | Change::Other) = read.apply(message);
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_addresses_are_renewed_less_often_and_live_longer() {
+        let seconds = |addresses| lifetime(addresses).as_secs();
+        assert_eq!([0, 1, 100, 101, 1000].map(seconds), [3, 3, 3, 6, 30]);
+    }
+}
