@@ -1,16 +1,22 @@
-//! A gateway that announces reads AddressPools and the labels of Nodes: by the rights of `deploy/examples/l2`, and without them.
+//! A gateway that announces reads AddressPools and the labels of Nodes, and writes nothing: by the rights of `deploy/examples/l2`, and
+//! without them.
 
 use std::fs;
 
 use serde_json::{Value, json};
+use sheave_control::api::gateway_report::AUDIENCE;
+use tempfile::TempDir;
 
 use crate::outage_kit::{address, change, published_service, wait_for_answer};
-use crate::stage::{Home, Role, Sheave, Stage};
+use crate::rest::{Quiet, wait_until_settled};
+use crate::scene::{wait_for, wait_until_leading};
+use crate::stage::{
+    Home, NODE_ADDRESS, REST_OF_WORDS, Role, Sheave, Stage, free_port, pool, service, wait_for_condition,
+};
 use crate::support::cluster::{Account, Cluster};
-use crate::support::patience::{eventually, eventually_within, patience};
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
+use crate::support::road::Road;
 
-/// The account of a gateway as the test API server names it.
-const GATEWAY: &str = "system:serviceaccount:sheave-system:sheave-gateway";
 /// What `announce` takes, as a kustomization.
 const L2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/examples/l2/kustomization.yaml");
 
@@ -30,12 +36,22 @@ fn announcing_roles() -> Vec<Value> {
     roles
 }
 
+/// The folder of heartbeat keys.
+fn keys() -> TempDir {
+    let keys = tempfile::tempdir().expect("a temporary folder");
+    fs::write(keys.path().join("1"), "a key of this test, and long enough\n").expect("a file is written");
+    keys
+}
+
 /// A gateway that announces.
-fn home(stage: &Stage<'_>, road: &crate::support::road::Road<'_>, keys: &str) -> Home {
+fn home(stage: &Stage<'_>, road: &Road<'_>, keys: &TempDir, config: &str) -> Home {
+    let keys = keys.path().display();
     stage.home(
         Role::Gateway,
         road,
-        &format!("announce: {{mode: l2, tieBreaker: none, holdDown: 1s, heartbeat: {{keys: {keys}}}}}\n"),
+        &format!(
+            "announce: {{mode: l2, tieBreaker: none, holdDown: 1s, heartbeat: {{keys: {keys}}}}}\n{config}"
+        ),
     )
 }
 
@@ -48,8 +64,7 @@ fn wait_for_problem(gateway: &Sheave<'_>, parts: &[&str]) {
 
 #[test]
 fn a_gateway_that_announces_follows_pools_and_labels() {
-    let cluster = Cluster::simulated("policies");
-    let server = cluster.test_server().expect("this is the test server");
+    let cluster = Cluster::start("policies");
     let stage = Stage::new(&cluster);
     let _endpoints = stage.endpoints();
     published_service(&cluster, "web", address(170));
@@ -59,10 +74,9 @@ fn a_gateway_that_announces_follows_pools_and_labels() {
         "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: edge}\nspec: {addresses: [203.0.113.170], \
          announce: {nodeSelector: {matchLabels: {rack: r1}}}}\n",
     );
-    let keys = tempfile::tempdir().unwrap();
-    fs::write(keys.path().join("1"), "a key of this test, and long enough\n").unwrap();
+    let keys = keys();
     let road = stage.road();
-    let home = home(&stage, &road, &keys.path().display().to_string());
+    let home = home(&stage, &road, &keys, "");
 
     let mut gateway = stage.launch(&home);
     gateway.wait_until_ready();
@@ -75,7 +89,7 @@ fn a_gateway_that_announces_follows_pools_and_labels() {
         if view["owner"] == stage.node() { Ok(()) } else { Err(view.to_string()) }
     });
 
-    server.authorize(GATEWAY, &announcing_roles());
+    cluster.authorize(Account::Gateway, &announcing_roles());
     wait_for_problem(
         &gateway,
         &["AnnounceFailed", "the node selector of AddressPool edge leaves out every gateway"],
@@ -101,4 +115,47 @@ fn a_gateway_that_announces_follows_pools_and_labels() {
         stage.command(&home, "explain", &[&format!("{}/web", cluster.namespace())]).expect_success();
     let why = format!("{} is left out by the node selector of AddressPool edge", stage.node());
     assert!(explained.contains(&why), "{explained}");
+}
+
+#[test]
+fn nothing_is_written_while_a_gateway_announces() {
+    let cluster = Cluster::start("announces");
+    cluster.authorize(Account::Gateway, &announcing_roles());
+    let stage = Stage::new(&cluster);
+    stage.host.ip(&[
+        "link add lan type veth peer name far",
+        "addr add 203.0.113.1/24 dev lan",
+        "link set lan up",
+        "link set far up",
+    ]
+    .map(str::to_owned));
+    let _endpoints = stage.endpoints();
+    pool(&cluster, "rest", "203.0.113.171");
+    let road = stage.road();
+    let token = cluster.token(Account::Controller, AUDIENCE).display().to_string();
+    let polls = format!("gateways: {{tokenFile: {token}}}\n");
+    let controller = stage.start(&stage.home(Role::Controller, &road, &polls));
+    wait_until_leading(&controller);
+    let keys = keys();
+    let port = stage.host.run(|| free_port(NODE_ADDRESS));
+    let reports = format!("report: {{listen: \"{NODE_ADDRESS}:{port}\", authorization: kubernetes}}\n");
+    let gateway = stage.start(&home(&stage, &road, &keys, &reports));
+    stage.gateway_is(true, port);
+    service(&cluster, "web", "");
+    stage.slice("web", &[0]);
+    for condition in ["sheave.dev/Announced", "sheave.dev/Programmed"] {
+        wait_for_condition(&cluster, ("Service", "web"), condition, "True");
+    }
+    wait_for(&cluster, ("AddressPool", "rest"), "counts what is used", |it| it["status"]["used"] == 1);
+    wait_until_settled(&cluster);
+
+    let quiet = Quiet::begin(&cluster);
+    let_pass(REST_OF_WORDS);
+    quiet.expect("nothing happens");
+    for process in [controller, gateway] {
+        let log = process.log();
+        assert!(!log.contains("may not") && !log.contains("forbidden"), "{log}");
+        assert!(process.stop().success());
+    }
+    stage.gateway_is(false, port);
 }

@@ -1,13 +1,11 @@
 //! What is written where, with which rights: at rest nothing, and never the Service of the control plane.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::fleet_kit::{EAST, Fleet, IN_EAST, IN_WEST, KIND, WEST, play, wait_for_addresses};
 use crate::fleet_rivals::CLASS_LEASE;
 use crate::scene::wait_for;
-use crate::stage::{REST, Role, pool, wait_for_condition, wait_until_gone};
+use crate::stage::{REST, REST_OF_WORDS, Role, pool, wait_for_condition, wait_until_gone};
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::record::Request;
 use crate::support::apiserver::status::Status;
@@ -39,8 +37,7 @@ fn nothing_is_written_at_rest() {
         }
         let mut before = versions(fleet);
         eventually_within(patience(60.0), "everything has settled", || {
-            // Words alone are written 10 s late at the most.
-            let_pass(Duration::from_secs(11));
+            let_pass(REST_OF_WORDS);
             let now = versions(fleet);
             if std::mem::replace(&mut before, now.clone()) == now { Ok(()) } else { Err("still changing") }
         });

@@ -414,3 +414,5 @@ pub(crate) fn service(cluster: &Cluster, name: &str, spec: &str) {
 
 /// How long nothing must happen to count as rest.
 pub(crate) const REST: Duration = Duration::from_secs(3);
+/// How long, if words alone count as well: those are written 10 s late at the most.
+pub(crate) const REST_OF_WORDS: Duration = Duration::from_secs(11);

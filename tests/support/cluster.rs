@@ -253,6 +253,18 @@ impl Cluster {
         self.send("PATCH", &path, "application/merge-patch+json", patch)
     }
 
+    /// Gives an account these roles, under the names of those that it has. The next case begins with those of `deploy/base`.
+    pub(crate) fn authorize(&self, account: Account, roles: &[Value]) {
+        match &self.backing {
+            Backing::Test(server) => server.authorize(self.rights.user(account), roles),
+            Backing::Real(_) => {
+                let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                roles.iter().for_each(|role| self.apply_object(role.clone()));
+                *self.made.lock().unwrap_or_else(PoisonError::into_inner) = made;
+            }
+        }
+    }
+
     /// Asks for an object's deletion; one with finalizers stays until those are gone.
     pub(crate) fn delete(&self, kind: &str, name: &str) {
         match self.send("DELETE", &self.path_of(kind, name), "", &Value::Null) {
