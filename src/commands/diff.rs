@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use sheave_control::api::problem::reason;
 use sheave_control::api::store::ServiceKey;
 
 use super::inspect::routes_of_gateway;
@@ -12,6 +13,7 @@ use crate::cli::Diff;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::views::diff::DiffView;
+use crate::views::problem::ProblemView;
 use crate::views::routes::RoutesView;
 
 /// Compares what a gateway serves, or would by other manifests, with what it would serve by these.
@@ -26,7 +28,7 @@ pub(crate) fn run(command: &Diff, config: &Config) -> Exit {
 }
 
 fn compared(command: &Diff, config: &Config) -> Result<DiffView, Exit> {
-    let old = match command.old.folders() {
+    let mut old = match command.old.folders() {
         Some(folders) => ManifestProjection::read(folders, config)?.routes(config),
         None => routes_of_gateway(command.admin.as_ref(), config)?,
     };
@@ -37,7 +39,27 @@ fn compared(command: &Diff, config: &Config) -> Result<DiffView, Exit> {
     // One of the flags is required.
     let folders = command.new.folders().ok_or(Exit::Usage)?;
     let manifests = Manifests::read(folders)?.keeping_addresses(&published(&old));
-    Ok(DiffView::new(&old, &ManifestProjection::new(manifests, &config).routes(&config)))
+    let mut new = ManifestProjection::new(manifests, &config).routes(&config);
+    if command.old.folders().is_none() {
+        old.problems.retain(is_of_table);
+        new.problems.retain(is_of_table);
+    }
+    Ok(DiffView::new(&old, &new))
+}
+
+/// Whether gateways and manifests alike have a Problem: a gateway knows what happens while it runs, and not what controllers do.
+fn is_of_table(problem: &ProblemView) -> bool {
+    const OF_TABLES: [&str; 8] = [
+        reason::INVALID_VALUE,
+        reason::PROTOCOL_NOT_SUPPORTED,
+        reason::ADDRESS_IN_USE,
+        reason::EXTERNAL_IP_REFUSED,
+        reason::SOURCE_RANGES_ONE_FAMILY,
+        reason::ENDPOINT_LOOP,
+        reason::LEGACY_FIELD,
+        reason::NOT_ACROSS_CLUSTERS,
+    ];
+    OF_TABLES.contains(&problem.reason.as_str()) && problem.object.contains("Service ")
 }
 
 /// The addresses that each load balancer has.

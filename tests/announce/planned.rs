@@ -9,12 +9,12 @@ use nix::sys::signal::Signal;
 
 use crate::segment::{PORT, Segment, Shape, service_address};
 use crate::support::load::Load;
-use crate::support::patience::eventually;
+use crate::support::patience::{eventually, patience};
 use crate::support::tcp;
 use crate::support::world::Family;
 
-/// Clients that connect anew all the time. None may be refused or wait for long. A connection that is open when its address moves is
-/// lost, since the new owner knows nothing of it; these are counted.
+/// Clients that connect anew all the time. None may be refused. A connection that is open when its address moves is lost, since the new
+/// owner knows nothing of it: whoever sends is reset, and whoever only waits hears nothing. These are counted.
 pub(crate) fn new_clients(segment: &Segment, services: u8) -> (Load, Arc<AtomicU64>) {
     let lost = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&lost);
@@ -22,8 +22,11 @@ pub(crate) fn new_clients(segment: &Segment, services: u8) -> (Load, Arc<AtomicU
         let number = 1 + u8::try_from(thread).expect("few threads") % services;
         let family = Family::BOTH[thread / 2 % 2];
         let stream = tcp::connect(SocketAddr::new(service_address(family, number), PORT))?;
+        stream.set_read_timeout(Some(patience(5.0)))?;
         match tcp::ask_on(stream) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::WouldBlock) =>
+            {
                 counted.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }

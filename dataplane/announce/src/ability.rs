@@ -53,6 +53,13 @@ impl Default for Ability {
 }
 
 impl Ability {
+    /// How many bytes it takes in a heartbeat, at most.
+    pub(crate) fn encoded_size(&self) -> usize {
+        let Reach::Subnets(subnets) = &self.reach else { return 8 };
+        let size = |subnet: &ReachedSubnet| if subnet.network.address().is_ipv6() { 22 } else { 10 };
+        8 + subnets.iter().map(size).sum::<usize>()
+    }
+
     /// What has to be the same for all gateways to assign addresses alike.
     pub(crate) fn hash(&self) -> u64 {
         let Reach::Subnets(subnets) = &self.reach else { return mix(self.weight.into()) };

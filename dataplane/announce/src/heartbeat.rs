@@ -27,8 +27,8 @@ const HEADER: usize = 16;
 pub(crate) const LONGEST_NAME: usize = 253;
 /// The most members that a heartbeat describes.
 pub(crate) const MOST_ENTRIES: usize = 1_000;
-/// The most members of which it passes on what they are able to own: each takes up to 1.4 kB.
-pub(crate) const MOST_PASSED_ON: usize = 16;
+/// The most bytes in which it passes on what others are able to own, unless one takes more.
+pub(crate) const MOST_PASSED_ON: usize = 512;
 /// The longest `fail_after` that fits.
 pub(crate) const LONGEST_FAIL_AFTER: Duration = Duration::from_millis(u16::MAX as u64);
 
@@ -189,7 +189,7 @@ impl Heartbeat {
         body.extend_from_slice(&(entries.len() as u16).to_be_bytes());
         entries.iter().for_each(|entry| entry.encode(&mut body));
         abilities::encode(&self.ability, &mut body);
-        let passed_on = self.passed_on.iter().take(MOST_PASSED_ON);
+        let passed_on = self.passed_on.iter().take(u8::MAX.into());
         body.push(passed_on.len() as u8);
         for (id, ability) in passed_on {
             body.extend_from_slice(&id.bytes());

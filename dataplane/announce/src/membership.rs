@@ -215,9 +215,7 @@ impl Membership {
 
     /// In which networks this gateway can announce. Others are told at once what it has lost, and what has returned after a hold-down.
     pub fn set_reach(&mut self, reach: Reach, now: Instant) {
-        let settled = self.standby.eligible;
-        let others = reached(&self.peers);
-        if self.reaching.set(reach, &self.options, settled, others, now) {
+        if self.reaching.set(reach, &self.options, self.standby.eligible, now) {
             self.urgent = true;
         }
         self.dirty = true;

@@ -40,6 +40,13 @@ impl Network {
     }
 }
 
+impl Network {
+    /// Whether they have addresses in common: one contains the other then.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
@@ -62,6 +69,10 @@ mod tests {
         assert!(contains("10.1.0.1", 16, "10.1.255.255") && !contains("10.1.0.1", 16, "10.2.0.0"));
         assert!(contains("10.0.0.1", 0, "203.0.113.1") && contains("::", 0, "2001:db8::1"));
         assert!(!contains("10.0.0.1", 0, "::1") && !contains("::", 0, "10.0.0.1"));
+        let network = |ip: &str, prefix| Network::of(ip.parse().unwrap(), prefix);
+        assert!(network("10.0.0.0", 8).overlaps(network("10.1.0.0", 16)));
+        assert!(network("10.1.0.0", 16).overlaps(network("10.0.0.0", 8)));
+        assert!(!network("10.1.0.0", 16).overlaps(network("10.2.0.0", 16)));
         assert!(contains("2001:db8::1", 128, "2001:db8::1") && !contains("2001:db8::1", 128, "2001:db8::2"));
     }
 }

@@ -87,8 +87,9 @@ impl Owner {
     }
 }
 
-/// Assigns each claimed address to one of the candidates that can serve it and are in its network; where none of them is, to any of those
-/// who can serve it: it says why nobody answers, and announces the address as soon as it can.
+/// Assigns each claimed address to one of the candidates that can serve it and are in its network: first to one whose view of the API
+/// server is new. Where nobody is in the network, any of those who can serve it owns it: it says why nobody answers, and announces the address as
+/// soon as it can.
 pub fn assign(candidates: &[Candidate], claims: &BTreeMap<IpAddr, Claim>) -> Assignment {
     assign_within(SHARE_PERCENT, candidates, claims)
 }
@@ -121,24 +122,26 @@ fn assign_within(percent: usize, candidates: &[Candidate], claims: &BTreeMap<IpA
 enum Fitness {
     /// It may.
     Fit,
+    /// Its view of the API server is old, and another one may.
+    Stale,
     /// It has no interface in the network of the address.
     OutOfReach,
     /// It has no endpoint, or the pool leaves it out.
     CannotServe,
 }
 
-/// Whether each of the candidates may own an address. If all who can serve it are out of reach, they are fit.
+/// Whether each of the candidates may own an address. If all who can serve it are stale, or out of reach, those are fit.
 fn fitness(candidates: &[&Candidate], address: IpAddr, claim: &Claim) -> Vec<Fitness> {
     let interfaces = InterfaceId::all(&claim.interfaces);
     let fitness = |candidate: &&Candidate| match () {
         () if !claim.nodes.contains(&candidate.node) => Fitness::CannotServe,
         () if !candidate.ability.reach.contains(address, &interfaces) => Fitness::OutOfReach,
+        () if candidate.stale => Fitness::Stale,
         () => Fitness::Fit,
     };
     let mut all: Vec<Fitness> = candidates.iter().map(fitness).collect();
-    if !all.contains(&Fitness::Fit) {
-        all.iter_mut().filter(|fitness| **fitness == Fitness::OutOfReach).for_each(|it| *it = Fitness::Fit);
-    }
+    let best = [Fitness::Fit, Fitness::Stale, Fitness::OutOfReach].into_iter().find(|it| all.contains(it));
+    all.iter_mut().filter(|fitness| Some(**fitness) == best).for_each(|fitness| *fitness = Fitness::Fit);
     all
 }
 
@@ -161,7 +164,9 @@ impl<'a> Matching<'a> {
         claims: &BTreeMap<IpAddr, Claim>,
     ) -> Self {
         let weight = |candidate: &&Candidate| usize::from(candidate.ability.weight);
-        let weights: usize = candidates.iter().map(weight).sum();
+        // Those with an old view own little or nothing, unless all have one.
+        let counts = |candidate: &&&Candidate| !candidate.stale || candidates.iter().all(|one| one.stale);
+        let weights: usize = candidates.iter().filter(counts).map(weight).sum();
         let share = |candidate| (claims.len() * percent * weight(candidate)).div_ceil(100 * weights.max(1));
         let fit = |(address, claim): (&IpAddr, &Claim)| {
             fitness(candidates, *address, claim).into_iter().map(|it| it == Fitness::Fit).collect()

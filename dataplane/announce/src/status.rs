@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ability::InterfaceId;
 use crate::claim::Claim;
 use crate::layer2::ConflictAnswer;
 use crate::membership::{Candidate, Standing};
@@ -55,6 +56,21 @@ impl Status {
     /// assign all addresses.
     pub fn ranking(&self, address: IpAddr) -> Vec<Ranked> {
         explain(address, &self.standings, &self.candidates, &self.claims).unwrap_or_default()
+    }
+
+    /// Whether other gateways can take all that this one owns.
+    pub fn others_can_take_over(&self) -> bool {
+        let own = self.addresses.iter().filter(|(_, address)| address.owner.as_ref() == Ok(&self.node));
+        let mut owned = own.filter_map(|(ip, _)| Some((*ip, self.claims.get(ip)?)));
+        owned.all(|(ip, claim)| {
+            let interfaces = InterfaceId::all(&claim.interfaces);
+            let can = |candidate: &Candidate| {
+                candidate.node != self.node
+                    && claim.nodes.contains(&candidate.node)
+                    && candidate.ability.reach.contains(ip, &interfaces)
+            };
+            self.candidates.iter().any(can)
+        })
     }
 
     /// Whether programs that follow this one have to know.

@@ -169,14 +169,14 @@ impl Announcing {
         failed.chain(left_out).collect()
     }
 
-    /// Gives all addresses to other gateways, if there are any that can take them. Alone, this one serves on until it drains.
+    /// Gives all addresses to other gateways, if these can take them. What only this one can announce it serves on until it drains.
     pub(super) fn leave(&mut self) {
         let Some(announcer) = &self.announcer else { return };
         let status = announcer.status();
         let takes =
             |member: &MemberStatus| member.node != status.node && member.standing == Standing::Candidate;
         // Routers that know no other gateway go on to use this one.
-        if status.shared || status.members.iter().any(takes) {
+        if status.shared || status.members.iter().any(takes) && status.others_can_take_over() {
             self.leaving = true;
             announcer.leave();
         }

@@ -116,7 +116,7 @@ impl AnnouncePolicies {
     /// The policy for an address: that of the first pool that lists it, in the order in which the allocator tries them. None if no pool
     /// does.
     pub fn of(&self, ip: IpAddr) -> Option<&AnnouncePolicy> {
-        self.pools.iter().find(|(pool, _)| pool.lists(ip)).map(|(_, policy)| policy)
+        self.pools.iter().find(|(pool, _)| pool.spans(ip)).map(|(_, policy)| policy)
     }
 }
 

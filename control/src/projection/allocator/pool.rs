@@ -140,6 +140,11 @@ impl Pool {
         self.ranges.iter().any(|range| range.contains(ip))
     }
 
+    /// Whether `ip` is in one of its ranges, left out of it or not: a Service may have it from before.
+    pub(super) fn spans(&self, ip: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.spans(ip))
+    }
+
     /// Whether both have some address of their own.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.ranges.iter().any(|range| other.ranges.iter().any(|its| range.overlaps(its)))

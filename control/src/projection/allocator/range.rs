@@ -80,11 +80,13 @@ impl AddressRange {
     }
 
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
+        self.spans(ip) && !self.leaves_out(number(ip))
+    }
+
+    /// Whether an address is between its ends, left out or not.
+    pub(super) fn spans(&self, ip: IpAddr) -> bool {
         let number = number(ip);
-        Family::of(ip) == self.family
-            && self.first <= number
-            && number <= self.last
-            && !self.leaves_out(number)
+        Family::of(ip) == self.family && self.first <= number && number <= self.last
     }
 
     /// Whether both hold some address, left out or not.

@@ -77,10 +77,31 @@ impl Holdings {
         }
     }
 
+    /// Announces those again whose interfaces are others now.
+    pub(super) fn follow_interfaces(
+        &mut self,
+        former: &BTreeMap<IpAddr, Claim>,
+        claims: &BTreeMap<IpAddr, Claim>,
+    ) {
+        let interfaces = |claims: &BTreeMap<IpAddr, Claim>, ip: &IpAddr| {
+            claims.get(ip).map(|claim| claim.interfaces.clone())
+        };
+        let others = self
+            .held
+            .keys()
+            .filter(|ip| claims.contains_key(*ip) && interfaces(claims, ip) != interfaces(former, ip));
+        self.queue.extend(others.map(|ip| (*ip, false)));
+    }
+
     fn put(&mut self, ip: IpAddr, claims: &BTreeMap<IpAddr, Claim>, probe: bool) -> Here {
         let named = claims.get(&ip).map(|claim| &claim.interfaces).filter(|named| !named.is_empty());
         let interfaces = named.unwrap_or(&self.interfaces);
         match self.layer2.announce(ip, interfaces, probe) {
+            // It stays claimed, and is announced as soon as an interface is back.
+            Ok(Announced::Now(interfaces)) if interfaces.is_empty() => {
+                let error = "no interface that is up has a subnet that contains it".to_owned();
+                Here::Failed { error }
+            }
             Ok(Announced::Now(interfaces) | Announced::AfterProbe(interfaces)) => {
                 Here::Announced { interfaces }
             }

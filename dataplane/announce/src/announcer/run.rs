@@ -353,6 +353,7 @@ impl Announcing {
                 self.membership.set_members(members, now);
             }
             Command::Claims(claims) => {
+                self.holdings.follow_interfaces(&self.claims, &claims);
                 self.claims = Arc::new(claims);
                 self.outdated = true;
             }

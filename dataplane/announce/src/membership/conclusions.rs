@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Membership;
 use super::peer::{Listing, Peer};
 use super::quorum::{Quorum, quorum_until};
-use super::view::{self, Candidate, View, view_hash};
+use super::view::{self, Candidate, Standing, View, view_hash};
 use crate::ability::Reach;
 use crate::network::Network;
 
@@ -98,8 +98,12 @@ impl Membership {
         };
         let ability = |node: &str| Arc::clone(ability(node).unwrap_or(self.reaching.told()));
         let candidates = view::candidates(&standings);
-        let candidates: Vec<_> =
-            candidates.map(|node| Candidate { node: node.clone(), ability: ability(node) }).collect();
+        let candidate = |node: &Arc<str>| Candidate {
+            node: node.clone(),
+            ability: ability(node),
+            stale: standings.get(node) == Some(&Standing::Stale),
+        };
+        let candidates: Vec<_> = candidates.map(candidate).collect();
         let view = View {
             hash: view_hash(&candidates),
             candidates,
@@ -121,7 +125,7 @@ pub(super) fn reached(peers: &[Peer]) -> impl Fn(Network) -> bool {
     |network| {
         let reaches = |peer: &Peer| match &peer.ability.reach {
             Reach::Everywhere => true,
-            Reach::Subnets(subnets) => subnets.iter().any(|subnet| subnet.network == network),
+            Reach::Subnets(subnets) => subnets.iter().any(|subnet| subnet.network.overlaps(network)),
         };
         peers.iter().any(|peer| peer.is_eligible() && reaches(peer))
     }

@@ -95,7 +95,7 @@ impl LastHeartbeat {
 
     /// Whether the sender does not hear a member.
     pub(super) fn misses(&self, id: MemberId) -> bool {
-        self.entry(id).is_some_and(|entry| !entry.silence.is_heard())
+        self.entry(id).is_some_and(|entry| entry.echo.is_none() || !entry.silence.is_heard())
     }
 
     /// What the sender said that a member is able to own.

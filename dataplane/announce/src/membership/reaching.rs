@@ -16,22 +16,36 @@ pub(super) struct Reaching {
     told: Arc<Ability>,
     /// What this machine has, and others are not told yet.
     returned: BTreeMap<ReachedSubnet, Returned>,
-    hold_down: HoldDown,
-    lost_at: Option<Instant>,
+    /// Of the subnets that were lost before.
+    lost: BTreeMap<ReachedSubnet, Lost>,
 }
 
 /// A subnet that is there again.
 #[derive(Clone, Copy, Debug)]
 struct Returned {
     since: Instant,
-    /// No other gateway was in it then: the network was away, and not this gateway's link.
+    hold_down: Duration,
+    /// No other gateway is in it: the network was away, and not this gateway's link.
     dark: bool,
 }
+
+/// A subnet that was lost before.
+#[derive(Debug)]
+struct Lost {
+    hold_down: HoldDown,
+    /// Others are told of it again.
+    back: bool,
+    /// When that was told, or the loss.
+    since: Instant,
+}
+
+/// A subnet that is away for longer is another one when it returns.
+const FORGOTTEN: Duration = Duration::from_hours(1);
 
 impl Reaching {
     pub(super) fn new(options: &MembershipOptions) -> Self {
         let told = Ability { weight: options.weight, reach: Reach::Everywhere }.into();
-        Self { told, returned: BTreeMap::new(), hold_down: HoldDown::new(options), lost_at: None }
+        Self { told, returned: BTreeMap::new(), lost: BTreeMap::new() }
     }
 
     /// What others know.
@@ -39,39 +53,43 @@ impl Reaching {
         &self.told
     }
 
-    /// What this machine has. `others` = some other gateway is in the network; `settled` = this one owns addresses, or might. True
-    /// if others are to be told.
+    /// What this machine has. `settled` = this gateway owns addresses, or might; otherwise others are told everything at once. True if
+    /// there is something to tell them.
     pub(super) fn set(
         &mut self,
         reach: Reach,
         options: &MembershipOptions,
         settled: bool,
-        others: impl Fn(Network) -> bool,
         now: Instant,
     ) -> bool {
         let (Reach::Subnets(told), Reach::Subnets(present)) = (&self.told.reach, &reach) else {
             self.returned.clear();
             return self.tell(reach);
         };
+        if !settled {
+            self.returned.clear();
+            let back = self.lost.iter_mut().filter(|(subnet, lost)| !lost.back && present.contains(*subnet));
+            back.for_each(|(_, lost)| (lost.back, lost.since) = (true, now));
+            return self.tell(reach);
+        }
         let kept: BTreeSet<_> = told.intersection(present).copied().collect();
-        let lost = kept.len() < told.len() || self.returned.keys().any(|subnet| !present.contains(subnet));
-        if lost && settled {
-            self.hold_down.lost(options);
-            self.lost_at = Some(now);
+        for subnet in told.iter().chain(self.returned.keys()).filter(|subnet| !present.contains(subnet)) {
+            let new = || Lost { hold_down: HoldDown::new(options), back: false, since: now };
+            let lost = self.lost.entry(*subnet).or_insert_with(new);
+            lost.hold_down.lost(options);
+            (lost.back, lost.since) = (false, now);
         }
         let returned = present.difference(&kept).map(|subnet| {
-            let new = || Returned { since: now, dark: !others(subnet.network) };
+            let lost = self.lost.get(subnet);
+            let hold_down = lost.map_or(options.hold_down, |lost| lost.hold_down.time);
+            let new = || Returned { since: now, hold_down, dark: false };
             (*subnet, self.returned.get(subnet).copied().unwrap_or_else(new))
         });
         self.returned = returned.collect();
-        if settled {
-            return self.tell(Reach::Subnets(kept));
-        }
-        self.returned.clear();
-        self.tell(reach)
+        self.tell(Reach::Subnets(kept))
     }
 
-    /// Tells what has been there for long enough. True if others are to be told.
+    /// Tells what has been there for long enough. `others` = some other gateway is in the network. True if there is something to tell.
     pub(super) fn update(
         &mut self,
         options: &MembershipOptions,
@@ -79,27 +97,31 @@ impl Reaching {
         others: impl Fn(Network) -> bool,
         now: Instant,
     ) -> bool {
-        if let Some(lost_at) = self.lost_at {
-            self.hold_down.stayed(lost_at, options, now);
-        }
+        self.lost.retain(|_, lost| {
+            let kept = if lost.back { lost.hold_down.time + options.longest_hold_down } else { FORGOTTEN };
+            now < lost.since + kept
+        });
         let Reach::Subnets(mut told) = self.told.reach.clone() else { return false };
-        let hold_down = self.hold_down.time;
         self.returned.retain(|subnet, returned| {
+            let lit = others(subnet.network);
             // Where a whole network was away, those who are back go on together with the first of them.
-            let due = !settled
-                || now >= returned.due(hold_down, options)
-                || returned.dark && others(subnet.network);
-            if due {
+            let due = !settled || now >= returned.due(options) || returned.dark && lit;
+            returned.dark |= !lit;
+            if due || now >= returned.due(options) {
                 told.insert(*subnet);
+                if let Some(lost) = self.lost.get_mut(subnet) {
+                    (lost.back, lost.since) = (true, now);
+                }
+                return false;
             }
-            !due
+            true
         });
         self.tell(Reach::Subnets(told))
     }
 
     /// When `update` has something to tell, if nothing else happens.
     pub(super) fn next_due(&self, options: &MembershipOptions) -> Option<Instant> {
-        self.returned.values().map(|returned| returned.due(self.hold_down.time, options)).min()
+        self.returned.values().map(|returned| returned.due(options)).min()
     }
 
     fn tell(&mut self, reach: Reach) -> bool {
@@ -113,8 +135,9 @@ impl Reaching {
 
 impl Returned {
     /// Nobody answers in a network in which no gateway is.
-    fn due(&self, hold_down: Duration, options: &MembershipOptions) -> Instant {
-        self.since + if self.dark { options.hand_over().min(hold_down) } else { hold_down }
+    fn due(&self, options: &MembershipOptions) -> Instant {
+        let dark = options.hand_over().min(self.hold_down);
+        self.since + if self.dark { dark } else { self.hold_down }
     }
 }
 
@@ -135,7 +158,7 @@ mod tests {
             let options = MembershipOptions::new("a".into(), "fleet".into(), 1);
             let mut reaching = Reaching::new(&options);
             let start = Instant::now();
-            assert!(reaching.set(reach(present), &options, true, |_| true, start));
+            assert!(reaching.set(reach(present), &options, true, start));
             Self { reaching, options, start, others: others.to_vec() }
         }
 
@@ -146,8 +169,7 @@ mod tests {
 
         fn set(&mut self, milliseconds: u64, present: &[u8]) -> Vec<u8> {
             let now = self.start + Duration::from_millis(milliseconds);
-            let others = self.others();
-            self.reaching.set(reach(present), &self.options, true, others, now);
+            self.reaching.set(reach(present), &self.options, true, now);
             self.at(milliseconds)
         }
 
@@ -192,10 +214,35 @@ mod tests {
         told.set(16_010, &[1]);
         assert_eq!(told.at(36_009), [] as [u8; 0], "and again, although nobody was told of it");
         assert_eq!(told.at(36_010), [1]);
-        assert_eq!(told.at(200_000), [1]);
-        told.set(200_000, &[]);
-        told.set(200_010, &[1]);
-        assert_eq!(told.at(205_010), [1], "forgiven");
+        told.set(40_000, &[]);
+        told.set(200_000, &[1]);
+        assert_eq!(told.at(239_999), [] as [u8; 0], "while it is away it does not stay");
+        assert_eq!(told.at(240_000), [1]);
+        assert_eq!(told.at(400_000), [1]);
+        told.set(400_000, &[]);
+        told.set(400_010, &[1]);
+        assert_eq!(told.at(405_010), [1], "forgiven");
+    }
+
+    #[test]
+    fn each_subnet_has_a_hold_down_of_its_own() {
+        let mut told = Told::new(&[1, 2], &[1, 2]);
+        for flap in 0..9 {
+            told.set(flap * 100, &[1]);
+            told.set(flap * 100 + 50, &[1, 2]);
+        }
+        told.set(2_000, &[2]);
+        told.set(2_010, &[1, 2]);
+        assert_eq!(told.at(7_010), [1]);
+    }
+
+    #[test]
+    fn a_network_that_the_last_of_the_others_leaves_is_told_of_soon() {
+        let mut told = Told::new(&[1], &[1]);
+        told.set(0, &[]);
+        told.set(1_000, &[1]);
+        told.others = Vec::new();
+        assert_eq!(told.at(2_000), [1], "nobody else answers there any more");
     }
 
     #[test]
@@ -219,8 +266,8 @@ mod tests {
     fn whoever_owns_nothing_tells_at_once() {
         let mut told = Told::new(&[1], &[1, 2]);
         let now = told.start;
-        assert!(told.reaching.set(reach(&[2]), &told.options, false, |_| true, now));
+        assert!(told.reaching.set(reach(&[2]), &told.options, false, now));
         assert_eq!(told.at(0), [2]);
-        assert!(!told.reaching.set(reach(&[2]), &told.options, false, |_| true, now));
+        assert!(!told.reaching.set(reach(&[2]), &told.options, false, now));
     }
 }

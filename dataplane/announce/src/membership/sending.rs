@@ -66,15 +66,21 @@ impl Membership {
         Some(Datagram { bytes, to })
     }
 
-    /// What members are able to own whom others do not hear. If there are many, those come first that did not fit the last time.
+    /// What members are able to own whom others do not hear: as much as leaves room in a frame, and the next time what comes next.
     fn passed_on_abilities(&self, now: Instant) -> Vec<PassedOn> {
         let heard = || self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
         let misses = |id| heard().any(|peer| peer.last.as_ref().is_some_and(|last| last.misses(id)));
         let missed = heard().filter(|peer| misses(peer.id));
         let mut passed_on: Vec<_> = missed.map(|peer| (peer.id, Arc::clone(&peer.ability))).collect();
-        let parts = passed_on.len().div_ceil(MOST_PASSED_ON).max(1);
-        passed_on.rotate_left(self.sequence as usize % parts * MOST_PASSED_ON);
-        passed_on.truncate(MOST_PASSED_ON);
+        let first = self.sequence as usize % passed_on.len().max(1);
+        passed_on.rotate_left(first);
+        let mut bytes = 0;
+        let fits = passed_on.iter().take_while(|(_, ability)| {
+            bytes += ability.encoded_size();
+            bytes <= MOST_PASSED_ON
+        });
+        let fits = fits.count().max(1);
+        passed_on.truncate(fits);
         passed_on
     }
 

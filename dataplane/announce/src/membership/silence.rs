@@ -6,6 +6,7 @@
 //! lease, and the member is dead if the intervals of a majority share a moment. They must be younger than `fail_after`, within
 //! which a member that was fenced owns nothing.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Membership;
@@ -32,19 +33,23 @@ impl Membership {
             };
             peer.via = passed_on.map(|(via, ..)| via);
             peer.dead = dead || (peer.dead && passed_on.is_none());
-            let Some((via, at, state)) = passed_on else { continue };
+            let Some((_, at, state)) = passed_on else { continue };
             if at > peer.heard_at || !peer.known {
                 (peer.state, peer.known) = (state, true);
-                self.take_ability(index, via);
+                self.take_ability(index, now);
             }
         }
     }
 
-    /// Takes over what a member that is not heard is able to own, from one that hears it.
-    fn take_ability(&mut self, index: usize, via: MemberId) {
+    /// Takes over what a member that is not heard is able to own, from the one of those who say it that heard it last.
+    fn take_ability(&mut self, index: usize, now: Instant) {
         let Some(id) = self.peers.get(index).map(|peer| peer.id) else { return };
-        let said = self.peers.iter().find(|peer| peer.id == via).and_then(|peer| peer.last.as_ref());
-        let ability = said.and_then(|last| last.ability(id)).cloned();
+        let heard = self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
+        let said = heard.filter_map(|peer| {
+            let last = peer.last.as_ref()?;
+            Some((last.heard(id)?.0, last.ability(id)?))
+        });
+        let ability = said.max_by_key(|(at, _)| *at).map(|(_, ability)| Arc::clone(ability));
         if let (Some(ability), Some(peer)) = (ability, self.peers.get_mut(index)) {
             peer.ability = ability;
         }

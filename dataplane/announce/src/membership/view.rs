@@ -20,7 +20,7 @@ pub enum Standing {
     Leaving,
     /// It has no quorum, or has not had one for long enough.
     NotEligible,
-    /// Its view of the API server is old, and another's is not.
+    /// Its view of the API server is old, and another's is not: it owns what no other one can.
     Stale,
 }
 
@@ -31,6 +31,8 @@ pub struct Candidate {
     pub node: Arc<str>,
     /// What it is able to own.
     pub ability: Arc<Ability>,
+    /// Its view of the API server is old: it owns what no other one can.
+    pub stale: bool,
 }
 
 /// What a gateway concludes from heartbeats.
@@ -99,14 +101,15 @@ impl StaleSplit {
 
 /// The names of the candidates, sorted.
 pub(super) fn candidates(standings: &BTreeMap<Arc<str>, Standing>) -> impl Iterator<Item = &Arc<str>> {
-    let candidates = standings.iter().filter(|(_, standing)| **standing == Standing::Candidate);
-    candidates.map(|(node, _)| node)
+    let owns = |standing| matches!(standing, Standing::Candidate | Standing::Stale);
+    standings.iter().filter(move |(_, standing)| owns(**standing)).map(|(node, _)| node)
 }
 
 /// The hash of the candidates, in order, and of what they are able to own. Not 0.
 pub(crate) fn view_hash<'a>(candidates: impl IntoIterator<Item = &'a Candidate>) -> u64 {
-    let hash =
-        |hash, Candidate { node, ability }: &Candidate| mix(mix(hash ^ name_hash(node)) ^ ability.hash());
+    let hash = |hash, Candidate { node, ability, stale }: &Candidate| {
+        mix(mix(hash ^ name_hash(node)) ^ ability.hash() ^ u64::from(*stale))
+    };
     candidates.into_iter().fold(1, hash).max(1)
 }
 
@@ -121,7 +124,8 @@ mod tests {
         let mut at = |seconds: u64, stands: &[(&str, Standing)]| {
             let mut standings = stands.iter().map(|(node, it)| (Arc::from(*node), *it)).collect();
             split.update(&mut standings, start + Duration::from_secs(seconds));
-            candidates(&standings).map(|node| &**node).collect::<Vec<_>>().join(" ")
+            let fresh = candidates(&standings).filter(|node| standings[*node] == Candidate);
+            fresh.map(|node| &**node).collect::<Vec<_>>().join(" ")
         };
         let one = [("a", Stale), ("b", Candidate), ("c", Candidate)];
         assert_eq!(at(0, &one), "a b c", "an outage may just begin");

@@ -60,6 +60,7 @@ pub fn explain(
         }
         Fitness::CannotServe => RankReason::CannotServe,
         Fitness::OutOfReach => RankReason::OutOfReach,
+        Fitness::Stale => RankReason::NotCandidate(Standing::Stale),
         Fitness::Fit if seen => RankReason::LowerRank,
         Fitness::Fit => RankReason::OverShare,
     };
@@ -67,7 +68,8 @@ pub fn explain(
         node: candidate.node.clone(),
         reason: reason(&candidate.node, fitness),
     });
-    let others = standings.iter().filter(|(_, standing)| **standing != Standing::Candidate);
+    let is_candidate = |node: &str| candidates.iter().any(|candidate| *candidate.node == *node);
+    let others = standings.iter().filter(|(node, _)| !is_candidate(node));
     let others = others
         .map(|(node, standing)| Ranked { node: node.clone(), reason: RankReason::NotCandidate(*standing) });
     Some(ranked.chain(others).collect())

@@ -16,9 +16,13 @@ impl Ranks {
     pub(super) fn new<'a>(candidates: &[&Candidate], addresses: impl Iterator<Item = &'a IpAddr>) -> Self {
         let hashes: Vec<u64> = addresses.map(|address| address_hash(*address)).collect();
         let mut scores = vec![0; hashes.len() * candidates.len()];
+        // Fewer ranks serve as well where all weights have a divisor.
+        let weights = candidates.iter().map(|candidate| candidate.ability.weight);
+        let divisor = weights.reduce(greatest_common_divisor).unwrap_or(1).max(1);
         let numbered = |(index, candidate): (usize, &&Candidate)| {
             let name = name_hash(&candidate.node);
-            (0..u64::from(candidate.ability.weight)).map(move |number| (index, name.wrapping_add(number)))
+            (0..u64::from(candidate.ability.weight / divisor))
+                .map(move |number| (index, name.wrapping_add(number)))
         };
         for (node, name) in candidates.iter().enumerate().flat_map(numbered) {
             let mut order: Vec<(u64, usize)> = hashes.iter().map(|hash| mix(hash ^ name)).zip(0..).collect();
@@ -38,6 +42,10 @@ impl Ranks {
     pub(super) fn scores(&self, address: usize) -> &[u64] {
         self.scores.get(address * self.candidates..(address + 1) * self.candidates).unwrap_or_default()
     }
+}
+
+fn greatest_common_divisor(one: u8, other: u8) -> u8 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
 pub(super) fn address_hash(address: IpAddr) -> u64 {
