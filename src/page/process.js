@@ -57,7 +57,9 @@ const STATES = {
   leaving: "hands its addresses over, since it is about to end",
 };
 
-function announced({ state, heardBy, counted, addresses, announced }) {
+function announced({ shared, state, heardBy, counted, addresses, announced }) {
+  // By BGP each gateway announces what it can serve, and hears of no other.
+  if (shared) return `${count(announced)} of ${count(addresses)} addresses, by BGP`;
   return `${STATES[state] ?? state}; ${count(announced)} of ${count(addresses)} addresses here; heard by ${heardBy} of ${counted} gateways`;
 }
 
@@ -90,7 +92,7 @@ function sources({ source, karmada }) {
   return make("div", { class: "sources" }, parts);
 }
 
-function gatewayTables({ node }, { members, addresses, tieBreaker }) {
+function gatewayTables({ node }, { shared, members, addresses, tieBreaker }) {
   const states = { candidate: "alive", notAlive: "dead", notEligible: "waiting" };
   const isSilent = (it) => it.state === "candidate" && !it.heard && !it.heardVia && it.node !== node;
   const rows = members.map((it) => [
@@ -103,10 +105,11 @@ function gatewayTables({ node }, { members, addresses, tieBreaker }) {
     it.ready ? "yes" : "no",
   ]);
   const breaker = tieBreaker ? make("p", { class: "muted" }, `${tieBreaker.address}, which decides a tie, ${tieBreaker.reachable ? "answers" : "does not answer"}.`) : null;
-  const troubled = addresses.map((it) => [name(it.address), name(it.owner ?? "–"), `${it.state || "no owner"}: ${it.message}`]);
+  const failed = shared ? addresses.filter((it) => it.state) : addresses;
+  const troubled = failed.map((it) => [name(it.address), name(it.owner ?? "–"), `${it.state || "no owner"}: ${it.message}`]);
   return [
-    make("h3", {}, "Gateways"),
-    table("Gateways", ["Node", "Address", "State", "Heard", "Round trip", "Agrees", "Ready"], rows, [4]),
+    shared ? null : make("h3", {}, "Gateways"),
+    shared ? null : table("Gateways", ["Node", "Address", "State", "Heard", "Round trip", "Agrees", "Ready"], rows, [4]),
     breaker,
     troubled.length ? make("h3", {}, "Addresses that are not simply announced") : null,
     troubled.length ? table("Addresses", ["Address", "Owner", "Here"], troubled) : null,

@@ -116,6 +116,11 @@ impl Routed {
         self.held.keys().copied().collect()
     }
 
+    /// Whether an address is on the interface.
+    pub(crate) fn holds(&self, ip: IpAddr) -> bool {
+        self.held.contains_key(&ip)
+    }
+
     /// Reads the addresses of the machine again.
     pub(crate) fn look(&mut self) {
         match read_links(&mut self.requests) {

@@ -214,6 +214,15 @@ impl FrontendAnswer<'_> {
             Err(NoOwner::Shared) if matches!(address.here, Here::Announced { .. }) => {
                 format!("{ip} is announced by BGP, by each gateway that can serve it; this one does")
             }
+            Err(NoOwner::Shared) => {
+                let why = match &address.here {
+                    Here::Failed { error } => error.as_str(),
+                    _ => "it is about to end, or has just begun",
+                };
+                format!(
+                    "{ip} is announced by BGP, by each gateway that can serve it; this one does not: {why}"
+                )
+            }
             Err(why) if status.shared => {
                 let why = gateways::nobody(*why, gateways::left_out_by(policy, status));
                 format!(

@@ -130,21 +130,26 @@ impl BgpAnnouncing {
 
     /// Brings the addresses on the interface up to date.
     fn follow(&mut self) {
-        let Some(claims) = self.claims.clone().filter(|_| self.phase == BgpPhase::Announced) else { return };
+        let Some(claims) = self.claims.clone().filter(|_| self.phase != BgpPhase::Withdrawn) else { return };
         let node = &self.options.node;
         let served = claims.iter().filter(|(_, claim)| claim.nodes.contains(node)).map(|(ip, _)| *ip);
         let (served, held): (BTreeSet<IpAddr>, _) = (served.collect(), self.routed.held());
         let gone: BTreeSet<IpAddr> = &held - &served;
         let new: Vec<IpAddr> = served.difference(&held).copied().collect();
         self.routed.withdraw(&gone);
+        self.counts.lost += gone.len() as u64;
+        if !gone.is_empty() {
+            tracing::info!(addresses = %some_of(&gone), "announced here no more");
+        }
+        if self.phase != BgpPhase::Announced {
+            // Whoever is about to end takes nothing new.
+            return self.publish();
+        }
         self.routed.look();
         let failed = self.routed.announce(&new, served.len());
         let failed: BTreeMap<IpAddr, String> =
             failed.iter().filter_map(|error| Some((error.ip()?, AnnounceError::to_string(error)))).collect();
         let announced: BTreeSet<IpAddr> = new.into_iter().filter(|ip| !failed.contains_key(ip)).collect();
-        if !gone.is_empty() {
-            tracing::info!(addresses = %some_of(&gone), "announced here no more");
-        }
         if !announced.is_empty() {
             tracing::info!(addresses = %some_of(&announced), "announcing");
         }
@@ -152,7 +157,6 @@ impl BgpAnnouncing {
             tracing::warn!(%ip, error, "an address cannot be announced");
         }
         self.counts.gained += announced.len() as u64;
-        self.counts.lost += gone.len() as u64;
         self.failed = failed;
         let warnings = self.routed.warnings();
         for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
@@ -226,6 +230,8 @@ impl BgpAnnouncing {
         let here = match (self.failed.get(&ip), self.phase) {
             _ if !serves => Here::Nothing,
             (Some(error), _) => Here::Failed { error: error.clone() },
+            // Claimed since this gateway began to end, or the kernel did not take it: it is tried again.
+            (None, _) if !self.routed.holds(ip) => Here::Nothing,
             (None, BgpPhase::Announced) => on(&self.interfaces.announced.name),
             (None, BgpPhase::Shutdown) => on(&self.interfaces.shutdown.name),
             (None, BgpPhase::Withdrawn) => Here::Nothing,
