@@ -18,8 +18,8 @@ const EMPTY: &[(&str, &str)] = &[("source=\"karmada\"", "no Karmada control plan
 fn every_query_has_data() {
     let cluster = Cluster::simulated("queries");
     let scene = Scene::new(&cluster);
-    // Fewer than come, so that some are refused; and a Problem that is none of that.
-    scene.web("sheave.dev/max-connection-rate: \"20\", sheave.dev/unknown: \"\"");
+    // Fewer than come on a machine that is busy, so that some are refused; and a Problem that is none of that.
+    scene.web("sheave.dev/max-connection-rate: \"2\", sheave.dev/unknown: \"\"");
     let road = scene.stage.road();
     let gateway = scene.scraped(Role::Gateway, &road, "");
     let controller = scene.scraped(Role::Controller, &road, "");
