@@ -86,6 +86,11 @@ pub(crate) enum Command {
     /// Reports every mistake and every load balancer that is not served. Exits 0, 65 (invalid manifests) or 78 (invalid
     /// configuration).
     Validate(Validate),
+    /// Translate objects of MetalLB, kube-vip, ServiceLB (k3s) or Cilium LB-IPAM
+    ///
+    /// Prints AddressPools and changed Services as YAML for kubectl apply, with what to do as comments, and on stderr what has no
+    /// equivalent. Exits 0 (everything is translated), 1 (something has no equivalent) or 65 (a manifest cannot be read).
+    Migrate(Migrate),
     /// Remove Sheave's finalizers, addresses and conditions from the Services of a cluster
     ///
     /// Run it after the controller is deleted. Exits 0, or 69 if something is left or the API server does not answer.
@@ -261,6 +266,14 @@ pub(crate) struct Validate {
     pub(crate) node: NodeArgs,
 }
 
+/// `sheave migrate`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Migrate {
+    /// Folder or file of manifests to read; - reads standard input, for example of kubectl get -A -o yaml
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manifests: PathBuf,
+}
+
 /// `sheave uninstall`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Uninstall {
@@ -328,6 +341,7 @@ impl Cli {
             Command::Validate(validate) => (validate.node.name.clone(), None),
             // These depend on no Node, so they must not depend on a name for one either.
             Command::Demo(_) => (Some("demo".to_owned()), None),
+            Command::Migrate(_) => (Some("none".to_owned()), None),
             Command::Uninstall(uninstall) => (Some("none".to_owned()), Some(&uninstall.api)),
             // The process that is queried has its own name.
             Command::Status(_)

@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod inspect;
 pub(crate) mod manifests;
+pub(crate) mod migrate;
 mod stdout;
 pub(crate) mod uninstall;
 pub(crate) mod validate;

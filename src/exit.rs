@@ -1,5 +1,5 @@
-//! Exit codes, after BSD's `sysexits.h`, so that scripts can tell whose fault a failure is. 1 and 2 are those of `sheave status`, as
-//! monitoring plugins define them.
+//! Exit codes, after BSD's `sysexits.h`, so that scripts can tell whose fault a failure is. 1 and 2 are answers: of
+//! `sheave status`, as monitoring plugins define them, and of `sheave diff` and `sheave migrate`.
 
 use std::process::ExitCode;
 
@@ -13,6 +13,8 @@ pub(crate) enum Exit {
     Degraded,
     /// What was compared differs, as diff(1) has it.
     Differs,
+    /// Something has no equivalent.
+    Untranslated,
     /// The process that was asked does not answer, or is not ready.
     Down,
     /// The command line is wrong (`EX_USAGE`).
@@ -32,7 +34,7 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
-            Self::Degraded | Self::Differs => 1,
+            Self::Degraded | Self::Differs | Self::Untranslated => 1,
             Self::Down => 2,
             Self::Usage => 64,
             Self::Data => 65,

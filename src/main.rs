@@ -15,7 +15,7 @@ mod views;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
-use commands::{completions, demo, diff, inspect, uninstall, validate, version};
+use commands::{completions, demo, diff, inspect, migrate, uninstall, validate, version};
 use config::{Config, ConfigOrigin};
 use exit::Exit;
 use process::gateway::{Lifetime, ObjectSource, Takeover};
@@ -39,6 +39,7 @@ fn execute(cli: Cli) -> Exit {
         (Command::Validate(validate), config) => validate::run(&validate, config),
         (_, Err(mistakes)) => validate::print_mistakes(&mistakes),
         (Command::Routes(routes), Ok(config)) => inspect::routes(&routes, &config),
+        (Command::Migrate(options), Ok(config)) => migrate::run(&options, &config),
         (Command::Diff(diff), Ok(config)) => diff::run(&diff, &config),
         (Command::Explain(explain), Ok(config)) => inspect::explain(&explain, &config),
         (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),

@@ -5,6 +5,7 @@ pub mod api;
 mod backoff;
 pub mod controller;
 pub mod delegated_auth;
+pub mod migration;
 mod net;
 pub mod projection;
 pub mod sources;

@@ -40,8 +40,10 @@ use sheave_model::{Frontend, FrontendAddr, FrontendKind};
 
 use self::addresses::AllocatedAddresses;
 use self::allocation_order::WaitList;
+pub(crate) use self::allocator::AddressRange;
 use self::allocator::Allocator;
 pub use self::allocator::{AnnouncePolicies, AnnouncePolicy, NodeFamilies};
+pub(crate) use self::annotations::{ADDRESS_POOL, ADDRESSES, BALANCE};
 use self::conflicts::Claims;
 use self::endpoints::interner::NameInterner;
 pub use self::health_checks::HealthCheck;

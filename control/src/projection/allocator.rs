@@ -26,6 +26,7 @@ pub use self::announce_policy::{AnnouncePolicies, AnnouncePolicy};
 pub(crate) use self::assignment::{AddressSummary, Assignment, Demand, Reservation, Shortfall};
 pub use self::node_families::NodeFamilies;
 pub(crate) use self::pool::{NodeAddress, UsableNodes};
+pub(crate) use self::range::AddressRange;
 
 use self::holders::{Holders, Remaining, UsedAddresses};
 use self::pool::{Admission, Pool};

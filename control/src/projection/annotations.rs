@@ -21,13 +21,13 @@ const PREFIX: &str = "sheave.dev/";
 
 /// How an endpoint is chosen: `least-connections` (default for TCP), `maglev` (default for UDP),
 /// `round-robin` or `random`.
-pub(super) const BALANCE: &str = "sheave.dev/balance";
+pub(crate) const BALANCE: &str = "sheave.dev/balance";
 /// Asks for these addresses, separated by commas. Of each pool the first `maxPerService` are given, and the
 /// others are refused.
-pub(super) const ADDRESSES: &str = "sheave.dev/addresses";
+pub(crate) const ADDRESSES: &str = "sheave.dev/addresses";
 /// Names the AddressPool to allocate from. A Service with an address of another pool moves if the named one
 /// admits it.
-pub(super) const ADDRESS_POOL: &str = "sheave.dev/address-pool";
+pub(crate) const ADDRESS_POOL: &str = "sheave.dev/address-pool";
 /// `true` replaces an address that no AddressPool gives the Service any longer, as soon as another one is
 /// free.
 pub(super) const RENUMBER: &str = "sheave.dev/renumber";

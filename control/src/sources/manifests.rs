@@ -11,12 +11,14 @@ mod known_file;
 mod line;
 mod manifest;
 mod origin;
+mod raw;
 mod watch;
 
 use std::path::Path;
 
 pub use self::field_lines::FieldLines;
 pub use self::origin::{FILE, FileProblem, Origin, Origins};
+pub use self::raw::{RawManifests, RawObject};
 pub use self::watch::{FileWatch, watch, watch_of};
 use crate::api::store::{ControlPlane, Objects};
 

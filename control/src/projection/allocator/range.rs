@@ -12,7 +12,7 @@ use crate::net::Family;
 
 /// Addresses from `first` to `last`, both included.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AddressRange {
+pub(crate) struct AddressRange {
     family: Family,
     first: u128,
     last: u128,
@@ -44,7 +44,7 @@ const SPECIAL: [(Family, u128, u128); 5] = [
 
 impl AddressRange {
     /// Reads a CIDR, a range or a single address; the error describes what is wrong with it.
-    pub(super) fn read(entry: &str, avoid_buggy: bool) -> Result<Self, &'static str> {
+    pub(crate) fn read(entry: &str, avoid_buggy: bool) -> Result<Self, &'static str> {
         let entry = entry.trim();
         let (first, last) = if let Ok(cidr) = entry.parse::<IpNet>() {
             (cidr.network(), cidr.broadcast())
@@ -84,7 +84,7 @@ impl AddressRange {
     }
 
     /// Whether an address is between its ends, left out or not.
-    pub(super) fn spans(&self, ip: IpAddr) -> bool {
+    pub(crate) fn spans(&self, ip: IpAddr) -> bool {
         let number = number(ip);
         Family::of(ip) == self.family && self.first <= number && number <= self.last
     }

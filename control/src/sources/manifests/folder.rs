@@ -174,6 +174,17 @@ pub(super) fn text_of(path: &Path, name: &str) -> Option<String> {
     }
 }
 
+/// The text of each manifest file by its name, or why it cannot be read. For commands that run once.
+pub(super) fn texts(path: &Path) -> io::Result<BTreeMap<Arc<str>, Result<String, String>>> {
+    let read_one = |(name, file): (Arc<str>, PathBuf)| match read(&file, None) {
+        Outcome::Text(text, _) => Some((name, Ok(text))),
+        Outcome::Unreadable(message) => Some((name, Err(message))),
+        Outcome::Unsettled => Some((name, Err("somebody writes the file at this moment".to_owned()))),
+        Outcome::Gone | Outcome::Same => None,
+    };
+    Ok(list(path)?.into_iter().filter_map(read_one).collect())
+}
+
 fn is_manifest(name: &OsStr) -> bool {
     let extension = Path::new(name).extension().and_then(OsStr::to_str);
     !name.as_encoded_bytes().starts_with(b".") && matches!(extension, Some("yaml" | "yml" | "json"))

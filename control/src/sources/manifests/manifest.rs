@@ -42,7 +42,7 @@ pub(super) struct ManifestFile {
 }
 
 /// How deep lists may hold lists.
-const MAX_LIST_DEPTH: usize = 4;
+pub(super) const MAX_LIST_DEPTH: usize = 4;
 
 /// Reads the text of the file `name`, of a folder of these manifests.
 pub(super) fn parse(name: &Arc<str>, text: &str, plane: ControlPlane) -> ManifestFile {

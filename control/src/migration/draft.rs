@@ -1,0 +1,107 @@
+//! What a migration collects on its way: AddressPools in the making, and what has no equivalent.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::api::address_pool::AddressPoolSpec;
+use crate::api::problem::{ObjectRef, Problem};
+use crate::projection::AddressRange;
+use crate::sources::manifests::{FileProblem, RawObject};
+use crate::text::{LONGEST_MESSAGE, cut_middle};
+
+/// The reason of everything that cannot be translated as it is.
+pub const NO_EQUIVALENT: &str = "NoEquivalent";
+
+/// Kinds that something may be left of, with those that are in no namespace.
+const KINDS: [(&str, bool); 24] = [
+    ("AddressPool", true),
+    ("BFDProfile", true),
+    ("BGPAdvertisement", true),
+    ("BGPPeer", true),
+    ("Community", true),
+    ("IPAddressPool", true),
+    ("L2Advertisement", true),
+    ("CiliumBGPAdvertisement", false),
+    ("CiliumBGPClusterConfig", false),
+    ("CiliumBGPNodeConfigOverride", false),
+    ("CiliumBGPPeerConfig", false),
+    ("CiliumBGPPeeringPolicy", false),
+    ("CiliumL2AnnouncementPolicy", false),
+    ("CiliumLoadBalancerIPPool", false),
+    ("ConfigMap", true),
+    ("DaemonSet", true),
+    ("Node", false),
+    ("Service", true),
+    ("Deployment", true),
+    ("StatefulSet", true),
+    ("Namespace", false),
+    ("Secret", true),
+    ("Pod", true),
+    ("Object", true),
+];
+
+/// The object, as Problems name it.
+pub(super) fn reference(object: &RawObject) -> ObjectRef {
+    let known = KINDS.iter().find(|(kind, _)| *kind == object.kind());
+    let (kind, namespaced) = known.copied().unwrap_or(("Object", true));
+    let namespace = if namespaced { object.namespace() } else { "" };
+    ObjectRef { kind, namespace: namespace.into(), name: object.name().into() }
+}
+
+/// What is left of an object: the field, and what to do instead.
+pub(super) fn left(object: &RawObject, field: &str, message: impl Into<String>) -> FileProblem {
+    let problem = Problem {
+        object: reference(object),
+        reason: NO_EQUIVALENT,
+        field: field.to_owned(),
+        message: cut_middle(message.into(), LONGEST_MESSAGE),
+        port: None,
+    };
+    FileProblem { origin: object.origin(field), problem }
+}
+
+/// An AddressPool in the making.
+#[derive(Debug)]
+pub(super) struct PoolDraft<'a> {
+    /// What it is called in the end.
+    pub(super) name: String,
+    /// Where it comes from.
+    pub(super) source: &'a RawObject,
+    pub(super) spec: AddressPoolSpec,
+    pub(super) comments: Vec<String>,
+    pub(super) left: Vec<FileProblem>,
+}
+
+impl<'a> PoolDraft<'a> {
+    /// One that gives nothing yet.
+    pub(super) fn new(source: &'a RawObject, name: &str) -> Self {
+        let spec = AddressPoolSpec::default();
+        Self { name: name.to_owned(), source, spec, comments: Vec::new(), left: Vec::new() }
+    }
+
+    /// Notes that a field of its source has no equivalent.
+    pub(super) fn left(&mut self, field: &str, message: impl Into<String>) {
+        self.left.push(left(self.source, field, message));
+    }
+
+    /// Adds a CIDR, a range or an address that `field` of the source holds, unless no AddressPool may hold it.
+    pub(super) fn add(&mut self, field: &str, entry: &str) {
+        match AddressRange::read(entry, false) {
+            Ok(_) => self.spec.addresses.push(entry.trim().to_owned()),
+            Err(why) => self.left(field, format!("{entry:?} {why}; it is left out")),
+        }
+    }
+
+    /// Whether it gives this address.
+    pub(super) fn spans(&self, ip: IpAddr) -> bool {
+        let mut ranges = self.spec.addresses.iter().filter_map(|entry| AddressRange::read(entry, false).ok());
+        ranges.any(|range| range.spans(ip))
+    }
+}
+
+/// A list of texts; what is not text is left out.
+pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
+    let values = value.and_then(Value::as_array).into_iter().flatten();
+    values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
+}

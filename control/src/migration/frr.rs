@@ -1,0 +1,118 @@
+//! BGP sessions as lines of FRR's configuration, which announces what Sheave puts on its interface.
+
+use serde_json::Value;
+
+use super::Findings;
+use super::draft::left;
+use crate::sources::manifests::RawObject;
+
+/// What becomes of attributes of routes.
+pub(super) const ATTRIBUTES: &str = "FRR announces host routes and sets their attributes; write aggregate-address, set community or set \
+                                     local-preference to frr.conf, as deploy/examples/bgp-frr/frr.conf shows";
+
+/// A text or number; other values as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// What a session has, in the words of FRR.
+fn neighbor(name: &str, spec: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    let remote = spec("peerASN").filter(|asn| asn != "0").or_else(|| spec("dynamicASN"));
+    let remote = remote.unwrap_or_else(|| "AS".to_owned());
+    let mut lines = vec![if spec("interface").is_some() {
+        format!(" neighbor {name} interface remote-as {remote}")
+    } else {
+        format!(" neighbor {name} remote-as {remote}")
+    }];
+    let mut add = |line: String| lines.push(format!(" neighbor {name} {line}"));
+    if let Some(port) = spec("peerPort").filter(|port| port != "179" && port != "0") {
+        add(format!("port {port}"));
+    }
+    if spec("ebgpMultiHop").as_deref() == Some("true") {
+        add("ebgp-multihop".to_owned());
+    }
+    if let Some(profile) = spec("bfdProfile").filter(|profile| !profile.is_empty()) {
+        add(format!("bfd profile {profile}"));
+    }
+    if let Some(source) = spec("sourceAddress") {
+        add(format!("update-source {source}"));
+    }
+    if let (Some(keepalive), Some(hold)) = (spec("keepaliveTime"), spec("holdTime")) {
+        add(format!("timers KEEPALIVE HOLD    ({keepalive} and {hold}, in seconds)"));
+    }
+    if spec("password").or_else(|| spec("passwordSecret")).is_some() {
+        // Never the password itself: what is printed ends up in files and tickets.
+        add("password PASSWORD    (as the BGPPeer has it)".to_owned());
+    }
+    lines
+}
+
+/// A BGPPeer of MetalLB.
+pub(super) fn metallb_peer(object: &RawObject, findings: &mut Findings<'_>) {
+    let spec = |field: &str| object.at(&["spec", field]).map(plain).filter(|value| value != "false");
+    let name = spec("peerAddress").or_else(|| spec("interface")).unwrap_or_else(|| "ADDRESS".to_owned());
+    findings.frr.push(format!("router bgp {}", spec("myASN").unwrap_or_else(|| "AS".to_owned())));
+    findings.frr.extend(neighbor(&name, &spec));
+    let rest = [
+        (
+            "nodeSelectors",
+            "frr.conf is the same on all gateways; give Nodes of another router another frr.conf",
+        ),
+        ("vrf", "gateways announce from the default VRF"),
+        ("routerID", "the router ID is the Node's address; change bgp router-id in frr.conf"),
+        ("enableGracefulRestart", "write bgp graceful-restart to frr.conf"),
+        ("connectTime", "write timers connect to frr.conf"),
+        ("holdTime", "write timers with a keep-alive as well to frr.conf"),
+    ];
+    for (field, instead) in rest {
+        let said = field == "holdTime" && spec("keepaliveTime").is_some();
+        if let Some(value) = spec(field).filter(|value| !said && !value.is_empty() && value != "[]") {
+            findings.left.push(left(object, &format!("spec.{field}"), format!("{value}: {instead}")));
+        }
+    }
+}
+
+/// A BFDProfile of MetalLB.
+pub(super) fn bfd_profile(object: &RawObject, findings: &mut Findings<'_>) {
+    findings.frr.extend(["bfd".to_owned(), format!(" profile {}", object.name())]);
+    let fields = [
+        ("detectMultiplier", "detect-multiplier"),
+        ("receiveInterval", "receive-interval"),
+        ("transmitInterval", "transmit-interval"),
+        ("minimumTtl", "minimum-ttl"),
+        ("echoInterval", "echo transmit-interval"),
+    ];
+    for (field, word) in fields {
+        if let Some(value) = object.at(&["spec", field]) {
+            findings.frr.push(format!("  {word} {}", plain(value)));
+        }
+    }
+    for (field, word) in [("echoMode", "echo-mode"), ("passiveMode", "passive-mode")] {
+        if object.at(&["spec", field]) == Some(&true.into()) {
+            findings.frr.push(format!("  {word}"));
+        }
+    }
+}
+
+/// A CiliumBGPClusterConfig, or a CiliumBGPPeeringPolicy of older versions.
+pub(super) fn cilium_cluster(object: &RawObject, findings: &mut Findings<'_>) {
+    let list =
+        |field: &str| object.at(&["spec", field]).and_then(Value::as_array).cloned().unwrap_or_default();
+    for instance in [list("bgpInstances"), list("virtualRouters")].concat() {
+        let asn = instance.get("localASN").map_or_else(|| "AS".to_owned(), plain);
+        findings.frr.push(format!("router bgp {asn}"));
+        let peers = ["peers", "neighbors"].into_iter().filter_map(|field| instance.get(field)?.as_array());
+        for peer in peers.flatten() {
+            let spec = |field: &str| peer.get(field).map(plain);
+            let address = spec("peerAddress").unwrap_or_else(|| "ADDRESS".to_owned());
+            // Older versions write a prefix.
+            let address = address.split('/').next().unwrap_or_default();
+            findings.frr.extend(neighbor(address, &spec));
+        }
+    }
+    if object.at(&["spec", "nodeSelector"]).is_some() {
+        let message = "gateways are the Nodes with the label node-role.kubernetes.io/gateway; label those that had a session, or \
+                       restrict AddressPools by announce.nodeSelector";
+        findings.left.push(left(object, "spec.nodeSelector", message));
+    }
+}

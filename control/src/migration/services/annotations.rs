@@ -1,0 +1,171 @@
+//! The annotations by which Services ask other load balancers for something.
+
+use std::net::IpAddr;
+
+use super::super::draft::left;
+use super::super::service_lb;
+use crate::net;
+use crate::sources::manifests::{FileProblem, RawObject};
+
+/// What a Service asks for.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    /// Whether it has an annotation or label of a project that this is about.
+    pub(super) any: bool,
+    /// The pool that it names, and where.
+    pub(super) pool: Option<(String, String)>,
+    /// Addresses by value.
+    pub(super) addresses: Vec<IpAddr>,
+    /// Services with the same key share an address; and where it is.
+    pub(super) sharing_key: Option<(String, String)>,
+    /// Whether endpoints are chosen by Maglev hashing.
+    pub(super) balance_maglev: bool,
+}
+
+/// What an annotation means to us.
+#[derive(Clone, Copy, Debug)]
+enum Meaning {
+    Pool,
+    Addresses,
+    SharingKey,
+    Algorithm,
+    SourceRanges,
+    /// Written by the other program, or without effect here.
+    Nothing,
+    /// This is to be done instead.
+    Left(&'static str),
+}
+
+/// What annotations of these projects begin with.
+const PREFIXES: [&str; 7] = [
+    "metallb.io/",
+    "metallb.universe.tf/",
+    "lbipam.cilium.io/",
+    "io.cilium/",
+    "service.cilium.io/",
+    "kube-vip.io/",
+    "svccontroller.k3s.cattle.io/",
+];
+
+const EGRESS: &str = "Sheave takes no traffic out of the cluster; leave egress to another program";
+const DHCP: &str = "Sheave gives addresses of AddressPools alone, not of DHCP";
+const MESH: &str =
+    "endpoints of several clusters come from a Karmada control plane, by a MultiClusterService";
+const EVERYWHERE: &str = "every gateway serves all Services";
+
+fn meaning(name: &str) -> Meaning {
+    match name {
+        "metallb.io/address-pool" | "metallb.universe.tf/address-pool" => Meaning::Pool,
+        "metallb.io/loadBalancerIPs"
+        | "metallb.universe.tf/loadBalancerIPs"
+        | "lbipam.cilium.io/ips"
+        | "io.cilium/lb-ipam-ips"
+        | "kube-vip.io/loadbalancerIPs" => Meaning::Addresses,
+        "metallb.io/allow-shared-ip"
+        | "metallb.universe.tf/allow-shared-ip"
+        | "lbipam.cilium.io/sharing-key"
+        | "io.cilium/lb-ipam-sharing-key" => Meaning::SharingKey,
+        "service.cilium.io/lb-algorithm" => Meaning::Algorithm,
+        "service.cilium.io/src-ranges-policy" => Meaning::SourceRanges,
+        "metallb.io/ip-allocated-from-pool"
+        | "metallb.universe.tf/ip-allocated-from-pool"
+        | "lbipam.cilium.io/sharing-cross-namespace"
+        | "io.cilium/lb-ipam-sharing-cross-namespace"
+        | "lbipam.cilium.io/sharing-permit-different-pods"
+        | "io.cilium/lb-ipam-sharing-permit-different-pods"
+        | "kube-vip.io/vipHost"
+        | "kube-vip.io/hwaddr"
+        | "kube-vip.io/ignore"
+        | "kube-vip.io/leaseName"
+        | "kube-vip.io/forcePerServiceElection"
+        | "kube-vip.io/allow-reconcile-without-endpoints"
+        | "kube-vip.io/active-endpoint"
+        | "kube-vip.io/active-endpoint-ipv6"
+        | "kube-vip.io/rp_filter"
+        | "service.cilium.io/forwarding-mode"
+        | "service.cilium.io/proxy-delegation"
+        | "svccontroller.k3s.cattle.io/priorityclassname"
+        | "svccontroller.k3s.cattle.io/tolerations" => Meaning::Nothing,
+        "kube-vip.io/serviceInterface" | "kube-vip.io/serviceVLAN" => {
+            Meaning::Left("interfaces are a matter of the AddressPool: announce.interfaces")
+        }
+        "kube-vip.io/requestedIP"
+        | "kube-vip.io/loadbalancerHostname"
+        | "kube-vip.io/macvlanName"
+        | "kube-vip.io/dhcp-broadcast" => Meaning::Left(DHCP),
+        "kube-vip.io/forwardUPNP" | "kube-vip.io/upnp-lease-duration" | "kube-vip.io/ddns" => {
+            Meaning::Left("forward the ports, or write the name, where your router or DNS is configured")
+        }
+        "service.cilium.io/node" | "service.cilium.io/node-selector" => Meaning::Left(EVERYWHERE),
+        "service.cilium.io/type" => {
+            Meaning::Left("frontends in the configuration says which kinds are served, for all Services")
+        }
+        "service.cilium.io/global"
+        | "io.cilium/global-service"
+        | "service.cilium.io/shared"
+        | "io.cilium/shared-service"
+        | "service.cilium.io/affinity"
+        | "io.cilium/service-affinity"
+        | "service.cilium.io/global-sync-endpoint-slices" => Meaning::Left(MESH),
+        _ if name.starts_with("kube-vip.io/egress") => Meaning::Left(EGRESS),
+        _ => Meaning::Left("Sheave has nothing like it"),
+    }
+}
+
+/// Reads them; what has no equivalent is reported.
+pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wishes {
+    let mut wishes = Wishes::default();
+    let ours = |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    for (name, value) in service.texts("annotations").into_iter().filter(|(name, _)| ours(name)) {
+        wishes.any = true;
+        let field = format!("metadata.annotations[{name}]");
+        let mut report = |message: String| problems.push(left(service, &field, message));
+        match meaning(&name) {
+            Meaning::Pool => wishes.pool = Some((field, value.trim().to_owned())),
+            Meaning::Addresses => read_addresses(&value, &mut wishes.addresses, &mut report),
+            Meaning::SharingKey if value.is_empty() => {}
+            Meaning::SharingKey => wishes.sharing_key = Some((field, value)),
+            Meaning::Algorithm => match value.trim() {
+                "maglev" => wishes.balance_maglev = true,
+                // The default of Cilium.
+                "random" => {}
+                other => report(format!("{other:?} is no algorithm that Sheave has; see sheave.dev/balance")),
+            },
+            Meaning::SourceRanges if value.trim() == "deny" => report(
+                "\"deny\": loadBalancerSourceRanges is a list of who is admitted, so exactly these clients would be; write the ranges \
+                 of all others"
+                    .to_owned(),
+            ),
+            Meaning::SourceRanges | Meaning::Nothing => {}
+            Meaning::Left(instead) => report(format!("{value:?}: {instead}")),
+        }
+    }
+    if let Some(pool) = service.texts("labels").get(service_lb::POOL) {
+        wishes.any = true;
+        let field = format!("metadata.labels[{}]", service_lb::POOL);
+        problems.push(left(
+            service,
+            &field,
+            format!("{pool:?}: the Service gets the addresses of all gateway nodes"),
+        ));
+    }
+    if service.at(&["spec", "loadBalancerIP"]).and_then(serde_json::Value::as_str) == Some("0.0.0.0") {
+        problems.push(left(
+            service,
+            "spec.loadBalancerIP",
+            format!("\"0.0.0.0\" asks kube-vip for DHCP; remove it: {DHCP}"),
+        ));
+    }
+    wishes
+}
+
+fn read_addresses(list: &str, addresses: &mut Vec<IpAddr>, report: &mut impl FnMut(String)) {
+    for text in list.split(',').filter(|text| !text.trim().is_empty()) {
+        match net::parse_ip(text) {
+            Ok(ip) if addresses.contains(&ip) => {}
+            Ok(ip) => addresses.push(ip),
+            Err("is the unspecified address") => report(format!("{text:?} asks for DHCP: {DHCP}")),
+            Err(why) => report(format!("{text:?} {why}")),
+        }
+    }
+}

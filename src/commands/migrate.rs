@@ -1,0 +1,102 @@
+//! `sheave migrate`: from the objects of other load balancers to ours.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use sheave_control::migration::{self, Migration};
+use sheave_control::sources::manifests::{FileProblem, RawManifests};
+
+use super::stdout::print;
+use crate::cli::Migrate;
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::views::problem::ProblemView;
+
+/// Stands for standard input.
+const STDIN: &str = "-";
+
+/// Prints AddressPools and Services on stdout, and what has no equivalent on stderr.
+pub(crate) fn run(command: &Migrate, config: &Config) -> Exit {
+    let path = command.manifests.as_path();
+    let read = match read(path) {
+        Ok(read) => read,
+        Err(error) => {
+            eprintln!("sheave: {}: {error}", path.display());
+            return Exit::Data;
+        }
+    };
+    let migration = migration::migrate(&read.objects, &config.load_balancer_class);
+    let text = text(&migration);
+    let left = migration.objects.iter().flat_map(|object| &object.left).chain(&migration.left);
+    let left: Vec<&FileProblem> = left.collect();
+    for problem in read.problems.iter().chain(left.iter().copied()) {
+        let view = ProblemView::from(problem);
+        eprintln!("{}", if path == Path::new(STDIN) { view } else { view.within(path) });
+    }
+    match (print(&text), read.problems.is_empty(), left.is_empty()) {
+        (Exit::Ok, true, true) => Exit::Ok,
+        (Exit::Ok, true, false) => Exit::Untranslated,
+        (Exit::Ok, false, _) => Exit::Data,
+        (failed, ..) => failed,
+    }
+}
+
+fn read(path: &Path) -> io::Result<RawManifests> {
+    if path != Path::new(STDIN) {
+        return RawManifests::load(path);
+    }
+    let mut text = String::new();
+    io::stdin().lock().read_to_string(&mut text)?;
+    Ok(RawManifests::parse("stdin", &text))
+}
+
+/// What stands on stdout: comments, and the objects.
+fn text(migration: &Migration) -> String {
+    let mut text = comment(
+        "Made by sheave migrate. Read the comments first; sheave validate --manifests FILE checks it.",
+    );
+    for (number, step) in (1..).zip(&migration.steps) {
+        text += &comment(&format!("{number}. {step}"));
+    }
+    if !migration.frr.is_empty() {
+        text += &comment("For frr.conf of deploy/examples/bgp-frr:");
+        text.extend(migration.frr.iter().map(|line| comment(&format!("  {line}"))));
+    }
+    if migration.unchanged > 0 {
+        text += &comment(&format!("Load balancers that need no change: {}.", migration.unchanged));
+    }
+    if migration.objects.is_empty() {
+        text += &comment("There is nothing to apply.");
+    }
+    text.extend(migration.left.iter().map(|left| comment(&left.problem.to_string())));
+    for object in &migration.objects {
+        text += "---\n";
+        text.extend(object.comments.iter().map(|line| comment(line)));
+        for left in &object.left {
+            let problem = &left.problem;
+            text += &comment(&format!("{}: {}: {}", problem.reason, problem.field, problem.message));
+        }
+        text += &serde_saphyr::to_string(&object.manifest).unwrap_or_default();
+    }
+    text
+}
+
+/// One line: whatever would end it is written as its code.
+fn comment(line: &str) -> String {
+    let ends_lines = |letter: char| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}');
+    let mut text = "# ".to_owned();
+    for letter in line.chars() {
+        if ends_lines(letter) { text.extend(letter.escape_default()) } else { text.push(letter) }
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_is_one_line_whatever_it_says() {
+        assert_eq!(comment("a\nkind: Secret\u{2028}b\u{1b}"), "# a\\nkind: Secret\\u{2028}b\\u{1b}\n");
+    }
+}

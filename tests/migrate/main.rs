@@ -1,0 +1,99 @@
+//! `sheave migrate` as data: each folder holds the objects of another load balancer (`in.yaml`), what stands on stdout (`out.yaml`) and on
+//! stderr (`left.txt`). What is printed must satisfy `sheave validate`, as far as it can without Nodes.
+//!
+//! `UPDATE_DOCS=1` writes what is printed.
+
+#[cfg(test)]
+mod cases {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Output, Stdio};
+
+    use snapbox::assert_data_eq;
+
+    /// Fewer folders than this, and some got lost.
+    const FEWEST: usize = 6;
+
+    fn folders() -> Vec<PathBuf> {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/migrate");
+        let folders = fs::read_dir(here).unwrap().map(|entry| entry.unwrap().path());
+        let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir()).collect();
+        folders.sort();
+        assert!(folders.len() >= FEWEST, "{folders:?}");
+        folders
+    }
+
+    /// Runs the program in a folder, where paths are short.
+    fn sheave(folder: &Path, arguments: &[&str], stdin: Stdio) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
+        command.current_dir(folder).args(arguments).stdin(stdin).output().unwrap()
+    }
+
+    fn text(bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// Compares with a file, or writes it.
+    fn expect(file: &Path, found: &str) {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(file, found).unwrap();
+        }
+        let expected = fs::read_to_string(file).unwrap_or_default();
+        assert_data_eq!(found, snapbox::Data::text(expected).raw());
+    }
+
+    #[test]
+    fn objects_of_others_become_ours() {
+        for folder in folders() {
+            let printed = sheave(&folder, &["migrate", "--manifests", "in.yaml"], Stdio::null());
+            let (out, left) = (text(printed.stdout), text(printed.stderr));
+            expect(&folder.join("out.yaml"), &out);
+            expect(&folder.join("left.txt"), &left);
+            let wanted = if left.is_empty() { 0 } else { 1 };
+            assert_eq!(printed.status.code(), Some(wanted), "{}", folder.display());
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_valid() {
+        for folder in folders() {
+            let config = tempfile::NamedTempFile::new().unwrap();
+            fs::write(config.path(), "handleUnclassified: true\n").unwrap();
+            let config = config.path().to_str().unwrap();
+            let arguments = ["validate", "--config", config, "--manifests", "out.yaml", "--node", "gw-1"];
+            let report = text(sheave(&folder, &arguments, Stdio::null()).stdout);
+            // The addresses of gateway nodes are not known here.
+            let wrong: Vec<&str> = report
+                .lines()
+                .filter(|line| line.contains(": Invalid") || line.contains(": Duplicate"))
+                .filter(|line| !line.contains("no such annotation"))
+                .collect();
+            assert!(wrong.is_empty(), "{}: {wrong:#?}", folder.display());
+            assert!(report.contains("problem"), "{}: {report}", folder.display());
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_read_as_a_file_is() {
+        let folder = &folders()[0];
+        let file = fs::File::open(folder.join("in.yaml")).unwrap();
+        let piped = sheave(folder, &["migrate", "--manifests", "-"], file.into());
+        let read = sheave(folder, &["migrate", "--manifests", "in.yaml"], Stdio::null());
+        let named = |bytes: Vec<u8>| text(bytes).replace("in.yaml:", "stdin:");
+        assert_eq!(text(piped.stdout), named(read.stdout));
+        assert_eq!(text(piped.stderr), named(read.stderr));
+    }
+
+    #[test]
+    fn a_manifest_that_cannot_be_read_is_told_and_the_others_are_translated() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let pool = "{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: a}, spec: {addresses: [10.0.0.0/24]}}";
+        fs::write(folder.path().join("a.yaml"), format!("{pool}\n---\na: b: c\n")).unwrap();
+        let printed = sheave(folder.path(), &["migrate", "--manifests", "."], Stdio::null());
+        assert_eq!(printed.status.code(), Some(65));
+        assert!(text(printed.stdout).contains("- 10.0.0.0/24"));
+        assert!(text(printed.stderr).contains("a.yaml:3: InvalidManifest"));
+        let printed = sheave(folder.path(), &["migrate", "--manifests", "nowhere"], Stdio::null());
+        assert_eq!(printed.status.code(), Some(65));
+    }
+}
