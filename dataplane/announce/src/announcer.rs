@@ -27,6 +27,11 @@ use crate::membership::{Continuation, MembershipOptions, OptionsError, Start};
 use crate::status::Status;
 use crate::tie_breaker::TieBreaker;
 
+/// How often addresses are renewed, and the status at the least.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// How often what could not be announced is tried again, and the machine's interfaces are looked at.
+const RETRY: Duration = Duration::from_secs(5);
+
 /// How a gateway takes part, and how it announces what it owns.
 #[derive(Clone, Debug)]
 pub struct Options {

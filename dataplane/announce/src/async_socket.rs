@@ -1,27 +1,35 @@
 //! A socket that tokio has no type for, and that it waits for nevertheless.
 
 use std::io;
+use std::os::fd::AsRawFd;
 
 use socket2::Socket;
 use tokio::io::unix::AsyncFd;
 
 /// A nonblocking socket. Whoever receives does so until nothing waits, and only then waits for more.
 #[derive(Debug)]
-pub(crate) struct AsyncSocket(AsyncFd<Socket>);
+pub(crate) struct AsyncSocket<S: AsRawFd = Socket>(AsyncFd<S>);
 
 impl AsyncSocket {
     pub(crate) fn new(socket: Socket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        #[expect(
-            deprecated,
-            reason = "`register` is unsafe, for types whose descriptor changes; a `Socket` keeps its own until it is dropped"
-        )]
-        let socket = AsyncFd::new(socket)?;
-        Ok(Self(socket))
+        Self::watch(socket)
     }
 
     pub(crate) fn get(&self) -> &Socket {
         self.0.get_ref()
+    }
+}
+
+impl<S: AsRawFd> AsyncSocket<S> {
+    /// Watches one that is nonblocking.
+    pub(crate) fn watch(socket: S) -> io::Result<Self> {
+        #[expect(
+            deprecated,
+            reason = "`register` is unsafe, for types whose descriptor changes; a socket keeps its own until it is dropped"
+        )]
+        let socket = AsyncFd::new(socket)?;
+        Ok(Self(socket))
     }
 
     /// Waits until there may be something to receive that was not there at the last wait.

@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::AddressMessage;
-use netlink_packet_route::link::LinkMessage;
 use tracing::{debug, warn};
 
 mod messages;
@@ -22,7 +20,7 @@ mod subnets;
 
 use crate::layer2::AnnounceError;
 use crate::layer2::kernel_address::identity;
-use crate::layer2::links::{Change, Links};
+use crate::layer2::links::Links;
 use crate::layer2::netlink::{BATCH, Requests};
 
 /// How many addresses are renewed in a second. Each is 0.2 ms of work for FRR, whatever its number.
@@ -87,7 +85,7 @@ impl Routed {
     /// As socket(2) and the requests to the kernel, for which CAP_NET_ADMIN is needed.
     pub(crate) fn start(interfaces: &BgpInterfaces) -> io::Result<Self> {
         let mut requests = Requests::open()?;
-        let links = read_links(&mut requests)?;
+        let links = Links::read(&mut requests, Duration::ZERO)?;
         let number = |interface: &BgpInterface| {
             let missing = || io::Error::other(format!("there is no interface {}", interface.name));
             links.number(&interface.name).ok_or_else(missing)
@@ -123,7 +121,7 @@ impl Routed {
 
     /// Reads the addresses of the machine again.
     pub(crate) fn look(&mut self) {
-        match read_links(&mut self.requests) {
+        match Links::read(&mut self.requests, Duration::ZERO) {
             Ok(links) => self.links = links,
             Err(error) => warn!(%error, "the addresses of this machine cannot be read"),
         }
@@ -137,7 +135,7 @@ impl Routed {
         let mut free = Vec::new();
         for &ip in addresses {
             match self.links.elsewhere(ip, &[self.announced, self.shutdown]) {
-                Some(link) => failed.push(AnnounceError::NotOurs { ip, interface: self.name(link) }),
+                Some(link) => failed.push(AnnounceError::NotOurs { ip, interface: self.links.name(link) }),
                 None => free.push(ip),
             }
         }
@@ -211,7 +209,7 @@ impl Routed {
             BgpPhase::Shutdown | BgpPhase::Withdrawn => &[self.announced, self.shutdown],
         };
         let failed = self.add(addresses, links, lifetime);
-        let interface = self.name(self.announced);
+        let interface = self.links.name(self.announced);
         let failures = failed.into_iter().map(|(ip, source)| {
             self.held.remove(&ip);
             (ip, AnnounceError::Refused { ip, interface: Arc::clone(&interface), source })
@@ -253,26 +251,12 @@ impl Routed {
         }
         failed
     }
-
-    fn name(&self, link: u32) -> Arc<str> {
-        self.links.name(link).map_or_else(|| format!("number {link}").into(), Arc::clone)
-    }
 }
 
 /// How long the kernel keeps an address that is not renewed.
 fn lifetime(addresses: usize) -> Duration {
     let interval = addresses.div_ceil(PER_SECOND).max(1) as u64;
     Duration::from_secs(interval * RENEWALS)
-}
-
-fn read_links(requests: &mut Requests) -> io::Result<Links> {
-    let links = requests.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
-    let addresses = requests.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
-    let mut read = Links::new(Duration::ZERO);
-    for message in links.into_iter().chain(addresses) {
-        let (Change::Added { .. } | Change::Removed { .. } | Change::Other) = read.apply(message);
-    }
-    Ok(read)
 }
 
 #[cfg(test)]

@@ -298,7 +298,7 @@ impl Layer2 {
             return Ok(self.announced(ip));
         }
         if let Some(link) = self.links.holder(ip) {
-            return Err(AnnounceError::NotOurs { ip, interface: self.name(link) });
+            return Err(AnnounceError::NotOurs { ip, interface: self.links.name(link) });
         }
         let links: Vec<u32> =
             containing(&self.subnets, ip, interfaces).iter().map(|subnet| subnet.link).collect();
@@ -384,10 +384,6 @@ impl Layer2 {
     }
 
     fn names(&self, links: &[u32]) -> Vec<Arc<str>> {
-        links.iter().map(|&link| self.name(link)).collect()
-    }
-
-    fn name(&self, link: u32) -> Arc<str> {
-        self.links.name(link).map_or_else(|| format!("number {link}").into(), Arc::clone)
+        links.iter().map(|&link| self.links.name(link)).collect()
     }
 }

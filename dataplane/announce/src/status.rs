@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::ability::InterfaceId;
 use crate::claim::Claim;
 use crate::layer2::ConflictAnswer;
@@ -73,8 +75,16 @@ impl Status {
         })
     }
 
-    /// Whether programs that follow this one have to know.
-    pub(crate) fn differs(&self, other: &Self) -> bool {
+    /// Publishes it. Only what programs have to follow wakes those who wait for it.
+    pub(crate) fn publish(self, to: &watch::Sender<Arc<Self>>) {
+        to.send_if_modified(|published| {
+            let differs = self.differs(published);
+            *published = Arc::new(self);
+            differs
+        });
+    }
+
+    fn differs(&self, other: &Self) -> bool {
         (self.state, &self.warnings) != (other.state, &other.warnings) || self.addresses != other.addresses
     }
 }

@@ -10,17 +10,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::holding::some_of;
-use super::{Command, StartError};
+use super::{Command, RENEWAL, RETRY, StartError};
 use crate::bgp::{BgpInterfaces, BgpOptions, BgpPhase, Routed};
 use crate::claim::Claim;
 use crate::layer2::AnnounceError;
 use crate::ownership::NoOwner;
 use crate::status::{AddressStatus, Counts, GatewayState, Here, Status};
 
-/// How often addresses are renewed.
-const RENEWAL: Duration = Duration::from_secs(1);
-/// How often what could not be announced is tried again, and the machine's subnets are looked at.
-const RETRY: Duration = Duration::from_secs(5);
 /// How long a gateway serves addresses that it has withdrawn: routers take milliseconds to learn of it, one after the other.
 const AFTER_WITHDRAWAL: Duration = Duration::from_secs(1);
 
@@ -217,11 +213,7 @@ impl BgpAnnouncing {
             counts: self.counts,
             ..Status::default()
         };
-        self.publish.send_if_modified(|published| {
-            let differs = status.differs(published);
-            *published = Arc::new(status);
-            differs
-        });
+        status.publish(&self.publish);
     }
 
     fn address(&self, ip: IpAddr, claim: &Claim) -> AddressStatus {

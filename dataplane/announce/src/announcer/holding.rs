@@ -83,13 +83,12 @@ impl Holdings {
         former: &BTreeMap<IpAddr, Claim>,
         claims: &BTreeMap<IpAddr, Claim>,
     ) {
-        let interfaces = |claims: &BTreeMap<IpAddr, Claim>, ip: &IpAddr| {
-            claims.get(ip).map(|claim| claim.interfaces.clone())
+        let differs = |ip: &&IpAddr| {
+            claims.get(*ip).is_some_and(|claim| {
+                former.get(*ip).is_none_or(|former| former.interfaces != claim.interfaces)
+            })
         };
-        let others = self
-            .held
-            .keys()
-            .filter(|ip| claims.contains_key(*ip) && interfaces(claims, ip) != interfaces(former, ip));
+        let others = self.held.keys().filter(differs);
         self.queue.extend(others.map(|ip| (*ip, false)));
     }
 
@@ -290,11 +289,6 @@ impl Holdings {
     /// Whether anything has changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
-    }
-
-    /// Leaves everything to another process on this machine.
-    pub(super) fn detach(self) {
-        self.layer2.detach();
     }
 }
 

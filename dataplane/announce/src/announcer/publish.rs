@@ -12,7 +12,7 @@ use crate::ownership::{NoOwner, Owner};
 use crate::status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
 
 impl Announcing {
-    /// Publishes the status. Only what programs have to follow wakes those who wait for it.
+    /// Publishes the status.
     pub(super) fn publish(&mut self, now: Instant, addresses_changed: bool) {
         let former = Arc::clone(&self.publish.borrow());
         if addresses_changed {
@@ -44,11 +44,7 @@ impl Announcing {
             claims: Arc::clone(&self.claims),
         };
         tell_log(&former, &status);
-        self.publish.send_if_modified(|published| {
-            let differs = status.differs(published);
-            *published = Arc::new(status);
-            differs
-        });
+        status.publish(&self.publish);
     }
 
     fn warnings(&self) -> Vec<String> {

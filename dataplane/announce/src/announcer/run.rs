@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 
 use super::holding::Holdings;
-use super::socket::open_patiently;
-use super::{Command, Keys, Options, StartError};
+use super::socket::HeartbeatSocket;
+use super::{Command, Keys, Options, RENEWAL, RETRY, StartError};
 use crate::claim::Claim;
 use crate::heartbeat::Applied;
 use crate::layer2::{Layer2, Layer2Options};
-use crate::membership::{Actions, Datagram, Listing, Membership, Presence, ReceiveOutcome, Start};
+use crate::membership::{Actions, Listing, Membership, Presence, Start};
 use crate::ownership::{Assignment, Handover, HandoverSteps, Owner, assign};
 use crate::status::Status;
 use crate::tie_breaker::Pinger;
@@ -23,22 +23,14 @@ use crate::tie_breaker::Pinger;
 /// How long the kernel keeps addresses of a process that does not renew them: it counts in seconds, and a busy machine may stand still
 /// for one.
 const LIFETIME: Duration = Duration::from_secs(3);
-/// How often they are renewed, and the status at the least.
-const RENEWAL: Duration = Duration::from_secs(1);
-/// In so many parts: the kernel takes up to 0.3 ms for an IPv6 address where there are a thousand, and heartbeats must not wait for it.
+/// Addresses are renewed in so many parts: the kernel takes up to 0.3 ms for an IPv6 address where there are a thousand, and heartbeats must not wait for it.
 const PARTS: u32 = 8;
-/// How often what could not be announced is tried again.
-const RETRY: Duration = Duration::from_secs(5);
 /// For so long after the first gateways could own addresses, whose they were before says nothing: they began together.
 const BEGINNING: Duration = Duration::from_secs(1);
 /// How many heartbeats tell the others that this gateway announces nothing any more.
 const FAREWELLS: u8 = 3;
 /// How many addresses are announced between two looks at everything else.
 const AT_ONCE: usize = 256;
-/// How many heartbeats are read between two looks at everything else.
-const BURST: usize = 256;
-/// The largest heartbeat.
-const LARGEST: usize = 64 << 10;
 
 /// Runs until it is told to end, or cannot go on: the status has the reason then.
 pub(super) fn run(
@@ -66,7 +58,7 @@ pub(super) struct Announcing {
     inbox: mpsc::UnboundedReceiver<Command>,
     pub(super) publish: watch::Sender<Arc<Status>>,
     pub(super) keys: Keys,
-    socket: UdpSocket,
+    socket: HeartbeatSocket,
     pub(super) membership: Membership,
     pub(super) handover: Handover,
     pub(super) holdings: Holdings,
@@ -94,15 +86,6 @@ pub(super) struct Announcing {
     renewal_due: Instant,
     retry_due: Instant,
     status_due: Instant,
-    buffer: Vec<u8>,
-}
-
-/// Whether the thread goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-enum Next {
-    GoOn,
-    End,
 }
 
 impl Announcing {
@@ -114,7 +97,7 @@ impl Announcing {
         publish: watch::Sender<Arc<Status>>,
     ) -> Result<Self, StartError> {
         let began = Instant::now();
-        let socket = open_patiently(options.membership.port).await?;
+        let socket = HeartbeatSocket::open_patiently(options.membership.port).await?;
         let (start, adopt) = match start {
             Start::Fresh => (Start::Fresh, false),
             Start::Continued(mut continuation) => {
@@ -157,7 +140,6 @@ impl Announcing {
             renewal_due: now,
             retry_due: now + RETRY,
             status_due: now,
-            buffer: vec![0; LARGEST],
         })
     }
 
@@ -166,44 +148,38 @@ impl Announcing {
         loop {
             let Some(command) = self.inbox.recv().await else { return };
             let known = matches!(command, Command::Members(_));
-            if self.obey(command) == Next::End {
-                self.holdings.detach();
+            if self.obey(command).is_break() {
                 return;
             }
             if known {
                 break;
             }
         }
-        loop {
-            if self.step() == Next::End {
-                return;
-            }
-            let due = self.next_due();
-            tokio::select! {
-                ready = self.socket.readable() => {
-                    // An error is one of an earlier datagram.
-                    ready.ok();
-                    self.receive();
-                }
-                command = self.inbox.recv() => {
-                    // Without anybody to tell it anything it ends as if it were killed.
-                    let Some(command) = command else { return };
-                    if self.obey(command) == Next::End {
-                        self.holdings.detach();
-                        return;
-                    }
-                }
-                () = self.holdings.event() => {}
-                answered = self.pinger.answered() => self.membership.set_tie_breaker(answered),
-                () = tokio::time::sleep_until(due.into()) => {}
-            }
+        while self.step().is_continue() && self.wait().await.is_continue() {}
+    }
+
+    /// Waits until there are conclusions to draw; heartbeats from which none follow are read meanwhile.
+    async fn wait(&mut self) -> ControlFlow<()> {
+        let due = self.next_due();
+        let each = self.handover.waits();
+        tokio::select! {
+            () = self.socket.read_until_due(&mut self.membership, each) => {}
+            command = self.inbox.recv() => return match command {
+                Some(command) => self.obey(command),
+                // Without anybody to tell it anything it ends as if it were killed.
+                None => ControlFlow::Break(()),
+            },
+            () = self.holdings.event() => {}
+            answered = self.pinger.answered() => self.membership.set_tie_breaker(answered),
+            () = tokio::time::sleep_until(due.into()) => {}
         }
+        ControlFlow::Continue(())
     }
 
     /// Draws the conclusions that are due.
-    fn step(&mut self) -> Next {
+    fn step(&mut self) -> ControlFlow<()> {
         // Before it is concluded that somebody is silent.
-        self.receive();
+        self.socket.read(&mut self.membership);
         let now = Instant::now();
         if let Some(reach) = self.holdings.changed_reach() {
             self.membership.set_reach(reach, now);
@@ -221,13 +197,13 @@ impl Announcing {
             }
             self.membership.set_applied(Applied::default(), now);
         }
-        send.iter().for_each(|datagram| self.send(datagram));
+        send.iter().for_each(|datagram| self.socket.send(datagram));
         if let Some(farewells) = &mut self.farewells {
             *farewells = farewells.saturating_sub(u8::from(send.is_some()));
             if *farewells == 0 || self.membership.alive().next().is_none() {
                 self.publish(now, true);
                 self.holdings.tell_log();
-                return Next::End;
+                return ControlFlow::Break(());
             }
         }
         let follows_another = view_changed || self.outdated;
@@ -245,7 +221,7 @@ impl Announcing {
             self.holdings.tell_log();
             self.status_due = now + RENEWAL;
         }
-        Next::GoOn
+        ControlFlow::Continue(())
     }
 
     /// Does what the present view asks for.
@@ -317,10 +293,8 @@ impl Announcing {
             self.holdings.retry();
             self.retry_due = now + RETRY;
         }
-        if now >= self.ping_due {
-            if self.membership.view().quorum.may_tie() {
-                self.pinger.ping(now);
-            }
+        if self.membership.view().quorum.may_tie() && now >= self.ping_due {
+            self.pinger.ping(now);
             self.ping_due = now + self.membership.options().interval;
         }
         if now >= self.keys.folder.next_look()
@@ -334,13 +308,13 @@ impl Announcing {
         if self.holdings.has_work() {
             return Instant::now();
         }
-        let times =
-            [self.renewal_due, self.retry_due, self.ping_due, self.status_due, self.keys.folder.next_look()];
-        let times = times.into_iter().chain(self.handover.next_due());
+        let times = [self.renewal_due, self.retry_due, self.status_due, self.keys.folder.next_look()];
+        let ping_due = self.membership.view().quorum.may_tie().then_some(self.ping_due);
+        let times = times.into_iter().chain(ping_due).chain(self.handover.next_due());
         times.fold(self.membership.next_due(), Instant::min)
     }
 
-    fn obey(&mut self, command: Command) -> Next {
+    fn obey(&mut self, command: Command) -> ControlFlow<()> {
         let now = Instant::now();
         match command {
             Command::Members(members) => {
@@ -364,33 +338,12 @@ impl Announcing {
                 self.outdated = true;
             }
             Command::Leave => {}
-            Command::Detach => return Next::End,
-        }
-        Next::GoOn
-    }
-
-    fn receive(&mut self) {
-        for _ in 0..BURST {
-            let Ok((length, from)) = self.socket.try_recv_from(&mut self.buffer) else { return };
-            let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-            let bytes = self.buffer.get(..length).unwrap_or_default();
-            let outcome = self.membership.receive(from, bytes, Instant::now());
-            if outcome != ReceiveOutcome::Accepted {
-                tracing::debug!(%from, ?outcome, "a heartbeat was not taken");
+            Command::Detach => {
+                self.holdings.refresh(0, 1);
+                return ControlFlow::Break(());
             }
         }
-    }
-
-    fn send(&self, datagram: &Datagram) {
-        let v6 = self.socket.local_addr().is_ok_and(|local| local.is_ipv6());
-        for &to in &datagram.to {
-            let to = match to.ip() {
-                IpAddr::V4(ip) if v6 => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
-                _ => to,
-            };
-            // What is lost is sent again after an interval anyway.
-            self.socket.try_send_to(&datagram.bytes, to).ok();
-        }
+        ControlFlow::Continue(())
     }
 }
 

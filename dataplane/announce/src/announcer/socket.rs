@@ -1,43 +1,122 @@
-//! The socket of heartbeats.
+//! The socket of heartbeats: what arrives is read for the membership, what the membership sends goes out.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::UdpSocket;
 
 use super::StartError;
+use crate::async_socket::AsyncSocket;
+use crate::membership::{Datagram, Membership, ReceiveOutcome};
 
 /// How long the port may be that of a process that lets go of it.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
+/// How many heartbeats are read between two looks at everything else.
+const BURST: usize = 256;
+/// How often heartbeats are looked for if the kernel does not tell when one is there.
+const UNWATCHED: Duration = Duration::from_millis(5);
+/// The largest heartbeat.
+const LARGEST: usize = 64 << 10;
 
-/// Opens the port of heartbeats, which may be that of a process that is about to let go of it.
-pub(super) async fn open_patiently(port: u16) -> Result<UdpSocket, StartError> {
-    let began = Instant::now();
-    loop {
-        match open(port) {
-            Ok(socket) => return Ok(socket),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+/// The port of heartbeats.
+pub(super) struct HeartbeatSocket {
+    socket: UdpSocket,
+    /// It is one for both families.
+    v6: bool,
+    /// There were heartbeats at the last look. More will come soon, and are read together then: with 50 gateways 500 arrive in a second, and to
+    /// be woken by each of them costs more than to read it.
+    next_look: Option<Instant>,
+    buffer: Vec<u8>,
+}
+
+impl HeartbeatSocket {
+    /// Opens the port, which may be that of a process that is about to let go of it.
+    pub(super) async fn open_patiently(port: u16) -> Result<Self, StartError> {
+        let began = Instant::now();
+        loop {
+            match open(port) {
+                Ok((socket, v6)) => {
+                    return Ok(Self { socket, v6, next_look: None, buffer: vec![0; LARGEST] });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                Err(error) => {
+                    return Err(StartError::System {
+                        what: format!("UDP port {port} for heartbeats"),
+                        error,
+                    });
+                }
             }
-            Err(error) => {
-                return Err(StartError::System { what: format!("UDP port {port} for heartbeats"), error });
+        }
+    }
+
+    /// Reads heartbeats until there is something to conclude from them, or, if `each`, until one has come. Cancel safe.
+    pub(super) async fn read_until_due(&mut self, membership: &mut Membership, each: bool) {
+        loop {
+            match self.next_look {
+                Some(time) => tokio::time::sleep_until(time.into()).await,
+                None => self.readable().await,
             }
+            let some = self.read(membership);
+            if each && some || Instant::now() >= membership.next_due() {
+                return;
+            }
+        }
+    }
+
+    /// Reads the heartbeats that are there. True if there were some.
+    pub(super) fn read(&mut self, membership: &mut Membership) -> bool {
+        let mut some = false;
+        for _ in 0..BURST {
+            // An error is that of an earlier datagram, or there is nothing more.
+            let Ok((length, from)) = self.socket.recv_from(&mut self.buffer) else { break };
+            let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+            let bytes = self.buffer.get(..length).unwrap_or_default();
+            let outcome = membership.receive(from, bytes, Instant::now());
+            if outcome != ReceiveOutcome::Accepted {
+                tracing::debug!(%from, ?outcome, "a heartbeat was not taken");
+            }
+            some = true;
+        }
+        self.next_look = some.then(|| Instant::now() + membership.reading_pause());
+        some
+    }
+
+    /// Waits for one. It is watched only for this time.
+    async fn readable(&self) {
+        match AsyncSocket::watch(self.socket.as_fd()) {
+            // An error is that of an earlier datagram.
+            Ok(socket) => socket.ready().await.unwrap_or_default(),
+            // For want of memory, or of the right to watch more.
+            Err(_) => tokio::time::sleep(UNWATCHED).await,
+        }
+    }
+
+    /// Sends a heartbeat. What is lost is sent again after an interval anyway.
+    pub(super) fn send(&self, datagram: &Datagram) {
+        for &to in &datagram.to {
+            let to = match to.ip() {
+                IpAddr::V4(ip) if self.v6 => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
+                _ => to,
+            };
+            self.socket.send_to(&datagram.bytes, to).ok();
         }
     }
 }
 
-/// A socket for both families, where the machine has both.
-fn open(port: u16) -> io::Result<UdpSocket> {
-    let bind = |domain: Domain, ip: IpAddr| {
+/// A socket for both families, where the machine has both, and whether it is one.
+fn open(port: u16) -> io::Result<(UdpSocket, bool)> {
+    let bind = |domain: Domain, ip: IpAddr| -> io::Result<(UdpSocket, bool)> {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
         if domain == Domain::IPV6 {
             socket.set_only_v6(false)?;
         }
         socket.set_nonblocking(true)?;
         socket.bind(&SocketAddr::new(ip, port).into())?;
-        UdpSocket::from_std(socket.into())
+        Ok((socket.into(), domain == Domain::IPV6))
     };
     match bind(Domain::IPV6, Ipv6Addr::UNSPECIFIED.into()) {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {

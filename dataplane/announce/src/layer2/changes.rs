@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::AddressMessage;
-use netlink_packet_route::link::LinkMessage;
 use nix::libc;
 use tracing::{debug, warn};
 
@@ -112,11 +110,11 @@ impl Layer2 {
         match failed {
             None => Ok(()),
             Some((link, source)) if on => {
-                warn!(%ip, interface = %self.name(link), error = %source, "an address cannot be put on this interface");
+                warn!(%ip, interface = %self.links.name(link), error = %source, "an address cannot be put on this interface");
                 Ok(())
             }
             Some((link, source)) => {
-                let interface = self.name(link);
+                let interface = self.links.name(link);
                 let taken = source.raw_os_error() == Some(libc::EEXIST);
                 Err(if taken {
                     AnnounceError::NotOurs { ip, interface }
@@ -156,7 +154,7 @@ impl Layer2 {
     }
 
     fn addition(&self, ip: IpAddr, link: u32) -> RouteNetlinkMessage {
-        RouteNetlinkMessage::NewAddress(message(ip, link, &self.name(link), self.manner.lifetime))
+        RouteNetlinkMessage::NewAddress(message(ip, link, &self.links.name(link), self.manner.lifetime))
     }
 
     /// Removes what an earlier process had elsewhere; whether it had the address at all.
@@ -170,13 +168,7 @@ impl Layer2 {
 
     /// Reads all links and addresses.
     pub(super) fn dump(&mut self) -> io::Result<()> {
-        let links = self.requests.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
-        let addresses = self.requests.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
-        self.links = Links::new(self.manner.lifetime);
-        for message in links.into_iter().chain(addresses) {
-            // Nothing is announced yet, or what is comes from before.
-            let (Change::Added { .. } | Change::Removed { .. } | Change::Other) = self.links.apply(message);
-        }
+        self.links = Links::read(&mut self.requests, self.manner.lifetime)?;
         Ok(())
     }
 
@@ -233,7 +225,7 @@ impl Layer2 {
             return;
         }
         if self.requests.change(self.addition(ip, link), NLM_F_CREATE | NLM_F_EXCL).is_ok() {
-            self.events.push_back(Layer2Event::AddressLost { ip, interface: self.name(link) });
+            self.events.push_back(Layer2Event::AddressLost { ip, interface: self.links.name(link) });
             self.announce_anew(ip, now);
         }
     }
@@ -278,7 +270,7 @@ impl Layer2 {
             }
         }
         for (link, addresses) in lost {
-            let interface = names.get(&link).map_or_else(|| self.name(link), Arc::clone);
+            let interface = names.get(&link).map_or_else(|| self.links.name(link), Arc::clone);
             let stranded = |ip: &IpAddr| self.announcements.get(ip).is_some_and(|one| one.links.is_empty());
             let stranded = addresses.iter().copied().filter(stranded).collect();
             self.events.push_back(Layer2Event::InterfaceLost { interface, addresses, stranded });
@@ -337,7 +329,7 @@ impl Layer2 {
 
     fn check_settings(&mut self, link: u32) {
         if self.checked.insert(link) {
-            let warnings = settings::check_ipv4(&self.name(link));
+            let warnings = settings::check_ipv4(&self.links.name(link));
             self.events.extend(warnings.into_iter().map(Layer2Event::Setting));
         }
     }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{
     InfoPortKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
@@ -13,6 +15,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::frame::MacAddress;
 use super::kernel_address::{KernelAddress, full_prefix};
+use super::netlink::Requests;
 use crate::network::Network;
 
 /// A subnet of an interface that can announce.
@@ -61,6 +64,21 @@ impl Links {
         Self { lifetime, links: BTreeMap::new(), addresses: BTreeMap::new() }
     }
 
+    /// Those of the machine now.
+    ///
+    /// # Errors
+    /// As [`Requests::dump`].
+    pub(crate) fn read(requests: &mut Requests, lifetime: Duration) -> io::Result<Self> {
+        let links = requests.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        let addresses = requests.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+        let mut read = Self::new(lifetime);
+        for message in links.into_iter().chain(addresses) {
+            // Nothing is announced yet, or what is comes from before.
+            let (Change::Added { .. } | Change::Removed { .. } | Change::Other) = read.apply(message);
+        }
+        Ok(read)
+    }
+
     /// Takes over what a dump or a notification says.
     pub(crate) fn apply(&mut self, message: RouteNetlinkMessage) -> Change {
         match message {
@@ -97,9 +115,10 @@ impl Links {
         }
     }
 
-    /// The name of a link.
-    pub(crate) fn name(&self, link: u32) -> Option<&Arc<str>> {
-        self.links.get(&link).map(|link| &link.name)
+    /// The name of a link, or its number if it is gone.
+    pub(crate) fn name(&self, link: u32) -> Arc<str> {
+        let known = self.links.get(&link).map(|link| Arc::clone(&link.name));
+        known.unwrap_or_else(|| format!("number {link}").into())
     }
 
     /// Whether the machine itself has this MAC address.
@@ -297,6 +316,6 @@ mod tests {
         let mut left = message;
         left.header.interface_family = AddressFamily::Bridge;
         assert_eq!(links.apply(RouteNetlinkMessage::DelLink(left)), Change::Other);
-        assert_eq!(links.name(1).map(|name| &**name), Some("eth0"));
+        assert_eq!((&*links.name(1), &*links.name(2)), ("eth0", "number 2"));
     }
 }

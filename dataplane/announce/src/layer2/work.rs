@@ -147,7 +147,7 @@ impl Layer2 {
                 ConflictAnswer::Withdrawn
             }
         };
-        let interface = self.name(link);
+        let interface = self.links.name(link);
         self.events.push_back(Layer2Event::Conflict { ip, mac, interface, answer });
     }
 

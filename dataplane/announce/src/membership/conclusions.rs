@@ -104,8 +104,10 @@ impl Membership {
             stale: standings.get(node) == Some(&Standing::Stale),
         };
         let candidates: Vec<_> = candidates.map(candidate).collect();
+        // Nothing has been concluded yet if it is 0.
+        let same = self.view.hash != 0 && candidates == self.view.candidates;
         let view = View {
-            hash: view_hash(&candidates),
+            hash: if same { self.view.hash } else { view_hash(&candidates) },
             candidates,
             standings,
             quorum: self.view.quorum,
@@ -113,8 +115,8 @@ impl Membership {
             eligible: self.standby.eligible,
             listening: self.view.listening && now < self.listening_since + self.options.fail_after,
         };
-        let relevant = |view: &View| (view.hash, view.fenced, view.listening);
-        let changed = relevant(&view) != relevant(&self.view) || view.candidates != self.view.candidates;
+        let relevant = |view: &View| (view.fenced, view.listening);
+        let changed = !same || relevant(&view) != relevant(&self.view);
         self.view = view;
         changed
     }

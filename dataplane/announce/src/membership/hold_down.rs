@@ -29,9 +29,14 @@ impl HoldDown {
         self.doubles = true;
     }
 
+    /// How long it must stay for its losses to be forgiven.
+    pub(super) fn forgiven_after(&self, options: &MembershipOptions) -> Duration {
+        self.time + options.longest_hold_down
+    }
+
     /// It has stayed since then.
     pub(super) fn stayed(&mut self, since: Instant, options: &MembershipOptions, now: Instant) {
-        if self.doubles && now >= since + self.time + options.longest_hold_down {
+        if self.doubles && now >= since + self.forgiven_after(options) {
             *self = Self::new(options);
         }
     }

@@ -98,9 +98,12 @@ impl Reaching {
         now: Instant,
     ) -> bool {
         self.lost.retain(|_, lost| {
-            let kept = if lost.back { lost.hold_down.time + options.longest_hold_down } else { FORGOTTEN };
+            let kept = if lost.back { lost.hold_down.forgiven_after(options) } else { FORGOTTEN };
             now < lost.since + kept
         });
+        if self.returned.is_empty() {
+            return false;
+        }
         let Reach::Subnets(mut told) = self.told.reach.clone() else { return false };
         self.returned.retain(|subnet, returned| {
             let lit = others(subnet.network);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Membership, Presence};
 use crate::heartbeat::{Heartbeat, MOST_PASSED_ON, NodeState, PassedOn, Silence};
@@ -25,6 +25,11 @@ impl Membership {
             () => self.options.interval,
         };
         self.last_sent.map_or(self.last_poll, |sent| sent + pause)
+    }
+
+    /// How long heartbeats may wait to be read together.
+    pub fn reading_pause(&self) -> Duration {
+        if self.asks() { Duration::ZERO } else { self.options.gap() }
     }
 
     /// Whether answers are wanted at once: they decide who owns an address.

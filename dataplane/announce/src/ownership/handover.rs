@@ -94,7 +94,12 @@ impl Handover {
         })
     }
 
-    /// When [`poll`](Self::poll) is to be called at the latest; it is also to be called after each heartbeat that was accepted.
+    /// Whether [`poll`](Self::poll) is to be called after each heartbeat that was accepted: addresses wait for what it shows.
+    pub fn waits(&self) -> bool {
+        !(self.gained.is_empty() && self.unreleased.is_empty()) || self.leaving_since.is_some()
+    }
+
+    /// When [`poll`](Self::poll) is to be called at the latest.
     pub fn next_due(&self) -> Option<Instant> {
         let gained = self.gained.values().chain(&self.leaving_since);
         gained.min().map(|since| *since + self.patience)
@@ -139,6 +144,9 @@ impl Handover {
     pub fn poll(&mut self, membership: &Membership, now: Instant) -> HandoverSteps {
         if self.leaving_since.is_some() {
             return self.leave(membership, now);
+        }
+        if !self.waits() {
+            return HandoverSteps::default();
         }
         let Applied { view, assignment } = self.assignment.applied;
         let unreleased = |node: &str| !membership.has_released(node, assignment, now);
