@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::Value;
+use sheave_control::api::address_pool::is_interface_name;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::text;
 use sheave_control::time;
@@ -86,15 +87,10 @@ where
     }
 }
 
-/// A network interface, as dev_valid_name() of the kernel has it.
+/// A network interface.
 pub(super) fn interface(value: &Value) -> Result<String, ValueError> {
-    let is_interface = |text: &str| {
-        (1..16).contains(&text.len())
-            && !matches!(text, "." | "..")
-            && !text.contains(|letter: char| matches!(letter, '/' | ':') || letter.is_whitespace())
-    };
     match value.as_str() {
-        Some(text) if is_interface(text) => Ok(text.to_owned()),
+        Some(text) if is_interface_name(text) => Ok(text.to_owned()),
         _ => Err(ValueError::expected("the name of a network interface", value)),
     }
 }

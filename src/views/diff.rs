@@ -2,8 +2,10 @@
 
 mod shares;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -88,21 +90,13 @@ impl DiffView {
     /// What is in `new` and was not in `old`, and the other way round.
     pub(crate) fn new(old: &RoutesView, new: &RoutesView) -> Self {
         let (before, after) = (by_place(old), by_place(new));
-        let only = |these: &BTreeMap<TablePlace, &FrontendView>,
-                    those: &BTreeMap<TablePlace, &FrontendView>| {
-            these
-                .iter()
-                .filter(|(place, _)| !those.contains_key(*place))
-                .map(|(_, it)| (*it).clone())
-                .collect()
-        };
         let both = || after.iter().filter_map(|(place, new)| Some((*before.get(place)?, *new)));
         let changed: Vec<FrontendDiff> =
             both().filter_map(|(old, new)| FrontendDiff::new(old, new)).collect();
         let (had, has) = (addresses(old), addresses(new));
         Self {
-            added: only(&after, &before),
-            removed: only(&before, &after),
+            added: without(&after, &before),
+            removed: without(&before, &after),
             unchanged: both().count() - changed.len(),
             changed,
             addresses_added: has.difference(&had).map(|&ip| ip.to_owned()).collect(),
@@ -218,12 +212,11 @@ impl FrontendDiff {
 }
 
 /// What frontends are told apart by. Sorted as in a routing table.
-type TablePlace = (bool, std::net::IpAddr, u16, String);
+type TablePlace = (IpAddr, u16, String);
 
 fn by_place(view: &RoutesView) -> BTreeMap<TablePlace, &FrontendView> {
     let place = |frontend: &FrontendView| {
-        let ip: std::net::IpAddr = frontend.address.parse().ok()?;
-        Some((ip.is_ipv6(), ip, frontend.port, frontend.protocol.clone()))
+        Some((frontend.address.parse().ok()?, frontend.port, frontend.protocol.clone()))
     };
     view.frontends.iter().filter_map(|frontend| Some((place(frontend)?, frontend))).collect()
 }
@@ -259,11 +252,9 @@ fn endpoints(frontend: &FrontendView) -> BTreeMap<EndpointKey, ClusterEndpoint> 
     of_backend.collect()
 }
 
-fn without(
-    these: &BTreeMap<EndpointKey, ClusterEndpoint>,
-    those: &BTreeMap<EndpointKey, ClusterEndpoint>,
-) -> Vec<ClusterEndpoint> {
-    these.iter().filter(|(key, _)| !those.contains_key(*key)).map(|(_, endpoint)| endpoint.clone()).collect()
+/// What these have and those do not.
+fn without<K: Ord, V: Borrow<T>, T: Clone>(these: &BTreeMap<K, V>, those: &BTreeMap<K, V>) -> Vec<T> {
+    these.iter().filter(|(key, _)| !those.contains_key(key)).map(|(_, it)| it.borrow().clone()).collect()
 }
 
 /// Everything that differs but endpoints: by the keys of the contract, so that none is forgotten.

@@ -152,6 +152,14 @@ fn eight() -> u32 {
     8
 }
 
+/// Whether a network interface can have this name (dev_valid_name() in net/core/dev.c). The API server refuses others in a pool; manifests
+/// come as they are.
+pub fn is_interface_name(name: &str) -> bool {
+    (1..16).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name.contains(|letter: char| matches!(letter, '/' | ':') || letter.is_whitespace())
+}
+
 /// What an API server must be told to know AddressPools.
 pub fn definition() -> CustomResourceDefinition {
     AddressPool::crd()

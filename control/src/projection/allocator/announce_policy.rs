@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::pool::Pool;
 use super::selector::PoolSelector;
-use crate::api::address_pool::{AddressPool, KIND, PoolAnnouncement};
+use crate::api::address_pool::{AddressPool, KIND, PoolAnnouncement, is_interface_name};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
 
@@ -48,8 +48,9 @@ impl AnnouncePolicy {
         const FIELD: &str = "spec.announce.nodeSelector";
         let selector = PoolSelector::read(spec.node_selector.as_ref(), FIELD, None, report);
         let selected = (!selector.is_empty()).then(|| {
-            let labels = |node: &Node| node.metadata.labels.clone().unwrap_or_default();
-            let selected = nodes.iter().filter(|(_, node)| selector.matches(&labels(node)));
+            let none = BTreeMap::new();
+            let matches = |node: &Node| selector.matches(node.metadata.labels.as_ref().unwrap_or(&none));
+            let selected = nodes.iter().filter(|(_, node)| matches(node));
             selected.map(|(name, _)| Arc::clone(name)).collect::<BTreeSet<_>>()
         });
         // Manifests may come without Nodes.
@@ -57,7 +58,7 @@ impl AnnouncePolicy {
             report.invalid(FIELD, "it matches no Node, so no gateway announces these addresses");
         }
         for (index, interface) in spec.interfaces.iter().enumerate() {
-            if !is_interface(interface) {
+            if !is_interface_name(interface) {
                 let message =
                     format!("{interface:?} is not the name of a network interface; none matches it");
                 report.invalid(format!("spec.announce.interfaces[{index}]"), message);
@@ -118,13 +119,6 @@ impl AnnouncePolicies {
     pub fn of(&self, ip: IpAddr) -> Option<&AnnouncePolicy> {
         self.pools.iter().find(|(pool, _)| pool.spans(ip)).map(|(_, policy)| policy)
     }
-}
-
-/// As dev_valid_name() of the kernel has it. The API server refuses others; manifests come as they are.
-fn is_interface(name: &str) -> bool {
-    (1..16).contains(&name.len())
-        && !matches!(name, "." | "..")
-        && !name.contains(|letter: char| matches!(letter, '/' | ':') || letter.is_whitespace())
 }
 
 #[cfg(test)]
