@@ -1,8 +1,10 @@
-//! What open status pages see change: a stream of server-sent events to each, and the counters of the Services that it shows.
+//! What open status pages and `sheave top` see change: a stream of server-sent events to each, and the counters of the Services that a
+//! page shows.
 //!
 //! One computation a second serves all pages, on a thread of its own; without a page there is none. A page that does not read is cut,
 //! and so is one that has been open for a while: its browser opens the stream again and goes on where it was.
 
+mod breakdown;
 mod catch_up;
 mod event;
 mod picture;
@@ -23,6 +25,7 @@ use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::Observer;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use self::breakdown::TrafficBy;
 use self::stream::EventStream;
 use self::ticker::{Join, Ticker};
 use crate::http::query::QuerySender;
@@ -64,6 +67,8 @@ impl LivePages {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct LiveQuery {
     last_event: Option<String>,
+    /// Whose counters the stream has besides the totals: those of all Services or endpoints.
+    traffic: Option<TrafficBy>,
 }
 
 /// The events of one page, from the last one on that it has.
@@ -72,19 +77,20 @@ async fn live(
     headers: HeaderMap,
     query: Result<UrlQuery<LiveQuery>, QueryRejection>,
 ) -> Response {
-    let UrlQuery(LiveQuery { last_event }) = match query {
+    let UrlQuery(LiveQuery { last_event, traffic }) = match query {
         Ok(query) => query,
         Err(rejection) => return (StatusCode::BAD_REQUEST, rejection.body_text() + "\n").into_response(),
     };
     let Ok(place) = Arc::clone(&pages.room).try_acquire_owned() else {
-        let full = format!("{MOST_STREAMS} status pages are open, which is the most; close one\n");
+        let full =
+            format!("{MOST_STREAMS} status pages and `sheave top` are open, which is the most; close one\n");
         return (StatusCode::SERVICE_UNAVAILABLE, full).into_response();
     };
     let by_header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let last_event = by_header.or(last_event);
     let (reply, joined) = oneshot::channel();
     let joining = async {
-        pages.joins.send(Join { last_event, reply }).await.ok()?;
+        pages.joins.send(Join { last_event, traffic, reply }).await.ok()?;
         joined.await.ok()
     };
     match joining.await {

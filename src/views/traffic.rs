@@ -10,7 +10,7 @@ use sheave_dataplane::Observer;
 use sheave_dataplane::counters::{
     CloseReason, DropReason, FrontendCounters, ShedReason, TcpCounters, UdpCounters,
 };
-use sheave_model::RoutingTable;
+use sheave_model::{FrontendAddr, RoutingTable};
 
 use crate::views::View;
 use crate::views::routes::source_name;
@@ -73,6 +73,8 @@ pub(crate) struct TrafficCounts {
     pub(crate) client_bytes: u64,
     /// From endpoints to clients.
     pub(crate) endpoint_bytes: u64,
+    /// Datagrams that were forwarded, in both directions.
+    pub(crate) datagrams: u64,
     /// Connections that failed, datagrams that were dropped, and what was refused because there was too much.
     pub(crate) errors: u64,
 }
@@ -108,14 +110,7 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
             source: frontend.source,
         };
         let Some(counts) = counts.get_mut(&key) else { continue };
-        let counts = counts.get_or_insert_default();
-        let Some(workers) = observer.counters(frontend.addr).and_then(|weak| weak.upgrade()) else {
-            continue;
-        };
-        workers.iter().for_each(|worker| counts.add(worker));
-        if let Some(worker) = workers.first() {
-            counts.errors += ShedReason::ALL.iter().map(|reason| worker.usage().shed(*reason)).sum::<u64>();
-        }
+        counts.get_or_insert_default().add_frontend(observer, frontend.addr);
     }
     let traffic = |(key, counts): (&ServiceKey, Option<TrafficCounts>)| {
         Some(ServiceTraffic { service: key.to_string(), source: source_name(key.source), counts: counts? })
@@ -124,6 +119,23 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
 }
 
 impl TrafficCounts {
+    /// How many there are.
+    pub(crate) const WIDTH: usize = 6;
+
+    /// In the order in which streams send them.
+    pub(crate) fn listed(&self) -> [u64; Self::WIDTH] {
+        [self.opened, self.open, self.client_bytes, self.endpoint_bytes, self.datagrams, self.errors]
+    }
+
+    /// Adds what a frontend has had, if it still has counters.
+    pub(crate) fn add_frontend(&mut self, observer: &Observer, addr: FrontendAddr) {
+        let Some(workers) = observer.counters(addr).and_then(|weak| weak.upgrade()) else { return };
+        workers.iter().for_each(|worker| self.add(worker));
+        if let Some(worker) = workers.first() {
+            self.errors += ShedReason::ALL.iter().map(|reason| worker.usage().shed(*reason)).sum::<u64>();
+        }
+    }
+
     fn add(&mut self, worker: &FrontendCounters) {
         if let Some(tcp) = worker.as_tcp() {
             self.add_tcp(tcp);
@@ -148,6 +160,7 @@ impl TrafficCounts {
         self.open += counters.flows_active.get();
         self.client_bytes += counters.to_endpoints.bytes.get();
         self.endpoint_bytes += counters.to_clients.bytes.get();
+        self.datagrams += counters.to_endpoints.datagrams.get() + counters.to_clients.datagrams.get();
         self.errors += counters.endpoint_errors.get();
         self.errors += LOST.iter().map(|reason| counters.dropped(*reason)).sum::<u64>();
     }

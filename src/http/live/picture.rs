@@ -11,6 +11,7 @@ use sheave_control::projection::AnnouncePolicies;
 use sheave_dataplane::Observer;
 use sheave_dataplane::select::ActiveTable;
 
+use super::breakdown::{TrafficBreakdowns, TrafficBy};
 use super::catch_up::ServiceEvents;
 use super::event::event;
 use crate::http::query::{ObjectFacts, Overview};
@@ -35,6 +36,22 @@ pub(super) struct Picture {
     findings: String,
     status: String,
     history: VecDeque<TrafficView>,
+    breakdowns: TrafficBreakdowns,
+}
+
+/// What leads from one moment to the next.
+pub(super) struct Events {
+    plain: Bytes,
+    /// The same, followed by counters.
+    with_traffic: Vec<(TrafficBy, Bytes)>,
+}
+
+impl Events {
+    /// For a page that wants these counters.
+    pub(super) fn of(&self, traffic: Option<TrafficBy>) -> Bytes {
+        let wanted = self.with_traffic.iter().find(|(by, _)| Some(*by) == traffic);
+        wanted.map_or(&self.plain, |(_, events)| events).clone()
+    }
 }
 
 /// The process and its gateways, as an event has it.
@@ -59,6 +76,7 @@ impl Picture {
             findings: String::new(),
             status: String::new(),
             history: VecDeque::new(),
+            breakdowns: TrafficBreakdowns::default(),
         }
     }
 
@@ -68,8 +86,14 @@ impl Picture {
     }
 
     /// Takes in what there is now, and gives the events that say what changed. Without an answer the control loop is stuck, and only
-    /// the counters are known.
-    pub(super) fn advance(&mut self, answer: Option<Overview>, observer: &Observer, uptime: u64) -> Bytes {
+    /// the counters are known: the totals, and those that are `wanted`.
+    pub(super) fn advance(
+        &mut self,
+        answer: Option<Overview>,
+        observer: &Observer,
+        uptime: u64,
+        wanted: &[TrafficBy],
+    ) -> Events {
         let mut events = match answer {
             Some(overview) => self.take(overview, observer),
             None => event(
@@ -84,7 +108,10 @@ impl Picture {
             self.history.pop_front();
         }
         self.history.push_back(traffic);
-        events.into()
+        let with_traffic = self.breakdowns.advance(wanted, observer, uptime);
+        let joined = |(by, counters): (TrafficBy, String)| (by, Bytes::from(events.clone() + &counters));
+        let with_traffic = with_traffic.into_iter().map(joined).collect();
+        Events { plain: events.into(), with_traffic }
     }
 
     fn take(&mut self, overview: Overview, observer: &Observer) -> String {
@@ -128,6 +155,11 @@ impl Picture {
         let mut events = self.services.since(last_event);
         events.push_front(head.into());
         events
+    }
+
+    /// The counters that a page wants, as they are.
+    pub(super) fn all_traffic(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
+        self.breakdowns.all(by, observer, uptime).into()
     }
 }
 

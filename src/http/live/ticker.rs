@@ -7,7 +7,8 @@ use sheave_dataplane::Observer;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::picture::Picture;
+use super::breakdown::TrafficBy;
+use super::picture::{Events, Picture};
 use super::stream::Subscription;
 use crate::http::query::{Query, QuerySender, Unanswered, ask};
 
@@ -22,12 +23,15 @@ const LIFETIME: Duration = Duration::from_secs(45);
 pub(super) struct Join {
     /// The id of the last event that it has, if it had the stream before.
     pub(super) last_event: Option<String>,
+    /// Whose counters it wants.
+    pub(super) traffic: Option<TrafficBy>,
     pub(super) reply: oneshot::Sender<Subscription>,
 }
 
 /// A page that has joined.
 struct OpenPage {
     since: Instant,
+    traffic: Option<TrafficBy>,
     events: mpsc::Sender<Bytes>,
 }
 
@@ -53,16 +57,16 @@ impl Ticker {
     /// Serves pages from the first one until the last one has gone, or the loop has.
     async fn serve(&self, first: Join, joins: &mut mpsc::Receiver<Join>) {
         let mut picture = Picture::new();
-        let mut pages = Vec::new();
+        let mut pages: Vec<OpenPage> = Vec::new();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
-        let Some((begun, _)) = self.advance(picture).await else { return };
+        let Some((begun, _)) = self.advance(picture, &[]).await else { return };
         picture = begun;
         let mut next = Some(first);
         loop {
             if let Some(join) = next.take() {
-                let Some(joined) = admit(picture, join, &mut pages).await else { return };
+                let Some(joined) = self.admit(picture, join, &mut pages).await else { return };
                 picture = joined;
             }
             tokio::select! {
@@ -71,20 +75,21 @@ impl Ticker {
                     next = Some(join);
                 }
                 _ = ticks.tick() => {
-                    pages.retain(|page: &OpenPage| !page.events.is_closed() && page.since.elapsed() < LIFETIME);
+                    pages.retain(|page| !page.events.is_closed() && page.since.elapsed() < LIFETIME);
                     if pages.is_empty() {
                         return;
                     }
-                    let Some((advanced, events)) = self.advance(picture).await else { return };
+                    let wanted: Vec<TrafficBy> = pages.iter().filter_map(|page| page.traffic).collect();
+                    let Some((advanced, events)) = self.advance(picture, &wanted).await else { return };
                     picture = advanced;
-                    pages.retain(|page| page.events.try_send(events.clone()).is_ok());
+                    pages.retain(|page| page.events.try_send(events.of(page.traffic)).is_ok());
                 }
             }
         }
     }
 
     /// The picture a tick later, and the events that say what changed; `None` if nobody will know any more.
-    async fn advance(&self, picture: Picture) -> Option<(Picture, Bytes)> {
+    async fn advance(&self, picture: Picture, wanted: &[TrafficBy]) -> Option<(Picture, Events)> {
         let known = picture.revision();
         let answer = match ask(&self.queries, |reply| Query::Overview(known, reply)).await {
             Ok(overview) => Some(overview),
@@ -92,29 +97,32 @@ impl Ticker {
             Err(Unanswered::Gone) => return None,
         };
         let (observer, uptime) = (self.observer.clone(), milliseconds(self.started));
+        let wanted = wanted.to_vec();
         let advanced = tokio::task::spawn_blocking(move || {
             let mut picture = picture;
-            let events = picture.advance(answer, &observer, uptime);
+            let events = picture.advance(answer, &observer, uptime, &wanted);
             (picture, events)
         });
         advanced.await.ok()
     }
-}
 
-/// Gives a page what it lacks; it gets what comes from then on.
-async fn admit(picture: Picture, join: Join, pages: &mut Vec<OpenPage>) -> Option<Picture> {
-    let Join { last_event, reply } = join;
-    let caught_up = tokio::task::spawn_blocking(move || {
-        let mut picture = picture;
-        let first = picture.since(last_event.as_deref());
-        (picture, first)
-    });
-    let (picture, first) = caught_up.await.ok()?;
-    let (events, next) = mpsc::channel(QUEUED);
-    if reply.send(Subscription { first, next }).is_ok() {
-        pages.push(OpenPage { since: Instant::now(), events });
+    /// Gives a page what it lacks; it gets what comes from then on.
+    async fn admit(&self, picture: Picture, join: Join, pages: &mut Vec<OpenPage>) -> Option<Picture> {
+        let Join { last_event, traffic, reply } = join;
+        let (observer, uptime) = (self.observer.clone(), milliseconds(self.started));
+        let caught_up = tokio::task::spawn_blocking(move || {
+            let mut picture = picture;
+            let mut first = picture.since(last_event.as_deref());
+            first.extend(traffic.map(|traffic| picture.all_traffic(traffic, &observer, uptime)));
+            (picture, first)
+        });
+        let (picture, first) = caught_up.await.ok()?;
+        let (events, next) = mpsc::channel(QUEUED);
+        if reply.send(Subscription { first, next }).is_ok() {
+            pages.push(OpenPage { since: Instant::now(), traffic, events });
+        }
+        Some(picture)
     }
-    Some(picture)
 }
 
 pub(super) fn milliseconds(since: Instant) -> u64 {

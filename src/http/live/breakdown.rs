@@ -1,0 +1,119 @@
+//! The counters of all Services, or of all endpoints, for those who look at all of them: rows have numbers, and after the first time only
+//! what changed is sent.
+
+mod endpoints;
+mod numbered;
+mod services;
+
+use std::sync::{Arc, Weak};
+
+use serde::Deserialize;
+use sheave_dataplane::Observer;
+use sheave_dataplane::select::ActiveTable;
+
+use self::endpoints::EndpointLabel;
+use self::numbered::{Label, NumberedRows};
+use self::services::ServiceLabel;
+
+/// Whose counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum TrafficBy {
+    Services,
+    Endpoints,
+}
+
+/// Those that somebody looks at.
+#[derive(Default)]
+pub(super) struct TrafficBreakdowns {
+    services: Option<Breakdown<ServiceLabel>>,
+    endpoints: Option<Breakdown<EndpointLabel>>,
+}
+
+impl TrafficBreakdowns {
+    /// An event for each of those that are `wanted`; the others are given up.
+    pub(super) fn advance(
+        &mut self,
+        wanted: &[TrafficBy],
+        observer: &Observer,
+        uptime: u64,
+    ) -> Vec<(TrafficBy, String)> {
+        let mut events = Vec::new();
+        if !wanted.contains(&TrafficBy::Services) {
+            self.services = None;
+        }
+        if !wanted.contains(&TrafficBy::Endpoints) {
+            self.endpoints = None;
+        }
+        events.extend(self.services.as_mut().map(|it| (TrafficBy::Services, it.advance(observer, uptime))));
+        events.extend(self.endpoints.as_mut().map(|it| (TrafficBy::Endpoints, it.advance(observer, uptime))));
+        events
+    }
+
+    /// All rows, for somebody who begins to look.
+    pub(super) fn all(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> String {
+        match by {
+            TrafficBy::Services => Breakdown::all(&mut self.services, observer, uptime),
+            TrafficBy::Endpoints => Breakdown::all(&mut self.endpoints, observer, uptime),
+        }
+    }
+}
+
+/// The counters of one kind of row.
+struct Breakdown<L> {
+    rows: NumberedRows<L>,
+    /// The row of each thing that is counted, in the order of the table.
+    places: Vec<usize>,
+    /// Weak, so that no table is kept for those who look.
+    table: Weak<ActiveTable>,
+}
+
+impl<L: Counted> Breakdown<L> {
+    fn advance(&mut self, observer: &Observer, uptime: u64) -> String {
+        let table = observer.table();
+        let mut labels = None;
+        if !self.table.ptr_eq(&Arc::downgrade(&table)) {
+            let (new, places) = merged(L::labels(&table));
+            (labels, self.places, self.table) = (Some(new), places, Arc::downgrade(&table));
+        }
+        let rows = labels.as_ref().map_or(self.rows.len(), Vec::len);
+        let counts = L::counts(observer, &table, &self.places, rows);
+        self.rows.advance(uptime, labels, &counts)
+    }
+
+    fn all(this: &mut Option<Self>, observer: &Observer, uptime: u64) -> String {
+        if let Some(breakdown) = this {
+            return breakdown.rows.all();
+        }
+        let mut begun = Self { rows: NumberedRows::new(), places: Vec::new(), table: Weak::new() };
+        let _nobody_has_them_yet = begun.advance(observer, uptime);
+        this.insert(begun).rows.all()
+    }
+}
+
+/// A kind of row.
+trait Counted: Label + Sized {
+    /// Of each thing that is counted, in the order of the table.
+    fn labels(table: &ActiveTable) -> Vec<Self>;
+
+    /// The counters of so many rows, one row after the other, by the row of each thing that is counted.
+    fn counts(observer: &Observer, table: &ActiveTable, places: &[usize], rows: usize) -> Vec<u64>;
+}
+
+/// The labels in their order, one for each key, and the place there of each that was given.
+fn merged<L: Label>(labels: Vec<L>) -> (Vec<L>, Vec<usize>) {
+    let mut sorted: Vec<(L, usize)> = labels.into_iter().enumerate().map(|(at, label)| (label, at)).collect();
+    sorted.sort_unstable();
+    let mut places = vec![0; sorted.len()];
+    let mut merged: Vec<L> = Vec::new();
+    for (label, at) in sorted {
+        if merged.last().is_none_or(|last| last.compare_keys(&label).is_ne()) {
+            merged.push(label);
+        }
+        places[at] = merged.len() - 1;
+    }
+    (merged, places)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The counters of each endpoint of each Service: new and open connections and flows. Bytes are not counted by endpoint.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+use sheave_dataplane::Observer;
+use sheave_dataplane::select::{ActiveTable, ServiceHealth};
+use sheave_model::{EndpointAddr, EndpointState, Frontend};
+
+use super::Counted;
+use super::numbered::Label;
+use crate::views::routes::source_name;
+
+/// An endpoint of a Service, in one of the clusters that it is in.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct EndpointLabel {
+    service: String,
+    source: &'static str,
+    cluster: String,
+    endpoint: String,
+    /// Of several frontends that judge it, the worst counts.
+    state: EndpointCondition,
+    /// Why it is unhealthy.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
+    node: String,
+}
+
+/// How an endpoint is, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+enum EndpointCondition {
+    Unhealthy,
+    Terminating,
+    /// It gets nothing new; what is open goes on.
+    Leaving,
+    Ready,
+}
+
+impl EndpointLabel {
+    fn new(frontend: &Frontend, addr: EndpointAddr, health: Option<&ServiceHealth>) -> Self {
+        let found = frontend.backends.iter().find_map(|backend| {
+            let at = backend.endpoints.binary_search_by_key(&addr, |endpoint| endpoint.addr).ok();
+            match at {
+                Some(at) => Some((backend, Some(&backend.endpoints[at]))),
+                None => backend.lingering.contains(&addr).then_some((backend, None)),
+            }
+        });
+        let unhealthy = health.and_then(|health| health.reason(addr));
+        let endpoint = found.and_then(|(_, endpoint)| endpoint);
+        let state = match endpoint.map(|endpoint| endpoint.state) {
+            None => EndpointCondition::Leaving,
+            Some(_) if unhealthy.is_some() => EndpointCondition::Unhealthy,
+            Some(EndpointState::Ready) => EndpointCondition::Ready,
+            Some(EndpointState::Terminating) => EndpointCondition::Terminating,
+        };
+        let why = unhealthy.filter(|_| state == EndpointCondition::Unhealthy);
+        Self {
+            service: frontend.service.to_string(),
+            source: source_name(frontend.source),
+            cluster: found.map(|(backend, _)| backend.cluster.as_ref().to_owned()).unwrap_or_default(),
+            endpoint: addr.to_string(),
+            state,
+            why: why.map(|why| why.as_ref().to_owned()).unwrap_or_default(),
+            node: endpoint.map(|endpoint| endpoint.node.as_ref().to_owned()).unwrap_or_default(),
+        }
+    }
+
+    fn key(&self) -> (&str, &str, &str, &str) {
+        (&self.service, self.source, &self.cluster, &self.endpoint)
+    }
+}
+
+impl Label for EndpointLabel {
+    const EVENT: &'static str = "endpointTraffic";
+    const WIDTH: usize = 2;
+
+    fn compare_keys(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Counted for EndpointLabel {
+    fn labels(table: &ActiveTable) -> Vec<Self> {
+        let mut labels = Vec::new();
+        for frontend in table.table().frontends() {
+            let Some(active) = table.get(frontend.addr) else { continue };
+            let health = table.health().of(&frontend.service);
+            labels.extend(active.loads().map(|(addr, _)| Self::new(frontend, addr, health)));
+        }
+        labels
+    }
+
+    fn counts(_: &Observer, table: &ActiveTable, places: &[usize], rows: usize) -> Vec<u64> {
+        let mut counts = vec![0; rows * Self::WIDTH];
+        let frontends = table.table().frontends().iter();
+        let loads = frontends.filter_map(|frontend| table.get(frontend.addr)).flat_map(|it| it.loads());
+        for ((_, load), place) in loads.zip(places) {
+            let first = *place * Self::WIDTH;
+            counts[first] += load.picks();
+            counts[first + 1] += u64::from(load.active());
+        }
+        counts
+    }
+}

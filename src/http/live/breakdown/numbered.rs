@@ -1,0 +1,138 @@
+//! Rows with numbers that last as long as their rows, and the events that lead from one moment to the next.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+
+use crate::http::live::event::event;
+
+/// What a row is about. Its order begins with its key.
+pub(super) trait Label: Ord + Serialize {
+    /// The name of the events.
+    const EVENT: &'static str;
+    /// How many counters a row has.
+    const WIDTH: usize;
+
+    /// Rows with equal keys are the same row.
+    fn compare_keys(&self, other: &Self) -> Ordering;
+}
+
+struct NumberedRow<L> {
+    id: u32,
+    label: L,
+    counts: Vec<u64>,
+}
+
+/// Rows by key.
+pub(super) struct NumberedRows<L> {
+    rows: Vec<NumberedRow<L>>,
+    uptime: u64,
+    /// Numbers that no row has, below `next`.
+    free: Vec<u32>,
+    next: u32,
+}
+
+/// As clients get it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RowsEvent<'a, L> {
+    /// When it was counted.
+    uptime_milliseconds: u64,
+    /// Nothing from before is left.
+    reset: bool,
+    /// Rows that are gone. Their numbers may be used again at once.
+    gone: Vec<u32>,
+    /// Rows that are new or are labelled anew.
+    rows: Vec<RowEntry<'a, L>>,
+    /// The number and the counters of each row whose counters changed.
+    counts: Vec<(u32, &'a [u64])>,
+}
+
+#[derive(Serialize)]
+struct RowEntry<'a, L> {
+    id: u32,
+    #[serde(flatten)]
+    label: &'a L,
+}
+
+impl<L: Label> NumberedRows<L> {
+    pub(super) fn new() -> Self {
+        Self { rows: Vec::new(), uptime: 0, free: Vec::new(), next: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Takes in the labels, if they are others than before, and the counters of all rows, and gives the event that leads there.
+    pub(super) fn advance(&mut self, uptime: u64, labels: Option<Vec<L>>, counts: &[u64]) -> String {
+        self.uptime = uptime;
+        let (gone, labelled) = labels.map(|labels| self.relabel(labels)).unwrap_or_default();
+        let mut moved = Vec::new();
+        for (at, (row, now)) in self.rows.iter_mut().zip(counts.chunks_exact(L::WIDTH)).enumerate() {
+            if row.counts != now {
+                row.counts.clear();
+                row.counts.extend_from_slice(now);
+                moved.push(at);
+            }
+        }
+        let entry = |at: usize| RowEntry { id: self.rows[at].id, label: &self.rows[at].label };
+        let counted = |at: usize| (self.rows[at].id, self.rows[at].counts.as_slice());
+        let rows_event = RowsEvent {
+            uptime_milliseconds: uptime,
+            reset: false,
+            gone,
+            rows: labelled.into_iter().map(entry).collect(),
+            counts: moved.into_iter().map(counted).collect(),
+        };
+        event(L::EVENT, None, &rows_event)
+    }
+
+    /// As of the last time.
+    pub(super) fn all(&self) -> String {
+        let rows = self.rows.iter().map(|row| RowEntry { id: row.id, label: &row.label });
+        let counts = self.rows.iter().map(|row| (row.id, row.counts.as_slice()));
+        let rows_event = RowsEvent {
+            uptime_milliseconds: self.uptime,
+            reset: true,
+            gone: Vec::new(),
+            rows: rows.collect(),
+            counts: counts.collect(),
+        };
+        event(L::EVENT, None, &rows_event)
+    }
+
+    /// The numbers of rows that are gone, and the places of those that are new or are labelled anew. Both lists are sorted.
+    fn relabel(&mut self, labels: Vec<L>) -> (Vec<u32>, Vec<usize>) {
+        let (mut gone, mut changed) = (Vec::new(), Vec::new());
+        let mut old = std::mem::take(&mut self.rows).into_iter().peekable();
+        let mut rows = Vec::with_capacity(labels.len());
+        for label in labels {
+            while let Some(row) = old.next_if(|row| row.label.compare_keys(&label).is_lt()) {
+                gone.push(row.id);
+            }
+            match old.next_if(|row| row.label.compare_keys(&label).is_eq()) {
+                Some(row) if row.label == label => rows.push(row),
+                Some(row) => {
+                    changed.push(rows.len());
+                    rows.push(NumberedRow { label, ..row });
+                }
+                None => {
+                    changed.push(rows.len());
+                    rows.push(NumberedRow { id: self.number(), label, counts: Vec::new() });
+                }
+            }
+        }
+        gone.extend(old.map(|row| row.id));
+        self.free.extend(&gone);
+        self.rows = rows;
+        (gone, changed)
+    }
+
+    fn number(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}

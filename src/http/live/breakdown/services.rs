@@ -1,0 +1,43 @@
+//! The counters of each Service: what its frontends have had together.
+
+use std::cmp::Ordering;
+
+use serde::Serialize;
+use sheave_dataplane::Observer;
+use sheave_dataplane::select::ActiveTable;
+
+use super::Counted;
+use super::numbered::Label;
+use crate::views::routes::source_name;
+use crate::views::traffic::TrafficCounts;
+
+/// A Service that has frontends.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct ServiceLabel {
+    service: String,
+    source: &'static str,
+}
+
+impl Label for ServiceLabel {
+    const EVENT: &'static str = "serviceTraffic";
+    const WIDTH: usize = TrafficCounts::WIDTH;
+
+    fn compare_keys(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+}
+
+impl Counted for ServiceLabel {
+    fn labels(table: &ActiveTable) -> Vec<Self> {
+        let frontends = table.table().frontends().iter();
+        frontends.map(|it| Self { service: it.service.to_string(), source: source_name(it.source) }).collect()
+    }
+
+    fn counts(observer: &Observer, table: &ActiveTable, places: &[usize], rows: usize) -> Vec<u64> {
+        let mut counts = vec![TrafficCounts::default(); rows];
+        for (frontend, place) in table.table().frontends().iter().zip(places) {
+            counts[*place].add_frontend(observer, frontend.addr);
+        }
+        counts.iter().flat_map(TrafficCounts::listed).collect()
+    }
+}

@@ -1,0 +1,111 @@
+//! Whoever takes the events in has the rows of the gateway in the end.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::*;
+
+/// A row named by a number, with a state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct TestLabel {
+    name: u8,
+    state: u8,
+}
+
+impl Label for TestLabel {
+    const EVENT: &'static str = "test";
+    const WIDTH: usize = 2;
+
+    fn compare_keys(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+/// What a client knows: by number, the name, the state and the counters.
+#[derive(Debug, Default, PartialEq)]
+struct Client(BTreeMap<u64, (u64, u64, Vec<u64>)>);
+
+impl Client {
+    fn take(&mut self, event: &str) {
+        let data = event.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+        let data: Value = serde_json::from_str(data).unwrap();
+        if data["reset"] == true {
+            self.0.clear();
+        }
+        for gone in data["gone"].as_array().unwrap() {
+            self.0.remove(&gone.as_u64().unwrap()).unwrap();
+        }
+        for row in data["rows"].as_array().unwrap() {
+            let field = |name: &str| row[name].as_u64().unwrap();
+            let known = self.0.entry(field("id")).or_default();
+            (known.0, known.1) = (field("name"), field("state"));
+        }
+        for counted in data["counts"].as_array().unwrap() {
+            let counts = counted[1].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).collect();
+            self.0.get_mut(&counted[0].as_u64().unwrap()).unwrap().2 = counts;
+        }
+    }
+
+    fn rows(&self) -> BTreeMap<u64, (u64, Vec<u64>)> {
+        self.0.values().map(|(name, state, counts)| (*name, (*state, counts.clone()))).collect()
+    }
+}
+
+/// Rows by name: the state and the counters.
+type Moment = BTreeMap<u8, (u8, [u64; 2])>;
+
+fn moments() -> impl Strategy<Value = Vec<Moment>> {
+    let row = (0..3_u8, [0..3_u64, 0..3_u64]);
+    prop::collection::vec(prop::collection::btree_map(0..6_u8, row, 0..6), 1..12)
+}
+
+proptest! {
+    #[test]
+    fn those_who_look_from_any_moment_on_see_the_same(moments in moments(), joins in 0..12_usize) {
+        let mut rows = NumberedRows::<TestLabel>::new();
+        let (mut first, mut later) = (Client::default(), None);
+        for (at, moment) in moments.iter().enumerate() {
+            let labels = moment.iter().map(|(&name, &(state, _))| TestLabel { name, state }).collect();
+            let counts: Vec<u64> = moment.values().flat_map(|(_, counts)| *counts).collect();
+            let event = rows.advance(at as u64, Some(labels), &counts);
+            first.take(&event);
+            if let Some(client) = &mut later {
+                Client::take(client, &event);
+            }
+            if at == joins {
+                later.insert(Client::default()).take(&rows.all());
+            }
+            let expected: BTreeMap<u64, (u64, Vec<u64>)> = moment
+                .iter()
+                .map(|(&name, &(state, counts))| (name.into(), (state.into(), counts.to_vec())))
+                .collect();
+            prop_assert_eq!(first.rows(), expected.clone());
+            if let Some(client) = &later {
+                prop_assert_eq!(client.rows(), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_second_without_traffic_names_no_row() {
+    let mut rows = NumberedRows::new();
+    let labels = vec![TestLabel { name: 1, state: 0 }, TestLabel { name: 2, state: 0 }];
+    rows.advance(1, Some(labels), &[1, 2, 3, 4]);
+    let event = rows.advance(2, None, &[1, 2, 3, 4]);
+    assert!(event.contains(r#""rows":[],"counts":[]"#), "{event}");
+    let event = rows.advance(3, None, &[1, 2, 3, 5]);
+    assert!(event.contains(r#""rows":[],"counts":[[1,[3,5]]]"#), "{event}");
+}
+
+#[test]
+fn several_frontends_of_a_service_share_its_row_and_the_worst_state_counts() {
+    let label = |name, state| TestLabel { name, state };
+    let (rows, places) = merged(vec![label(7, 2), label(3, 1), label(7, 0), label(9, 9)]);
+    assert_eq!(rows, [label(3, 1), label(7, 0), label(9, 9)]);
+    assert_eq!(places, [1, 0, 1, 2]);
+}
