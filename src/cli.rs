@@ -17,7 +17,7 @@ use sheave_model::Protocol;
 
 use self::arguments::admin_url;
 pub(crate) use self::arguments::{
-    AdminUrl, ApiServerArgs, Folders, ManifestArgs, NodeArgs, SourceArgs, TableFormat, TextFormat,
+    AdminUrl, ApiServerArgs, Folders, ManifestArgs, NodeArgs, SourceArgs, TableFormat, TextFormat, TopRows,
 };
 use self::object::ObjectName;
 use crate::config::{self, Overrides};
@@ -81,6 +81,11 @@ pub(crate) enum Command {
     ///
     /// As the gateway that is asked sees them: who is alive, whom it hears, who owns each address and why.
     Gateways(Gateways),
+    /// Show live traffic of a running gateway by Service, endpoint or cluster
+    ///
+    /// Needs a terminal; --once prints the traffic of one second. IN is what clients send, OUT what they get; NEW counts TCP
+    /// connections and UDP flows.
+    Top(Top),
     /// Check the configuration and manifests
     ///
     /// Reports every mistake and every load balancer that is not served. Exits 0, 65 (invalid manifests) or 78 (invalid
@@ -257,6 +262,29 @@ pub(crate) struct Gateways {
     pub(crate) output: TextFormat,
 }
 
+/// `sheave top`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Top {
+    /// Admin server of the gateway to query [default: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url)]
+    pub(crate) admin: Option<AdminUrl>,
+    /// What has a row
+    #[arg(long, value_enum, value_name = "ROWS", default_value_t = TopRows::Services)]
+    pub(crate) view: TopRows,
+    /// Column to sort by, for example open, new, in, out, errors or state [default: new]
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) sort: Option<String>,
+    /// Show only rows that have all of these words
+    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
+    pub(crate) filter: String,
+    /// Print the traffic of one second, and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Output format of --once
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text, requires = "once")]
+    pub(crate) output: TextFormat,
+}
+
 /// `sheave validate`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Validate {
@@ -346,6 +374,7 @@ impl Cli {
             // The process that is queried has its own name.
             Command::Status(_)
             | Command::Gateways(_)
+            | Command::Top(_)
             | Command::Version(_)
             | Command::Completions { .. }
             | Command::Man { .. } => (None, None),

@@ -8,6 +8,7 @@ pub(crate) mod inspect;
 pub(crate) mod manifests;
 pub(crate) mod migrate;
 mod stdout;
+pub(crate) mod top;
 pub(crate) mod uninstall;
 pub(crate) mod validate;
 pub(crate) mod version;

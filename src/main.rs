@@ -15,7 +15,7 @@ mod views;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
-use commands::{completions, demo, diff, inspect, migrate, uninstall, validate, version};
+use commands::{completions, demo, diff, inspect, migrate, top, uninstall, validate, version};
 use config::{Config, ConfigOrigin};
 use exit::Exit;
 use process::gateway::{Lifetime, ObjectSource, Takeover};
@@ -50,6 +50,7 @@ fn execute(cli: Cli) -> Exit {
         }
         (Command::Status(status), Ok(config)) => inspect::status(&status, &config),
         (Command::Gateways(gateways), Ok(config)) => inspect::gateways(&gateways, &config),
+        (Command::Top(options), Ok(config)) => serve(&config, top::run(&options, &config)),
         (Command::Uninstall(options), Ok(config)) => serve(&config, uninstall::run(&options, &config)),
         (Command::Demo(demo), Ok(config)) => {
             let logging = config.clone();

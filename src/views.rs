@@ -4,13 +4,16 @@
 pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod gateways;
+pub(crate) mod numbers;
 pub(crate) mod problem;
 pub(crate) mod routes;
 pub(crate) mod services;
 pub(crate) mod status;
 pub(crate) mod steering;
-mod text_table;
+pub(crate) mod text_table;
+pub(crate) mod top;
 pub(crate) mod traffic;
+pub(crate) mod visible;
 
 use serde::Serialize;
 

@@ -70,6 +70,17 @@ pub(crate) enum TextFormat {
     Yaml,
 }
 
+/// What has a row in `sheave top`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopRows {
+    /// Services
+    Services,
+    /// Endpoints of each Service
+    Endpoints,
+    /// Clusters
+    Clusters,
+}
+
 /// The address of an admin server: the `host:port` of its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminUrl {

@@ -59,7 +59,7 @@ fn rerun(text: &str, gateway: &Server) -> (String, usize) {
 fn run(command: &str, shown: &str, gateway: &Server) -> (String, i32) {
     let mut process = sheave();
     process.args(command.split_whitespace());
-    let asks_gateway = ["routes", "explain", "status"].iter().any(|name| command.starts_with(name));
+    let asks_gateway = ["routes", "explain", "status", "top"].iter().any(|name| command.starts_with(name));
     if asks_gateway && !command.contains("--manifests") {
         process.args(["--admin", &format!("http://{}", gateway.admin)]);
     }

@@ -104,3 +104,5 @@ mod streams;
 mod system_calls;
 #[cfg(test)]
 mod takeover;
+#[cfg(test)]
+mod top;

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::resume_unwind;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -92,6 +92,15 @@ impl Host {
         command.env("PATH", PATH).stdin(Stdio::null());
         let what = format!("{program} on host {}", self.name);
         self.on_own_thread(move || Process::start(what, command))
+    }
+
+    /// Starts a program inside the host as the leader of a session on this terminal; it is killed when the answer is dropped.
+    pub(crate) fn start_on_terminal(&self, terminal: OwnedFd, program: &str, arguments: &[&str]) -> Process {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", "setsid", "--ctty", program]).args(arguments);
+        command.env("PATH", PATH).env("TERM", "xterm").env_remove("NO_COLOR");
+        let what = format!("{program} on a terminal of host {}", self.name);
+        self.on_own_thread(move || Process::start_on_terminal(what, command, terminal))
     }
 
     /// Runs a program inside the host to its end.

@@ -29,6 +29,8 @@ pub(crate) mod road;
 pub(crate) mod seccomp;
 pub(crate) mod sockets;
 pub(crate) mod tcp;
+#[allow(dead_code, reason = "each test program uses a part of it")]
+pub(crate) mod terminal;
 pub(crate) mod transfer;
 pub(crate) mod udp;
 #[allow(dead_code, reason = "each test program uses a part of it")]

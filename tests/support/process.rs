@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, ExitStatus};
 
@@ -37,6 +38,17 @@ impl Process {
         let (stdout, stderr) = (unnamed_file(), unnamed_file());
         command.stdout(stdout.try_clone().expect("a second handle"));
         command.stderr(stderr.try_clone().expect("a second handle"));
+        Self::spawn(what, command, (stdout, stderr))
+    }
+
+    /// On a terminal, which has all of its output.
+    pub(super) fn start_on_terminal(what: String, mut command: Command, terminal: OwnedFd) -> Self {
+        command.stdin(terminal.try_clone().expect("a second handle"));
+        command.stdout(terminal.try_clone().expect("a second handle")).stderr(terminal);
+        Self::spawn(what, command, (unnamed_file(), unnamed_file()))
+    }
+
+    fn spawn(what: String, mut command: Command, (stdout, stderr): (File, File)) -> Self {
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {what}: {error}"));
         Self { what, child, stdout, stderr }
     }

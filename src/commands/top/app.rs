@@ -1,0 +1,222 @@
+//! What the screen of `sheave top` shows, and what keys change of it.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::feed::FeedEvent;
+use super::model::Model;
+use super::table::{Item, Order, columns};
+use crate::cli::TopRows;
+use crate::views::visible::visible;
+
+/// The kinds of rows, in the order in which Tab goes.
+pub(super) const ALL_ROWS: [TopRows; 3] = [TopRows::Services, TopRows::Endpoints, TopRows::Clusters];
+
+/// The longest filter that can be typed.
+const LONGEST_FILTER: usize = 100;
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Next {
+    /// Nothing changed.
+    Wait,
+    Draw,
+    /// Other rows are looked at, whose counters have to be asked for.
+    Follow(TopRows),
+    Quit,
+}
+
+/// The gateway does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Silence {
+    /// The time of day.
+    pub(super) since: String,
+    pub(super) why: String,
+}
+
+/// The state of the screen.
+pub(super) struct App {
+    pub(super) rows: TopRows,
+    pub(super) order: Order,
+    pub(super) filter: String,
+    /// The filter before the one that is being typed.
+    pub(super) filter_before: Option<String>,
+    pub(super) help: bool,
+    /// As it is, and as it was when the screen was frozen.
+    model: Model,
+    frozen: Option<Model>,
+    pub(super) silence: Option<Silence>,
+    /// Nothing has been heard yet.
+    pub(super) connecting: bool,
+    /// The rows that fit, in their order.
+    pub(super) items: Vec<Item>,
+    /// How many there are without the filter.
+    pub(super) all: usize,
+    /// The place of the row that is chosen.
+    pub(super) cursor: usize,
+    /// The first row on the screen, and how many fit there.
+    pub(super) first: usize,
+    pub(super) fitting: usize,
+}
+
+impl App {
+    pub(super) fn new(rows: TopRows, order: Order, filter: String) -> Self {
+        Self {
+            rows,
+            order,
+            filter,
+            filter_before: None,
+            help: false,
+            model: Model::default(),
+            frozen: None,
+            silence: None,
+            connecting: true,
+            items: Vec::new(),
+            all: 0,
+            cursor: 0,
+            first: 0,
+            fitting: 1,
+        }
+    }
+
+    /// What is shown.
+    pub(super) fn model(&self) -> &Model {
+        self.frozen.as_ref().unwrap_or(&self.model)
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Takes in what the gateway sends; `now` is the time of day.
+    pub(super) fn take(&mut self, event: FeedEvent, now: impl FnOnce() -> String) -> Next {
+        match event {
+            FeedEvent::Lost(why) => {
+                let since = self.silence.take().map_or_else(now, |silence| silence.since);
+                self.silence = Some(Silence { since, why: visible(&why).into_owned() });
+                Next::Draw
+            }
+            FeedEvent::Message(message) => {
+                (self.silence, self.connecting) = (None, false);
+                if !self.model.take(message) {
+                    return Next::Wait;
+                }
+                if self.frozen.is_none() {
+                    self.arrange();
+                }
+                Next::Draw
+            }
+        }
+    }
+
+    /// Filters and sorts the rows anew.
+    fn arrange(&mut self) {
+        let mut items = self.model().items(self.rows);
+        self.all = items.len();
+        let filter = self.filter.to_lowercase();
+        items.retain(|item| item.label.has(&filter));
+        self.order.sort(self.rows, &mut items);
+        self.items = items;
+        self.go_to(self.cursor);
+    }
+
+    fn go_to(&mut self, row: usize) {
+        self.cursor = row.min(self.items.len().saturating_sub(1));
+        self.first = self.first.min(self.cursor).max((self.cursor + 1).saturating_sub(self.fitting));
+    }
+
+    /// The screen has room for so many rows.
+    pub(super) fn fit(&mut self, rows: usize) {
+        self.fitting = rows.max(1);
+        self.first = self.first.min(self.items.len().saturating_sub(self.fitting));
+        self.go_to(self.cursor);
+    }
+
+    /// Does what a key stands for.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Next {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match (key.code, self.filter_before.is_some()) {
+            (KeyCode::Char('c' | 'd'), _) if control => Next::Quit,
+            (KeyCode::Char('u'), true) if control => self.type_filter(None),
+            _ if control => Next::Wait,
+            (code, true) => self.type_filter(Some(code)),
+            (code, false) => self.command(code),
+        }
+    }
+
+    /// Takes a key, or without one begins the filter anew.
+    fn type_filter(&mut self, key: Option<KeyCode>) -> Next {
+        let Some(key) = key else {
+            self.filter.clear();
+            self.arrange();
+            return Next::Draw;
+        };
+        match key {
+            KeyCode::Enter => self.filter_before = None,
+            KeyCode::Esc => self.filter = self.filter_before.take().unwrap_or_default(),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(char) if self.filter.chars().count() < LONGEST_FILTER => self.filter.push(char),
+            _ => return Next::Wait,
+        }
+        self.arrange();
+        Next::Draw
+    }
+
+    fn command(&mut self, key: KeyCode) -> Next {
+        match key {
+            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Char('?' | 'h') => self.help = !self.help,
+            KeyCode::Esc if self.help => self.help = false,
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char('/') => self.filter_before = Some(self.filter.clone()),
+            KeyCode::Char('f' | ' ') => self.frozen = self.frozen.take().xor(Some(self.model.clone())),
+            KeyCode::Char('s' | '>') | KeyCode::Right => self.sort_by(1),
+            KeyCode::Char('S' | '<') | KeyCode::Left => self.sort_by(columns(self.rows).len() - 1),
+            KeyCode::Char('r') => self.order.reversed = !self.order.reversed,
+            KeyCode::Tab => return self.look_at(self.neighbour(1)),
+            KeyCode::BackTab => return self.look_at(self.neighbour(ALL_ROWS.len() - 1)),
+            KeyCode::Char(digit @ '1'..='3') => {
+                let at = usize::from(digit as u8 - b'1');
+                return self.look_at(ALL_ROWS[at]);
+            }
+            _ => return self.move_cursor(key),
+        }
+        self.arrange();
+        Next::Draw
+    }
+
+    fn move_cursor(&mut self, key: KeyCode) -> Next {
+        let row = match key {
+            KeyCode::Char('j') | KeyCode::Down => self.cursor + 1,
+            KeyCode::Char('k') | KeyCode::Up => self.cursor.saturating_sub(1),
+            KeyCode::PageDown => self.cursor + self.fitting,
+            KeyCode::PageUp => self.cursor.saturating_sub(self.fitting),
+            KeyCode::Char('g') | KeyCode::Home => 0,
+            KeyCode::Char('G') | KeyCode::End => usize::MAX - 1,
+            _ => return Next::Wait,
+        };
+        self.go_to(row);
+        Next::Draw
+    }
+
+    fn sort_by(&mut self, further: usize) {
+        self.order.column = (self.order.column + further) % columns(self.rows).len();
+        self.order.reversed = false;
+    }
+
+    fn neighbour(&self, further: usize) -> TopRows {
+        let at = ALL_ROWS.iter().position(|rows| *rows == self.rows).unwrap_or_default();
+        ALL_ROWS[(at + further) % ALL_ROWS.len()]
+    }
+
+    /// A frozen screen has the counters of its own rows alone.
+    fn look_at(&mut self, rows: TopRows) -> Next {
+        if rows == self.rows {
+            return Next::Wait;
+        }
+        (self.rows, self.order, self.frozen) = (rows, Order::usual(rows), None);
+        (self.cursor, self.first) = (0, 0);
+        self.arrange();
+        Next::Follow(rows)
+    }
+}

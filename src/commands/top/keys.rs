@@ -1,0 +1,101 @@
+//! Keys, from the bytes that a terminal sends for them.
+//!
+//! The reader of crossterm 0.29 is not used: it loses a key that comes together with a change of the window's size until the next one
+//! comes, and never ends when the terminal has gone.
+
+use std::io::Read as _;
+use std::str;
+use std::thread;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use tokio::sync::mpsc;
+
+/// Keys that wait to be taken.
+const QUEUED: usize = 64;
+const ESCAPE: u8 = 0x1b;
+
+/// What is typed. The channel closes when the terminal has gone. The thread that reads ends with the process: nothing else makes
+/// read(2) of a terminal return.
+pub(super) fn typed() -> mpsc::Receiver<KeyEvent> {
+    let (out, keys) = mpsc::channel(QUEUED);
+    thread::spawn(move || {
+        let (mut input, mut bytes) = (std::io::stdin().lock(), [0; 1024]);
+        while let Ok(length @ 1..) = input.read(&mut bytes) {
+            for key in parse(&bytes[..length]) {
+                if out.blocking_send(key).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    keys
+}
+
+/// The keys that these bytes stand for, as terminals that call themselves xterm send them. Others are passed over.
+fn parse(mut bytes: &[u8]) -> Vec<KeyEvent> {
+    let mut keys = Vec::new();
+    while let Some((&first, rest)) = bytes.split_first() {
+        let (code, left) = match (first, rest) {
+            (ESCAPE, [b'[' | b'O', sequence @ ..]) => parse_sequence(sequence),
+            (ESCAPE, _) => (Some(KeyCode::Esc), rest),
+            (b'\r' | b'\n', _) => (Some(KeyCode::Enter), rest),
+            (b'\t', _) => (Some(KeyCode::Tab), rest),
+            (0x7f | 0x08, _) => (Some(KeyCode::Backspace), rest),
+            (1..=26, _) => {
+                let letter = char::from(first - 1 + b'a');
+                keys.push(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
+                (None, rest)
+            }
+            _ => parse_char(bytes),
+        };
+        keys.extend(code.map(KeyEvent::from));
+        bytes = left;
+    }
+    keys
+}
+
+/// What follows `ESC [`: parameters, and a last byte (ECMA-48, 5.4).
+fn parse_sequence(bytes: &[u8]) -> (Option<KeyCode>, &[u8]) {
+    let Some(last) = bytes.iter().position(|byte| (0x40..=0x7e).contains(byte)) else { return (None, &[]) };
+    let code = match (bytes[last], &bytes[..last]) {
+        (b'A', _) => Some(KeyCode::Up),
+        (b'B', _) => Some(KeyCode::Down),
+        (b'C', _) => Some(KeyCode::Right),
+        (b'D', _) => Some(KeyCode::Left),
+        (b'H', _) | (b'~', b"1" | b"7") => Some(KeyCode::Home),
+        (b'F', _) | (b'~', b"4" | b"8") => Some(KeyCode::End),
+        (b'Z', _) => Some(KeyCode::BackTab),
+        (b'~', b"5") => Some(KeyCode::PageUp),
+        (b'~', b"6") => Some(KeyCode::PageDown),
+        _ => None,
+    };
+    (code, &bytes[last + 1..])
+}
+
+/// One character; a byte that begins none is passed over.
+fn parse_char(bytes: &[u8]) -> (Option<KeyCode>, &[u8]) {
+    let longest = bytes.len().min(4);
+    let char = (1..=longest).find_map(|length| str::from_utf8(&bytes[..length]).ok()?.chars().next());
+    let length = char.map_or(1, char::len_utf8);
+    (char.filter(|char| !char.is_control()).map(KeyCode::Char), &bytes[length..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_and_everything_else_is_passed_over() {
+        let codes = |bytes: &[u8]| parse(bytes).into_iter().map(|key| key.code).collect::<Vec<_>>();
+        use KeyCode::{
+            BackTab, Backspace, Char, Down, End, Enter, Esc, Home, PageDown, PageUp, Right, Tab, Up,
+        };
+        assert_eq!(codes(b"q\tj"), [Char('q'), Tab, Char('j')]);
+        assert_eq!(codes("ä東\u{9b}x".as_bytes()), [Char('ä'), Char('東'), Char('x')]);
+        assert_eq!(codes(b"\x1b[A\x1bOB\x1b[Z\x1b[5~\x1b[6~"), [Up, Down, BackTab, PageUp, PageDown]);
+        assert_eq!(codes(b"\x1b[H\x1b[4~\x1b[1;5C\x1b"), [Home, End, Right, Esc]);
+        assert_eq!(codes(b"\x7f\r\xff\xfe\x1b[200~\x1b[12"), [Backspace, Enter]);
+        let interrupt = KeyEvent::new(Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(parse(b"\x03"), [interrupt]);
+    }
+}

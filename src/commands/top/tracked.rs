@@ -1,0 +1,175 @@
+//! Rows that have numbers, with their counters, and the rates that follow from two counts.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::rc::Rc;
+
+use super::messages::{COUNTERS, Counters, LabelledRow, LiveEndpoint, LiveService, RowsMessage};
+use super::table::ItemLabel;
+use crate::views::top::TopTraffic;
+
+/// What rows are about.
+pub(super) trait TrackedLabel {
+    /// What stays the same when a row gets another number, or another state.
+    type Key: Eq + Hash + Clone;
+
+    fn key(&self) -> Self::Key;
+}
+
+impl TrackedLabel for LiveService {
+    type Key = Self;
+
+    fn key(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl TrackedLabel for LiveEndpoint {
+    type Key = (LiveService, String, String);
+
+    fn key(&self) -> Self::Key {
+        (self.of.clone(), self.cluster.clone(), self.endpoint.clone())
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+pub(super) struct TrackedRow<L> {
+    pub(super) label: Rc<L>,
+    /// As it is shown.
+    pub(super) shown: Rc<ItemLabel>,
+    /// None until they are told.
+    counters: Option<Counters>,
+    pub(super) traffic: TopTraffic,
+}
+
+/// All rows of a kind.
+#[derive(Clone, Debug)]
+pub(super) struct Tracked<L: TrackedLabel> {
+    rows: HashMap<u32, TrackedRow<L>>,
+    numbers: HashMap<L::Key, u32>,
+    clock: RateClock,
+}
+
+impl<L: TrackedLabel> Default for Tracked<L> {
+    fn default() -> Self {
+        Self { rows: HashMap::new(), numbers: HashMap::new(), clock: RateClock::default() }
+    }
+}
+
+impl<L: TrackedLabel> Tracked<L> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = &TrackedRow<L>> {
+        self.rows.values()
+    }
+
+    pub(super) fn get_mut(&mut self, key: &L::Key) -> Option<&mut TrackedRow<L>> {
+        self.rows.get_mut(self.numbers.get(key)?)
+    }
+
+    pub(super) fn contains(&self, key: &L::Key) -> bool {
+        self.numbers.contains_key(key)
+    }
+
+    /// Of the last count.
+    pub(super) fn clock(&self) -> RateClock {
+        self.clock
+    }
+
+    /// Takes counts in. Rows that are not among them have had nothing. Says whether rows have come, gone or changed.
+    pub(super) fn take(&mut self, message: RowsMessage<L>, show: impl Fn(&L) -> ItemLabel) -> bool {
+        let RowsMessage { uptime_milliseconds, reset, gone, rows, counts } = message;
+        let labelled = reset || !gone.is_empty() || !rows.is_empty();
+        let before = if reset { self.reset() } else { HashMap::new() };
+        for id in gone {
+            if let Some(row) = self.rows.remove(&id) {
+                self.numbers.remove(&row.label.key());
+            }
+        }
+        for LabelledRow { id, label } in rows {
+            let key = label.key();
+            // Until the next count, as it was before the stream was opened again.
+            let known = self.rows.get(&id).map(|row| (row.counters, row.traffic));
+            let (counters, traffic) = known.or_else(|| before.get(&key).copied()).unwrap_or_default();
+            let shown = Rc::new(show(&label));
+            self.numbers.insert(key, id);
+            self.rows.insert(id, TrackedRow { label: Rc::new(label), shown, counters, traffic });
+        }
+        let seconds = self.clock.advance(uptime_milliseconds);
+        if !reset {
+            self.rows.values_mut().for_each(TrackedRow::rest);
+        }
+        for (id, counters) in counts {
+            let Some(row) = self.rows.get_mut(&id) else { continue };
+            let past = row.counters.replace(counters);
+            if reset {
+                row.traffic.open = counters.0[1];
+            } else {
+                // What a new row has had may be older than this second.
+                row.traffic = between(past.unwrap_or(counters), counters, seconds);
+            }
+        }
+        labelled
+    }
+
+    fn reset(&mut self) -> HashMap<L::Key, (Option<Counters>, TopTraffic)> {
+        self.numbers.clear();
+        let rows = self.rows.drain();
+        rows.map(|(_, row)| (row.label.key(), (row.counters, row.traffic))).collect()
+    }
+}
+
+impl<L> TrackedRow<L> {
+    fn rest(&mut self) {
+        self.traffic = TopTraffic { open: self.traffic.open, ..TopTraffic::default() };
+    }
+}
+
+/// When was counted, by the clock of the gateway.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RateClock {
+    last: Option<u64>,
+    /// Between the last two counts; none if there were none, or a process began anew.
+    pub(super) seconds: Option<f64>,
+}
+
+impl RateClock {
+    /// The seconds since the last count.
+    fn advance(&mut self, uptime: u64) -> Option<f64> {
+        let milliseconds = self.last.replace(uptime).and_then(|last| uptime.checked_sub(last));
+        self.seconds = milliseconds.filter(|it| *it > 0).map(|it| it as f64 / 1000.0);
+        self.seconds
+    }
+}
+
+/// Everything together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Total {
+    clock: RateClock,
+    counters: Counters,
+    pub(super) traffic: TopTraffic,
+}
+
+impl Total {
+    pub(super) fn take(&mut self, uptime: u64, counters: Counters) {
+        let seconds = self.clock.advance(uptime);
+        self.traffic = between(self.counters, counters, seconds);
+        self.counters = counters;
+    }
+}
+
+/// The rates between two counts. Counters fall if a frontend leaves, which is no traffic.
+fn between(before: Counters, now: Counters, seconds: Option<f64>) -> TopTraffic {
+    let rate = |at: usize| {
+        let moved = now.0[at].saturating_sub(before.0[at]) as f64;
+        seconds.map_or(0.0, |seconds| moved / seconds)
+    };
+    const { assert!(COUNTERS == 6, "each counter is one of these") };
+    TopTraffic {
+        open: now.0[1],
+        opened_per_second: rate(0),
+        client_bytes_per_second: rate(2),
+        endpoint_bytes_per_second: rate(3),
+        datagrams_per_second: rate(4),
+        errors_per_second: rate(5),
+    }
+}

@@ -1,0 +1,37 @@
+//! Foreign text for terminals: what cannot be seen, or changes how other text is seen, is shown as an escape.
+
+use std::borrow::Cow;
+
+/// Control characters, line and paragraph separators, direction marks, zero-width characters, variation selectors and tags: those that
+/// the status page escapes as well (`page/format.js`).
+fn is_unseen(char: char) -> bool {
+    matches!(u32::from(char),
+        0x00..=0x1f | 0x7f..=0x9f | 0xad | 0x34f | 0x61c | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180b..=0x180f
+        | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0x3164 | 0xfe00..=0xfe0f | 0xfeff | 0xffa0
+        | 0xfff0..=0xfffb | 0xe0000..=0xe0fff)
+}
+
+/// The text with `\u{…}` for each character that cannot be seen as it is.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unseen) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|char| match is_unseen(char) {
+        true => Cow::Owned(format!("\\u{{{:x}}}", u32::from(char))),
+        false => Cow::Owned(char.to_string()),
+    });
+    Cow::Owned(escaped.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_escaped_and_all_else_is_left() {
+        assert_eq!(visible("shop/web"), "shop/web");
+        assert_eq!(visible("n1\u{202e}gro.live\u{1b}[31m\u{200b}"), r"n1\u{202e}gro.live\u{1b}[31m\u{200b}");
+        assert_eq!(visible("a\nb\u{9b}c\u{e0041}"), r"a\u{a}b\u{9b}c\u{e0041}");
+        assert_eq!(visible("<b>größe</b> 東京"), "<b>größe</b> 東京");
+    }
+}

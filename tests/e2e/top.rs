@@ -1,0 +1,135 @@
+//! `top` on a terminal and for programs: it shows what is forwarded, and leaves the terminal as it was, however it ends.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::support::gateway::Gateway;
+use crate::support::host::Host;
+use crate::support::manifest::{App, at};
+use crate::support::patience::eventually;
+use crate::support::tcp::{self, Conversation};
+use crate::support::terminal::Terminal;
+use crate::support::world::{Family, World};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
+
+for_both_families!(connections_are_shown_by_service_endpoint_and_cluster, a_gateway_that_dies_is_waited_for);
+
+fn web(family: Family) -> App {
+    App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready(family.backend(0))
+}
+
+fn once(host: &Host, arguments: &[&str]) -> Value {
+    let arguments = [&["top", "--once", "-o", "json"], arguments].concat();
+    serde_json::from_str(&host.finish(BINARY, &arguments).expect_success()).expect("it is JSON")
+}
+
+fn connections_are_shown_by_service_endpoint_and_cluster(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let _gateway = Gateway::start(&world, &[web(family)]);
+    let vip = at(family.vip(0), 80);
+    let _talk = world.client.run(|| Conversation::open(vip)).unwrap();
+    let view = once(&world.gateway, &[]);
+    let service = &view["services"][0];
+    assert_eq!(
+        (service["service"].as_str(), service["state"].as_str()),
+        (Some("e2e/web"), Some("ok")),
+        "{view}"
+    );
+    assert_eq!((&service["open"], &view["total"]["open"]), (&1.into(), &1.into()), "{view}");
+    let seconds = view["seconds"].as_f64().unwrap();
+    assert!(seconds >= 0.9, "{view}");
+    let view = once(&world.gateway, &["--view", "endpoints"]);
+    let endpoint = &view["endpoints"][0];
+    assert_eq!(endpoint["endpoint"], at(family.backend(0), 9000).to_string(), "{view}");
+    assert_eq!((&endpoint["open"], &endpoint["state"]), (&1.into(), &"Ready".into()), "{view}");
+    let view = once(&world.gateway, &["--view", "clusters"]);
+    assert_eq!(
+        (&view["clusters"][0]["open"], &view["clusters"][0]["services"]),
+        (&1.into(), &1.into()),
+        "{view}"
+    );
+
+    // Rates follow what is opened while it counts.
+    eventually("a rate", || {
+        let load = || (0..50).for_each(|_| drop(tcp::ask(vip)));
+        let view = std::thread::scope(|scope| {
+            scope.spawn(|| world.client.run(load));
+            once(&world.gateway, &["--filter", "E2E ok"])
+        });
+        let service = &view["services"][0];
+        let rate = |key: &str| service[key].as_f64().is_some_and(|rate| rate > 0.0);
+        let all = ["openedPerSecond", "clientBytesPerSecond", "endpointBytesPerSecond"];
+        if all.into_iter().all(rate) { Ok(()) } else { Err(view) }
+    });
+    let text = world.gateway.finish(BINARY, &["top", "--once", "--filter", "nothing"]).expect_success();
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+fn a_gateway_that_dies_is_waited_for(family: Family) {
+    let world = World::new(1);
+    let mut gateway = Gateway::start(&world, &[web(family)]);
+    let mut terminal = Terminal::start(&world.gateway, BINARY, &["top"]);
+    terminal.until_drawn(81, "e2e/web");
+    gateway.kill();
+    gateway.wait();
+    terminal.until_drawn(82, "since");
+    let next = gateway.successor(&[]);
+    drop(gateway.adopt(next));
+    eventually("it is live again", || {
+        let output = terminal.output();
+        let last = |text: &str| output.rfind(text);
+        if last("q quit") > last("since") { Ok(()) } else { Err(output) }
+    });
+    terminal.press("q");
+    assert_eq!(terminal.wait_until_restored().code(), Some(0));
+}
+
+#[test]
+fn the_terminal_is_as_before_after_keys_and_signals() {
+    let host = Host::new("terminal");
+    let mut demo = host.start(BINARY, &["demo"]);
+    let admin = eventually("the demo says what to try", || {
+        demo.expect_running();
+        let text = demo.stdout();
+        let page = text.lines().find_map(|line| line.trim().strip_prefix("PAGE"));
+        page.map(|url| url.trim().to_owned()).ok_or(text)
+    });
+    let start = || {
+        let mut terminal = Terminal::start(&host, BINARY, &["top", "--admin", &admin]);
+        terminal.until_drawn(81, "mcs/demo/shop");
+        terminal
+    };
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let mut terminal = start();
+        terminal.signal(signal);
+        assert_eq!(terminal.wait_until_restored().code(), Some(0), "{signal}");
+    }
+    for keys in ["q", "\u{3}", "/web\u{3}"] {
+        let mut terminal = start();
+        terminal.press(keys);
+        assert_eq!(terminal.wait_until_restored().code(), Some(0), "{keys:?}");
+    }
+    let mut terminal = start();
+    terminal.press("\t");
+    terminal.until_drawn(100, "127.0.0.31:");
+    terminal.press("3");
+    terminal.until_drawn(80, "SHARE");
+    terminal.press("q");
+    assert_eq!(terminal.wait_until_restored().code(), Some(0));
+
+    let without = host.finish(BINARY, &["top", "--admin", &admin]);
+    assert!(without.stderr.contains("needs a terminal; --once prints"), "{}", without.stderr);
+    assert_eq!(without.code(), Some(64));
+    let away = host.finish(BINARY, &["top", "--once", "--admin", "http://127.0.0.1:1"]);
+    assert!(away.stderr.contains("does not answer: Connection refused"), "{}", away.stderr);
+    assert_eq!(away.code(), Some(69));
+    let sorted = host.finish(BINARY, &["top", "--once", "--sort", "nwe", "--admin", &admin]);
+    assert!(
+        sorted.stderr.contains("there is no column \"nwe\"; sort by service, state"),
+        "{}",
+        sorted.stderr
+    );
+    assert_eq!(sorted.code(), Some(64));
+}

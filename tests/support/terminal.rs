@@ -1,0 +1,101 @@
+//! A pseudo-terminal, and a program on it that takes it for the terminal of its session.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::Signal;
+use nix::sys::termios::{Termios, tcgetattr};
+use nix::unistd::ttyname;
+
+use super::host::Host;
+use super::patience::eventually;
+use super::process::Process;
+
+/// A terminal of 80 columns and 24 lines with a program.
+pub(crate) struct Terminal {
+    process: Process,
+    keyboard: File,
+    /// Kept, so that its settings can be read after the program has ended.
+    line: OwnedFd,
+    before: Termios,
+    output: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    /// Starts a program on a host.
+    pub(crate) fn start(host: &Host, program: &str, arguments: &[&str]) -> Self {
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(Some(&size), None).expect("a pseudo-terminal");
+        let before = tcgetattr(&pair.slave).expect("a terminal has settings");
+        let keyboard = File::from(pair.master);
+        let mut screen = keyboard.try_clone().expect("a second handle");
+        let output = Arc::<Mutex<Vec<u8>>>::default();
+        let written = Arc::clone(&output);
+        thread::spawn(move || {
+            let mut part = [0; 4096];
+            // The end is an error (EIO): nobody has the other side any more.
+            while let Ok(length @ 1..) = screen.read(&mut part) {
+                let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+                written.extend_from_slice(&part[..length]);
+            }
+        });
+        let line = pair.slave.try_clone().expect("a second handle");
+        let process = host.start_on_terminal(pair.slave, program, arguments);
+        Self { process, keyboard, line, before, output }
+    }
+
+    /// All that was written, with its escape sequences.
+    pub(crate) fn output(&self) -> String {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&output).into_owned()
+    }
+
+    /// Presses keys.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("keys are taken");
+    }
+
+    /// Changes the size of its window to so many columns, which has everything drawn again, and waits for this text.
+    pub(crate) fn until_drawn(&mut self, columns: u16, text: &str) {
+        let from = self.output.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let name = ttyname(&self.line).expect("a terminal has a name");
+        let mut stty = Command::new("stty");
+        let resized = stty.arg("-F").arg(name).args(["cols", &columns.to_string()]).status();
+        assert!(resized.expect("stty").success());
+        eventually(&format!("{text:?} is on the screen"), || {
+            self.process.expect_running();
+            let output = self.output();
+            let drawn = output.get(from..).unwrap_or_default();
+            if drawn.contains(text) { Ok(()) } else { Err(output) }
+        });
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits for the end of the program, and panics unless the terminal is as before: its settings, its screen, its cursor.
+    pub(crate) fn wait_until_restored(&mut self) -> ExitStatus {
+        let status = self.process.wait();
+        let after = tcgetattr(&self.line).expect("a terminal has settings");
+        assert_eq!(
+            (after.local_flags, after.input_flags),
+            (self.before.local_flags, self.before.input_flags)
+        );
+        assert_eq!(after.output_flags, self.before.output_flags);
+        eventually("the screen and the cursor are back", || {
+            let output = self.output();
+            let last = |sequence: &str| output.rfind(sequence);
+            let screen = last("\u{1b}[?1049l") > last("\u{1b}[?1049h");
+            let cursor = last("\u{1b}[?25h") > last("\u{1b}[?25l");
+            if screen && cursor { Ok(()) } else { Err(output) }
+        });
+        status
+    }
+}
