@@ -73,7 +73,7 @@ pub(crate) enum Command {
     /// Lists the rule behind each decision and what happens to each endpoint. Exits 0 even if the Service is not served, and 65 if
     /// the Service or port does not exist.
     Explain(Explain),
-    /// Show the health of a running gateway or controller
+    /// Show the health of a running gateway or controller, or of all gateways
     ///
     /// Shows the objects it follows, how fresh they are, and its Problems. Exits 0 (healthy), 1 (degraded) or 2 (down or not ready).
     Status(Status),
@@ -226,6 +226,9 @@ pub(crate) struct Explain {
     /// Client's address, and its port where the port decides, for example 198.51.100.7:5000 [default: a client outside the cluster]
     #[arg(long, value_name = "IP[:PORT]", value_parser = explain::parse_client)]
     client: Option<Client>,
+    /// Ask a controller, and through it all gateways: which of them the client comes to, and what each would do
+    #[arg(long, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
+    pub(crate) fleet: bool,
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
     #[command(flatten)]
@@ -246,6 +249,11 @@ pub(crate) struct Status {
     /// For startup probes: a process that is to take over shares the ports of the one that still serves.
     #[arg(long, conflicts_with = "admin")]
     pub(crate) here: bool,
+    /// Show all gateways and what they differ in, as the controller that is asked sees them
+    ///
+    /// Exits 0 (all are healthy and alike), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
+    #[arg(long, conflicts_with = "here")]
+    pub(crate) fleet: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,

@@ -1,11 +1,13 @@
 //! What this process answers over HTTP: the admin pages and the status page, metrics, health probes, and a gateway's report to the controller.
 
 pub(crate) mod admin;
+pub(crate) mod all_gateways;
 pub(crate) mod controller_pages;
 pub(crate) mod health;
 pub(crate) mod live;
 pub(crate) mod metrics;
 pub(crate) mod page;
 pub(crate) mod query;
+pub(crate) mod questions;
 pub(crate) mod report;
 pub(crate) mod server;

@@ -48,6 +48,7 @@ fn execute(cli: Cli) -> Exit {
         (Command::Status(status), Ok(config)) if status.here => {
             serve(&config, inspect::served_elsewhere(&config))
         }
+        (Command::Status(status), Ok(config)) if status.fleet => inspect::all_gateways(&status, &config),
         (Command::Status(status), Ok(config)) => inspect::status(&status, &config),
         (Command::Gateways(gateways), Ok(config)) => inspect::gateways(&gateways, &config),
         (Command::Top(options), Ok(config)) => serve(&config, top::run(&options, &config)),

@@ -1,6 +1,7 @@
 //! What users and programs see of a process: routing table, status and explanations, as JSON and as text. The JSON is a contract:
 //! keys are added, never renamed.
 
+pub(crate) mod all_gateways;
 pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod gateways;

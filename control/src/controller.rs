@@ -8,12 +8,14 @@
 //! A term of leadership (`term`) starts from the state of the API server alone, so that nothing this process remembers undoes the
 //! work of another leader. Candidates watch nothing and cost nothing.
 
+pub mod all_gateways;
 mod api_writer;
 pub mod conditions;
 pub mod desired_status;
 pub mod election;
 pub mod events;
 mod gateway_reports;
+pub mod gateway_request;
 pub mod ownership;
 pub mod pool_status;
 pub mod port_errors;
@@ -21,6 +23,7 @@ pub mod service_exports;
 pub mod service_object;
 pub mod status_writer;
 mod term;
+mod token_file;
 pub mod uninstall;
 
 use std::collections::BTreeMap;
@@ -28,9 +31,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
+use self::all_gateways::GatewayClient;
 use self::election::{Election, Timing};
 use self::ownership::Ownership;
 pub use self::pool_status::PoolCounts;
@@ -101,6 +106,8 @@ pub struct ControllerStatus {
     pub problems_by_reason: BTreeMap<&'static str, usize>,
     /// The pools, as their status was last written.
     pub pools: Vec<PoolCounts>,
+    /// The EndpointSlices of the gateways; `None` as long as it does not follow them.
+    pub gateway_slices: Option<Vec<Arc<EndpointSlice>>>,
 }
 
 /// How many Problems a status names: the others mostly have the same causes.
@@ -109,6 +116,7 @@ pub const FIRST_PROBLEMS: usize = 20;
 /// A running candidate.
 #[derive(Debug)]
 pub struct Controller {
+    connection: Connection,
     status: watch::Receiver<ControllerStatus>,
     options: watch::Sender<ControllerOptions>,
     stop: oneshot::Sender<()>,
@@ -121,8 +129,8 @@ impl Controller {
         let (publish, status) = watch::channel(ControllerStatus::default());
         let (stop, stopped) = oneshot::channel();
         let (options, current) = watch::channel(options);
-        let task = tokio::spawn(serve(connection, current, publish, stopped));
-        Self { status, options, stop, task }
+        let task = tokio::spawn(serve(connection.clone(), current, publish, stopped));
+        Self { connection, status, options, stop, task }
     }
 
     /// Goes by other options from now on, if `change` returns true: a leader begins another term by them. The Lease, the timing and
@@ -134,6 +142,11 @@ impl Controller {
     /// Its state, now and later.
     pub fn status(&self) -> watch::Receiver<ControllerStatus> {
         self.status.clone()
+    }
+
+    /// Asks the gateways, whether this controller leads or not.
+    pub fn gateway_client(&self) -> GatewayClient {
+        GatewayClient::new(self.connection.clone(), self.options.subscribe(), self.status())
     }
 
     /// Whether it is running. It ends by itself only if one of its tasks did.

@@ -25,12 +25,21 @@ pub(crate) fn cut_end(text: &mut String, longest: usize) {
     }
 }
 
+/// The text as one line within the limit. Characters that change what is around them, controls and direction marks, become blanks: they
+/// come from others, and end in terminals.
+pub fn one_line(text: &mut String, longest: usize) {
+    let harmful = |char: char| {
+        char.is_control()
+            || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(harmful) {
+        *text = text.replace(harmful, " ");
+    }
+    cut_end(text, longest);
+}
+
 /// The first `most` of the items, and how many more there are.
-pub(crate) fn first_few(
-    items: impl IntoIterator<Item = impl AsRef<str>>,
-    separator: &str,
-    most: usize,
-) -> String {
+pub fn first_few(items: impl IntoIterator<Item = impl AsRef<str>>, separator: &str, most: usize) -> String {
     let mut items = items.into_iter();
     let first: Vec<_> = items.by_ref().take(most).collect();
     let mut text = first.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(separator);

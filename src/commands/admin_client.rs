@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-/// How long a running gateway may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a running process may take to answer: a controller asks all gateways first, twice if need be.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::takeover::predecessor;
 use crate::views::View as _;
-use crate::views::explain::Answer;
+use crate::views::all_gateways::{AllGatewaysView, ExplanationsView};
+use crate::views::explain::{Answer, Question};
 use crate::views::gateways::GatewaysView;
 use crate::views::routes::RoutesView;
 use crate::views::status::ProcessView;
@@ -56,6 +57,9 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
             return Exit::Usage;
         }
     };
+    if command.fleet {
+        return explain_by_all(command, &question, config);
+    }
     let answer = match folders {
         Some(folders) => {
             ManifestProjection::read(folders, config).map(|projected| projected.explain(&question))
@@ -79,9 +83,34 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     }
 }
 
+/// Prints which gateways the client comes to, and what each would do, which a controller asks.
+fn explain_by_all(command: &Explain, question: &Question, config: &Config) -> Exit {
+    let path = question.path().replacen("/api/", "/api/fleet/", 1);
+    let (status, view) = match of_all::<ExplanationsView>(command.sources.admin.as_ref(), config, &path) {
+        Ok(answer) => answer,
+        Err(exit) => return exit,
+    };
+    match (print(&render(&view, || view.to_text(), command.output)), status) {
+        (Exit::Ok, _) if view.groups.is_empty() => Exit::Unavailable,
+        (Exit::Ok, NOT_FOUND) => Exit::Data,
+        (exit, _) => exit,
+    }
+}
+
 /// Prints the state of a running process, and exits as monitors expect it.
 pub(crate) fn status(command: &Status, config: &Config) -> Exit {
     let Ok((_, view)) = query::<ProcessView>(command.admin.as_ref(), config, "/api/status") else {
+        return Exit::Down;
+    };
+    match print(&render(&view, || view.to_text(), command.output)) {
+        Exit::Ok => view.exit(),
+        failed => failed,
+    }
+}
+
+/// Prints the state of all gateways, which a controller asks.
+pub(crate) fn all_gateways(command: &Status, config: &Config) -> Exit {
+    let Ok((_, view)) = of_all::<AllGatewaysView>(command.admin.as_ref(), config, "/api/fleet") else {
         return Exit::Down;
     };
     match print(&render(&view, || view.to_text(), command.output)) {
@@ -117,14 +146,34 @@ pub(crate) async fn served_elsewhere(config: &Config) -> Exit {
 const OK: u16 = 200;
 const NOT_FOUND: u16 = 404;
 
+/// Queries a controller about all gateways, and reports why there is no answer if there is none.
+fn of_all<T: DeserializeOwned>(
+    admin: Option<&AdminUrl>,
+    config: &Config,
+    path: &str,
+) -> Result<(u16, T), Exit> {
+    let authority = authority(admin, config);
+    parsed(&authority, path).map_err(|error| {
+        eprintln!(
+            "sheave: http://{authority} does not answer for all gateways: {error}; ask a controller, as in `kubectl -n sheave-system exec \
+             deployment/sheave-controller -- /sheave status --fleet`"
+        );
+        Exit::Unavailable
+    })
+}
+
+/// Of the admin server to ask.
+fn authority(admin: Option<&AdminUrl>, config: &Config) -> String {
+    admin.map_or_else(|| config.admin_listen.to_string(), |admin| admin.authority.clone())
+}
+
 /// Queries a running process, by default that of the configuration, and reports why it does not answer if it does not.
 fn query<T: DeserializeOwned>(
     admin: Option<&AdminUrl>,
     config: &Config,
     path: &str,
 ) -> Result<(u16, T), Exit> {
-    let authority = admin.map(|admin| admin.authority.clone());
-    let authority = authority.unwrap_or_else(|| config.admin_listen.to_string());
+    let authority = authority(admin, config);
     parsed(&authority, path).map_err(|error| {
         eprintln!("sheave: the gateway at http://{authority} does not answer: {error}");
         Exit::Unavailable

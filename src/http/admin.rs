@@ -6,9 +6,8 @@
 use std::net::SocketAddr;
 
 use axum::Router;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query as UrlQuery, State};
-use axum::http::{StatusCode, header};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sheave_control::sources::connection::Connection;
@@ -20,13 +19,9 @@ use crate::http::live::LivePages;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::page;
 use crate::http::query::{ProbeResult, Query, QuerySender, ask};
+use crate::http::questions::{self, reply, stuck};
 use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
-use crate::views::View as _;
-use crate::views::explain::{Answer, QuestionQuery};
-
-/// The content type of every answer for programs.
-const JSON: &str = "application/json";
 
 /// Answers on `listener` until the result is dropped.
 pub(crate) fn serve(
@@ -42,9 +37,8 @@ pub(crate) fn serve(
     let router = Router::new()
         .route("/api/routes", get(routes))
         .route("/api/gateways", get(gateways))
-        .route("/api/status", get(status))
-        .route("/api/explain", get(explain))
         .with_state(queries.clone())
+        .merge(questions::router(queries.clone()))
         .merge(live.router())
         .merge(page::router());
     let router = page::guarded(router, node).merge(probes).merge(metrics_page(queries, scrapes));
@@ -131,40 +125,4 @@ async fn routes(State(queries): State<QuerySender>) -> Response {
 
 async fn gateways(State(queries): State<QuerySender>) -> Response {
     reply(&queries, Query::Gateways).await
-}
-
-async fn status(State(queries): State<QuerySender>) -> Response {
-    reply(&queries, Query::Status).await
-}
-
-/// The body has the same form whether the Service and port exist or not; the status code differs.
-async fn explain(
-    State(queries): State<QuerySender>,
-    query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
-) -> Response {
-    let question = match query {
-        Ok(UrlQuery(query)) => query.read(),
-        Err(rejection) => Err(rejection.body_text()),
-    };
-    let question = match question {
-        Ok(question) => question,
-        Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
-    };
-    let Ok(answer) = ask(&queries, |reply| Query::Explain(question, reply)).await else { return stuck() };
-    let status = match answer {
-        Answer::Explained(_) => StatusCode::OK,
-        Answer::NotFound(_) => StatusCode::NOT_FOUND,
-    };
-    (status, [(header::CONTENT_TYPE, JSON)], answer.view().to_json()).into_response()
-}
-
-async fn reply(queries: &QuerySender, query: fn(oneshot::Sender<String>) -> Query) -> Response {
-    match ask(queries, query).await {
-        Ok(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
-        Err(_) => stuck(),
-    }
-}
-
-fn stuck() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the gateway does not answer\n").into_response()
 }

@@ -11,7 +11,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use tokio::sync::watch;
 
+use crate::http::all_gateways::AllGateways;
 use crate::http::metrics::{self, scrape::CONTENT_TYPE};
+use crate::http::page;
 use crate::views::View as _;
 use crate::views::status::{ProcessView, collect};
 
@@ -25,15 +27,18 @@ pub(crate) struct ControllerPages {
     pub(crate) karmada: Option<String>,
     pub(crate) status: watch::Receiver<ControllerStatus>,
     pub(crate) own_metrics: PrometheusHandle,
+    pub(crate) gateways: AllGateways,
 }
 
 impl ControllerPages {
     pub(crate) fn router(self) -> Router {
+        let api = Router::new().route("/api/status", get(status_page)).with_state(self.clone());
+        let api = page::guarded(api.merge(self.gateways.clone().router()), &self.node);
         Router::new()
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
-            .route("/api/status", get(status_page))
             .with_state(self.clone())
+            .merge(api)
             .merge(self.metrics_router())
     }
 

@@ -1,4 +1,4 @@
-//! The gateway's report of failures to the controller, over HTTP and within the process.
+//! The gateway's report of failures to the controller, over HTTP and within the process, and what it answers to the controller's questions.
 
 use axum::extract::State;
 use axum::http::header;
@@ -13,6 +13,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::Config;
+use crate::http::query::QuerySender;
+use crate::http::questions;
 use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 
@@ -67,13 +69,17 @@ pub(crate) fn guard(
     listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
 }
 
-/// Answers the controller on `listener` until the result is dropped.
+/// Answers the controller on `listener` until the result is dropped. Where everybody is answered there is the report alone: status and
+/// explanations tell more, and cost more.
 pub(crate) fn serve(
     listener: GuardedListener,
     report: watch::Receiver<GatewayReport>,
+    queries: QuerySender,
     connections: Connections,
 ) -> Server {
-    listener.serve(Router::new().route(gateway_report::PATH, get(answer)).with_state(report), connections)
+    let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
+    let router = if listener.is_open() { router } else { router.merge(questions::router(queries)) };
+    listener.serve(router, connections)
 }
 
 async fn answer(State(report): State<watch::Receiver<GatewayReport>>) -> Response {

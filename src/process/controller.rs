@@ -19,6 +19,7 @@ use crate::exit::Exit;
 use crate::gateway::options::projection_options;
 use crate::gateway::startup_log::{self, StartupInfo};
 use crate::http::admin as admin_server;
+use crate::http::all_gateways::AllGateways;
 use crate::http::controller_pages::ControllerPages;
 use crate::http::metrics::recorder;
 use crate::http::server::{Connections, Server};
@@ -27,6 +28,9 @@ use crate::process::signals::{Hangup, Termination};
 
 /// Set in the Pods of `deploy`: the name by which people know a candidate.
 const POD_NAME: &str = "POD_NAME";
+
+/// To the admin server, at most.
+const CONNECTIONS: usize = 1024;
 
 /// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` how the
 /// Karmada control plane is reached.
@@ -125,10 +129,11 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
         karmada: karmada_server,
         status: controller.status(),
         own_metrics,
+        gateways: AllGateways::new(config.node.clone(), controller.gateway_client(), controller.status()),
     };
     let metrics =
         metrics.map(|listener| listener.serve(page.clone().metrics_router(), Connections::of_metrics()));
-    let admin = Server::start(listener, page.router(), Connections::default());
+    let admin = Server::start(listener, page.router(), Connections::of_admin(CONNECTIONS));
     Ok(ControllerProcess { controller, admin, metrics, termination, reloads })
 }
 

@@ -316,8 +316,10 @@ impl GatewayProcess {
             let healthz = healthz.zip(config.healthz_listen);
             let healthz = healthz.map(|(listener, addr)| (addr, app.health().serve_pages(listener)));
             let report = report.zip(config.report_listen);
-            let report =
-                report.map(|(listener, addr)| (addr, report::serve(listener, app.report(), shares.pages())));
+            let report = report.map(|(listener, addr)| {
+                let (report, queries) = (app.report(), queries.clone());
+                (addr, report::serve(listener, report, queries, shares.pages()))
+            });
             let live = LivePages::start(app.observer(), queries.clone());
             let admin = admin::serve(admin, queries, scrapes, live, &config.node, shares.admin());
             let admin = (config.admin_listen, admin);

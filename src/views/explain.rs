@@ -25,6 +25,7 @@ pub(crate) use self::question::{
     Client, Port, Question, QuestionQuery, parse_address, parse_client, parse_port, parse_protocol,
     parse_service,
 };
+pub(crate) use self::text::outcome;
 use crate::views::View;
 use crate::views::problem::ProblemView;
 

@@ -1,9 +1,11 @@
 //! The state of a process, as `sheave status` and `/api/status` show it. The JSON is a contract: keys are added, never renamed.
 
 pub(crate) mod collect;
+pub(crate) mod table_hash;
 mod text;
 mod unhealthy;
 
+pub(crate) use self::text::span;
 pub(crate) use self::unhealthy::UnhealthyView;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,9 @@ pub(crate) struct ProcessView {
     pub(crate) table_age_seconds: Option<u64>,
     /// In the routing table in force.
     pub(crate) frontends: usize,
+    /// Of what the routing table says wherever it is in force; the same on gateways of one version that follow the same objects.
+    #[serde(default)]
+    pub(crate) table_hash: Option<String>,
     /// Where the objects come from.
     pub(crate) source: SourceView,
     /// Where those of the Karmada control plane come from; null without one.

@@ -9,6 +9,8 @@
 mod support;
 
 #[cfg(test)]
+mod all_gateways;
+#[cfg(test)]
 mod announce_policy;
 #[cfg(test)]
 mod announced;

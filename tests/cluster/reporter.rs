@@ -1,7 +1,7 @@
 //! A pretended gateway: answers the controller's polls with the report that a case chooses.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +21,12 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// Answers on a free port of this machine.
     pub(crate) fn start(stage: &Stage<'_>) -> Self {
-        let listener = stage.host.run(|| TcpListener::bind((NODE_ADDRESS, 0))).expect("a free port");
+        Self::start_at(stage, SocketAddr::from((NODE_ADDRESS, 0)))
+    }
+
+    /// Answers at an address of this machine.
+    pub(crate) fn start_at(stage: &Stage<'_>, address: SocketAddr) -> Self {
+        let listener = stage.host.run(|| TcpListener::bind(address)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
         let report = Arc::new(Mutex::new(json!({"node": stage.node(), "generation": 1})));
         let answered = Arc::new(AtomicUsize::new(0));

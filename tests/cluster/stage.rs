@@ -106,6 +106,11 @@ impl<'c> Stage<'c> {
 
     /// Prepares a process with the kubeconfig at this path.
     pub(crate) fn home_by(&self, role: Role, kubeconfig: &Path, config: &str) -> Home {
+        self.home_on(&self.node, role, kubeconfig, config)
+    }
+
+    /// As [`Stage::home_by`], of a process that takes this machine for another Node.
+    pub(crate) fn home_on(&self, node: &str, role: Role, kubeconfig: &Path, config: &str) -> Home {
         let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
         let port = self.host.run(|| free_port(Ipv4Addr::LOCALHOST));
         let admin = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
@@ -116,7 +121,7 @@ impl<'c> Stage<'c> {
         let text = format!(
             "node: {}\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 2\n\
              {timeouts}{config}",
-            self.node,
+            node,
             kubeconfig.display(),
             folder.path().join("state").display(),
         );
@@ -251,6 +256,11 @@ impl Sheave<'_> {
     /// The id of the process that was started.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Where its admin server listens.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
     }
 
     /// Fails if it has ended.

@@ -14,10 +14,14 @@ use serde_json::Value;
 
 use crate::api::karmada::lenient;
 use crate::api::problem::reason;
-use crate::text::cut_end;
+use crate::text::one_line;
 
 /// The path that a gateway answers on.
 pub const PATH: &str = "/api/report";
+/// The path of its status, for those whom the configuration of the listener names. Who may get [`PATH`] may get this.
+pub const STATUS_PATH: &str = "/api/status";
+/// The same of its explanations.
+pub const EXPLAIN_PATH: &str = "/api/explain";
 /// The audience of tokens for it: whoever answers in a gateway's place can do nothing else with them.
 pub const AUDIENCE: &str = "gateways.sheave.dev";
 /// The name of the port in the gateways' Service.
@@ -86,10 +90,7 @@ fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Ip
 
 /// One line within the limits: it ends in conditions, Events and the log.
 fn tidy(text: &mut String) {
-    if text.contains(char::is_control) {
-        *text = text.replace(char::is_control, " ");
-    }
-    cut_end(text, LONGEST_TEXT);
+    one_line(text, LONGEST_TEXT);
 }
 
 /// The reason of this name, if gateways can have it. Others would let a gateway speak for the controller.

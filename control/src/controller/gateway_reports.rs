@@ -3,9 +3,6 @@
 //! The last report of a gateway that does not answer stays valid for a while: it may be busy, and a port does not become free by
 //! that. EndpointSlices decide whether a gateway is ready, not this file.
 
-mod request;
-mod token_file;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -18,7 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use self::token_file::TokenFile;
+use super::gateway_request::{self, GatewayRequestError};
+use super::token_file::TokenFile;
 use crate::api::gateway_report::{GatewayReport, PORT_NAME};
 use crate::api::store::is_ready;
 use crate::net;
@@ -135,7 +133,7 @@ pub(crate) fn any_without_port<'a>(mut slices: impl Iterator<Item = &'a Arc<Endp
     slices.any(|slice| report_port(slice).is_none() && slice.endpoints.iter().flatten().any(is_ready))
 }
 
-fn report_port(slice: &EndpointSlice) -> Option<u16> {
+pub(super) fn report_port(slice: &EndpointSlice) -> Option<u16> {
     let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT_NAME))?;
     u16::try_from(port.port?).ok()
 }
@@ -209,7 +207,7 @@ async fn ask(
     loop {
         for gateway in waiting.by_ref().take(AT_ONCE - asking.len()) {
             let token = token.cloned();
-            asking.spawn(async move { (gateway, request::get(gateway, token).await) });
+            asking.spawn(async move { (gateway, gateway_request::report(gateway, token).await) });
         }
         let Some(mut answered) = asking.join_next().await else { return };
         loop {
@@ -265,7 +263,7 @@ impl GatewayState {
 fn take(
     known: &mut BTreeMap<SocketAddr, GatewayState>,
     gateway: SocketAddr,
-    answer: Result<GatewayReport, request::ReportError>,
+    answer: Result<GatewayReport, GatewayRequestError>,
     now: Instant,
 ) {
     let answered_before = known.get(&gateway).map(|known| known.answers);

@@ -347,6 +347,7 @@ impl LeaderTerm {
         status.first_problems = self.problems.iter().take(FIRST_PROBLEMS).cloned().collect();
         status.problems_by_reason.clone_from(self.problems.by_reason());
         status.pools = pool_status::counts(&self.store.objects().pools);
+        status.gateway_slices = self.synced.then(|| self.membership.slices().cloned().collect());
     }
 }
 

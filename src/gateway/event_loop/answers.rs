@@ -1,6 +1,7 @@
 //! Answers to the admin server, from what is in force: probes, status, routes and explanations.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use sheave_model::FrontendAddr;
@@ -14,7 +15,7 @@ use crate::views::View as _;
 use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::{LISTED, ProblemView};
 use crate::views::routes::RoutesView;
-use crate::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect};
+use crate::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect, table_hash};
 
 impl EventLoop {
     /// Everything that is known to be wrong with the objects and with what becomes of them here.
@@ -61,8 +62,11 @@ impl EventLoop {
                     ..self.status()
                 };
                 let answers = self.dataplane.answers(WORKER_PATIENCE);
+                let table = self.projection.as_ref().map(|projection| Arc::clone(&projection.table));
+                let hash = tokio::task::spawn_blocking(move || table.as_deref().map(table_hash::of));
                 tokio::spawn(async move {
-                    let status = ProcessView { worker_stuck: !answers.await, ..status };
+                    let table_hash = hash.await.unwrap_or_default();
+                    let status = ProcessView { table_hash, worker_stuck: !answers.await, ..status };
                     reply.send(status.to_json()).ok();
                 });
             }

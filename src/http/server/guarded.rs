@@ -57,6 +57,11 @@ impl GuardedListener {
         Ok(Self { listener, access, tls: tls.map(Tls::load) })
     }
 
+    /// Whether everybody who can connect is answered.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.access, Access::Open)
+    }
+
     /// Answers by `router` until the result is dropped.
     pub(crate) fn serve(self, router: Router, connections: Connections) -> Server {
         let Self { listener, access, tls } = self;

@@ -204,6 +204,7 @@ impl FrontendAnswer<'_> {
         let Some(address) = status.addresses.get(&ip) else { return };
         let policy = self.basis.projector.announce_policies().of(ip);
         view.announced_by = address.owner.as_deref().ok().map(str::to_owned);
+        view.announced_here = Some(matches!(address.here, Here::Announced { .. }));
         view.reasons.push(match &address.owner {
             Ok(owner) if *owner == status.node => format!("{ip} belongs to this gateway, {owner}"),
             Ok(owner) => {

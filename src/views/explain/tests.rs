@@ -156,7 +156,7 @@ fn the_json_is_that_of_the_contract() {
     let contract = json!({
         "service": "shop/web", "source": "Service", "frontend": "203.0.113.10:80/TCP", "kind": "LoadBalancer", "portName": "http",
         "otherFrontends": ["[2001:db8::10]:80/TCP"],
-        "client": "198.51.100.7", "clientPort": null, "announcedBy": null, "closed": null, "origin": "external", "allowed": true, "action": "Forward",
+        "client": "198.51.100.7", "clientPort": null, "announcedBy": null, "announcedHere": null, "closed": null, "origin": "external", "allowed": true, "action": "Forward",
         "endpoint": "10.1.0.7:8080", "reasons": reasons,
         "endpoints": [
             {"address": "10.1.0.7:8080", "slice": "web-1", "node": "gw-1", "zone": "a", "state": "Ready", "local": true,

@@ -43,7 +43,8 @@ fn headline(view: &ExplainView) -> String {
     format!("{source} {}{port}, on {frontend} ({kind})\n{client} {}.", view.service, outcome(view))
 }
 
-fn outcome(view: &ExplainView) -> String {
+/// What becomes of the client, as the end of a sentence.
+pub(crate) fn outcome(view: &ExplainView) -> String {
     if let Some(why) = &view.closed {
         return format!("is not served: the frontend is closed on this gateway: {why}");
     }

@@ -58,7 +58,7 @@ fn the_keys_are_those_of_the_contract() {
     view.controller = Some(standby());
     let json: serde_json::Value = serde_json::from_str(&view.to_json()).unwrap();
     let expected = json!({
-        "node": "gw-1", "version": "0.1.0", "role": "gateway", "uptimeSeconds": 90, "generation": 7, "tableAgeSeconds": null, "frontends": 12,
+        "node": "gw-1", "version": "0.1.0", "role": "gateway", "uptimeSeconds": 90, "generation": 7, "tableAgeSeconds": null, "tableHash": null, "frontends": 12,
         "karmada": null, "source": {
             "kind": "api", "server": "https://10.0.0.1:6443/", "synced": true,
             "kinds": [

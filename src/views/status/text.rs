@@ -288,7 +288,7 @@ fn doubted(guard: &GuardView) -> String {
 }
 
 /// As much as people read: `42 s`, `3 min`, `5 h 20 min`, `9 d 4 h`.
-pub(super) fn span(seconds: u64) -> String {
+pub(crate) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         0..120 => format!("{seconds} s"),

@@ -38,6 +38,9 @@ pub struct ExplainView {
     /// The node of the gateway that owns the frontend's address, which need not be this one; null where gateways announce nothing.
     #[serde(default)]
     pub announced_by: Option<String>,
+    /// Whether this gateway announces the frontend's address now; null where gateways announce nothing.
+    #[serde(default)]
+    pub announced_here: Option<bool>,
     /// Sentences, in the order in which things are decided.
     pub reasons: Vec<String>,
     /// Every address of the frontend's family that the Service's slices have.

@@ -1,4 +1,4 @@
-//! The controller's bearer token for gateways, read anew for each round: the kubelet renews projected tokens in place.
+//! The controller's bearer token for gateways, read anew each time: the kubelet renews projected tokens in place.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,231 @@
+//! Asks all gateways on demand, at the listener on which each answers the controller (`report.listen`).
+//!
+//! The leader knows the gateways by the objects that it follows, also while the API server is away. A candidate follows nothing, so it
+//! lists their EndpointSlices each time. Nobody is asked unless somebody wants to know.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+use hyper::body::Bytes;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::ListParams;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::gateway_reports::report_port;
+use super::gateway_request::{self, GatewayRequestError, LONGEST_REPORT};
+use super::token_file::TokenFile;
+use super::{ControllerOptions, ControllerStatus};
+use crate::api::gateway_report::{GatewayReport, PATH};
+use crate::api::store::{SERVICE_NAME_LABEL, is_ready};
+use crate::net;
+use crate::sources::connection::Connection;
+
+/// How many gateways are asked at a time.
+const AT_ONCE: usize = 128;
+/// How long all of them have together: people wait.
+const PATIENCE: Duration = Duration::from_secs(7);
+
+/// A gateway, by the EndpointSlices of the gateways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownGateway {
+    /// Its Node, or its address where the endpoint names none.
+    pub node: String,
+    /// The addresses of its Pods, each once, sorted. During an upgrade a node has two Pods, mostly with the same addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Where it can be asked; nowhere if its Service has no port of that name.
+    pub listeners: Vec<SocketAddr>,
+    /// Whether one of its Pods is ready.
+    pub ready: bool,
+}
+
+/// Asks gateways. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct GatewayClient {
+    connection: Connection,
+    options: watch::Receiver<ControllerOptions>,
+    status: watch::Receiver<ControllerStatus>,
+}
+
+/// How one gateway is asked.
+#[derive(Clone, Debug)]
+pub struct GatewayLink {
+    listeners: Vec<SocketAddr>,
+    token: Option<HeaderValue>,
+}
+
+impl GatewayClient {
+    pub(super) fn new(
+        connection: Connection,
+        options: watch::Receiver<ControllerOptions>,
+        status: watch::Receiver<ControllerStatus>,
+    ) -> Self {
+        Self { connection, options, status }
+    }
+
+    /// The gateways that there are, by node.
+    ///
+    /// # Errors
+    /// Where this controller does not lead: if the API server does not list them.
+    pub async fn gateways(&self) -> Result<Vec<KnownGateway>, kube::Error> {
+        let followed = self.status.borrow().gateway_slices.clone();
+        if let Some(slices) = followed {
+            return Ok(known_gateways(slices.iter().map(Arc::as_ref)));
+        }
+        let service = self.options.borrow().gateways.clone();
+        let slices: Api<EndpointSlice> = Api::namespaced(self.connection.writer(), &service.namespace);
+        let label = format!("{SERVICE_NAME_LABEL}={}", service.name);
+        let listed = slices.list(&ListParams::default().labels(&label)).await?;
+        Ok(known_gateways(listed.iter()))
+    }
+
+    /// Puts a question to each of the gateways, those that are ready first. `take` gets the answers as they come, and at last the gateways
+    /// for which there was no time.
+    pub async fn ask<T, F>(
+        &self,
+        mut gateways: Vec<KnownGateway>,
+        question: impl Fn(GatewayLink) -> F,
+        mut take: impl FnMut(KnownGateway, Option<T>),
+    ) where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let deadline = Instant::now() + PATIENCE;
+        let file = self.options.borrow().gateway_token.clone();
+        let token = match file {
+            Some(file) => TokenFile::new(file).read().await,
+            None => None,
+        };
+        gateways.sort_by_key(|gateway| !gateway.ready);
+        let mut gateways: Vec<Option<KnownGateway>> = gateways.into_iter().map(Some).collect();
+        let (mut next, mut asking) = (0, JoinSet::new());
+        loop {
+            while asking.len() < AT_ONCE
+                && let Some(Some(gateway)) = gateways.get(next)
+            {
+                let link = GatewayLink { listeners: gateway.listeners.clone(), token: token.clone() };
+                let (index, answer) = (next, question(link));
+                asking.spawn(async move { (index, answer.await) });
+                next += 1;
+            }
+            match timeout_at(deadline, asking.join_next()).await {
+                Ok(Some(Ok((index, answer)))) => {
+                    if let Some(gateway) = gateways[index].take() {
+                        take(gateway, Some(answer));
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    tracing::error!(%error, bug = true, "a question to a gateway broke off");
+                }
+                Ok(None) | Err(_) => break,
+            }
+        }
+        gateways.into_iter().flatten().for_each(|gateway| take(gateway, None));
+    }
+}
+
+impl GatewayLink {
+    /// Whether its Service has a port for questions.
+    pub fn can_be_asked(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    /// What it answers to a path with its query, at most `longest` bytes.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn get(&self, path: &str, longest: usize) -> Result<(StatusCode, Bytes), GatewayRequestError> {
+        let mut answer = Err(GatewayRequestError::Silent);
+        for listener in &self.listeners {
+            answer = gateway_request::get(*listener, path, self.token.clone(), longest).await;
+            // Its other family may be the one that works from here.
+            if !matches!(answer, Err(GatewayRequestError::Connect(_))) {
+                break;
+            }
+        }
+        answer
+    }
+
+    /// Its report, which gateways of every version have.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn report(&self) -> Result<GatewayReport, GatewayRequestError> {
+        let (status, body) = self.get(PATH, LONGEST_REPORT).await?;
+        if status != StatusCode::OK {
+            return Err(GatewayRequestError::Refused(status));
+        }
+        Ok(GatewayReport::read(&body)?)
+    }
+}
+
+fn known_gateways<'a>(slices: impl Iterator<Item = &'a EndpointSlice>) -> Vec<KnownGateway> {
+    let mut gateways: BTreeMap<&str, KnownGateway> = BTreeMap::new();
+    for slice in slices {
+        let port = report_port(slice);
+        for endpoint in slice.endpoints.iter().flatten() {
+            let Some(address) = endpoint.addresses.first() else { continue };
+            let Ok(ip) = net::parse_ip(address) else { continue };
+            let node = endpoint.node_name.as_deref().unwrap_or(address);
+            let gateway = gateways.entry(node).or_insert_with(|| KnownGateway {
+                node: node.to_owned(),
+                addresses: Vec::new(),
+                listeners: Vec::new(),
+                ready: false,
+            });
+            gateway.ready |= is_ready(endpoint);
+            gateway.addresses.push(ip);
+            gateway.listeners.extend(port.map(|port| SocketAddr::new(ip, port)));
+        }
+    }
+    let mut gateways: Vec<KnownGateway> = gateways.into_values().collect();
+    for gateway in &mut gateways {
+        gateway.addresses.sort_unstable();
+        gateway.addresses.dedup();
+        gateway.listeners.sort_unstable();
+        gateway.listeners.dedup();
+    }
+    gateways
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(ports: &str, endpoints: &str) -> EndpointSlice {
+        let yaml = format!("{{addressType: IPv4, ports: [{ports}], endpoints: [{endpoints}]}}");
+        serde_saphyr::from_str(&yaml).unwrap()
+    }
+
+    #[test]
+    fn a_node_is_one_gateway_whatever_its_pods_families_and_ports() {
+        let slices = [
+            slice(
+                "{name: report, port: 9842}",
+                "{addresses: [192.0.2.2], nodeName: gw-2, conditions: {ready: false}}, {addresses: [192.0.2.1], nodeName: gw-1}, \
+                 {addresses: [192.0.2.1], nodeName: gw-1, conditions: {ready: false}}, {addresses: [x], nodeName: gw-9}, \
+                 {addresses: []}",
+            ),
+            slice("{name: report, port: 9842}", "{addresses: ['2001:db8::1'], nodeName: gw-1}"),
+            slice("{name: metrics, port: 1}", "{addresses: [192.0.2.3]}"),
+        ];
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let gateway = |node: &str, addresses: &[&str], port: bool, ready| KnownGateway {
+            node: node.to_owned(),
+            addresses: addresses.iter().map(|it| ip(it)).collect(),
+            listeners: addresses.iter().filter(|_| port).map(|it| SocketAddr::new(ip(it), 9842)).collect(),
+            ready,
+        };
+        let expected = [
+            gateway("192.0.2.3", &["192.0.2.3"], false, true),
+            gateway("gw-1", &["192.0.2.1", "2001:db8::1"], true, true),
+            gateway("gw-2", &["192.0.2.2"], true, false),
+        ];
+        assert_eq!(known_gateways(slices.iter()), expected);
+    }
+}

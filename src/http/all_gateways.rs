@@ -1,0 +1,191 @@
+//! What a controller answers about all gateways, by asking each of them: `/api/fleet` and `/api/fleet/explain`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query as UrlQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use sheave_control::api::gateway_report::STATUS_PATH;
+use sheave_control::controller::ControllerStatus;
+use sheave_control::controller::all_gateways::{GatewayClient, GatewayLink, KnownGateway};
+use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::time::Instant;
+
+use crate::http::questions::{JSON, bad_request, question};
+use crate::views::View as _;
+use crate::views::all_gateways::{
+    AllGatewaysView, ExplanationsView, GatewayAnswer, GatewayExplanation, bounded_view,
+};
+use crate::views::explain::{Answer, Question, QuestionQuery};
+use crate::views::status::collect;
+
+/// How long an answer is good for, however many ask.
+const FRESH: Duration = Duration::from_secs(2);
+/// What gateways need to take in a change that others have.
+const CATCH_UP: Duration = Duration::from_secs(1);
+/// Larger than any honest status, in which lists are short.
+const LONGEST_STATUS: usize = 1 << 17;
+/// Larger than an honest explanation of a Service with a thousand endpoints.
+const LONGEST_EXPLANATION: usize = 1 << 19;
+/// How many questions about clients are put to all gateways at a time.
+const EXPLAINING: usize = 4;
+/// Why there was no time for a gateway.
+const NO_TIME: &str = "too many others do not answer either";
+/// Why a gateway cannot be asked.
+const NO_PORT: &str =
+    "its Service has no port named `report` (`gateways.service` in the config of the controller)";
+/// Why a gateway that does answer says little.
+const REPORT_ALONE: &str = "it answers nothing but its report: it is of an older version, or everybody may ask it (set `report.authorization` in its \
+                            configuration)";
+
+/// The state of all gateways, asked for when somebody wants to know it. Clones share it.
+#[derive(Clone)]
+pub(crate) struct AllGateways {
+    node: String,
+    client: GatewayClient,
+    status: watch::Receiver<ControllerStatus>,
+    last: Arc<Mutex<Option<LastAnswer>>>,
+    explaining: Arc<Semaphore>,
+}
+
+/// What was answered last, and when.
+struct LastAnswer {
+    at: Instant,
+    json: Arc<str>,
+}
+
+impl AllGateways {
+    /// By a controller on `node`.
+    pub(crate) fn new(
+        node: String,
+        client: GatewayClient,
+        status: watch::Receiver<ControllerStatus>,
+    ) -> Self {
+        let explaining = Arc::new(Semaphore::new(EXPLAINING));
+        Self { node, client, status, last: Arc::default(), explaining }
+    }
+
+    pub(crate) fn router(self) -> Router {
+        Router::new().route("/api/fleet", get(all)).route("/api/fleet/explain", get(explain)).with_state(self)
+    }
+
+    /// As JSON. Those who ask at the same time get the same answer.
+    async fn json(&self) -> Result<Arc<str>, String> {
+        let mut last = self.last.lock().await;
+        if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
+            return Ok(Arc::clone(&last.json));
+        }
+        let mut view = self.ask().await?;
+        if view.tables_differ() {
+            tokio::time::sleep(CATCH_UP).await;
+            view = self.ask().await?;
+        }
+        let json: Arc<str> = view.to_json().into();
+        *last = Some(LastAnswer { at: Instant::now(), json: Arc::clone(&json) });
+        Ok(json)
+    }
+
+    async fn ask(&self) -> Result<AllGatewaysView, String> {
+        let mut answers = Vec::new();
+        let take = |gateway, answer: Option<GatewayAnswer>| {
+            answers.push((gateway, answer.unwrap_or_else(|| GatewayAnswer::Silent(NO_TIME.to_owned()))));
+        };
+        self.client.ask(self.gateways().await?, status_of, take).await;
+        let controller = collect::of_controller(&self.status.borrow());
+        Ok(AllGatewaysView::new(&self.node, controller, answers))
+    }
+
+    /// What each gateway would do.
+    async fn explain(&self, question: &Question) -> Result<ExplanationsView, String> {
+        let path: Arc<str> = question.path().into();
+        let ask = |gateway| explanation_of(gateway, Arc::clone(&path));
+        let mut view = ExplanationsView::default();
+        let take = |gateway, answer: Option<GatewayExplanation>| {
+            view.add(gateway, answer.unwrap_or_else(|| Err(NO_TIME.to_owned())));
+        };
+        self.client.ask(self.gateways().await?, ask, take).await;
+        Ok(view.sorted())
+    }
+
+    async fn gateways(&self) -> Result<Vec<KnownGateway>, String> {
+        self.client.gateways().await.map_err(|error| {
+            format!("this controller does not lead, and the API server does not list the gateways: {error}")
+        })
+    }
+}
+
+async fn all(State(gateways): State<AllGateways>) -> Response {
+    match gateways.json().await {
+        Ok(json) => ([(header::CONTENT_TYPE, JSON)], json.as_ref().to_owned()).into_response(),
+        Err(why) => unavailable(why),
+    }
+}
+
+/// As of one gateway: 404 if none knows the Service or port.
+async fn explain(
+    State(gateways): State<AllGateways>,
+    query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
+) -> Response {
+    let question = match question(query) {
+        Ok(question) => question,
+        Err(why) => return bad_request(why),
+    };
+    // It is never closed.
+    let _place = gateways.explaining.acquire().await;
+    match gateways.explain(&question).await {
+        Ok(view) => {
+            let status = if view.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+            (status, [(header::CONTENT_TYPE, JSON)], view.to_json()).into_response()
+        }
+        Err(why) => unavailable(why),
+    }
+}
+
+fn unavailable(why: String) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response()
+}
+
+/// Its status, else its report.
+async fn status_of(gateway: GatewayLink) -> GatewayAnswer {
+    if !gateway.can_be_asked() {
+        return GatewayAnswer::Silent(NO_PORT.to_owned());
+    }
+    let why = match gateway.get(STATUS_PATH, LONGEST_STATUS).await {
+        Ok((StatusCode::OK, body)) => match bounded_view(&body) {
+            Ok(status) => return GatewayAnswer::of_status(status),
+            Err(error) => format!("its status cannot be read, as of another version: {error}"),
+        },
+        Ok((StatusCode::NOT_FOUND, _)) => REPORT_ALONE.to_owned(),
+        Ok((status, _)) => return GatewayAnswer::Silent(refused(status)),
+        Err(error) => return GatewayAnswer::Silent(error.to_string()),
+    };
+    match gateway.report().await {
+        Ok(report) => GatewayAnswer::of_report(report, why),
+        Err(error) => GatewayAnswer::Silent(error.to_string()),
+    }
+}
+
+/// Its explanation.
+async fn explanation_of(gateway: GatewayLink, path: Arc<str>) -> GatewayExplanation {
+    if !gateway.can_be_asked() {
+        return Err(NO_PORT.to_owned());
+    }
+    let (status, body) = gateway.get(&path, LONGEST_EXPLANATION).await.map_err(|error| error.to_string())?;
+    match (status, bounded_view(&body)) {
+        (StatusCode::OK, Ok(view)) => Ok(Answer::Explained(view)),
+        (StatusCode::NOT_FOUND, Ok(view)) => Ok(Answer::NotFound(view)),
+        (StatusCode::NOT_FOUND, Err(_)) => Err(REPORT_ALONE.to_owned()),
+        (StatusCode::OK, Err(error)) => {
+            Err(format!("its answer cannot be read, as of another version: {error}"))
+        }
+        (status, _) => Err(refused(status)),
+    }
+}
+
+fn refused(status: StatusCode) -> String {
+    format!("it answers {status} (`gateways.tokenFile` in the config of the controller)")
+}

@@ -1,0 +1,232 @@
+//! All gateways, as a controller that asks them sees them, and where they differ: `sheave status --fleet` and `/api/fleet`. The JSON is a
+//! contract: keys are added, never renamed.
+
+mod answer;
+mod differences;
+mod explanations;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use serde::{Deserialize, Serialize};
+use sheave_control::controller::all_gateways::KnownGateway;
+
+pub(crate) use self::answer::{GatewayAnswer, bounded_view};
+use self::differences::{Differences, shared_endpoints, shared_problems};
+pub(crate) use self::explanations::{ExplanationsView, GatewayExplanation};
+use crate::exit::Exit;
+use crate::views::View;
+use crate::views::problem::ProblemView;
+use crate::views::status::{AnnouncingView, ControllerView, ProcessView};
+
+/// How many Problems and unhealthy endpoints there are at most.
+const MOST: usize = 200;
+
+/// All gateways.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AllGatewaysView {
+    /// The node of the controller that asked.
+    pub(crate) asked_by: String,
+    /// Who leads, as the Lease has it; null if nobody does.
+    pub(crate) leader: Option<String>,
+    /// By node.
+    pub(crate) gateways: Vec<GatewayStatusView>,
+    /// What gateways differ in, as sentences.
+    pub(crate) differences: Vec<String>,
+    /// The Problems of all, each once; those that only some gateways have come first.
+    pub(crate) problems: Vec<SharedProblemView>,
+    /// How many more there are.
+    pub(crate) more_problems: usize,
+    /// Those that the controller has and no gateway: the first ones, as the leader sees them.
+    pub(crate) controller_problems: Vec<ProblemView>,
+    /// The endpoints that are unhealthy on a gateway, each once; those that are not so everywhere come first.
+    pub(crate) unhealthy: Vec<SharedEndpointView>,
+    /// How many more there are.
+    pub(crate) more_unhealthy: usize,
+}
+
+/// One gateway. What is null is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GatewayStatusView {
+    /// As its EndpointSlice names it.
+    pub(crate) node: String,
+    /// Of its Pod.
+    pub(crate) addresses: Vec<String>,
+    /// Whether Kubernetes counts it as ready.
+    pub(crate) ready: bool,
+    /// `serving`, `notReady`, `lameDuck`, `draining`, or `silent` if it does not answer.
+    pub(crate) state: String,
+    /// Why it does not answer, or not everything.
+    pub(crate) error: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) uptime_seconds: Option<u64>,
+    /// Counts the changes of its process: not to be compared with others.
+    pub(crate) generation: Option<u64>,
+    /// Since its routing table changed last.
+    pub(crate) table_age_seconds: Option<u64>,
+    /// The same on gateways of one version that follow the same objects.
+    pub(crate) table_hash: Option<String>,
+    pub(crate) frontends: Option<usize>,
+    pub(crate) problems: Option<usize>,
+    pub(crate) unhealthy_endpoints: Option<usize>,
+    pub(crate) announcing: Option<AnnouncingView>,
+    /// What is wrong with its process, as sentences with a remedy.
+    pub(crate) wrong: Vec<String>,
+    /// What it differs from most others in: `version`, `table`, `problems`, `health`.
+    pub(crate) differs: Vec<String>,
+}
+
+/// A Problem, and which gateways have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SharedProblemView {
+    /// As the first of them has it.
+    #[serde(flatten)]
+    pub(crate) problem: ProblemView,
+    /// Those that have it, by node.
+    pub(crate) gateways: Vec<String>,
+    /// Those that answer and do not have it, by node.
+    pub(crate) missing: Vec<String>,
+}
+
+/// An endpoint that is unhealthy on some gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SharedEndpointView {
+    /// `namespace/name`.
+    pub(crate) service: String,
+    /// `TCP` or `UDP`.
+    pub(crate) protocol: String,
+    /// `ip:port`, IPv6 in brackets.
+    pub(crate) endpoint: String,
+    /// The error, as the first of them has it.
+    pub(crate) reason: String,
+    /// Those on which it is unhealthy, by node.
+    pub(crate) gateways: Vec<String>,
+    /// Those that use it and find nothing wrong with it, by node.
+    pub(crate) missing: Vec<String>,
+}
+
+impl View for AllGatewaysView {}
+
+impl AllGatewaysView {
+    /// What the gateways answered to a controller on `asked_by`.
+    pub(crate) fn new(
+        asked_by: &str,
+        controller: ControllerView,
+        mut answers: Vec<(KnownGateway, GatewayAnswer)>,
+    ) -> Self {
+        answers.sort_by(|(one, _), (other, _)| one.node.cmp(&other.node));
+        let mut gateways: Vec<GatewayStatusView> =
+            answers.iter().map(|(known, answer)| GatewayStatusView::new(known, answer)).collect();
+        let (problems, more_problems) = shared_problems(&answers);
+        let (unhealthy, more_unhealthy) = shared_endpoints(&answers);
+        let Differences { sentences, marks } = differences::find(&gateways, &problems, &unhealthy);
+        for (gateway, mark) in marks {
+            let known = gateways.iter_mut().find(|it| it.node == gateway);
+            if let Some(known) = known.filter(|it| !it.differs.iter().any(|it| it == mark)) {
+                known.differs.push(mark.to_owned());
+            }
+        }
+        let of_gateways = |it: &ProblemView| {
+            problems
+                .iter()
+                .any(|shared| (&shared.problem.object, &shared.problem.reason) == (&it.object, &it.reason))
+        };
+        let mut controller_problems = controller.problems;
+        controller_problems.retain(|it| !of_gateways(it));
+        Self {
+            asked_by: asked_by.to_owned(),
+            leader: controller.leader,
+            gateways,
+            differences: sentences,
+            problems,
+            more_problems,
+            controller_problems,
+            unhealthy,
+            more_unhealthy,
+        }
+    }
+
+    /// Whether tables differ. They may not a moment later: gateways are asked one after the other, and take in a change at different
+    /// moments.
+    pub(crate) fn tables_differ(&self) -> bool {
+        self.gateways.iter().any(|it| it.differs.iter().any(|mark| mark == "table"))
+    }
+
+    /// How `sheave status --fleet` exits.
+    pub(crate) fn exit(&self) -> Exit {
+        let well =
+            |it: &GatewayStatusView| it.state == "serving" && it.error.is_none() && it.wrong.is_empty();
+        if self.gateways.iter().all(|it| it.state == "silent") {
+            Exit::Down
+        } else if self.gateways.iter().all(well)
+            && self.differences.is_empty()
+            && self.problems.is_empty()
+            && self.controller_problems.is_empty()
+        {
+            Exit::Ok
+        } else {
+            Exit::Degraded
+        }
+    }
+
+    /// For people: the gateways, what differs, and what is wrong.
+    pub(crate) fn to_text(&self) -> String {
+        text::render(self)
+    }
+}
+
+impl GatewayStatusView {
+    fn new(known: &KnownGateway, answer: &GatewayAnswer) -> Self {
+        let base = Self {
+            node: known.node.clone(),
+            addresses: known.addresses.iter().map(ToString::to_string).collect(),
+            ready: known.ready,
+            ..Self::default()
+        };
+        match answer {
+            GatewayAnswer::Status(status) => base.with_status(status),
+            GatewayAnswer::Report { report, failures, why } => Self {
+                state: if report.draining { "draining" } else { "serving" }.to_owned(),
+                error: Some(why.clone()),
+                generation: Some(report.generation),
+                problems: Some(*failures),
+                ..base
+            },
+            GatewayAnswer::Silent(why) => {
+                Self { state: "silent".to_owned(), error: Some(why.clone()), ..base }
+            }
+        }
+    }
+
+    fn with_status(self, status: &ProcessView) -> Self {
+        let state = match status {
+            ProcessView { draining: true, .. } => "draining",
+            ProcessView { lame_duck: true, .. } => "lameDuck",
+            ProcessView { not_ready: Some(_), .. } | ProcessView { worker_stuck: true, .. } => "notReady",
+            _ => "serving",
+        };
+        let mut wrong = status.wrong_with_process();
+        if status.node != self.node {
+            wrong.push(format!(
+                "it calls itself {}, and runs on {}: check `node` in its configuration, and who answers at its address",
+                status.node, self.node
+            ));
+        }
+        Self {
+            state: state.to_owned(),
+            version: Some(status.version.clone()),
+            uptime_seconds: Some(status.uptime_seconds),
+            generation: Some(status.generation),
+            table_age_seconds: status.table_age_seconds,
+            table_hash: status.table_hash.clone(),
+            frontends: Some(status.frontends),
+            problems: Some(status.problems),
+            unhealthy_endpoints: Some(status.unhealthy_endpoints),
+            announcing: status.announcing.clone(),
+            wrong,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What gateways differ in: versions, tables, Problems and the health of endpoints. Only those are compared that serve.
+
+use std::collections::BTreeMap;
+
+use sheave_control::api::gateway_report::Trouble;
+use sheave_control::controller::all_gateways::KnownGateway;
+use sheave_control::text::first_few;
+
+use super::{GatewayAnswer, GatewayStatusView, MOST, SharedEndpointView, SharedProblemView};
+use crate::views::problem::{PortView, ProblemView};
+use crate::views::status::{ProcessView, UnhealthyView, span};
+
+/// A table that lasts for so long follows no burst of changes, which gateways take in at different moments.
+const SETTLED_SECONDS: u64 = 10;
+/// How many gateways a sentence names.
+const NAMED: usize = 5;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Differences {
+    pub(super) sentences: Vec<String>,
+    /// Gateways that differ from most others, and in what.
+    pub(super) marks: Vec<(String, &'static str)>,
+}
+
+/// Finds them.
+pub(super) fn find(
+    gateways: &[GatewayStatusView],
+    problems: &[SharedProblemView],
+    unhealthy: &[SharedEndpointView],
+) -> Differences {
+    let mut found = Differences::default();
+    let answering: Vec<&GatewayStatusView> = gateways.iter().filter(|it| it.version.is_some()).collect();
+    found.versions(&answering);
+    found.tables(&answering);
+    // Each Problem is listed with the gateways that have it.
+    found.mark_the_fewer("problems", problems.iter().map(|it| (&it.gateways, &it.missing)));
+    match found.mark_the_fewer("health", unhealthy.iter().map(|it| (&it.gateways, &it.missing))) {
+        0 => {}
+        1 => found.sentences.push(
+            "one endpoint is unhealthy on some gateways and not on others: check the way from those to it".to_owned(),
+        ),
+        count => found.sentences.push(format!(
+            "{count} endpoints are unhealthy on some gateways and not on others: check the way from those to them"
+        )),
+    }
+    found
+}
+
+impl Differences {
+    fn versions(&mut self, answering: &[&GatewayStatusView]) {
+        let groups = grouped(answering, |it| it.version.clone());
+        if groups.len() < 2 {
+            return;
+        }
+        let parts: Vec<String> =
+            groups.iter().map(|(version, of)| format!("{version} on {}", names(of))).collect();
+        self.sentences.push(format!(
+            "versions differ: {}; a rollout is under way, or does not go on",
+            parts.join(", ")
+        ));
+        self.mark_all_but_the_most(&groups, "version");
+    }
+
+    /// Of one version: another one may hash the same table differently.
+    fn tables(&mut self, answering: &[&GatewayStatusView]) {
+        for (_, of_version) in grouped(answering, |it| it.version.clone()) {
+            let serving: Vec<&GatewayStatusView> =
+                of_version.into_iter().filter(|it| it.state == "serving").collect();
+            let groups = grouped(&serving, |it| it.table_hash.clone());
+            let settled =
+                |it: &GatewayStatusView| it.table_age_seconds.is_none_or(|age| age >= SETTLED_SECONDS);
+            // Where all of them change, they were asked at different moments of the same changes.
+            let any_settled = groups.iter().any(|(_, of)| of.iter().all(|it| settled(it)));
+            if groups.len() < 2 || !any_settled {
+                continue;
+            }
+            let parts: Vec<String> = groups.iter().map(|(_, of)| table_of(of)).collect();
+            self.sentences.push(format!(
+                "routing tables differ: {}; those that differ see other objects or have another configuration (`sheave routes` on each)",
+                parts.join("; ")
+            ));
+            self.mark_all_but_the_most(&groups, "table");
+        }
+    }
+
+    /// Of those that have something and those that lack it the fewer differ. Gives how many such things there are.
+    fn mark_the_fewer<'a>(
+        &mut self,
+        mark: &'static str,
+        sets: impl Iterator<Item = (&'a Vec<String>, &'a Vec<String>)>,
+    ) -> usize {
+        let mut count = 0;
+        for (have, lack) in sets.filter(|(_, lack)| !lack.is_empty()) {
+            count += 1;
+            let fewer = if have.len() <= lack.len() { have } else { lack };
+            self.marks.extend(fewer.iter().map(|gateway| (gateway.clone(), mark)));
+        }
+        count
+    }
+
+    fn mark_all_but_the_most(&mut self, groups: &[(String, Vec<&GatewayStatusView>)], mark: &'static str) {
+        let most = groups.first().map_or(0, |(_, of)| of.len());
+        let tied = groups.get(1).is_some_and(|(_, of)| of.len() == most);
+        let others = groups.iter().skip(usize::from(!tied)).flat_map(|(_, of)| of);
+        self.marks.extend(others.map(|it| (it.node.clone(), mark)));
+    }
+}
+
+/// The gateways with the same value, the largest group first; those without one are left out.
+fn grouped<'a>(
+    gateways: &[&'a GatewayStatusView],
+    value: impl Fn(&GatewayStatusView) -> Option<String>,
+) -> Vec<(String, Vec<&'a GatewayStatusView>)> {
+    let mut groups: BTreeMap<String, Vec<&GatewayStatusView>> = BTreeMap::new();
+    for gateway in gateways {
+        if let Some(value) = value(gateway) {
+            groups.entry(value).or_default().push(gateway);
+        }
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, of)| std::cmp::Reverse(of.len()));
+    groups
+}
+
+fn names(of: &[&GatewayStatusView]) -> String {
+    first_few(of.iter().map(|it| it.node.as_str()), ", ", NAMED)
+}
+
+fn table_of(of: &[&GatewayStatusView]) -> String {
+    let frontends = of.first().and_then(|it| it.frontends).unwrap_or_default();
+    let frontends = if frontends == 1 { "1 frontend".to_owned() } else { format!("{frontends} frontends") };
+    let youngest = of.iter().filter_map(|it| it.table_age_seconds).min();
+    let changed = youngest.map(|age| format!(", changed {} ago", span(age))).unwrap_or_default();
+    format!("{} ({frontends}{changed})", names(of))
+}
+
+/// The Problems of all gateways that list theirs, each once, and how many more there are.
+pub(super) fn shared_problems(answers: &[(KnownGateway, GatewayAnswer)]) -> (Vec<SharedProblemView>, usize) {
+    let mut shared: BTreeMap<ProblemKey, SharedProblemView> = BTreeMap::new();
+    for (known, answer) in answers {
+        for problem in problems_of(answer) {
+            let key = ProblemKey::of(&problem);
+            let new = || SharedProblemView { problem, gateways: Vec::new(), missing: Vec::new() };
+            push_new(&mut shared.entry(key).or_insert_with(new).gateways, &known.node);
+        }
+    }
+    let of = |it: &SharedProblemView| it.gateways.len();
+    let (mut first, more) = first_few_differing(shared.into_values().collect(), answers, of);
+    for (node, status) in serving(answers) {
+        // A list that was cut says nothing of what comes after its end.
+        let end = status.first_problems.last().filter(|_| status.problems > status.first_problems.len());
+        let lists =
+            |it: &ProblemView| end.is_none_or(|end| (&it.object, &it.reason) < (&end.object, &end.reason));
+        for SharedProblemView { gateways, missing, .. } in first.iter_mut().filter(|it| lists(&it.problem)) {
+            if !gateways.contains(node) {
+                missing.push(node.clone());
+            }
+        }
+    }
+    first.sort_by_key(|it| it.missing.is_empty());
+    (first, more)
+}
+
+/// As many as are shown, those first that not all gateways have, and how many more there are. Only of these it is found where they are
+/// missing: a thousand gateways could each have Problems of their own.
+fn first_few_differing<T>(
+    mut all: Vec<T>,
+    answers: &[(KnownGateway, GatewayAnswer)],
+    gateways: impl Fn(&T) -> usize,
+) -> (Vec<T>, usize) {
+    let everywhere = serving(answers).count();
+    all.sort_by_key(|it| gateways(it) >= everywhere);
+    let more = all.len().saturating_sub(MOST);
+    all.truncate(MOST);
+    (all, more)
+}
+
+/// Those that serve, by node: one that begins or ends sees other things.
+fn serving(answers: &[(KnownGateway, GatewayAnswer)]) -> impl Iterator<Item = (&String, &ProcessView)> {
+    statuses(answers).filter(|(_, status)| {
+        status.not_ready.is_none() && !status.draining && !status.lame_duck && !status.worker_stuck
+    })
+}
+
+fn statuses(answers: &[(KnownGateway, GatewayAnswer)]) -> impl Iterator<Item = (&String, &ProcessView)> {
+    answers.iter().filter_map(|(known, answer)| match answer {
+        GatewayAnswer::Status(status) => Some((&known.node, &**status)),
+        GatewayAnswer::Report { .. } | GatewayAnswer::Silent(_) => None,
+    })
+}
+
+/// The gateways come one after the other.
+fn push_new(gateways: &mut Vec<String>, node: &String) {
+    if gateways.last() != Some(node) {
+        gateways.push(node.clone());
+    }
+}
+
+/// What makes a Problem the same one on two gateways: messages may name the node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ProblemKey {
+    object: String,
+    reason: String,
+    port: Option<PortView>,
+    field: Option<String>,
+}
+
+impl ProblemKey {
+    fn of(ProblemView { object, reason, port, field, .. }: &ProblemView) -> Self {
+        Self { object: object.clone(), reason: reason.clone(), port: port.clone(), field: field.clone() }
+    }
+}
+
+fn problems_of(answer: &GatewayAnswer) -> Vec<ProblemView> {
+    match answer {
+        GatewayAnswer::Status(status) => status.first_problems.clone(),
+        GatewayAnswer::Report { report, .. } => report.troubles.iter().map(problem_of).collect(),
+        GatewayAnswer::Silent(_) => Vec::new(),
+    }
+}
+
+fn problem_of(trouble: &Trouble) -> ProblemView {
+    let Trouble { kind, namespace, name, reason, message, frontend } = trouble;
+    let port = frontend.as_ref().map(|it| PortView { port: it.port, protocol: it.protocol.clone() });
+    ProblemView {
+        object: format!("{kind} {namespace}/{name}"),
+        reason: reason.clone(),
+        message: message.clone(),
+        port,
+        ..ProblemView::default()
+    }
+}
+
+/// The endpoints that are unhealthy on a gateway, each once, and how many more there are.
+pub(super) fn shared_endpoints(
+    answers: &[(KnownGateway, GatewayAnswer)],
+) -> (Vec<SharedEndpointView>, usize) {
+    let mut shared: BTreeMap<[&str; 3], SharedEndpointView> = BTreeMap::new();
+    for (node, status) in statuses(answers) {
+        for UnhealthyView { service, protocol, endpoint, reason, .. } in &status.first_unhealthy {
+            let new = || SharedEndpointView {
+                service: service.clone(),
+                protocol: protocol.clone(),
+                endpoint: endpoint.clone(),
+                reason: reason.clone(),
+                gateways: Vec::new(),
+                missing: Vec::new(),
+            };
+            let key = [service.as_str(), protocol.as_str(), endpoint.as_str()];
+            push_new(&mut shared.entry(key).or_insert_with(new).gateways, node);
+        }
+    }
+    let of = |it: &SharedEndpointView| it.gateways.len();
+    let (mut first, more) = first_few_differing(shared.into_values().collect(), answers, of);
+    let complete = |status: &ProcessView| status.unhealthy_endpoints <= status.first_unhealthy.len();
+    for (node, _) in serving(answers).filter(|(_, status)| complete(status)) {
+        for SharedEndpointView { gateways, missing, .. } in &mut first {
+            if !gateways.contains(node) {
+                missing.push(node.clone());
+            }
+        }
+    }
+    first.sort_by_key(|it| it.missing.is_empty());
+    (first, more)
+}
