@@ -40,7 +40,7 @@ pub(crate) fn serve(
         .with_state(queries.clone())
         .merge(questions::router(queries.clone()))
         .merge(live.router())
-        .merge(page::router());
+        .merge(page::of_gateway());
     let router = page::guarded(router, node).merge(probes).merge(metrics_page(queries, scrapes));
     Server::start(listener, router, connections)
 }

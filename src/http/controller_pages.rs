@@ -33,7 +33,8 @@ pub(crate) struct ControllerPages {
 impl ControllerPages {
     pub(crate) fn router(self) -> Router {
         let api = Router::new().route("/api/status", get(status_page)).with_state(self.clone());
-        let api = page::guarded(api.merge(self.gateways.clone().router()), &self.node);
+        let api =
+            page::guarded(api.merge(self.gateways.clone().router()).merge(page::of_controller()), &self.node);
         Router::new()
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))

@@ -1,4 +1,5 @@
-//! The status page: one document with its style and its modules, all of them part of the program, and who may ask for it.
+//! The status pages of gateways and controllers: documents with their style and modules, all of them part of the program, and who may ask
+//! for them.
 //!
 //! A browser may be led to this server by any website. So a page that has another origin gets nothing, and neither does one that
 //! reaches the server by a name of its own (DNS rebinding): only addresses, `localhost` and names without a dot, which no website has.
@@ -28,12 +29,15 @@ macro_rules! assets {
     };
 }
 
-/// What the page is made of, by path.
-const ASSETS: [(&str, &str, &str); 13] = assets! {
+/// What the pages are made of, by path.
+const ASSETS: [(&str, &str, &str); 16] = assets! {
     "style.css": STYLE,
     "main.js": SCRIPT,
+    "all_gateways.js": SCRIPT,
+    "controller.js": SCRIPT,
     "dom.js": SCRIPT,
     "explain.js": SCRIPT,
+    "explain_all.js": SCRIPT,
     "findings.js": SCRIPT,
     "format.js": SCRIPT,
     "list.js": SCRIPT,
@@ -45,10 +49,22 @@ const ASSETS: [(&str, &str, &str); 13] = assets! {
     "traffic.js": SCRIPT,
 };
 
-/// The page at `/`, and what it loads.
-pub(crate) fn router() -> Router {
-    let mut router =
-        Router::new().route("/", get(|| async { asset(HTML, include_str!("../page/index.html")) }));
+/// The document of a gateway, and that of a controller.
+const GATEWAY: &str = include_str!("../page/index.html");
+const CONTROLLER: &str = include_str!("../page/controller.html");
+
+/// The page of a gateway at `/`, and what it loads.
+pub(crate) fn of_gateway() -> Router {
+    router(GATEWAY)
+}
+
+/// The page of a controller, which shows all gateways.
+pub(crate) fn of_controller() -> Router {
+    router(CONTROLLER)
+}
+
+fn router(document: &'static str) -> Router {
+    let mut router = Router::new().route("/", get(move || async move { asset(HTML, document) }));
     for (path, kind, text) in ASSETS {
         router = router.route(path, get(move || async move { asset(kind, text) }));
     }
@@ -163,14 +179,10 @@ mod tests {
 
     #[test]
     fn the_page_names_each_of_its_parts_and_nothing_else() {
-        let html = include_str!("../page/index.html");
-        assert!(
-            !html.contains("http:")
-                && !html.contains("https:")
-                && !html.contains(" style=")
-                && !html.contains(" on"),
-            "inline or foreign"
-        );
+        for html in [GATEWAY, CONTROLLER] {
+            let foreign = ["http:", "https:", " style=", " on"].into_iter().find(|it| html.contains(it));
+            assert_eq!(foreign, None, "inline or foreign");
+        }
         for (path, kind, text) in ASSETS {
             assert!(text.lines().count() < 400, "{path} is long");
             if kind == SCRIPT {

@@ -83,7 +83,8 @@ export class Explain {
   }
 }
 
-function headline(view) {
+/** What becomes of the client, in one sentence. */
+export function headline(view) {
   const { service, source, frontend, kind, portName, client, clientPort, origin } = view;
   if (!frontend) {
     return make("p", { class: "decision" }, `${source} `, name(service), ` is not served here${client ? ` for ${client}` : ""}.`);
@@ -100,7 +101,7 @@ function headline(view) {
 }
 
 /** As `sheave explain` puts it. */
-function outcome({ closed, allowed, action, endpoint, endpoints }) {
+export function outcome({ closed, allowed, action, endpoint, endpoints }) {
   if (closed) return ["is not served: the frontend is closed on this gateway."];
   if (!allowed) return ["may not use it: its packets are dropped in silence."];
   if (action === "Forward" && endpoint) return ["goes to ", name(endpoint), "."];

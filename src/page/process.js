@@ -16,14 +16,16 @@ export function draw({ status, gateways }) {
 }
 
 function facts(status) {
-  const { steering, announcing, controller } = status;
+  const { steering, announcing, controller, role } = status;
+  // A controller forwards nothing.
+  const forwards = role !== "controller";
   return [
     ["State", state(status)],
-    ["Routing table", `generation ${count(status.generation)}${age(status.tableAgeSeconds)}`],
+    forwards && ["Routing table", `generation ${count(status.generation)}${age(status.tableAgeSeconds)}`],
     ["Process", `started ${span(status.uptimeSeconds)} ago, ${status.role}, version ${status.version}`],
     steering && ["Frontends", `${count(steering.sockets)} by sockets of their own, ${count(steering.steered)} by steering (${steering.mode})`],
-    ["Snapshot", snapshot(status.source.snapshot)],
-    ["Announcing", announcing ? announced(announcing) : "nothing: another load balancer or router brings packets here"],
+    forwards && ["Snapshot", snapshot(status.source.snapshot)],
+    forwards && ["Announcing", announcing ? announced(announcing) : "nothing: another load balancer or router brings packets here"],
     controller && ["Controller", leading(controller)],
     status.guard.length && ["Held lists", status.guard.map(held).join("; ")],
   ].filter(Boolean);
@@ -33,11 +35,12 @@ function fact([title, text]) {
   return [make("dt", {}, title), make("dd", { dir: "auto" }, text)];
 }
 
-function state({ draining, lameDuck, notReady, workerStuck }) {
+function state(status) {
+  const { draining, lameDuck, notReady, workerStuck } = status;
   if (draining) return "draining: nothing new is accepted, and open connections finish";
   if (lameDuck) return "about to drain: not ready any more, but still accepting";
   if (workerStuck) return "a worker does not answer";
-  return notReady ? `not ready: ${notReady}` : "serving";
+  return notReady ? `not ready: ${notReady}` : status.role === "controller" ? "ready" : "serving";
 }
 
 function age(seconds) {

@@ -61,9 +61,14 @@ export async function explain(service, source, frontend, client) {
   if (source === "MultiClusterService") query.set("multiCluster", "true");
   const place = /^\[?(.*?)\]?:(\d+)\/(\w+)$/.exec(frontend ?? "");
   if (place) ["address", "port", "protocol"].forEach((key, index) => query.set(key, place[index + 1]));
-  if (client) query.set("client", client);
+  return ask("api/explain", { ...Object.fromEntries(query), client });
+}
+
+/** The answer to a question, or why there is none; what is empty is not asked. */
+export async function ask(path, question) {
+  const query = new URLSearchParams(Object.entries(question).filter(([, value]) => value));
   try {
-    const response = await fetch(`api/explain?${query}`);
+    const response = await fetch(`${path}?${query}`);
     const text = await response.text();
     const isJson = response.headers.get("content-type")?.startsWith("application/json");
     return isJson ? JSON.parse(text) : { error: text.trim() };

@@ -11,6 +11,8 @@ mod support;
 #[cfg(test)]
 mod browser;
 #[cfg(test)]
+mod controller;
+#[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod keyboard;

@@ -1,0 +1,72 @@
+// The box that explains which gateway a client comes to, and what each gateway would do.
+
+import { names } from "./all_gateways.js";
+import { byId, fill, make, name } from "./dom.js";
+import { count } from "./format.js";
+import { headline, outcome } from "./explain.js";
+import { ask, endpointTable, notes } from "./service_detail.js";
+
+export class ExplainAll {
+  #asked = 0;
+
+  /** `changed()` is called for a new question. */
+  constructor({ changed }) {
+    this.changed = changed;
+    this.form = byId("question");
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask();
+    });
+  }
+
+  /** What the page's address keeps. */
+  get query() {
+    const [service, client] = ["explain", "client"].map((key) => this.form.elements[key].value.trim());
+    return { explain: service, client: service && client };
+  }
+
+  /** Asks what the address of the page asks. */
+  restore({ explain = "", client = "" }) {
+    this.form.elements.explain.value = explain;
+    this.form.elements.client.value = client;
+    if (explain) this.ask();
+  }
+
+  async ask() {
+    const { explain: service, client } = this.query;
+    if (!service) return;
+    const asked = ++this.#asked;
+    this.changed();
+    const view = await ask("api/fleet/explain", { service, client });
+    if (asked !== this.#asked) return;
+    const content = view.error ? make("p", { class: "bad", dir: "auto" }, view.error) : answer(view);
+    fill(byId("answer"), content);
+  }
+}
+
+function answer({ groups, silent, comesTo, knownBy }) {
+  const parts = groups.map(({ gateways, explanation }, index) => {
+    const who = make("h3", {}, index ? "On " : "As decided on ", name(names(gateways)));
+    const whole = [headline(explanation), notes(explanation), explanation.frontend ? endpointTable(explanation) : null];
+    return index ? make("details", {}, make("summary", {}, "On ", name(names(gateways)), ", the client ", ...(explanation.frontend ? outcome(explanation) : ["is not served."])), whole) : make("div", {}, who, whole);
+  });
+  const mute = silent.map(({ node, error }) => make("li", { dir: "auto" }, name(node), ` does not answer: ${error}`));
+  const differ = groups.length > 1 ? make("h3", {}, "Other gateways decide otherwise") : null;
+  return [
+    make("p", { class: groups.length ? "" : "bad", dir: "auto" }, arrival(groups, comesTo, knownBy)),
+    ...parts.slice(0, 1),
+    differ,
+    ...parts.slice(1),
+    mute.length ? make("ul", { class: "notes" }, mute) : null,
+  ].filter(Boolean);
+}
+
+/** Which gateway gets the client. */
+function arrival(groups, comesTo, knownBy) {
+  if (!groups.length) return "No gateway answers.";
+  if (knownBy === "announced" && !comesTo.length) return "No gateway announces this address: its packets come to none.";
+  if (knownBy === "announced" && comesTo.length > 1) return `${names(comesTo)} announce this address, and routers choose among them.`;
+  if (knownBy === "announced") return `${comesTo[0]} announces this address, so the client comes there.`;
+  if (knownBy) return `The address is one of ${names(comesTo)}, so the client comes there.`;
+  return groups.length > 1 ? "Any gateway may get the client, and they differ." : `Any of ${count(groups[0].gateways.length)} gateways may get the client; they do the same.`;
+}
