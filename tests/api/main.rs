@@ -38,6 +38,8 @@ mod transcript;
 #[cfg(test)]
 mod uninstall;
 #[cfg(test)]
+mod waiting;
+#[cfg(test)]
 mod watching;
 #[cfg(test)]
 mod writes;

@@ -32,15 +32,22 @@ pub(crate) const PER_SERVICE: RangeInclusive<u32> = 1..=64;
     derive = "Default",
     derive = "PartialEq",
     status = "AddressPoolStatus",
-    printcolumn = r#"{"name": "Addresses", "type": "string", "jsonPath": ".spec.addresses"}"#,
+    printcolumn = r#"{"name": "Addresses", "type": "string", "jsonPath": ".spec.addresses",
+        "description": "CIDRs, ranges and addresses."}"#,
     printcolumn = r#"{"name": "Nodes", "type": "boolean", "jsonPath": ".spec.fromGatewayNodes", "priority": 1,
         "description": "Whether the gateway nodes' own addresses are used, too."}"#,
+    printcolumn = r#"{"name": "Auto", "type": "boolean", "jsonPath": ".spec.autoAssign", "priority": 1,
+        "description": "Whether Services that name no pool may get addresses from it."}"#,
+    printcolumn = r#"{"name": "Priority", "type": "integer", "jsonPath": ".spec.priority", "priority": 1,
+        "description": "Lower is asked first, and 0 last."}"#,
     printcolumn = r#"{"name": "Used", "type": "integer", "jsonPath": ".status.used",
         "description": "Addresses that Services have."}"#,
     printcolumn = r#"{"name": "Free", "type": "integer", "jsonPath": ".status.free",
         "description": "Addresses that can still be given."}"#,
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
         "description": "Whether every entry of the spec can be used."}"#,
+    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].message", "priority": 1,
+        "description": "What is wrong with it."}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
