@@ -165,6 +165,24 @@ fn a_chart_with_another_drain_brings_the_objects_of_the_example_overlay() {
 
 #[test]
 #[ignore = "needs helm"]
+fn a_chart_with_admission_brings_the_policies_of_that_folder_for_its_class() {
+    let mut kustomized = kustomized(None);
+    let policies =
+        by_name(files::documents("admission/policy.yaml").into_iter().map(|document| document.value));
+    for (name, mut object) in policies {
+        for (label, value) in kustomization::of("admission").label_pairs() {
+            object["metadata"]["labels"][label] = json!(value);
+        }
+        kustomized.insert(name, object);
+    }
+    expect_same(rendered("sheave-system", &["admission=true"]), kustomized);
+    let values = ["admission=true", "gateway.config.loadBalancerClass=example.com/lb"];
+    let policy = rendered("sheave-system", &values)["ValidatingAdmissionPolicy sheave-services"].to_string();
+    assert!(policy.contains("== 'example.com/lb'") && !policy.contains("sheave.dev/l4"), "{policy}");
+}
+
+#[test]
+#[ignore = "needs helm"]
 fn every_name_of_the_namespace_follows_the_release() {
     let objects = rendered("elsewhere", &["openshift=true", "announce=l2"]);
     for (name, object) in &objects {

@@ -74,6 +74,11 @@ pub(crate) fn examples() -> Vec<Document> {
     objects_in(EXAMPLES)
 }
 
+/// Every API object of the optional policies.
+pub(crate) fn admission() -> Vec<Document> {
+    objects_in("admission")
+}
+
 /// Every API object that a Karmada API server always gets.
 pub(crate) fn karmada() -> Vec<Document> {
     let mut documents = objects_in(KARMADA);

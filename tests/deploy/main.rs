@@ -1,6 +1,7 @@
 //! The manifests under `deploy/`: each is what its kind allows, they agree with one another, with the program and with its
 //! version, and no right leads further than it was meant to.
 
+mod admission;
 mod announcers;
 mod chart;
 mod config;

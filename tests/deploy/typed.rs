@@ -101,7 +101,14 @@ pub(crate) fn check(document: &Document) {
 
 #[test]
 fn every_manifest_is_what_its_kind_allows() {
-    for documents in [files::base(), files::examples(), files::karmada(), files::exports(), files::bound()] {
+    for documents in [
+        files::base(),
+        files::examples(),
+        files::karmada(),
+        files::exports(),
+        files::bound(),
+        files::admission(),
+    ] {
         documents.iter().for_each(check);
     }
 }
