@@ -2,9 +2,9 @@
 
 mod arguments;
 mod object;
+mod question;
 
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,17 +12,14 @@ use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-use sheave_control::api::store::ServiceKey;
-use sheave_model::Protocol;
-
 use self::arguments::admin_url;
 pub(crate) use self::arguments::{
-    AdminUrl, ApiServerArgs, Folders, ManifestArgs, NodeArgs, SourceArgs, TableFormat, TextFormat, TopRows,
+    AdminUrl, ApiServerArgs, Folders, LineFormat, ManifestArgs, NodeArgs, SourceArgs, TableFormat,
+    TextFormat, TopRows,
 };
-use self::object::ObjectName;
+pub(crate) use self::question::QuestionArgs;
 use crate::config::{self, Overrides};
 use crate::exit::Exit;
-use crate::views::explain::{self, Client, Port, Question};
 
 /// A Layer-4 load balancer for Kubernetes and Karmada fleets
 #[derive(Debug, PartialEq, Parser)]
@@ -73,6 +70,11 @@ pub(crate) enum Command {
     /// Lists the rule behind each decision and what happens to each endpoint. Exits 0 even if the Service is not served, and 65 if
     /// the Service or port does not exist.
     Explain(Explain),
+    /// Follow a running gateway's decision for a client of a Service
+    ///
+    /// Prints the state, then a line for each change: endpoints, their states, the action, shares of clusters, addresses, the announcing
+    /// gateway, Problems. Waits for a Service that does not exist yet. Ctrl-C ends it.
+    Watch(Watch),
     /// Show the health of a running gateway or controller, or of all gateways
     ///
     /// Shows the objects it follows, how fresh they are, and its Problems. Exits 0 (healthy), 1 (degraded) or 2 (down or not ready).
@@ -202,30 +204,8 @@ impl OldManifestArgs {
 /// `sheave explain`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Explain {
-    /// Service or MultiClusterService: web, shop/web, svc/web, "svc web", mcs/web or mcs/shop/web
-    ///
-    /// svc and mcs stand for Service and MultiClusterService. Without mcs, the Service is explained if Sheave serves it, else the
-    /// MultiClusterService of the same name.
-    #[arg(value_name = "OBJECT", required = true, num_args = 1..=2)]
-    object: Vec<String>,
-    /// Namespace of the object [default: that of the kubeconfig context, else "default"]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
-    /// Explain the MultiClusterService of that name, as mcs/NAME does
-    #[arg(long)]
-    multi_cluster: bool,
-    /// Port of the Service, by number or name [default: any, lowest address first]
-    #[arg(long, value_name = "PORT", value_parser = explain::parse_port)]
-    port: Option<Port>,
-    /// Protocol of the port, TCP or UDP [default: any]
-    #[arg(long, value_name = "PROTOCOL", value_parser = explain::parse_protocol)]
-    protocol: Option<Protocol>,
-    /// Frontend address that the client uses [default: any of the client's family]
-    #[arg(long, value_name = "IP", value_parser = explain::parse_address)]
-    address: Option<IpAddr>,
-    /// Client's address, and its port where the port decides, for example 198.51.100.7:5000 [default: a client outside the cluster]
-    #[arg(long, value_name = "IP[:PORT]", value_parser = explain::parse_client)]
-    client: Option<Client>,
+    #[command(flatten)]
+    pub(crate) asked: QuestionArgs,
     /// Ask a controller, and through it all gateways: which of them the client comes to, and what each would do
     #[arg(long, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
     pub(crate) fleet: bool,
@@ -236,6 +216,21 @@ pub(crate) struct Explain {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,
+}
+
+/// `sheave watch`.
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) asked: QuestionArgs,
+    /// Admin server of the gateway to query [default: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url)]
+    pub(crate) admin: Option<AdminUrl>,
+    #[command(flatten)]
+    pub(crate) api: ApiServerArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = LineFormat::Text)]
+    pub(crate) output: LineFormat,
 }
 
 /// `sheave status`.
@@ -339,7 +334,9 @@ impl Cli {
         let parsed = Self::definition(args.first()).try_get_matches_from(args).and_then(|matches| {
             let cli = Self::from_arg_matches(&matches)?;
             match &cli.command {
-                Command::Explain(explain) => explain.object().map(drop),
+                Command::Explain(Explain { asked, .. }) | Command::Watch(Watch { asked, .. }) => {
+                    asked.check()
+                }
                 Command::Man { command: Some(name) } if Self::command().find_subcommand(name).is_none() => {
                     Err(format!("there is no command {name}"))
                 }
@@ -373,6 +370,7 @@ impl Cli {
             Command::Controller(controller) => (controller.node.name.clone(), Some(&controller.api)),
             Command::Routes(routes) => (routes.sources.node.name.clone(), None),
             Command::Explain(explain) => (explain.sources.node.name.clone(), Some(&explain.api)),
+            Command::Watch(watch) => (None, Some(&watch.api)),
             Command::Diff(diff) => (diff.node.clone(), None),
             Command::Validate(validate) => (validate.node.name.clone(), None),
             // These depend on no Node, so they must not depend on a name for one either.
@@ -390,29 +388,6 @@ impl Cli {
         let (kubeconfig, context) =
             api.map_or((None, None), |api| (api.kubeconfig.clone(), api.context.clone()));
         Overrides { node, kubeconfig, context }
-    }
-}
-
-impl Explain {
-    fn object(&self) -> Result<ObjectName, String> {
-        ObjectName::parse(&self.object, self.namespace.as_deref())
-    }
-
-    /// The question; an object without a namespace is in `default_namespace`.
-    ///
-    /// # Errors
-    /// If the object cannot be read, which [`Cli::from_args`] refuses beforehand.
-    pub(crate) fn question(&self, default_namespace: impl FnOnce() -> String) -> Result<Question, String> {
-        let ObjectName { multi_cluster, namespace, name } = self.object()?;
-        let namespace = namespace.unwrap_or_else(default_namespace);
-        Ok(Question {
-            service: ServiceKey::new(&namespace, &name),
-            multi_cluster: self.multi_cluster || multi_cluster,
-            port: self.port.clone(),
-            protocol: self.protocol,
-            address: self.address,
-            client: self.client,
-        })
     }
 }
 

@@ -12,3 +12,4 @@ pub(crate) mod top;
 pub(crate) mod uninstall;
 pub(crate) mod validate;
 pub(crate) mod version;
+pub(crate) mod watch;

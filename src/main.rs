@@ -15,7 +15,7 @@ mod views;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
-use commands::{completions, demo, diff, inspect, migrate, top, uninstall, validate, version};
+use commands::{completions, demo, diff, inspect, migrate, top, uninstall, validate, version, watch};
 use config::{Config, ConfigOrigin};
 use exit::Exit;
 use process::gateway::{Lifetime, ObjectSource, Takeover};
@@ -45,6 +45,7 @@ fn execute(cli: Cli) -> Exit {
         (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),
         (Command::Gateway(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::Api),
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config, origin)),
+        (Command::Watch(options), Ok(config)) => serve(&config, watch::run(&options, &config)),
         (Command::Status(status), Ok(config)) if status.here => {
             serve(&config, inspect::served_elsewhere(&config))
         }

@@ -70,6 +70,15 @@ pub(crate) enum TextFormat {
     Yaml,
 }
 
+/// Output of commands that print a line now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LineFormat {
+    /// Text for people
+    Text,
+    /// One JSON object on each line
+    Json,
+}
+
 /// What has a row in `sheave top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopRows {

@@ -1,8 +1,11 @@
 //! What command lines come to.
 
 use clap::CommandFactory as _;
+use sheave_control::api::store::ServiceKey;
+use sheave_model::Protocol;
 
 use super::*;
+use crate::views::explain::{Client, Port, Question};
 
 fn parse(line: &str) -> Result<Cli, ErrorKind> {
     Cli::try_parse_from(line.split(' ')).map_err(|error| error.kind())
@@ -74,7 +77,7 @@ fn a_question_is_read() {
         address: Some([203, 0, 113, 10].into()),
         client: Some(Client { ip: "2001:db8::7".parse().unwrap(), port: Some(5000) }),
     };
-    assert_eq!(explain.question(String::new), Ok(question));
+    assert_eq!(explain.asked.question(String::new), Ok(question));
 }
 
 #[test]
@@ -109,6 +112,12 @@ fn mistakes_are_usage_errors() {
         "sheave explain shop/web --address 198.51.100.0/24",
         "sheave explain shop/web -o table",
         "sheave explain shop/web --admin http://h:1 --manifests d",
+        "sheave watch",
+        "sheave watch pod web",
+        "sheave watch shop/web -o yaml",
+        "sheave watch shop/web --manifests d",
+        "sheave top -o json",
+        "sheave top --view pods",
         "sheave uninstall shop/web",
     ] {
         let args = line.split(' ').map(OsString::from);
@@ -120,7 +129,8 @@ fn mistakes_are_usage_errors() {
 fn an_object_is_in_the_namespace_of_the_flag_or_the_default() {
     let question = |line: &str| {
         let Command::Explain(explain) = parse(line).unwrap().command else { panic!("explain") };
-        let Question { service, multi_cluster, .. } = explain.question(|| "current".to_owned()).unwrap();
+        let Question { service, multi_cluster, .. } =
+            explain.asked.question(|| "current".to_owned()).unwrap();
         (service.to_string(), multi_cluster)
     };
     assert_eq!(question("sheave explain web"), ("current/web".to_owned(), false));
@@ -131,7 +141,7 @@ fn an_object_is_in_the_namespace_of_the_flag_or_the_default() {
 
 #[test]
 fn the_api_server_is_chosen_by_flags() {
-    for command in ["run", "gateway", "controller", "uninstall", "explain web"] {
+    for command in ["run", "gateway", "controller", "uninstall", "explain web", "watch web"] {
         let overrides = parse(&format!("sheave {command} --kubeconfig f --context c")).unwrap().overrides();
         assert_eq!(overrides.kubeconfig.as_deref(), Some("f".as_ref()), "{command}");
         assert_eq!(overrides.context.as_deref(), Some("c"), "{command}");

@@ -44,13 +44,12 @@ pub(super) fn routes_of_gateway(admin: Option<&AdminUrl>, config: &Config) -> Re
 /// Prints why a client goes where it goes, by manifests or by a running gateway.
 pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     let folders = command.sources.manifests.folders();
-    let namespace = || {
+    let namespace = || match folders {
         // Manifests without a namespace are read into this one, whatever the kubeconfig has.
-        let of_context = || default_namespace(config.kubeconfig.as_deref(), config.context.as_deref());
-        let given = if folders.is_some() { None } else { of_context() };
-        given.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+        Some(_) => DEFAULT_NAMESPACE.to_owned(),
+        None => namespace_of_context(config),
     };
-    let question = match command.question(namespace) {
+    let question = match command.asked.question(namespace) {
         Ok(question) => question,
         Err(why) => {
             eprintln!("sheave: {why}");
@@ -65,11 +64,8 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
             ManifestProjection::read(folders, config).map(|projected| projected.explain(&question))
         }
         None => {
-            query(command.sources.admin.as_ref(), config, &question.path()).map(|(status, view)| match status
-            {
-                NOT_FOUND => Answer::NotFound(view),
-                _ => Answer::Explained(view),
-            })
+            let authority = authority(command.sources.admin.as_ref(), config);
+            explained(&authority, &question.path()).map_err(|error| unanswered(&authority, &error))
         }
     };
     let answer = match answer {
@@ -95,6 +91,23 @@ fn explain_by_all(command: &Explain, question: &Question, config: &Config) -> Ex
         (Exit::Ok, NOT_FOUND) => Exit::Data,
         (exit, _) => exit,
     }
+}
+
+/// The namespace of objects that are named without one.
+pub(super) fn namespace_of_context(config: &Config) -> String {
+    let of_context = default_namespace(config.kubeconfig.as_deref(), config.context.as_deref());
+    of_context.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+}
+
+/// What a running gateway answers to the question with this path.
+///
+/// # Errors
+/// What keeps it from answering, as text.
+pub(super) fn explained(authority: &str, path: &str) -> Result<Answer, String> {
+    parsed(authority, path).map(|(status, view)| match status {
+        NOT_FOUND => Answer::NotFound(view),
+        _ => Answer::Explained(view),
+    })
 }
 
 /// Prints the state of a running process, and exits as monitors expect it.
@@ -163,7 +176,7 @@ fn of_all<T: DeserializeOwned>(
 }
 
 /// Of the admin server to ask.
-fn authority(admin: Option<&AdminUrl>, config: &Config) -> String {
+pub(super) fn authority(admin: Option<&AdminUrl>, config: &Config) -> String {
     admin.map_or_else(|| config.admin_listen.to_string(), |admin| admin.authority.clone())
 }
 
@@ -174,10 +187,13 @@ fn query<T: DeserializeOwned>(
     path: &str,
 ) -> Result<(u16, T), Exit> {
     let authority = authority(admin, config);
-    parsed(&authority, path).map_err(|error| {
-        eprintln!("sheave: the gateway at http://{authority} does not answer: {error}");
-        Exit::Unavailable
-    })
+    parsed(&authority, path).map_err(|error| unanswered(&authority, &error))
+}
+
+/// Reports that a gateway does not answer.
+pub(super) fn unanswered(authority: &str, why: &str) -> Exit {
+    eprintln!("sheave: the gateway at http://{authority} does not answer: {why}");
+    Exit::Unavailable
 }
 
 /// The status code and the parsed body. A gateway answers 404 with a body of the same form.

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use self::feed::{Feed, FeedEvent};
 use self::model::Model;
 use self::table::{Cell, Item, Order};
+use super::inspect;
 use super::stdout::{print, render};
 use crate::cli::{Top, TopRows};
 use crate::config::Config;
@@ -42,8 +43,7 @@ pub(crate) async fn run(command: &Top, config: &Config) -> Exit {
             return Exit::Usage;
         }
     };
-    let authority = command.admin.as_ref().map(|admin| admin.authority.clone());
-    let authority = authority.unwrap_or_else(|| config.admin_listen.to_string());
+    let authority = inspect::authority(command.admin.as_ref(), config);
     if command.once {
         once(command, &authority, order).await
     } else {
@@ -58,10 +58,7 @@ async fn once(command: &Top, authority: &str, order: Order) -> Exit {
         counted.unwrap_or_else(|_| Err(format!("it sent no counts within {} s", PATIENCE.as_secs())));
     let model = match counted {
         Ok(model) => model,
-        Err(why) => {
-            eprintln!("sheave: the gateway at http://{authority} does not answer: {why}");
-            return Exit::Unavailable;
-        }
+        Err(why) => return inspect::unanswered(authority, &why),
     };
     let filter = command.filter.to_lowercase();
     let view = model.view(command.view, |label| label.has(&filter));

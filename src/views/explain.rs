@@ -80,6 +80,11 @@ impl Answer {
     }
 }
 
+/// The decision in two lines: where, and what becomes of the client.
+pub(crate) fn headline(view: &ExplainView) -> String {
+    text::headline(view)
+}
+
 /// Answers a question.
 pub(crate) fn explain(question: &Question, basis: Basis<'_>) -> Answer {
     answer::answer(question, basis)

@@ -106,3 +106,5 @@ mod system_calls;
 mod takeover;
 #[cfg(test)]
 mod top;
+#[cfg(test)]
+mod watch;

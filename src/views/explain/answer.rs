@@ -35,8 +35,8 @@ pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
             view.reasons.push(unknown(question, basis));
             // The manifest that should have it may be one that cannot be read.
             let files = basis.problems.iter().filter(|problem| problem.object.starts_with("File "));
-            view.reasons.extend(files.map(problem_reason));
-            view.reasons.extend(problems(question, None, basis));
+            view.reasons.extend(files.map(|problem| problem_reason(&problem.to_string())));
+            add_problems(&mut view, question, None, basis);
             view.reasons.extend(obstacle(basis));
             Answer::NotFound(view)
         }
@@ -46,7 +46,7 @@ pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
         }
         Explanation::Refused(_) => {
             view.reasons.push(format!("the {} asks for this gateway, but cannot be served", view.source));
-            view.reasons.extend(problems(question, None, basis));
+            add_problems(&mut view, question, None, basis);
             Answer::Explained(view)
         }
         Explanation::Served(served) => served_answer(question, &served, basis, view),
@@ -93,12 +93,12 @@ fn served_answer(
     match place::find(question, served) {
         Place::NoSuchPort(why) => {
             view.reasons.push(why);
-            view.reasons.extend(problems(question, None, basis));
+            add_problems(&mut view, question, None, basis);
             Answer::NotFound(view)
         }
         Place::Nowhere(why) => {
             view.reasons.push(why);
-            view.reasons.extend(problems(question, None, basis));
+            add_problems(&mut view, question, None, basis);
             Answer::Explained(view)
         }
         Place::Found(frontend, others) => {
@@ -106,18 +106,19 @@ fn served_answer(
             let frontend_answer = FrontendAnswer { question, frontend: &frontend, basis };
             frontend_answer.fill(served, &mut view);
             let ports = [Some(frontend.addr.port), served.port_of(&frontend)];
-            view.reasons.extend(problems(question, Some((frontend.addr.protocol, ports)), basis));
+            add_problems(&mut view, question, Some((frontend.addr.protocol, ports)), basis);
             Answer::Explained(view)
         }
     }
 }
 
-/// The Problems of the Service and its slices that touch this port, each as a sentence.
-fn problems(
+/// Adds the Problems of the Service and its slices that touch this port, each as a sentence.
+fn add_problems(
+    view: &mut ExplainView,
     question: &Question,
     port: Option<(Protocol, [Option<u16>; 2])>,
     basis: Basis<'_>,
-) -> Vec<String> {
+) {
     let key = &question.service;
     let fleet = &basis.objects.fleet;
     let slices = match key.source {
@@ -137,10 +138,11 @@ fn problems(
         _ => true,
     };
     let ours = basis.problems.iter().filter(|problem| objects.contains(&problem.object) && touches(problem));
-    ours.map(problem_reason).collect()
+    view.problems = ours.map(ToString::to_string).collect();
+    view.reasons.extend(view.problems.iter().map(|problem| problem_reason(problem)));
 }
 
-fn problem_reason(problem: &ProblemView) -> String {
+fn problem_reason(problem: &str) -> String {
     format!("Problem: {problem}")
 }
 

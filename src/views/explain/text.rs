@@ -27,7 +27,7 @@ pub(crate) fn render(view: &ExplainView) -> String {
     text
 }
 
-fn headline(view: &ExplainView) -> String {
+pub(super) fn headline(view: &ExplainView) -> String {
     let (Some(frontend), Some(kind)) = (&view.frontend, &view.kind) else {
         let client = view.client.as_ref().map(|ip| format!(" for {ip}")).unwrap_or_default();
         return format!("{} {} is not served here{client}.", view.source, view.service);

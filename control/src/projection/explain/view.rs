@@ -43,6 +43,9 @@ pub struct ExplainView {
     pub announced_here: Option<bool>,
     /// Sentences, in the order in which things are decided.
     pub reasons: Vec<String>,
+    /// The Problems among them, without the word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// Every address of the frontend's family that the Service's slices have.
     pub endpoints: Vec<ExplainedEndpoint>,
 }

@@ -1,0 +1,169 @@
+//! `sheave watch`: a line for each change of what a running gateway decides for a Service.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::inspect;
+use crate::cli::{LineFormat, Watch};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::views::explain::Answer;
+use crate::views::visible::visible;
+use crate::views::watch::{ChangeKind, Decision, WatchChange};
+
+/// What comes and goes within less is not seen.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Follows the gateway until a signal ends it, or nobody reads.
+pub(crate) async fn run(command: &Watch, config: &Config) -> Exit {
+    let question = match command.asked.question(|| inspect::namespace_of_context(config)) {
+        Ok(question) => question,
+        Err(why) => {
+            eprintln!("sheave: {why}");
+            return Exit::Usage;
+        }
+    };
+    let authority = inspect::authority(command.admin.as_ref(), config);
+    let mut watched = Watched {
+        service: question.service.to_string(),
+        authority: authority.clone(),
+        known: None,
+        silent_since: None,
+    };
+    let path = question.path();
+    let ends = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)] = ends else { return Exit::Software };
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let asking = async {
+        loop {
+            ticks.tick().await;
+            let (authority, path) = (authority.clone(), path.clone());
+            let asked = tokio::task::spawn_blocking(move || inspect::explained(&authority, &path)).await;
+            let answer = asked.unwrap_or_else(|error| Err(error.to_string()));
+            for change in watched.take(answer) {
+                if let Err(error) = write_line(&watched.service, &change, command.output) {
+                    return Some(error);
+                }
+            }
+        }
+    };
+    let failed = tokio::select! {
+        failed = asking => failed,
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        _ = hang_up.recv() => None,
+    };
+    match failed {
+        // A reader that has gone away (`| head`) is no failure.
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("sheave: cannot write: {error}");
+            Exit::Software
+        }
+        _ => Exit::Ok,
+    }
+}
+
+/// What was reported last.
+struct Watched {
+    service: String,
+    authority: String,
+    known: Option<Decision>,
+    silent_since: Option<Instant>,
+}
+
+impl Watched {
+    /// What is to be reported of an answer, or of its lack.
+    fn take(&mut self, answer: Result<Answer, String>) -> Vec<WatchChange> {
+        let of_gateway = |text: String| WatchChange::new(ChangeKind::Gateway, None, Some(text));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(_) if self.silent_since.is_some() => return Vec::new(),
+            Err(why) => {
+                self.silent_since = Some(Instant::now());
+                let text =
+                    format!("the gateway at http://{} does not answer: {why}; retrying", self.authority);
+                return vec![of_gateway(text)];
+            }
+        };
+        let mut changes = Vec::new();
+        if let Some(since) = self.silent_since.take() {
+            let seconds = since.elapsed().as_secs();
+            changes.push(of_gateway(format!("the gateway answers again, after {seconds} s")));
+        }
+        let now = Decision::of(&answer);
+        changes.extend(match &self.known {
+            Some(known) => now.changes(known),
+            None => now.state(),
+        });
+        self.known = Some(now);
+        changes
+    }
+}
+
+/// One line of JSON.
+#[derive(Serialize)]
+struct WatchLine<'a> {
+    time: String,
+    service: &'a str,
+    #[serde(flatten)]
+    change: &'a WatchChange,
+    /// For people.
+    message: String,
+}
+
+fn write_line(service: &str, change: &WatchChange, format: LineFormat) -> io::Result<()> {
+    let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+    let message = change.to_text();
+    let line = match format {
+        LineFormat::Text => format!("{time} {}", visible(&message)),
+        LineFormat::Json => serde_json::to_string(&WatchLine { time, service, change, message })?,
+    };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use sheave_control::projection::explain::ExplainView;
+
+    use super::*;
+
+    #[test]
+    fn silence_is_reported_once_and_so_is_its_end_with_what_changed_meanwhile() {
+        let mut watched = Watched {
+            service: "shop/web".to_owned(),
+            authority: "gw:9841".to_owned(),
+            known: None,
+            silent_since: None,
+        };
+        let view = |action: &str| ExplainView {
+            frontend: Some("203.0.113.10:80/TCP".to_owned()),
+            kind: Some("LoadBalancer".to_owned()),
+            allowed: true,
+            action: Some(action.to_owned()),
+            ..ExplainView::default()
+        };
+        let mut lines = |answer: Result<ExplainView, &str>| -> Vec<String> {
+            let answer = answer.map(Answer::Explained).map_err(str::to_owned);
+            watched.take(answer).iter().map(WatchChange::to_text).collect()
+        };
+        assert_eq!(
+            lines(Err("refused")),
+            ["the gateway at http://gw:9841 does not answer: refused; retrying"]
+        );
+        assert_eq!(lines(Err("refused")), [""; 0]);
+        let first = lines(Ok(view("Forward")));
+        assert_eq!((first.len(), first[0].as_str()), (2, "the gateway answers again, after 0 s"));
+        assert_eq!(lines(Ok(view("Forward"))), [""; 0]);
+        assert_eq!(lines(Err("refused")).len(), 1);
+        let back = lines(Ok(view("Reject")));
+        assert_eq!(back, ["the gateway answers again, after 0 s", "action: Reject (was: Forward)"]);
+    }
+}
