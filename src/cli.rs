@@ -247,8 +247,12 @@ pub(crate) struct Status {
     /// Show all gateways and what they differ in, as the controller that is asked sees them
     ///
     /// Exits 0 (all are healthy and alike), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
+    ///
+    /// Without --admin, and where nothing listens on `admin.listen`, kubectl forwards a port to a controller in the cluster.
     #[arg(long, conflicts_with = "here")]
     pub(crate) fleet: bool,
+    #[command(flatten)]
+    pub(crate) api: ApiServerArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,
@@ -378,8 +382,8 @@ impl Cli {
             Command::Migrate(_) => (Some("none".to_owned()), None),
             Command::Uninstall(uninstall) => (Some("none".to_owned()), Some(&uninstall.api)),
             // The process that is queried has its own name.
-            Command::Status(_)
-            | Command::Gateways(_)
+            Command::Status(status) => (None, Some(&status.api)),
+            Command::Gateways(_)
             | Command::Top(_)
             | Command::Version(_)
             | Command::Completions { .. }

@@ -7,6 +7,7 @@ pub(crate) mod diff;
 pub(crate) mod inspect;
 pub(crate) mod manifests;
 pub(crate) mod migrate;
+mod port_forward;
 mod stdout;
 pub(crate) mod top;
 pub(crate) mod uninstall;

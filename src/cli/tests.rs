@@ -54,11 +54,29 @@ fn flags_are_read() {
 #[test]
 fn a_status_is_asked_of_a_process() {
     let Command::Status(status) = parse("sheave status").unwrap().command else { panic!("status") };
-    assert_eq!(status, Status { admin: None, here: false, fleet: false, output: TextFormat::Text });
+    assert_eq!(
+        status,
+        Status {
+            admin: None,
+            here: false,
+            fleet: false,
+            api: ApiServerArgs::default(),
+            output: TextFormat::Text
+        }
+    );
     let cli = parse("sheave status --admin http://h:1 -o json").unwrap();
     let Command::Status(status) = cli.command else { panic!("status") };
     let admin = AdminUrl { authority: "h:1".to_owned() };
-    assert_eq!(status, Status { admin: Some(admin), here: false, fleet: false, output: TextFormat::Json });
+    assert_eq!(
+        status,
+        Status {
+            admin: Some(admin),
+            here: false,
+            fleet: false,
+            api: ApiServerArgs::default(),
+            output: TextFormat::Json
+        }
+    );
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! `sheave routes`, `explain`, `status` and `gateways`: what a gateway does, by manifests that it would read or from one that runs.
 
+use std::net::TcpStream;
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use sheave_control::sources::connection::default_namespace;
 
 use super::admin_client;
 use super::manifests::ManifestProjection;
+use super::port_forward::PortForward;
 use super::stdout::{print, render};
 use crate::cli::{AdminUrl, Explain, Gateways, Routes, Status, TableFormat};
 use crate::config::Config;
@@ -156,6 +160,11 @@ pub(crate) async fn served_elsewhere(config: &Config) -> Exit {
     }
 }
 
+/// Set in every Pod (kubelet, `getServiceEnvVarMap`).
+const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
+/// How long it may take to find that nothing listens here.
+const LOOPBACK_PATIENCE: Duration = Duration::from_secs(1);
+
 const OK: u16 = 200;
 const NOT_FOUND: u16 = 404;
 
@@ -165,14 +174,31 @@ fn of_all<T: DeserializeOwned>(
     config: &Config,
     path: &str,
 ) -> Result<(u16, T), Exit> {
-    let authority = authority(admin, config);
+    let advice = "ask a controller, as in `kubectl -n sheave-system exec deployment/sheave-controller -- /sheave status --fleet`";
+    let forward = match is_elsewhere(admin, config).then(|| forward_to_controller(config)).transpose() {
+        Ok(forward) => forward,
+        Err(error) => {
+            eprintln!("sheave: nothing listens on http://{}, and {error}; {advice}", config.admin_listen);
+            return Err(Exit::Unavailable);
+        }
+    };
+    let authority =
+        forward.as_ref().map_or_else(|| authority(admin, config), |forward| forward.authority.clone());
     parsed(&authority, path).map_err(|error| {
-        eprintln!(
-            "sheave: http://{authority} does not answer for all gateways: {error}; ask a controller, as in `kubectl -n sheave-system exec \
-             deployment/sheave-controller -- /sheave status --fleet`"
-        );
+        eprintln!("sheave: http://{authority} does not answer for all gateways: {error}; {advice}");
         Exit::Unavailable
     })
+}
+
+/// Whether the controller is to be looked for in the cluster: none is named, none is here, and this is no Pod.
+fn is_elsewhere(admin: Option<&AdminUrl>, config: &Config) -> bool {
+    let is_here = || TcpStream::connect_timeout(&config.admin_listen, LOOPBACK_PATIENCE).is_ok();
+    admin.is_none() && std::env::var_os(IN_CLUSTER).is_none() && !is_here()
+}
+
+fn forward_to_controller(config: &Config) -> Result<PortForward, String> {
+    let (port, context) = (config.admin_listen.port(), config.context.as_deref());
+    PortForward::open(&config.lease, port, config.kubeconfig.as_deref(), context)
 }
 
 /// Of the admin server to ask.

@@ -1,6 +1,9 @@
 //! What controllers answer about all gateways: `sheave status --fleet` and `/api/fleet`.
 
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use sheave_control::api::gateway_report::AUDIENCE;
@@ -76,6 +79,59 @@ fn wait_for_text(stage: &Stage<'_>, home: &Home, code: i32, parts: &[&str]) -> S
 fn gateway<'v>(view: &'v Value, node: &str) -> &'v Value {
     let gateways = view["gateways"].as_array().expect("gateways");
     gateways.iter().find(|it| it["node"] == node).unwrap_or_else(|| panic!("no {node}: {view}"))
+}
+
+/// Outside of the cluster kubectl forwards a port, which is played by a script: it gives the leader's own.
+fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    let script = format!(
+        "#!/bin/sh\necho $$ \"$@\" > {}\necho 'Forwarding from {admin} -> 9841'\nexec /bin/sleep 1000\n",
+        path("called").display()
+    );
+    fs::write(path("kubectl"), script).expect("a script is written");
+    fs::set_permissions(path("kubectl"), Permissions::from_mode(0o755)).expect("it may be run");
+    // Nothing listens at its admin address.
+    let unused = stage.host.run(|| free_port(Ipv4Addr::LOCALHOST));
+    let text = fs::read_to_string(home.config()).expect("a configuration");
+    let elsewhere = text.replace(&admin.to_string(), &format!("127.0.0.1:{unused}"));
+    fs::write(path("config.yaml"), elsewhere).expect("a file is written");
+    let run = |folder: &str| {
+        let search = format!("PATH={folder}");
+        let config = path("config.yaml").display().to_string();
+        let flags = ["status", "--fleet", "--config", &config, "--kubeconfig", "/k", "--context", "prod"];
+        stage.host.finish("env", &[&[search.as_str(), env!("CARGO_BIN_EXE_sheave")][..], &flags].concat())
+    };
+    let asked = run(&folder.path().display().to_string());
+    assert!(
+        asked.code() == Some(1) && asked.stdout.contains("6 gateways"),
+        "{}{}",
+        asked.stdout,
+        asked.stderr
+    );
+    let called = fs::read_to_string(path("called")).expect("kubectl was called");
+    let (process, arguments) = called.trim().split_once(' ').expect("its id and its arguments");
+    assert_eq!(
+        arguments,
+        format!(
+            "--kubeconfig /k --context prod --namespace sheave-system port-forward --address 127.0.0.1 deployment/sheave-controller :{unused}"
+        )
+    );
+    assert!(!Path::new("/proc").join(process).exists(), "it has ended");
+
+    fs::write(path("kubectl"), "#!/bin/sh\necho 'error: forbidden' >&2\nexit 1\n")
+        .expect("a script is written");
+    let refused = run(&folder.path().display().to_string());
+    assert_eq!(refused.code(), Some(2));
+    for part in [
+        "error: forbidden",
+        "nothing listens on http://127.0.0.1:",
+        "kubectl port-forward ended; ask a controller",
+    ] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+    let without = run("/nonexistent");
+    assert!(without.code() == Some(2) && without.stderr.contains("kubectl: "), "{}", without.stderr);
 }
 
 #[test]
@@ -169,6 +225,8 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
         "{text}"
     );
     assert_eq!(stage.command(&home, "status", &["--fleet", "-o", "json"]).code(), Some(1));
+
+    through_kubectl(&stage, &home, leader.admin());
 
     // A gateway does not ask others.
     let url = format!("http://{}", running[0].admin());

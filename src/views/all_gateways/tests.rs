@@ -228,6 +228,20 @@ fn gateways_that_do_not_answer_or_say_little_are_named() {
 }
 
 #[test]
+fn a_thousand_gateways_with_problems_of_their_own_make_a_short_answer() {
+    let own = |gateway: usize| {
+        let one =
+            |number| problem(&format!("Service g{gateway}/s{number:02}"), "BindFailed", "cannot listen");
+        let problems: Vec<ProblemView> = (0..20).map(one).collect();
+        with_problems(&format!("gw-{gateway:03}"), &problems, 5000)
+    };
+    let view = view((0..1000).map(own).collect());
+    assert_eq!((view.gateways.len(), view.problems.len(), view.more_problems), (1000, MOST, 19_800));
+    let text = view.to_text();
+    assert!(text.contains("  and 19980 more (`-o json` lists more)\n"), "{}", &text[text.len() - 300..]);
+}
+
+#[test]
 fn one_who_answers_in_the_place_of_a_gateway_is_believed_so_far_and_no_farther() {
     let hostile = "\u{1b}[31mred\n\u{202e}txt".to_owned();
     let status = ProcessView {

@@ -129,7 +129,7 @@ fn listed(title: &str, lines: impl Iterator<Item = String>, more: usize) -> Stri
     }
     let more = more + lines.len().saturating_sub(LISTED);
     if more > 0 {
-        writeln!(text, "  and {more} more (`-o json` has them)").unwrap_or_default();
+        writeln!(text, "  and {more} more (`-o json` lists more)").unwrap_or_default();
     }
     text
 }
