@@ -3,6 +3,7 @@
 mod announce;
 mod authorization;
 pub(crate) mod changes;
+mod connection_log;
 mod election;
 mod limits;
 mod metrics;
@@ -29,6 +30,7 @@ use sheave_model::FrontendKind;
 
 pub(crate) use self::announce::{Announce, AnnounceMode};
 pub(crate) use self::authorization::Authorization;
+pub(crate) use self::connection_log::LoggedConnections;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::metrics::{Metrics, SeriesLimits, TlsFiles};
 pub(crate) use self::origin::ConfigOrigin;
@@ -103,6 +105,9 @@ metrics:                        # a second listener for /metrics, and how many s
   tls: {certificate: "", key: ""}   # PEM files, read again when they change; empty = no TLS
   maxFrontends: 1000            # frontends with their own series, by address; totals have all
   maxEndpoints: 0               # endpoints with their own series
+connectionLog:                  # TCP connections that have ended, as JSON on standard output
+  sample: 0%                    # which part of them, unless a Service's annotation says otherwise
+  linesPerService: 100          # lines a second at most of one Service
 announce:                       # or the mode alone: announce: none
   mode: none                    # l2: gateways answer for the addresses of pools themselves, by
                                 # ARP and neighbour discovery; bgp: a routing daemon on the node
@@ -199,6 +204,8 @@ pub(crate) struct Config {
     pub(crate) report_authorization: Authorization,
     /// Where metrics are, and how many.
     pub(crate) metrics: Metrics,
+    /// Which connections are logged.
+    pub(crate) connection_log: LoggedConnections,
     /// How addresses are announced.
     pub(crate) announce: Announce,
     /// The headless Service over the gateways' Pods.
@@ -398,6 +405,7 @@ impl Config {
             report_listen,
             report_authorization,
             metrics: root.nested("metrics", metrics::read),
+            connection_log: root.nested("connectionLog", connection_log::read),
             announce: announce::read(&mut root),
             gateways,
             gateway_token,

@@ -3,6 +3,7 @@
 mod announcements;
 mod bgp_devices;
 pub(crate) mod capacity;
+pub(crate) mod connection_log;
 pub(crate) mod event_loop;
 pub(crate) mod memory;
 pub(crate) mod options;

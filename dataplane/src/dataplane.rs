@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use sheave_model::{AddressSet, Frontend, FrontendAddr, RoutingTable, diff};
 use tokio::sync::mpsc;
 
+use crate::connection_log::ConnectionLog;
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, ProbeBudget, UnhealthyEndpoint};
 use crate::limits::capacity::{Capacity, MemoryGauge};
@@ -54,6 +55,8 @@ pub struct Options {
     pub steering: SteeringMode,
     /// The network interface of each [`Path`](sheave_model::Path) but the default one, from path 1 on.
     pub paths: Arc<[String]>,
+    /// Where connections are told of that are to be logged.
+    pub connection_log: ConnectionLog,
     /// Serve nothing before [`Dataplane::serve`]: another process still does.
     pub held: bool,
 }
@@ -96,7 +99,7 @@ impl Dataplane {
     /// # Errors
     /// If a thread or its epoll instance cannot be made.
     pub fn start(options: Options) -> io::Result<Self> {
-        let Options { workers, settings, listening_sockets, steering, paths, held } = options;
+        let Options { workers, settings, listening_sockets, steering, paths, connection_log, held } = options;
         let (worker_count, steering) = (workers.max(1), Steering::new(steering));
         let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
         let affinity = Arc::new(AffinityTable::default());
@@ -119,6 +122,7 @@ impl Dataplane {
             capacity: Arc::clone(&capacity),
             refusals: Arc::clone(&refusals),
             ports: Arc::clone(&ports),
+            connection_log,
             broken: report_broken,
         };
         let seed = WorkerSeed {

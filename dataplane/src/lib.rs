@@ -7,6 +7,7 @@
 //! It must not know Kubernetes: everything arrives as the values of [`sheave_model`].
 
 pub mod balance;
+mod connection_log;
 pub mod counters;
 mod dataplane;
 pub mod handover;
@@ -28,6 +29,7 @@ mod worker;
 // As `crate::sync`, so that tests/interleavings can have another one in its place.
 use std::sync;
 
+pub use connection_log::{ConnectionLog, ConnectionRecord};
 pub use dataplane::{
     Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, local_ports_claim,
     take_over_local_ports,

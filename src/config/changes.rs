@@ -111,6 +111,9 @@ const KEYS: &[KeyRow] = key_rows! {
     "metrics.tls.certificate", "metrics.tls.key" => metrics.tls: Upgrade, Restart;
     "metrics.maxFrontends" => metrics.limits.frontends: Live, Unused;
     "metrics.maxEndpoints" => metrics.limits.endpoints: Live, Unused;
+    /// For new connections.
+    "connectionLog.sample" => connection_log.sample: Live, Live;
+    "connectionLog.linesPerService" => connection_log.lines_per_service: Live, Unused;
     /// The files are read again by themselves.
     "announce.mode", "announce.heartbeat.keys" => announce.mode: Upgrade, Unused;
     "announce.interfaces" => announce.interfaces: Upgrade, Unused;

@@ -19,11 +19,12 @@ use sheave_control::api::store::{ServiceKey, Store};
 use sheave_control::controller::ControllerStatus;
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::time::{self, wait_until};
-use sheave_dataplane::{Dataplane, Drained, Observer};
+use sheave_dataplane::{ConnectionLog, Dataplane, Drained, Observer};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
 use super::capacity::Capacity;
+use super::connection_log::ConnectionLogWriter;
 use super::memory::MemoryWatch;
 use super::options::{announce_options, dataplane_options, projection_options};
 use super::overload::Overload;
@@ -61,6 +62,8 @@ pub(crate) struct EventLoop {
     shares: Capacity,
     health: Health,
     dataplane: Dataplane,
+    /// Behind the data plane, whose last connections it waits for when it is dropped.
+    connection_log: ConnectionLogWriter,
     memory: MemoryWatch,
     /// Where this process listens for other ends than frontends, health check node ports aside.
     servers: BTreeSet<SocketAddr>,
@@ -132,7 +135,10 @@ impl EventLoop {
         sources: Sources,
         predecessor: Option<Predecessor>,
     ) -> io::Result<Self> {
-        let dataplane = Dataplane::start(dataplane_options(config, shares, predecessor.is_some()))?;
+        let (told, records) = ConnectionLog::new();
+        let connection_log =
+            ConnectionLogWriter::start(records, told.lost(), config.connection_log.lines_per_service)?;
+        let dataplane = Dataplane::start(dataplane_options(config, shares, told, predecessor.is_some()))?;
         let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
         Ok(Self {
             started: Instant::now(),
@@ -143,6 +149,7 @@ impl EventLoop {
             shares: shares.with_limits_of(config),
             health: Health::new(shares.pages()),
             dataplane,
+            connection_log,
             memory,
             servers: servers(config),
             projector: Projector::new(projection_options(config, sources.role())),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheave_announce::{self as announce, Announcer, BgpOptions, MembershipOptions};
 use sheave_control::projection::{self, Role};
-use sheave_dataplane::{Settings, Timeouts};
+use sheave_dataplane::{ConnectionLog, Settings, Timeouts};
 use sheave_model::{HealthPolicy, Path};
 
 use super::bgp_devices::BgpDevices;
@@ -90,6 +90,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
         node_port_addresses: config.node_port_addresses.clone(),
         reserved_ports: config.reserved_ports.clone(),
         limits: config.limits.service,
+        logged: config.connection_log.sample,
         health: Arc::new(HealthPolicy {
             panic_threshold: config.failover.panic_threshold,
             ..HealthPolicy::default()
@@ -108,13 +109,19 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
 }
 
 /// Options of the data plane, which gets `shares` of the machine. One that is held serves nothing yet.
-pub(super) fn dataplane_options(config: &Config, shares: &Capacity, held: bool) -> sheave_dataplane::Options {
+pub(super) fn dataplane_options(
+    config: &Config,
+    shares: &Capacity,
+    connection_log: ConnectionLog,
+    held: bool,
+) -> sheave_dataplane::Options {
     sheave_dataplane::Options {
         workers: shares.workers,
         settings: dataplane_settings(config, shares),
         listening_sockets: shares.listening_sockets,
         steering: config.steering,
         paths: interfaces(config).into_iter().map(str::to_owned).collect(),
+        connection_log,
         held,
     }
 }

@@ -26,6 +26,7 @@ use sheave_model::RoutingTable;
 use sheave_model::{Frontend, FrontendKind, Protocol, Route};
 
 use crate::config::SeriesLimits;
+use crate::gateway::connection_log::LineCounts;
 use crate::http::health::{HealthPages, PageCounter};
 use crate::http::metrics::exposition::Exposition;
 use crate::http::metrics::families::{self as names, Family};
@@ -43,6 +44,7 @@ pub(crate) struct LoopFacts {
     pub(crate) health: HealthCounts,
     /// Of the announcer; nothing where there is none.
     pub(crate) announcements: Arc<Status>,
+    pub(crate) connection_log: LineCounts,
     /// How many frontends and endpoints have series.
     pub(crate) series: SeriesLimits,
 }
@@ -90,9 +92,18 @@ pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Ob
     text.family(&names::AFFINITY_RECORDS).add(&[], observer.affinity().len() as u64);
     write_health(text, &active, facts.health);
     announcements::write(text, &facts.announcements);
+    write_connection_log(text, facts.connection_log);
     write_connect_times(text, observer);
     frontends::write(text, observer, table, facts.series.frontends);
     endpoints::write(text, &active, facts.series.endpoints);
+}
+
+fn write_connection_log(text: &mut Exposition, counts: LineCounts) {
+    let LineCounts { written, over_rate, lost } = counts;
+    text.family(&names::CONNECTION_LOG_LINES)
+        .add(&[("outcome", "written")], written)
+        .add(&[("outcome", "over_rate")], over_rate)
+        .add(&[("outcome", "lost")], lost);
 }
 
 /// What every process has.

@@ -95,6 +95,9 @@ pub(crate) struct FrontendView {
     /// What the Service may take of each gateway, and its own timeouts; null where it has none.
     #[serde(default)]
     pub(crate) limits: Option<LimitsView>,
+    /// Which part of its TCP connections is logged, as `1%`; null if none is.
+    #[serde(default)]
+    pub(crate) connection_log: Option<String>,
     /// Why it accepts nothing on this gateway, whatever its routes are; null if it is open, and for manifests.
     #[serde(default)]
     pub(crate) closed: Option<String>,
@@ -277,6 +280,7 @@ impl From<&Frontend> for FrontendView {
                 .map(|cidr| cidr.to_string())
                 .collect(),
             limits: LimitsView::of(frontend),
+            connection_log: (!frontend.logged.is_none()).then(|| frontend.logged.to_string()),
             closed: None,
             external: RouteView::new(&frontend.external, frontend),
             internal: RouteView::new(&frontend.internal, frontend),

@@ -40,7 +40,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// The keys that a frontend's expectation may have: those of the JSON, and `both` for external and internal alike.
-const FRONTEND_KEYS: [&str; 17] = [
+const FRONTEND_KEYS: [&str; 18] = [
     "both",
     "external",
     "internal",
@@ -57,6 +57,7 @@ const FRONTEND_KEYS: [&str; 17] = [
     "clientSource",
     "acceptProxy",
     "limits",
+    "connectionLog",
     "proxiedBy",
 ];
 

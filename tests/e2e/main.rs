@@ -38,6 +38,8 @@ mod changes;
 #[cfg(test)]
 mod client_source;
 #[cfg(test)]
+mod connection_log;
+#[cfg(test)]
 mod datagrams;
 #[cfg(test)]
 mod demo;

@@ -227,6 +227,7 @@ fn dataplane() -> Dataplane {
         listening_sockets: 100,
         steering: SteeringMode::Never,
         paths: Arc::default(),
+        connection_log: sheave_dataplane::ConnectionLog::new().0,
         held: true,
     };
     Dataplane::start(options).expect("a worker")

@@ -351,6 +351,11 @@ impl<'w> Gateway<'w> {
         self.process.stderr()
     }
 
+    /// What it has written to standard output so far.
+    pub(crate) fn output(&self) -> String {
+        self.process.stdout()
+    }
+
     /// What it warned of so far: problems of objects, and the log's lines above `INFO`.
     pub(crate) fn warnings(&self) -> String {
         let log = self.log();

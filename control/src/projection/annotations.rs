@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_model::Algorithm;
+use sheave_model::{Algorithm, LogSample};
 
 use super::families::Families;
 use crate::api::problem::report::Report;
@@ -61,6 +61,10 @@ pub(super) const MAX_CONNECTION_AGE: &str = "sheave.dev/max-connection-age";
 /// How long a connection that is too old may go on without a pause, from 1 s to a year. Default: 30 s.
 pub(super) const MAX_CONNECTION_AGE_GRACE: &str = "sheave.dev/max-connection-age-grace";
 
+/// Which part of the Service's TCP connections each gateway logs, as `100%`, `1%` or `0.05%`. Default:
+/// `connectionLog.sample`.
+pub(super) const CONNECTION_LOG: &str = "sheave.dev/connection-log";
+
 /// Class of a MultiClusterService. Default: the `loadBalancerClass` of its Service; without that,
 /// `karmada.handleUnclassified` decides.
 pub(super) const CLASS: &str = "sheave.dev/load-balancer-class";
@@ -92,7 +96,7 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 23] = [
+const KNOWN: [&str; 24] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
@@ -107,6 +111,7 @@ const KNOWN: [&str; 23] = [
     CONNECT_TIMEOUT,
     MAX_CONNECTION_AGE,
     MAX_CONNECTION_AGE_GRACE,
+    CONNECTION_LOG,
     CLASS,
     CLUSTER_WEIGHTS,
     CLUSTER_PRIORITY,
@@ -154,6 +159,18 @@ pub(super) fn check(service: &Service, report: &mut Report) {
         };
         report.invalid(field(name), format!("no such annotation; it has no effect ({hint})"));
     }
+}
+
+/// Which part of its connections is logged; `default` unless there is a good value.
+pub(super) fn logged(service: &Service, default: LogSample, report: &mut Report) -> LogSample {
+    let sample = read(service, CONNECTION_LOG, report, |text| {
+        LogSample::parse(text.trim()).ok_or_else(|| {
+            format!(
+                "{text:?} is not a percentage from 0% to 100%, such as 0.1%; the default of {default} holds"
+            )
+        })
+    });
+    sample.unwrap_or(default)
 }
 
 /// What stands for the endpoints of a cluster.

@@ -22,7 +22,7 @@ use crate::api::problem::{Problem, reason};
 use crate::net::Family;
 
 use sheave_model::{
-    Algorithm, Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, Protocol, ServicePort,
+    Algorithm, Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, LogSample, Protocol, ServicePort,
 };
 
 /// One frontend as the Service asks for it.
@@ -299,6 +299,7 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
         internal,
         limits: plan.limits,
         timeouts: plan.timeouts,
+        logged: if addr.protocol == Protocol::Tcp { plan.logged } else { LogSample::NONE },
         health: Arc::clone(&plan.health),
         failover: plan.fleet.as_ref().map(|fleet| fleet.failover),
         backends: target.backends.clone(),

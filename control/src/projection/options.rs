@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use sheave_model::{FrontendKind, HealthPolicy, Path, ServiceLimits};
+use sheave_model::{FrontendKind, HealthPolicy, LogSample, Path, ServiceLimits};
 
 use crate::api::store::ServiceKey;
 
@@ -50,6 +50,8 @@ pub struct Options {
     pub reserved_ports: Vec<RangeInclusive<u16>>,
     /// What each Service may take of a gateway, unless its annotations say otherwise.
     pub limits: ServiceLimits,
+    /// Which part of each Service's TCP connections is logged, unless its annotation says otherwise.
+    pub logged: LogSample,
     /// How endpoints' health counts, unless a Service's annotations say otherwise.
     pub health: Arc<HealthPolicy>,
     /// Who decides about load balancer addresses.
@@ -105,6 +107,7 @@ impl Default for Options {
             node_port_addresses: Vec::new(),
             reserved_ports: RESERVED_PORTS.to_vec(),
             limits: ServiceLimits::default(),
+            logged: LogSample::NONE,
             health: Arc::default(),
             role: Role::Standalone,
             fleet: FleetOptions::default(),

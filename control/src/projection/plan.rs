@@ -22,8 +22,8 @@ use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
 
 use sheave_model::{
-    Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, Path, ServiceLimits,
-    ServiceTimeouts, Weight,
+    Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, LogSample, Path,
+    ServiceLimits, ServiceTimeouts, Weight,
 };
 
 /// A Service's slices by name.
@@ -52,6 +52,7 @@ pub(super) struct Plan {
     pub(super) client_address: ClientAddress,
     pub(super) limits: ServiceLimits,
     pub(super) timeouts: ServiceTimeouts,
+    pub(super) logged: LogSample,
     pub(super) health: Arc<HealthPolicy>,
     pub(super) health_check_port: Option<u16>,
     /// The clusters that it is served from; `None` = the gateway's own.

@@ -66,6 +66,7 @@ pub(super) fn read<'a>(
         client_address: client_address::read(service, &ports, &options.accept_proxy_allow, &mut report),
         limits: limits::limits(service, options.limits, &mut report),
         timeouts: limits::timeouts(service, &mut report),
+        logged: annotations::logged(service, options.logged, &mut report),
         health: health::read(service, &options.health, &mut report),
         health_check_port: health_checks::port(spec, &kinds, policies.external, &mut report),
         ports,

@@ -11,6 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::failover::Failover;
 use crate::health::HealthPolicy;
 use crate::limits::{ServiceLimits, ServiceTimeouts};
+use crate::log_sample::LogSample;
 use crate::source_ranges::SourceRanges;
 
 /// Transport protocol of a frontend. The projection refuses SCTP.
@@ -261,6 +262,8 @@ pub struct Frontend {
     pub limits: ServiceLimits,
     /// Timeouts of the Service.
     pub timeouts: ServiceTimeouts,
+    /// Which part of its TCP connections is logged.
+    pub logged: LogSample,
     /// How the health of its endpoints decides which of them get new traffic.
     pub health: Arc<HealthPolicy>,
     /// How traffic is spread over several clusters; `None` = there is only one.

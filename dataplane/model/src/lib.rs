@@ -12,6 +12,7 @@ mod failover;
 mod frontend;
 mod health;
 mod limits;
+mod log_sample;
 mod source_ranges;
 mod table;
 #[cfg(any(test, feature = "test-util"))]
@@ -27,5 +28,6 @@ pub use frontend::{
 };
 pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{ServiceLimits, ServiceTimeouts};
+pub use log_sample::LogSample;
 pub use source_ranges::SourceRanges;
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

@@ -7,8 +7,8 @@ use super::RoutingTable;
 use crate::source_ranges::SourceRanges;
 use crate::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServiceLimits, ServicePort, ServiceTimeouts,
-    Weight,
+    FrontendAddr, FrontendKind, FrontendSource, LogSample, Protocol, Route, ServiceLimits, ServicePort,
+    ServiceTimeouts, Weight,
 };
 
 /// The address of the `number`th frontend.
@@ -77,6 +77,7 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
         internal: all,
         limits: ServiceLimits::default(),
         timeouts: ServiceTimeouts::default(),
+        logged: LogSample::NONE,
         health: Arc::default(),
         failover: None,
         backends: Arc::new([backend("local", 100, endpoints)]),

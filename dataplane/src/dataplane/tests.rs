@@ -34,6 +34,7 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
         listening_sockets,
         steering: SteeringMode::Never,
         paths: Arc::default(),
+        connection_log: crate::ConnectionLog::new().0,
         held: false,
     })
     .unwrap()

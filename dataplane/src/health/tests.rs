@@ -86,6 +86,7 @@ fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
         listening_sockets: 16,
         steering: SteeringMode::Never,
         paths,
+        connection_log: crate::ConnectionLog::new().0,
         held: false,
     };
     let mut dataplane = Dataplane::start(options).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheave_model::{
     AddressSet, Affinity, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr, Frontend,
-    FrontendAddr, Route, ServiceTimeouts,
+    FrontendAddr, LogSample, Route, ServiceTimeouts,
 };
 
 use super::affinity::{AffinityTable, Scope};
@@ -79,6 +79,7 @@ pub struct ActiveFrontend {
     limiter: Option<Arc<Limiter>>,
     proxied_by: Option<Arc<AddressSet>>,
     timeouts: ServiceTimeouts,
+    logged: LogSample,
     spec: Arc<Frontend>,
 }
 
@@ -123,6 +124,7 @@ impl ActiveFrontend {
             limiter,
             proxied_by: spec.proxied_by.clone(),
             timeouts: spec.timeouts,
+            logged: spec.logged,
             spec,
         }
     }
@@ -150,6 +152,11 @@ impl ActiveFrontend {
     /// The timeouts of its Service.
     pub fn timeouts(&self) -> ServiceTimeouts {
         self.timeouts
+    }
+
+    /// Which part of its TCP connections is logged.
+    pub(crate) fn logged(&self) -> LogSample {
+        self.logged
     }
 
     /// Whether the source ranges allow this client.

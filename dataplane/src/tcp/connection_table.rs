@@ -242,6 +242,7 @@ impl ConnectionTable {
         let ConnectionState::Relaying(relay, session) = &mut connection.state else { return 0 };
         let (relayed, Moved { up, down }) = relay.advance(&self.context.buffers, &session.counters);
         let moved = up + down;
+        session.add_bytes(up, down);
         connection.is_stream = moved >= STREAM;
         if moved > 0 {
             // Whose bytes came last, if both have sent some, is not known.

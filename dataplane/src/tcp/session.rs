@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sheave_model::{ClientAddr, FrontendAddr};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
+use crate::connection_log::LoggedConnection;
 use crate::counters::{CloseReason, ShedReason, TcpCounters};
 use crate::limits::service::{Limiter, Permit};
 use crate::select::Picked;
@@ -23,6 +24,8 @@ pub(super) struct Session {
     permit: Option<Box<Permit>>,
     /// None until an endpoint is connected.
     picked: Option<Picked>,
+    /// None for a connection that is not logged.
+    logged: Option<Box<LoggedConnection>>,
 }
 
 impl Session {
@@ -36,6 +39,7 @@ impl Session {
         counters: &Arc<TcpCounters>,
         limiter: Option<&Arc<Limiter>>,
         client: Option<IpAddr>,
+        logged: impl FnOnce() -> Option<Box<LoggedConnection>>,
     ) -> Result<Self, ShedReason> {
         let capacity = &worker.shared.capacity;
         // First, so that a connection without room does not count for the Service's rates.
@@ -51,6 +55,7 @@ impl Session {
             open: worker.count_open(),
             permit,
             picked: None,
+            logged: logged(),
         })
     }
 
@@ -58,13 +63,33 @@ impl Session {
     ///
     /// # Errors
     /// Which limit of the client is reached.
-    pub(super) fn identify(&mut self, client: IpAddr, now: Instant) -> Result<(), ShedReason> {
-        self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client, now))
+    pub(super) fn identify(&mut self, client: ClientAddr, now: Instant) -> Result<(), ShedReason> {
+        if let Some(logged) = &mut self.logged {
+            logged.name_client(client.0);
+        }
+        self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client.ip(), now))
+    }
+
+    /// This endpoint could not be connected.
+    pub(super) fn failed(&mut self, endpoint: EndpointAddr) {
+        if let Some(logged) = &mut self.logged {
+            logged.try_endpoint(endpoint);
+        }
     }
 
     /// Counts for this endpoint from now on.
     pub(super) fn set_endpoint(&mut self, picked: Picked) {
+        if let Some(logged) = &mut self.logged {
+            logged.connect(picked.addr(), self.open.worker().now());
+        }
         self.picked = Some(picked);
+    }
+
+    /// So many bytes were passed on.
+    pub(super) fn add_bytes(&mut self, from_client: u64, from_endpoint: u64) {
+        if let Some(logged) = &mut self.logged {
+            logged.add_bytes(from_client, from_endpoint);
+        }
     }
 
     /// Ends for this reason.
@@ -78,6 +103,10 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.counters.add_closed(self.reason);
-        self.open.worker().shared.capacity.give_connection();
+        let worker = self.open.worker();
+        worker.shared.capacity.give_connection();
+        if let Some(logged) = self.logged.take() {
+            logged.end(&worker.shared.connection_log, self.peer, self.reason, worker.now());
+        }
     }
 }

@@ -14,6 +14,7 @@ use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeade
 use super::session::Session;
 use super::splice::{Direction, RelayBuffers};
 use super::stream::Stream;
+use crate::connection_log::LoggedConnection;
 use crate::counters::CloseReason;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
@@ -111,7 +112,15 @@ pub(super) fn admit(
         proxied || active.refusal(worker.table().origin(frontend, peer), peer).is_none()
     };
     let limiter = active.and_then(|active| active.limiter().filter(|_| counts(active)));
-    let session = match Session::admit(worker, (frontend, peer), &counters, limiter, client) {
+    let logged = || {
+        let sampled = |active: &&Arc<ActiveFrontend>| {
+            let part = active.logged();
+            !part.is_none() && part.takes(worker.random.next())
+        };
+        let active = active.filter(sampled)?;
+        Some(LoggedConnection::accepted(Arc::clone(active.spec()), worker.now()))
+    };
+    let session = match Session::admit(worker, (frontend, peer), &counters, limiter, client, logged) {
         Ok(session) => session,
         Err(reason) => {
             worker.shared.refusals.count(frontend, counters.usage(), reason);
@@ -222,7 +231,7 @@ impl Setup {
             HeaderRead::Whole(header) => {
                 self.header = Some(Box::new(header));
                 self.client = ClientAddr(self.addresses().client);
-                if let Err(reason) = self.session.identify(self.client.ip(), context.worker.now()) {
+                if let Err(reason) = self.session.identify(self.client, context.worker.now()) {
                     let counters = &self.session.counters;
                     context.worker.shared.refusals.count(self.frontend, counters.usage(), reason);
                     return Some(SetupStep::Ends(CloseReason::OverLimit));
@@ -351,6 +360,7 @@ impl Setup {
             }
             DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
         }
+        self.session.failed(endpoint);
         self.tried.push(endpoint);
         NextAttempt::AnotherEndpoint
     }

@@ -11,6 +11,7 @@ use sheave_model::FrontendAddr;
 use socket2::Socket;
 use tokio::sync::mpsc;
 
+use crate::connection_log::ConnectionLog;
 use crate::health::Reports;
 use crate::limits::capacity::{Capacity, CapacityLimits};
 use crate::limits::refusals::Refusals;
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) ports: Arc<WorkerPorts>,
+    pub(crate) connection_log: ConnectionLog,
     /// Where to report listening sockets that are of no more use.
     pub(crate) broken: mpsc::UnboundedSender<BrokenSocket>,
 }
@@ -94,6 +96,7 @@ impl Shared {
             capacity: Capacity::unlimited(),
             refusals: Arc::default(),
             ports: WorkerPorts::new(1).expect("an eventfd"),
+            connection_log: ConnectionLog::new().0,
             broken: mpsc::unbounded_channel().0,
         }
     }

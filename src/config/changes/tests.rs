@@ -45,6 +45,8 @@ const CHANGED: &[(&str, &str)] = &[
     ("metrics.tls.certificate", "metrics: {tls: {certificate: /other, key: /other}}"),
     ("metrics.maxFrontends", "metrics: {maxFrontends: 7}"),
     ("metrics.maxEndpoints", "metrics: {maxEndpoints: 7}"),
+    ("connectionLog.sample", "connectionLog: {sample: 7%}"),
+    ("connectionLog.linesPerService", "connectionLog: {linesPerService: 7}"),
     ("announce.mode", "announce: {mode: l2, heartbeat: {keys: /other}}"),
     ("announce.interfaces", "announce: {interfaces: [eth1]}"),
     ("announce.repeat", "announce: {repeat: 7s}"),

@@ -136,6 +136,7 @@ impl EventLoop {
             worker_restarts: self.dataplane.worker_restarts(),
             health: self.dataplane.health_counts(),
             announcements: self.announcing.status().unwrap_or_default(),
+            connection_log: self.connection_log.counts(),
             series: self.series,
         }
     }

@@ -29,6 +29,7 @@ struct LiveOptions {
     memory: Option<u64>,
     drain: Duration,
     series: SeriesLimits,
+    lines_per_service: u32,
     mass_deletion_hold: Duration,
 }
 
@@ -40,6 +41,7 @@ impl LiveOptions {
             memory: config.limits.memory,
             drain: config.timeouts.drain,
             series: config.metrics.limits,
+            lines_per_service: config.connection_log.lines_per_service,
             mass_deletion_hold: config.mass_deletion_hold,
         }
     }
@@ -49,10 +51,19 @@ impl EventLoop {
     /// Puts the configuration in force, whose other keys are those that the process was started with. What is open goes on.
     pub(super) fn reconfigure(&mut self, config: &Config) {
         let options = LiveOptions::new(config, &self.shares, self.sources.role());
-        let LiveOptions { dataplane, projection, memory, drain, series, mass_deletion_hold } = options;
+        let LiveOptions {
+            dataplane,
+            projection,
+            memory,
+            drain,
+            series,
+            lines_per_service,
+            mass_deletion_hold,
+        } = options;
         self.dataplane.configure(dataplane);
         self.projector.set_options(projection);
         self.memory.set_limit(memory);
+        self.connection_log.set_lines_per_service(lines_per_service);
         self.sources.set_mass_deletion_hold(mass_deletion_hold);
         (self.drain, self.series) = (drain, series);
         // Until then the first objects, or the take-over, do that.

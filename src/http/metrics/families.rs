@@ -59,6 +59,7 @@ families! {
     CONTROLLER_EVENTS_DROPPED: counter "sheave_controller_events_dropped_total" = "Events that were left out since this controller leads, refused by the API server or beyond the limits.";
     POOL_ADDRESSES: gauge "sheave_pool_addresses" = "Addresses of a pool that are used, and that can still be given, as its status has them; from the leader.";
     LOG_LINES_DROPPED: counter "sheave_log_lines_dropped_total" = "Log lines that were lost because whoever reads them was too slow.";
+    CONNECTION_LOG_LINES: counter "sheave_connection_log_lines_total" = "TCP connections that were to be logged, by outcome: written, over_rate (connectionLog.linesPerService) or lost because whoever reads was too slow.";
     PROCESS_CPU: counter "process_cpu_seconds_total" = "Processor time that the process has used, in user and kernel mode.";
     PROCESS_MEMORY: gauge "process_resident_memory_bytes" = "Memory of the process that is resident.";
     PROCESS_OPEN_FDS: gauge "process_open_fds" = "File descriptors that are open.";

@@ -13,7 +13,7 @@ use sheave_dataplane::counters::CloseReason;
 use sheave_dataplane::{CapacityLimits, Dataplane, Settings, SteeringMode, Timeouts};
 use sheave_model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,
-    FrontendAddr, FrontendSource, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
+    FrontendAddr, FrontendSource, LogSample, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
 };
 
 use super::*;
@@ -35,6 +35,7 @@ pub(super) fn dataplane() -> Dataplane {
         listening_sockets: 100,
         steering: SteeringMode::Never,
         paths: Arc::default(),
+        connection_log: sheave_dataplane::ConnectionLog::new().0,
         held: false,
     })
     .unwrap()
@@ -78,6 +79,7 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
         internal: route,
         limits: ServiceLimits::default(),
         timeouts: ServiceTimeouts::default(),
+        logged: LogSample::NONE,
         health: Arc::default(),
         failover: None,
         backends: Arc::new([Backend {

@@ -35,6 +35,7 @@ fn frontend(address: &str, endpoints: &[(&str, u16)]) -> FrontendView {
         client_source: ClientSourceView::default(),
         accept_proxy: Vec::new(),
         limits: None,
+        connection_log: None,
         closed: None,
         external: route.clone(),
         internal: route,

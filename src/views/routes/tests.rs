@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort};
 use sheave_control::sources::manifests::Origin;
 use sheave_model::{
-    AddressSet, Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, Protocol, ServiceLimits,
-    ServicePort, ServiceTimeouts, SourceRanges, Weight,
+    AddressSet, Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, LogSample, Protocol,
+    ServiceLimits, ServicePort, ServiceTimeouts, SourceRanges, Weight,
 };
 
 use super::*;
@@ -61,6 +61,7 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         internal: forward(&[1, 0]),
         limits: ServiceLimits::default(),
         timeouts: ServiceTimeouts::default(),
+        logged: LogSample::NONE,
         health: Arc::default(),
         failover: None,
         backends: Arc::new([backend]),
@@ -90,19 +91,22 @@ fn example() -> RoutesView {
 #[test]
 fn the_json_is_that_of_the_contract() {
     // The literal example, with its second endpoint spelled out.
+    let health = json!({"panicThreshold": 50, "check": null, "slowStartMillis": 0});
+    let endpoints = json!([
+        {"address": "10.1.0.7:8080", "node": "n1", "zone": "a", "local": true, "state": "Ready", "weight": 100},
+        {"address": "10.1.0.8:8080", "node": "", "zone": "", "local": false, "state": "Ready", "weight": 100},
+    ]);
     let contract = json!({"generation": 7, "node": "gw-1",
      "frontends": [
       {"address": "203.0.113.10", "port": 80, "protocol": "TCP", "kind": "LoadBalancer",
        "service": "shop/web", "portName": "http", "appProtocol": null, "source": "Service",
        "balance": "least-connections", "clientSource": {"external": "gateway", "internal": "gateway"},
-       "acceptProxy": [], "limits": null, "closed": null,
+       "acceptProxy": [], "limits": null, "closed": null, "connectionLog": null,
        "affinity": {"clientIP": {"timeoutSeconds": 10800}},
        "sourceRanges": ["10.0.0.0/8"], "admitsNobody": false,
        "external": {"action": "Forward", "endpoints": ["10.1.0.7:8080"]},
        "internal": {"action": "Forward", "endpoints": ["10.1.0.7:8080", "10.1.0.8:8080"]},
-       "health": {"panicThreshold": 50, "check": null, "slowStartMillis": 0}, "failover": null, "backends": [{"cluster": "local", "weight": 100, "priority": 0, "capacity": 2, "endpoints": [
-          {"address": "10.1.0.7:8080", "node": "n1", "zone": "a", "local": true, "state": "Ready", "weight": 100},
-          {"address": "10.1.0.8:8080", "node": "", "zone": "", "local": false, "state": "Ready", "weight": 100}]}]}],
+       "health": health, "failover": null, "backends": [{"cluster": "local", "weight": 100, "priority": 0, "capacity": 2, "endpoints": endpoints}]}],
      "status": [], "healthChecks": [],
      "problems": [{"object": "Service shop/web", "reason": "CamelCase", "message": "text",
                    "port": {"port": 80, "protocol": "TCP"}}],

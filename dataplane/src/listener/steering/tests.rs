@@ -57,6 +57,7 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
             listening_sockets,
             steering: mode,
             paths,
+            connection_log: crate::ConnectionLog::new().0,
             held: false,
         };
         test(&mut Dataplane::start(options).unwrap());

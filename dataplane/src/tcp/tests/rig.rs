@@ -73,7 +73,7 @@ impl TableRig {
     ) -> Arc<TcpCounters> {
         let (frontend, peer) = (test_util::frontend_addr(1), ClientAddr((Ipv4Addr::LOCALHOST, 1).into()));
         let counters = Arc::default();
-        let session = Session::admit(&self.worker, (frontend, peer), &counters, None, None).unwrap();
+        let session = Session::admit(&self.worker, (frontend, peer), &counters, None, None, || None).unwrap();
         let (client, endpoint) = (Stream::accepted(client), Stream::to_connect(endpoint));
         let begin = Established { client, endpoint, upload, session, idle_timeout, max_age };
         self.table.borrow_mut().relay_between(begin);

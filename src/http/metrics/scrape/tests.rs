@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use super::super::tests::{dataplane, frontend, table};
 use super::*;
 use crate::config::SeriesLimits;
+use crate::gateway::connection_log::LineCounts;
 use crate::http::health::Health;
 use crate::http::query::Query;
 use crate::http::server::{Connections, Server};
@@ -56,6 +57,7 @@ async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
 
 fn facts(health: &Health) -> LoopFacts {
     LoopFacts {
+        connection_log: LineCounts::default(),
         problems: Default::default(),
         announcements: std::sync::Arc::default(),
         status: ProcessView::default(),

@@ -1,0 +1,339 @@
+//! The log of TCP connections that have ended: one JSON object per line on standard output. A thread of its own writes it, since whoever
+//! reads may be slow; workers never wait for it. No Service gets more lines than its share.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use sheave_dataplane::ConnectionRecord;
+use sheave_model::{Endpoint, EndpointAddr, Frontend};
+
+use crate::views::routes::source_name;
+
+/// As many records are written at once.
+const BATCH: usize = 256;
+/// How long the end of the process may wait for the last lines.
+const LAST_LINES: Duration = Duration::from_millis(1500);
+/// Lines of a Service are counted for so long.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// What became of connections that were to be logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LineCounts {
+    /// They have lines.
+    pub(crate) written: u64,
+    /// Their Service had as many lines in that second as it may.
+    pub(crate) over_rate: u64,
+    /// Whoever reads was too slow, or has gone.
+    pub(crate) lost: u64,
+}
+
+/// The running writer. Dropping it waits for the last lines, if workers have ended, but not for long.
+#[derive(Debug)]
+pub(crate) struct ConnectionLogWriter {
+    shared: Arc<Shared>,
+    /// Ends with the writer. A receiver alone could not be shared.
+    ended: Mutex<Receiver<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    lines_per_service: AtomicU32,
+    written: AtomicU64,
+    over_rate: AtomicU64,
+    unwritable: AtomicU64,
+    lost: Arc<AtomicU64>,
+}
+
+impl ConnectionLogWriter {
+    /// Writes what comes of `records`. `lost` counts those that found no place among them.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub(crate) fn start(
+        records: Receiver<ConnectionRecord>,
+        lost: Arc<AtomicU64>,
+        lines_per_service: u32,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            lines_per_service: lines_per_service.into(),
+            written: AtomicU64::new(0),
+            over_rate: AtomicU64::new(0),
+            unwritable: AtomicU64::new(0),
+            lost,
+        });
+        let (running, ended) = channel();
+        let writing = Writing::new(Arc::clone(&shared), running);
+        thread::Builder::new()
+            .name("connection-log".to_owned())
+            .spawn(move || writing.run(&records, &mut io::stdout()))?;
+        Ok(Self { shared, ended: Mutex::new(ended) })
+    }
+
+    /// So many lines a second at most of one Service from now on.
+    pub(crate) fn set_lines_per_service(&self, lines: u32) {
+        self.shared.lines_per_service.store(lines, Ordering::Relaxed);
+    }
+
+    /// Since the start.
+    pub(crate) fn counts(&self) -> LineCounts {
+        let Shared { written, over_rate, unwritable, lost, .. } = &*self.shared;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LineCounts {
+            written: count(written),
+            over_rate: count(over_rate),
+            lost: count(lost) + count(unwritable),
+        }
+    }
+}
+
+impl Drop for ConnectionLogWriter {
+    fn drop(&mut self) {
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        ended.recv_timeout(LAST_LINES).unwrap_or_default();
+    }
+}
+
+/// What the writer's thread has.
+struct Writing {
+    shared: Arc<Shared>,
+    /// Dropped when it ends.
+    _running: Sender<()>,
+    /// Lines of each Service in the present window.
+    lines: HashMap<(Arc<str>, Arc<str>), u32>,
+    window: Instant,
+    buffer: Vec<u8>,
+    /// Standard output could not be written to, which was logged.
+    broken: bool,
+}
+
+impl Writing {
+    fn new(shared: Arc<Shared>, running: Sender<()>) -> Self {
+        let lines = HashMap::new();
+        Self { shared, _running: running, lines, window: Instant::now(), buffer: Vec::new(), broken: false }
+    }
+
+    fn run(mut self, records: &Receiver<ConnectionRecord>, out: &mut impl Write) {
+        while let Ok(first) = records.recv() {
+            let lines = [first].into_iter().chain(records.try_iter().take(BATCH - 1));
+            let lines = lines.filter(|record| self.format(record)).count() as u64;
+            self.write(lines, out);
+        }
+    }
+
+    /// Adds the line of a connection, unless its Service has had enough.
+    fn format(&mut self, record: &ConnectionRecord) -> bool {
+        if self.window.elapsed() >= WINDOW {
+            self.lines.clear();
+            self.window = Instant::now();
+        }
+        let service = &record.frontend.service;
+        let key = (Arc::clone(&service.namespace), Arc::clone(&service.name));
+        let lines = self.lines.entry(key).or_default();
+        if *lines >= self.shared.lines_per_service.load(Ordering::Relaxed) {
+            self.shared.over_rate.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        *lines += 1;
+        // Nothing in a line can fail to be JSON.
+        serde_json::to_writer(&mut self.buffer, &Line::of(record)).is_ok_and(|()| {
+            self.buffer.push(b'\n');
+            true
+        })
+    }
+
+    fn write(&mut self, lines: u64, out: &mut impl Write) {
+        let written = out.write_all(&self.buffer).and_then(|()| out.flush());
+        self.buffer.clear();
+        let counter = if written.is_ok() { &self.shared.written } else { &self.shared.unwritable };
+        counter.fetch_add(lines, Ordering::Relaxed);
+        let broken = written.is_err();
+        if let Err(error) = written
+            && !self.broken
+        {
+            tracing::warn!(%error, "connections cannot be logged to standard output");
+        }
+        self.broken = broken;
+    }
+}
+
+/// One line. Its keys are a contract: more may come.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    /// When it ended.
+    time: Timestamp,
+    service: String,
+    port_name: &'a str,
+    source: &'static str,
+    frontend: SocketAddr,
+    client: SocketAddr,
+    /// The proxy that named the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
+    /// From accept to the endpoint's answer; absent if none answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect_seconds: Option<f64>,
+    duration_seconds: f64,
+    client_bytes: u64,
+    endpoint_bytes: u64,
+    reason: &'static str,
+}
+
+impl<'a> Line<'a> {
+    fn of(record: &'a ConnectionRecord) -> Self {
+        let frontend = &*record.frontend;
+        let found = record.endpoint.and_then(|endpoint| place(frontend, endpoint));
+        let peer = canonical(record.peer.0);
+        let named = record.named_client.map(canonical).filter(|client| *client != peer);
+        Self {
+            time: Timestamp::now(),
+            service: frontend.service.to_string(),
+            port_name: &frontend.service.port_name,
+            source: source_name(frontend.source),
+            frontend: frontend.addr.socket_addr(),
+            client: named.unwrap_or(peer),
+            proxy: named.map(|_| peer),
+            endpoint: record.endpoint.map(EndpointAddr::socket_addr),
+            cluster: found.map(|(cluster, _)| cluster),
+            node: found.map(|(_, endpoint)| &*endpoint.node).filter(|node| !node.is_empty()),
+            connect_seconds: record.connected_after.map(|after| after.as_secs_f64()),
+            duration_seconds: record.duration.as_secs_f64(),
+            client_bytes: record.client_bytes,
+            endpoint_bytes: record.endpoint_bytes,
+            reason: record.reason.label(),
+        }
+    }
+}
+
+/// Where an endpoint is, if the frontend had it when the connection came.
+fn place(frontend: &Frontend, addr: EndpointAddr) -> Option<(&str, &Endpoint)> {
+    let backends = frontend.backends.iter();
+    let mut places = backends
+        .flat_map(|backend| backend.endpoints.iter().map(move |endpoint| (&*backend.cluster, endpoint)));
+    places.find(|(_, endpoint)| endpoint.addr == addr)
+}
+
+/// An IPv4 address that an IPv6 socket met, as what it is.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use sheave_dataplane::counters::CloseReason;
+    use sheave_model::{Algorithm, ClientAddr, test_util};
+
+    use super::*;
+
+    fn record(service: u32) -> ConnectionRecord {
+        let frontend = test_util::frontend(service, Algorithm::Random, &[(1, 100)]);
+        let endpoint = frontend.backends[0].endpoints[0].addr;
+        ConnectionRecord {
+            frontend: Arc::new(frontend),
+            peer: ClientAddr("[::ffff:10.9.0.7]:41232".parse().unwrap()),
+            named_client: None,
+            endpoint: Some(endpoint),
+            connected_after: Some(Duration::from_micros(250)),
+            duration: Duration::from_millis(1500),
+            client_bytes: 78,
+            endpoint_bytes: 1204,
+            reason: CloseReason::Finished,
+        }
+    }
+
+    fn writing(lines_per_service: u32) -> Writing {
+        let shared = Shared {
+            lines_per_service: lines_per_service.into(),
+            written: AtomicU64::new(0),
+            over_rate: AtomicU64::new(0),
+            unwritable: AtomicU64::new(0),
+            lost: Arc::default(),
+        };
+        Writing::new(Arc::new(shared), channel().0)
+    }
+
+    fn counts(shared: &Shared) -> [u64; 3] {
+        [&shared.written, &shared.over_rate, &shared.unwritable]
+            .map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_line_says_who_spoke_with_whom_and_why_it_ended() {
+        let mut line = serde_json::to_value(Line::of(&record(1))).unwrap();
+        assert!(line["time"].take().as_str().unwrap().ends_with('Z'));
+        let endpoint = record(1).endpoint.unwrap().to_string();
+        let expected = serde_json::json!({
+            "time": null, "service": "shop/web-1", "portName": "http", "source": "Service",
+            "frontend": record(1).frontend.addr.socket_addr().to_string(), "client": "10.9.0.7:41232",
+            "endpoint": endpoint, "cluster": "local", "connectSeconds": 0.00025,
+            "durationSeconds": 1.5, "clientBytes": 78, "endpointBytes": 1204, "reason": "finished",
+        });
+        assert_eq!(line, expected);
+        let named = ConnectionRecord { named_client: Some("192.0.2.1:7".parse().unwrap()), ..record(1) };
+        let line = serde_json::to_value(Line::of(&named)).unwrap();
+        assert_eq!((&line["client"], &line["proxy"]), (&"192.0.2.1:7".into(), &"10.9.0.7:41232".into()));
+        let refused = ConnectionRecord {
+            endpoint: None,
+            connected_after: None,
+            reason: CloseReason::NoEndpoint,
+            ..record(1)
+        };
+        let line = serde_json::to_value(Line::of(&refused)).unwrap();
+        assert_eq!(line["reason"], "no_endpoint");
+        assert!(
+            ["endpoint", "cluster", "node", "connectSeconds"].iter().all(|key| line.get(key).is_none()),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn one_service_takes_no_lines_of_another() {
+        let (leave, records) = std::sync::mpsc::sync_channel(32);
+        let writing = writing(3);
+        let shared = Arc::clone(&writing.shared);
+        for service in [1, 1, 1, 1, 1, 2, 2] {
+            leave.send(record(service)).unwrap();
+        }
+        drop(leave);
+        let mut out = Vec::new();
+        writing.run(&records, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let of = |service: &str| text.lines().filter(|line| line.contains(service)).count();
+        assert_eq!((of("shop/web-1"), of("shop/web-2")), (3, 2));
+        assert_eq!(counts(&shared), [5, 2, 0]);
+    }
+
+    #[test]
+    fn lines_that_nobody_takes_are_counted() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (leave, records) = std::sync::mpsc::sync_channel(32);
+        let writing = writing(100);
+        let shared = Arc::clone(&writing.shared);
+        (0..4).for_each(|_| leave.send(record(1)).unwrap());
+        drop(leave);
+        writing.run(&records, &mut Gone);
+        assert_eq!(counts(&shared), [0, 0, 4]);
+    }
+}
