@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Findings;
 use super::draft::{PoolDraft, left};
+use crate::net;
 use crate::sources::manifests::RawObject;
 
 /// Labels of Nodes.
@@ -39,6 +40,8 @@ pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a
         .iter()
         .filter(|(_, labels)| labels.get(ENABLE).is_some_and(|value| value == "true"))
         .map(|(name, _)| *name)
+        // This becomes a command.
+        .filter(|name| net::is_host_name(name))
         .collect();
     let chosen = nodes.values().any(|labels| labels.contains_key(ENABLE));
     let which = if chosen { enabled.join(" ") } else { "--all".to_owned() };

@@ -99,8 +99,8 @@ fn steps(drafts: &[ServiceDraft<'_>], class: &str) -> Vec<String> {
     }
     if drafts.iter().any(|it| it.class == ClassChange::Recreate) {
         steps.push(format!(
-            "Services that get the class {class} below have another one, which cannot be changed: replace them by kubectl replace \
-             --force -f FILE. Their connections end, and their node ports and cluster addresses stay."
+            "Some Services below get the class {class} in place of another one, which cannot be changed: delete each of these before \
+             kubectl apply, which creates it anew. Its connections end; node ports and cluster addresses stay if the manifest has them."
         ));
     }
     steps
@@ -199,7 +199,8 @@ impl<'a> ServiceDraft<'a> {
         if let (ClassChange::Recreate, Some(Value::Object(spec))) = (self.class, manifest.get_mut("spec")) {
             let before = spec.insert("loadBalancerClass".to_owned(), class.into());
             let before = before.as_ref().and_then(Value::as_str).unwrap_or_default();
-            comments.push(format!("loadBalancerClass was {before:?}: kubectl replace --force"));
+            comments
+                .push(format!("loadBalancerClass was {before:?}: delete this Service before kubectl apply"));
         }
         comments.extend(self.comments);
         MigratedObject { comments, left: self.left, manifest: manifest.into() }
