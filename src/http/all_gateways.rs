@@ -12,6 +12,7 @@ use axum::routing::get;
 use sheave_control::api::gateway_report::STATUS_PATH;
 use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::{GatewayClient, GatewayLink, KnownGateway};
+use sheave_control::text::one_line;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::Instant;
 
@@ -31,6 +32,8 @@ const CATCH_UP: Duration = Duration::from_secs(1);
 const LONGEST_STATUS: usize = 1 << 17;
 /// Larger than an honest explanation of a Service with a thousand endpoints.
 const LONGEST_EXPLANATION: usize = 1 << 19;
+/// As much of why a gateway refuses as people read.
+const LONGEST_REFUSAL: usize = 200;
 /// How many questions about clients are put to all gateways at a time.
 const EXPLAINING: usize = 4;
 /// Why there was no time for a gateway.
@@ -160,7 +163,7 @@ async fn status_of(gateway: GatewayLink) -> GatewayAnswer {
             Err(error) => format!("its status cannot be read, as of another version: {error}"),
         },
         Ok((StatusCode::NOT_FOUND, _)) => REPORT_ALONE.to_owned(),
-        Ok((status, _)) => return GatewayAnswer::Silent(refused(status)),
+        Ok((status, body)) => return GatewayAnswer::Silent(refused(status, &body)),
         Err(error) => return GatewayAnswer::Silent(error.to_string()),
     };
     match gateway.report().await {
@@ -182,10 +185,38 @@ async fn explanation_of(gateway: GatewayLink, path: Arc<str>) -> GatewayExplanat
         (StatusCode::OK, Err(error)) => {
             Err(format!("its answer cannot be read, as of another version: {error}"))
         }
-        (status, _) => Err(refused(status)),
+        (status, _) => Err(refused(status, &body)),
     }
 }
 
-fn refused(status: StatusCode) -> String {
-    format!("it answers {status} (`gateways.tokenFile` in the config of the controller)")
+/// What a refusal says.
+fn refused(status: StatusCode, body: &[u8]) -> String {
+    let mut why = String::from_utf8_lossy(body).trim().to_owned();
+    one_line(&mut why, LONGEST_REFUSAL);
+    let advice = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            " (`gateways.tokenFile` in the config of the controller)"
+        }
+        StatusCode::SERVICE_UNAVAILABLE => " (does it reach the API server?)",
+        _ => "",
+    };
+    format!("it answers {status}: {why}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_one_line_with_what_to_do() {
+        let text = refused(StatusCode::SERVICE_UNAVAILABLE, b"the token cannot be checked now\n");
+        assert_eq!(
+            text,
+            "it answers 503 Service Unavailable: the token cannot be checked now (does it reach the API server?)"
+        );
+        let hostile = [&b"\x1b[31m\xff"[..], &[b'x'; 9000]].concat();
+        let text = refused(StatusCode::FORBIDDEN, &hostile);
+        assert!(text.len() < 400 && text.starts_with("it answers 403 Forbidden:  [31m"), "{text}");
+        assert!(text.ends_with("... (`gateways.tokenFile` in the config of the controller)"), "{text}");
+    }
 }
