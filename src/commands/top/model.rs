@@ -110,13 +110,17 @@ impl Model {
         clock.seconds.filter(|_| self.more == 0)
     }
 
-    /// The rows, in no order.
+    /// The rows, by their texts.
     pub(super) fn items(&self, rows: TopRows) -> Vec<Item> {
         match rows {
             TopRows::Services => {
                 let counted = self.services.rows().map(|row| item(&row.shown, row.traffic));
                 let uncounted = self.uncounted.iter().map(|(_, label)| item(label, TopTraffic::default()));
-                counted.chain(uncounted).collect()
+                let mut items: Vec<Item> = counted.chain(uncounted).collect();
+                if !self.uncounted.is_empty() {
+                    items.sort_by(|one, other| one.label.texts.cmp(&other.label.texts));
+                }
+                items
             }
             TopRows::Endpoints => self.endpoints.rows().map(|row| item(&row.shown, row.traffic)).collect(),
             TopRows::Clusters => {

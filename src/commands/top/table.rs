@@ -198,18 +198,18 @@ impl Order {
         format!("{}, {way}", column.title)
     }
 
-    /// Sorts rows: texts from a to z, states the worst first, numbers the greatest first. Equal ones are sorted by their texts.
+    /// Sorts rows: texts from a to z, states the worst first, numbers the greatest first. Equal ones
+    /// stay as they are: by their texts, in which a second without traffic has little to sort.
     pub(super) fn sort(self, rows: TopRows, items: &mut [Item]) {
         let Some(column) = columns(rows).get(self.column) else { return };
         let cell = column.cell;
-        let by_texts = |one: &Item, other: &Item| one.label.texts.cmp(&other.label.texts);
         let by_column = |one: &Item, other: &Item| match cell {
             Cell::Text(_) if column.name == "state" => other.label.severity.cmp(&one.label.severity),
             Cell::Text(at) => one.label.texts.get(at).cmp(&other.label.texts.get(at)),
             _ => cell.number(other).total_cmp(&cell.number(one)),
         };
         let turned = |order: Ordering| if self.reversed { order.reverse() } else { order };
-        items.sort_unstable_by(|one, other| turned(by_column(one, other)).then_with(|| by_texts(one, other)));
+        items.sort_by(|one, other| turned(by_column(one, other)));
     }
 }
 

@@ -48,18 +48,26 @@ pub(super) struct TrackedRow<L> {
 pub(super) struct Tracked<L: TrackedLabel> {
     rows: HashMap<u32, TrackedRow<L>>,
     numbers: HashMap<L::Key, u32>,
+    /// The numbers in the order of what is shown.
+    sorted: Vec<u32>,
     clock: RateClock,
 }
 
 impl<L: TrackedLabel> Default for Tracked<L> {
     fn default() -> Self {
-        Self { rows: HashMap::new(), numbers: HashMap::new(), clock: RateClock::default() }
+        Self {
+            rows: HashMap::new(),
+            numbers: HashMap::new(),
+            sorted: Vec::new(),
+            clock: RateClock::default(),
+        }
     }
 }
 
 impl<L: TrackedLabel> Tracked<L> {
+    /// By what is shown of them.
     pub(super) fn rows(&self) -> impl Iterator<Item = &TrackedRow<L>> {
-        self.rows.values()
+        self.sorted.iter().filter_map(|id| self.rows.get(id))
     }
 
     pub(super) fn get_mut(&mut self, key: &L::Key) -> Option<&mut TrackedRow<L>> {
@@ -108,7 +116,18 @@ impl<L: TrackedLabel> Tracked<L> {
                 row.traffic = between(past.unwrap_or(counters), counters, seconds);
             }
         }
+        if labelled {
+            self.sort();
+        }
         labelled
+    }
+
+    /// Once for all seconds until rows come or go.
+    fn sort(&mut self) {
+        let mut sorted: Vec<(&Rc<ItemLabel>, u32)> =
+            self.rows.iter().map(|(id, row)| (&row.shown, *id)).collect();
+        sorted.sort_unstable_by(|one, other| one.0.texts.cmp(&other.0.texts));
+        self.sorted = sorted.into_iter().map(|(_, id)| id).collect();
     }
 
     fn reset(&mut self) -> HashMap<L::Key, (Option<Counters>, TopTraffic)> {
