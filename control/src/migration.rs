@@ -71,6 +71,7 @@ pub fn migrate(objects: &[RawObject], class: &str) -> Migration {
     kube_vip::translate(objects, &mut findings);
     service_lb::translate(objects, &mut findings);
     rename(&mut findings.pools, objects);
+    cilium::report_names(&mut findings.pools);
     let services = services::translate(objects, class, &mut findings.pools);
     let mut steps = announcing(&findings.modes);
     steps.append(&mut findings.steps);
@@ -88,10 +89,14 @@ pub fn migrate(objects: &[RawObject], class: &str) -> Migration {
     }
 }
 
+/// Whether it is one of ours.
+fn is_address_pool(object: &RawObject) -> bool {
+    object.kind() == KIND && format!("{}/v1alpha1", object.group()) == API_VERSION
+}
+
 /// Two pools of one name, from several projects or namespaces, or one that has been migrated before.
 fn rename(pools: &mut [PoolDraft<'_>], objects: &[RawObject]) {
-    let ours =
-        objects.iter().filter(|it| it.kind() == KIND && format!("{}/v1alpha1", it.group()) == API_VERSION);
+    let ours = objects.iter().filter(|it| is_address_pool(it));
     let mut taken: BTreeSet<String> = ours.map(|it| it.name().to_owned()).collect();
     for pool in pools {
         let name = pool.name.clone();

@@ -10,12 +10,15 @@ use serde_json::Value;
 use super::announcement::{self, Advertisement, AdvertisementKind};
 use super::draft::{PoolDraft, left, texts};
 use super::{Findings, NAMESPACE_NAME, frr, selectors, services};
+use crate::projection::ADDRESS_POOL;
 use crate::sources::manifests::RawObject;
 
 const GROUP: &str = "cilium.io";
 /// Keys of a serviceSelector that stand for the Service's own metadata.
 const NAMESPACE_KEY: &str = "io.kubernetes.service.namespace";
 const NAME_KEY: &str = "io.kubernetes.service.name";
+
+const NOT_SERVICES: &str = "Sheave announces addresses of Services alone; leave this to Cilium";
 
 /// Translates what is Cilium's.
 pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a>) {
@@ -30,6 +33,7 @@ pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a
             "CiliumBGPClusterConfig" | "CiliumBGPPeeringPolicy" => {
                 findings.modes.insert(AdvertisementKind::Bgp);
                 frr::cilium_cluster(object, findings);
+                virtual_routers(object, &services, findings);
             }
             "CiliumBGPAdvertisement" => bgp_advertisement(object, &services, findings),
             "CiliumBGPPeerConfig" | "CiliumBGPNodeConfigOverride" => {
@@ -101,22 +105,35 @@ fn inside(text: &str) -> String {
     }
 }
 
+fn selects_by_name(selector: &LabelSelector) -> bool {
+    let mut expressions = selector.match_expressions.iter().flatten();
+    selector.match_labels.as_ref().is_some_and(|labels| labels.contains_key(NAME_KEY))
+        || expressions.any(|it| it.key == NAME_KEY)
+}
+
+/// Reports selectors by name. The advice names the pool, so this comes once each has its name.
+pub(super) fn report_names(pools: &mut [PoolDraft<'_>]) {
+    for pool in pools.iter_mut().filter(|it| it.source.group() == GROUP) {
+        let selector = pool.source.at(&["spec", "serviceSelector"]).and_then(selectors::read);
+        if selector.is_some_and(|selector| selects_by_name(&selector)) {
+            let message = format!(
+                "{NAME_KEY}: an AddressPool selects no Service by name; with autoAssign: false, give the Service the annotation \
+                 {ADDRESS_POOL}: {}",
+                pool.name
+            );
+            pool.left("spec.serviceSelector", message);
+        }
+    }
+}
+
 /// Splits a serviceSelector into what is about the Service's labels and what is about its namespace.
 fn select(draft: &mut PoolDraft<'_>, selector: LabelSelector) {
+    if selects_by_name(&selector) {
+        draft.spec.auto_assign = false;
+    }
     let LabelSelector { match_labels, match_expressions } = selector;
     let labels = match_labels.unwrap_or_default();
     let expressions = match_expressions.unwrap_or_default();
-    if labels.contains_key(NAME_KEY) || expressions.iter().any(|it| it.key == NAME_KEY) {
-        draft.spec.auto_assign = false;
-        draft.left(
-            "spec.serviceSelector",
-            format!(
-                "{NAME_KEY}: an AddressPool selects no Service by name; with autoAssign: false, give the Service the annotation \
-                 sheave.dev/address-pool: {}",
-                draft.name
-            ),
-        );
-    }
     let (mut of_namespace, mut of_service) = (LabelSelector::default(), LabelSelector::default());
     for (key, value) in labels.into_iter().filter(|(key, _)| key != NAME_KEY) {
         if key == NAMESPACE_KEY {
@@ -154,12 +171,12 @@ fn l2_policy(
     let node = object.at(&["spec", "nodeSelector"]).and_then(selectors::read);
     let mut interfaces = BTreeSet::new();
     for (index, pattern) in texts(object.at(&["spec", "interfaces"])).into_iter().enumerate() {
-        let name = pattern.trim_start_matches('^').trim_end_matches('$');
-        if name.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '-' | '_')) && name.len() < 16 {
+        if let Some(name) = only_interface(&pattern) {
             interfaces.insert(name.to_owned());
         } else {
             let message = format!(
-                "{pattern:?} is a regular expression, and an AddressPool has names of interfaces: write them to announce.interfaces"
+                "{pattern:?} is a regular expression that several interfaces may match, and an AddressPool has names of interfaces: \
+                 write them to announce.interfaces"
             );
             findings.left.push(left(object, &format!("spec.interfaces[{index}]"), message));
         }
@@ -173,16 +190,37 @@ fn l2_policy(
     })
 }
 
+/// The name that a pattern alone matches: without both anchors it matches longer names as well.
+fn only_interface(pattern: &str) -> Option<&str> {
+    let name = pattern.strip_prefix('^')?.strip_suffix('$')?;
+    let is_plain = name.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '-' | '_'));
+    (is_plain && (1..16).contains(&name.len())).then_some(name)
+}
+
+/// What the sessions of older versions have beyond lines for FRR: which Services they announce.
+fn virtual_routers(object: &RawObject, services: &[&RawObject], findings: &mut Findings<'_>) {
+    let routers = object.at(&["spec", "virtualRouters"]).and_then(Value::as_array);
+    for (index, router) in routers.into_iter().flatten().enumerate() {
+        let field = format!("spec.virtualRouters[{index}]");
+        let selector = router.get("serviceSelector").filter(|value| !value.is_null());
+        if selector.is_none() {
+            let message =
+                "there is none, so no Service is announced; Sheave announces the addresses of all Services";
+            findings.left.push(left(object, &format!("{field}.serviceSelector"), message));
+        }
+        selects_some(object, &format!("{field}.serviceSelector"), selector, services, findings);
+        if router.get("exportPodCIDR") == Some(&true.into()) {
+            findings.left.push(left(object, &format!("{field}.exportPodCIDR"), NOT_SERVICES));
+        }
+    }
+}
+
 fn bgp_advertisement(object: &RawObject, services: &[&RawObject], findings: &mut Findings<'_>) {
     let advertised = object.at(&["spec", "advertisements"]).and_then(Value::as_array);
     for (index, advertised) in advertised.into_iter().flatten().enumerate() {
         let field = format!("spec.advertisements[{index}]");
         if advertised.get("advertisementType").and_then(Value::as_str) != Some("Service") {
-            findings.left.push(left(
-                object,
-                &field,
-                "Sheave announces addresses of Services alone; leave this to Cilium",
-            ));
+            findings.left.push(left(object, &field, NOT_SERVICES));
             continue;
         }
         let service = advertised.get("service");

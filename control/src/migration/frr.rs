@@ -94,15 +94,40 @@ pub(super) fn bfd_profile(object: &RawObject, findings: &mut Findings<'_>) {
     }
 }
 
+/// What a session of Cilium has beyond its lines. What the API server completes by itself is nobody's wish.
+fn report_peer(object: &RawObject, place: &str, peer: &Value, findings: &mut Findings<'_>) {
+    let timers = "write timers, keep-alive and hold time, of the neighbor to frr.conf";
+    let rest = [
+        ("eBGPMultihopTTL", Some(1), "write ebgp-multihop of the neighbor to frr.conf"),
+        ("authSecretRef", None, "write the password of this Secret for the neighbor to frr.conf"),
+        ("connectRetryTimeSeconds", Some(120), "write timers connect of the neighbor to frr.conf"),
+        ("holdTimeSeconds", Some(90), timers),
+        ("keepAliveTimeSeconds", Some(30), timers),
+        ("gracefulRestart", None, "write bgp graceful-restart to frr.conf"),
+        ("advertisedPathAttributes", None, ATTRIBUTES),
+        ("autoDiscovery", None, "write the router's address to frr.conf"),
+    ];
+    for (field, default, instead) in rest {
+        let value = peer.get(field).filter(|value| !value.is_null());
+        if let Some(value) = value.filter(|value| default.is_none() || value.as_u64() != default) {
+            let message = format!("{}: {instead}", plain(value));
+            findings.left.push(left(object, &format!("{place}.{field}"), message));
+        }
+    }
+}
+
 /// A CiliumBGPClusterConfig, or a CiliumBGPPeeringPolicy of older versions.
 pub(super) fn cilium_cluster(object: &RawObject, findings: &mut Findings<'_>) {
     let list =
         |field: &str| object.at(&["spec", field]).and_then(Value::as_array).cloned().unwrap_or_default();
-    for instance in [list("bgpInstances"), list("virtualRouters")].concat() {
+    let instances = |field: &'static str| list(field).into_iter().enumerate().map(move |it| (field, it));
+    for (of, (number, instance)) in instances("bgpInstances").chain(instances("virtualRouters")) {
         let asn = instance.get("localASN").map_or_else(|| "AS".to_owned(), plain);
         findings.frr.push(format!("router bgp {asn}"));
-        let peers = ["peers", "neighbors"].into_iter().filter_map(|field| instance.get(field)?.as_array());
-        for peer in peers.flatten() {
+        let peers = if of == "virtualRouters" { "neighbors" } else { "peers" };
+        let listed = instance.get(peers).and_then(Value::as_array);
+        for (index, peer) in listed.into_iter().flatten().enumerate() {
+            report_peer(object, &format!("spec.{of}[{number}].{peers}[{index}]"), peer, findings);
             let spec = |field: &str| peer.get(field).map(plain);
             let address = spec("peerAddress").unwrap_or_else(|| "ADDRESS".to_owned());
             // Older versions write a prefix.

@@ -22,7 +22,8 @@ pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a
     let is_ours = |it: &&RawObject| match it.kind() {
         "Node" => has(it, ENABLE) || has(it, POOL),
         "DaemonSet" => has(it, OF_SERVICE),
-        "Service" => has(it, POOL),
+        // Those with a class are no concern of a cloud provider's, as ServiceLB is one.
+        "Service" => has(it, POOL) && it.at(&["spec", "loadBalancerClass"]).is_none(),
         _ => false,
     };
     let Some(first) = objects.iter().find(is_ours) else { return };

@@ -10,16 +10,18 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use self::annotations::Wishes;
-use super::MigratedObject;
-use super::draft::{PoolDraft, left, reference};
+use super::draft::{PoolDraft, left, reference, texts};
+use super::{MigratedObject, is_address_pool};
 use crate::api::address_pool::Sharing;
 use crate::net;
-use crate::projection::{ADDRESS_POOL, ADDRESSES, BALANCE};
+use crate::projection::{ADDRESS_POOL, ADDRESSES, AddressRange, BALANCE};
 use crate::sources::manifests::{FileProblem, RawObject};
 
 /// What the API server or kubectl writes to an object.
 const OF_SERVER: [&str; 6] =
     ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"];
+/// What belongs to the life of the Service that is deleted: nobody would remove the finalizers from the new one.
+const OF_LIFE: [&str; 3] = ["finalizers", "deletionTimestamp", "deletionGracePeriodSeconds"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What becomes of the Services.
@@ -70,10 +72,11 @@ pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDra
     let load_balancers = objects.iter().filter(|it| is_load_balancer(it));
     let drafts = load_balancers.map(|it| ServiceDraft::read(it, class));
     let mut drafts: Vec<ServiceDraft<'_>> = drafts.filter(|it| it.class != ClassChange::Foreign).collect();
+    let given = given(objects, pools);
     for draft in &mut drafts {
-        draft.ask(pools);
+        draft.ask(pools, &given);
     }
-    share(&mut drafts, pools);
+    share(&mut drafts, &given);
     share_among_namespaces(&drafts, pools);
     let mut services = MigratedServices { steps: steps(&drafts, class), ..MigratedServices::default() };
     for draft in drafts {
@@ -84,6 +87,14 @@ pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDra
         }
     }
     services
+}
+
+/// What the AddressPools give: those that are made, and those that are there.
+fn given(objects: &[RawObject], pools: &[PoolDraft<'_>]) -> Vec<AddressRange> {
+    let there = objects.iter().filter(|it| is_address_pool(it));
+    let there = there.flat_map(|it| texts(it.at(&["spec", "addresses"])));
+    let made = pools.iter().flat_map(|it| it.spec.addresses.iter().cloned());
+    there.chain(made).filter_map(|entry| AddressRange::read(&entry, false).ok()).collect()
 }
 
 fn steps(drafts: &[ServiceDraft<'_>], class: &str) -> Vec<String> {
@@ -114,7 +125,7 @@ impl<'a> ServiceDraft<'a> {
         let class = match named {
             None => ClassChange::Unclassified,
             Some(named) if named == class => ClassChange::Ours,
-            Some(named) if is_left_behind(named) || wishes.any => ClassChange::Recreate,
+            Some(named) if is_left_behind(named) || wishes.allocated => ClassChange::Recreate,
             Some(_) => ClassChange::Foreign,
         };
         let ingress = source.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
@@ -134,7 +145,7 @@ impl<'a> ServiceDraft<'a> {
     }
 
     /// What it asks for by itself.
-    fn ask(&mut self, pools: &[PoolDraft<'_>]) {
+    fn ask(&mut self, pools: &[PoolDraft<'_>], given: &[AddressRange]) {
         if let Some((field, pool)) = self.wishes.pool.clone() {
             let found = pools.iter().find(|it| it.source.kind() != "ConfigMap" && it.source.name() == pool);
             if found.is_none() {
@@ -153,7 +164,7 @@ impl<'a> ServiceDraft<'a> {
         }
         // A Service that is created anew has no status to keep its address by.
         if self.class == ClassChange::Recreate && self.requested().is_empty() {
-            self.keep_published(pools);
+            self.keep_published(given);
         }
     }
 
@@ -161,7 +172,9 @@ impl<'a> ServiceDraft<'a> {
     fn requested(&self) -> Vec<IpAddr> {
         let field = self.source.at(&["spec", "loadBalancerIP"]).and_then(Value::as_str);
         let field = field.and_then(|text| net::parse_ip(text).ok());
-        let annotated = self.added.get(ADDRESSES).into_iter().flat_map(|list| list.split(','));
+        let own = self.source.texts("annotations");
+        let annotated = own.get(ADDRESSES).or_else(|| self.added.get(ADDRESSES));
+        let annotated = annotated.into_iter().flat_map(|list| list.split(','));
         let mut all: Vec<IpAddr> = annotated.filter_map(|text| net::parse_ip(text).ok()).collect();
         if all.is_empty() {
             all.extend(field);
@@ -169,12 +182,21 @@ impl<'a> ServiceDraft<'a> {
         all
     }
 
-    fn keep_published(&mut self, pools: &[PoolDraft<'_>]) {
-        let given = |ip: &&IpAddr| pools.iter().any(|pool| pool.spans(**ip));
-        let keep: Vec<IpAddr> = self.published.iter().filter(given).copied().collect();
-        if !keep.is_empty() {
-            self.add(ADDRESSES, joined(&keep));
-            self.comments.push("sheave.dev/addresses keeps the addresses that it has.".to_owned());
+    /// Asks for the addresses that it has, those too that no pool is known to give: another one may be made, or come from elsewhere.
+    fn keep_published(&mut self, given: &[AddressRange]) {
+        if self.published.is_empty() {
+            return;
+        }
+        self.add(ADDRESSES, joined(&self.published));
+        self.comments.push("sheave.dev/addresses keeps the addresses that it has.".to_owned());
+        let is_given = |ip: &&IpAddr| given.iter().any(|range| range.spans(**ip));
+        let none: Vec<IpAddr> = self.published.iter().filter(|ip| !is_given(ip)).copied().collect();
+        if !none.is_empty() {
+            let message = format!(
+                "{}: no pool that was read has it; there must be an AddressPool with it",
+                joined(&none)
+            );
+            self.left.push(left(self.source, "status.loadBalancer.ingress", message));
         }
     }
 
@@ -201,10 +223,23 @@ impl<'a> ServiceDraft<'a> {
             let before = before.as_ref().and_then(Value::as_str).unwrap_or_default();
             comments
                 .push(format!("loadBalancerClass was {before:?}: delete this Service before kubectl apply"));
+            if let Some(finalizers) = begin_anew(&mut manifest) {
+                comments.push(format!(
+                    "left out: finalizers {finalizers}; the old Service stays until they are removed"
+                ));
+            }
         }
         comments.extend(self.comments);
         MigratedObject { comments, left: self.left, manifest: manifest.into() }
     }
+}
+
+/// Takes away what a new object must not have; the finalizers, if there are any.
+fn begin_anew(manifest: &mut Map<String, Value>) -> Option<String> {
+    let metadata = manifest.get_mut("metadata")?.as_object_mut()?;
+    let finalizers = texts(metadata.get("finalizers")).join(", ");
+    metadata.retain(|name, _| !OF_LIFE.contains(&name.as_str()));
+    Some(finalizers).filter(|finalizers| !finalizers.is_empty())
 }
 
 /// Classes of load balancers that this is about.
@@ -218,7 +253,7 @@ fn joined(addresses: &[IpAddr]) -> String {
 }
 
 /// Services of one sharing key: they share an address if they ask for the same one.
-fn share(drafts: &mut [ServiceDraft<'_>], pools: &[PoolDraft<'_>]) {
+fn share(drafts: &mut [ServiceDraft<'_>], given: &[AddressRange]) {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, draft) in drafts.iter().enumerate() {
         if let Some((_, key)) = &draft.wishes.sharing_key {
@@ -229,7 +264,7 @@ fn share(drafts: &mut [ServiceDraft<'_>], pools: &[PoolDraft<'_>]) {
         for index in group {
             let Some(draft) = drafts.get_mut(*index) else { continue };
             if draft.requested().is_empty() {
-                draft.keep_published(pools);
+                draft.keep_published(given);
             }
             let Some((field, key)) =
                 draft.wishes.sharing_key.clone().filter(|_| draft.requested().is_empty())

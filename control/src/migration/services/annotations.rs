@@ -10,8 +10,8 @@ use crate::sources::manifests::{FileProblem, RawObject};
 /// What a Service asks for.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
-    /// Whether it has an annotation or label of a project that this is about.
-    pub(super) any: bool,
+    /// Whether something says that a project that this is about gives it its address. Hints that several programs may read do not.
+    pub(super) allocated: bool,
     /// The pool that it names, and where.
     pub(super) pool: Option<(String, String)>,
     /// Addresses by value.
@@ -30,10 +30,19 @@ enum Meaning {
     SharingKey,
     Algorithm,
     SourceRanges,
-    /// Written by the other program, or without effect here.
+    /// Written by the other program, which gave it its address.
+    Allocated,
+    /// Without effect here.
     Nothing,
     /// This is to be done instead.
     Left(&'static str),
+}
+
+impl Meaning {
+    /// Whether it is about who gives the address.
+    fn is_allocation(self) -> bool {
+        matches!(self, Self::Pool | Self::Addresses | Self::SharingKey | Self::Allocated)
+    }
 }
 
 /// What annotations of these projects begin with.
@@ -69,11 +78,11 @@ fn meaning(name: &str) -> Meaning {
         "service.cilium.io/src-ranges-policy" => Meaning::SourceRanges,
         "metallb.io/ip-allocated-from-pool"
         | "metallb.universe.tf/ip-allocated-from-pool"
-        | "lbipam.cilium.io/sharing-cross-namespace"
+        | "kube-vip.io/vipHost" => Meaning::Allocated,
+        "lbipam.cilium.io/sharing-cross-namespace"
         | "io.cilium/lb-ipam-sharing-cross-namespace"
         | "lbipam.cilium.io/sharing-permit-different-pods"
         | "io.cilium/lb-ipam-sharing-permit-different-pods"
-        | "kube-vip.io/vipHost"
         | "kube-vip.io/hwaddr"
         | "kube-vip.io/ignore"
         | "kube-vip.io/leaseName"
@@ -117,10 +126,11 @@ pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wish
     let mut wishes = Wishes::default();
     let ours = |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in service.texts("annotations").into_iter().filter(|(name, _)| ours(name)) {
-        wishes.any = true;
         let field = format!("metadata.annotations[{name}]");
         let mut report = |message: String| problems.push(left(service, &field, message));
-        match meaning(&name) {
+        let meaning = meaning(&name);
+        wishes.allocated |= meaning.is_allocation() && !value.trim().is_empty();
+        match meaning {
             Meaning::Pool => wishes.pool = Some((field, value.trim().to_owned())),
             Meaning::Addresses => read_addresses(&value, &mut wishes.addresses, &mut report),
             Meaning::SharingKey if value.is_empty() => {}
@@ -136,12 +146,11 @@ pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wish
                  of all others"
                     .to_owned(),
             ),
-            Meaning::SourceRanges | Meaning::Nothing => {}
+            Meaning::SourceRanges | Meaning::Allocated | Meaning::Nothing => {}
             Meaning::Left(instead) => report(format!("{value:?}: {instead}")),
         }
     }
     if let Some(pool) = service.texts("labels").get(service_lb::POOL) {
-        wishes.any = true;
         let field = format!("metadata.labels[{}]", service_lb::POOL);
         problems.push(left(
             service,
