@@ -1,8 +1,9 @@
-//! A socket that tokio has no type for, and that it waits for nevertheless.
+//! Sockets that tokio has no type for, and that it waits for nevertheless.
 
 use std::io;
 use std::os::fd::AsRawFd;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::Socket;
 use tokio::io::unix::AsyncFd;
 
@@ -37,4 +38,16 @@ impl<S: AsRawFd> AsyncSocket<S> {
         self.0.readable().await?.clear_ready();
         Ok(())
     }
+}
+
+/// Gives a socket room for what arrives while nobody reads; the kernel takes memory only for what waits.
+///
+/// # Errors
+/// As setsockopt(2).
+pub(crate) fn make_room(socket: &Socket, bytes: usize) -> io::Result<()> {
+    // Above net.core.rmem_max only with CAP_NET_ADMIN of the first user namespace.
+    if setsockopt(socket, sockopt::RcvBufForce, &bytes).is_err() {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    Ok(())
 }

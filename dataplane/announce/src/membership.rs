@@ -254,7 +254,7 @@ impl Membership {
 
     /// Draws the conclusions that are due.
     pub fn poll(&mut self, now: Instant) -> Actions {
-        let stood_still = now > self.next_due() + self.options.fail_after;
+        let stood_still = now > self.scheduled().max(self.last_poll) + self.options.fail_after;
         if stood_still {
             self.stand_still(now);
         }
@@ -279,9 +279,12 @@ impl Membership {
 
     /// When `poll` is to be called.
     pub fn next_due(&self) -> Instant {
-        if self.dirty {
-            return self.last_poll;
-        }
+        if self.dirty { self.last_poll } else { self.scheduled() }
+    }
+
+    /// When `poll` would be called if nothing came. Whoever is later than that by far did not run; the last call says nothing of it,
+    /// since heartbeats that change nothing are read between two calls.
+    fn scheduled(&self) -> Instant {
         let eligible = self.standby.next_due(&self.options, self.others_eligible());
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::StartError;
-use crate::async_socket::AsyncSocket;
+use crate::async_socket::{AsyncSocket, make_room};
 use crate::membership::{Datagram, Membership, ReceiveOutcome};
 
 /// How long the port may be that of a process that lets go of it.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
 /// How many heartbeats are read between two looks at everything else.
 const BURST: usize = 256;
+/// Room for heartbeats that wait to be read: of a thousand gateways, or what somebody sends who is none.
+const RECEIVE_BUFFER: usize = 4 << 20;
 /// How often heartbeats are looked for if the kernel does not tell when one is there.
 const UNWATCHED: Duration = Duration::from_millis(5);
 /// The largest heartbeat.
@@ -69,8 +71,8 @@ impl HeartbeatSocket {
 
     /// Reads the heartbeats that are there. True if there were some.
     pub(super) fn read(&mut self, membership: &mut Membership) -> bool {
-        let mut some = false;
-        for _ in 0..BURST {
+        let mut read = 0;
+        while read < BURST {
             // An error is that of an earlier datagram, or there is nothing more.
             let Ok((length, from)) = self.socket.recv_from(&mut self.buffer) else { break };
             let from = SocketAddr::new(from.ip().to_canonical(), from.port());
@@ -79,10 +81,15 @@ impl HeartbeatSocket {
             if outcome != ReceiveOutcome::Accepted {
                 tracing::debug!(%from, ?outcome, "a heartbeat was not taken");
             }
-            some = true;
+            read += 1;
         }
-        self.next_look = some.then(|| Instant::now() + membership.reading_pause());
-        some
+        self.next_look = match read {
+            0 => None,
+            // There may be more already, and the kernel has no room for much.
+            BURST => Some(Instant::now()),
+            _ => Some(Instant::now() + membership.reading_pause()),
+        };
+        read > 0
     }
 
     /// Waits for one. It is watched only for this time.
@@ -115,6 +122,7 @@ fn open(port: u16) -> io::Result<(UdpSocket, bool)> {
             socket.set_only_v6(false)?;
         }
         socket.set_nonblocking(true)?;
+        make_room(&socket, RECEIVE_BUFFER)?;
         socket.bind(&SocketAddr::new(ip, port).into())?;
         Ok((socket.into(), domain == Domain::IPV6))
     };

@@ -12,11 +12,11 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::libc;
-use nix::sys::socket::{NetlinkAddr, bind, setsockopt, sockopt};
+use nix::sys::socket::{NetlinkAddr, bind};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::debug;
 
-use crate::async_socket::AsyncSocket;
+use crate::async_socket::{AsyncSocket, make_room};
 
 /// RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR (linux/rtnetlink.h).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
@@ -145,10 +145,7 @@ pub(crate) enum Notified {
 impl Notifications {
     pub(crate) fn open() -> io::Result<Self> {
         let socket = open()?;
-        // Above net.core.rmem_max only with CAP_NET_ADMIN of the first user namespace.
-        if setsockopt(&socket, sockopt::RcvBufForce, &NOTIFICATION_BUFFER).is_err() {
-            socket.set_recv_buffer_size(NOTIFICATION_BUFFER)?;
-        }
+        make_room(&socket, NOTIFICATION_BUFFER)?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
         Ok(Self { socket: AsyncSocket::new(socket)?, buffer: vec![0; LONGEST] })
     }
