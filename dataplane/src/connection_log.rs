@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use sheave_model::{ClientAddr, EndpointAddr, Frontend};
+use sheave_model::{ClientAddr, EndpointAddr, Frontend, FrontendAddr, FrontendSource, ServicePort};
 
 use crate::counters::CloseReason;
 
@@ -17,14 +17,16 @@ const QUEUE: usize = 8192;
 /// A connection that has ended.
 #[derive(Debug)]
 pub struct ConnectionRecord {
-    /// Its frontend, as it was when the connection came.
-    pub frontend: Arc<Frontend>,
+    /// Its frontend.
+    pub frontend: LoggedFrontend,
     /// Who opened it.
     pub peer: ClientAddr,
     /// Whom a trusted peer named as the client.
     pub named_client: Option<SocketAddr>,
     /// Its endpoint, or the last that was tried.
-    pub endpoint: Option<EndpointAddr>,
+    pub endpoint: Option<LoggedEndpoint>,
+    /// When it ended.
+    pub ended: SystemTime,
     /// How long after it was accepted the endpoint was connected; `None` = never.
     pub connected_after: Option<Duration>,
     /// From accept to close.
@@ -35,6 +37,46 @@ pub struct ConnectionRecord {
     pub endpoint_bytes: u64,
     /// Why it ended.
     pub reason: CloseReason,
+}
+
+/// What is told of a frontend. Not the frontend itself, which a long connection would keep with all its endpoints.
+#[derive(Clone, Debug)]
+pub struct LoggedFrontend {
+    /// Where it accepts traffic.
+    pub addr: FrontendAddr,
+    /// Whose it is.
+    pub service: ServicePort,
+    /// The kind of that object.
+    pub source: FrontendSource,
+}
+
+/// What is told of an endpoint.
+#[derive(Clone, Debug)]
+pub struct LoggedEndpoint {
+    /// Where it serves.
+    pub addr: EndpointAddr,
+    /// Its cluster and its node, if the table has it.
+    pub place: Option<(Arc<str>, Arc<str>)>,
+}
+
+impl LoggedFrontend {
+    /// Of a frontend of the table.
+    pub fn of(frontend: &Frontend) -> Self {
+        Self { addr: frontend.addr, service: frontend.service.clone(), source: frontend.source }
+    }
+}
+
+impl LoggedEndpoint {
+    /// At this address, by what `frontend` has of it.
+    pub fn of(addr: EndpointAddr, frontend: Option<&Frontend>) -> Self {
+        let backends = frontend.into_iter().flat_map(|frontend| frontend.backends.iter());
+        let mut places = backends.filter_map(|backend| {
+            // They are sorted by address.
+            let index = backend.endpoints.binary_search_by_key(&addr, |endpoint| endpoint.addr).ok()?;
+            Some((Arc::clone(&backend.cluster), Arc::clone(&backend.endpoints.get(index)?.node)))
+        });
+        Self { addr, place: places.next() }
+    }
 }
 
 /// Where workers leave their records. Clones share it.
@@ -66,10 +108,10 @@ impl ConnectionLog {
 /// What a connection collects that will be logged.
 #[derive(Debug)]
 pub(crate) struct LoggedConnection {
-    frontend: Arc<Frontend>,
+    frontend: LoggedFrontend,
     accepted: Instant,
     named_client: Option<SocketAddr>,
-    endpoint: Option<EndpointAddr>,
+    endpoint: Option<LoggedEndpoint>,
     connected: Option<Instant>,
     client_bytes: u64,
     endpoint_bytes: u64,
@@ -77,9 +119,9 @@ pub(crate) struct LoggedConnection {
 
 impl LoggedConnection {
     /// One that was accepted now. Boxed, since few are logged, and every connection would have to carry it.
-    pub(crate) fn accepted(frontend: Arc<Frontend>, now: Instant) -> Box<Self> {
+    pub(crate) fn accepted(frontend: &Frontend, now: Instant) -> Box<Self> {
         Box::new(Self {
-            frontend,
+            frontend: LoggedFrontend::of(frontend),
             accepted: now,
             named_client: None,
             endpoint: None,
@@ -93,12 +135,13 @@ impl LoggedConnection {
         self.named_client = Some(client);
     }
 
-    pub(crate) fn try_endpoint(&mut self, endpoint: EndpointAddr) {
+    pub(crate) fn try_endpoint(&mut self, endpoint: LoggedEndpoint) {
         self.endpoint = Some(endpoint);
     }
 
-    pub(crate) fn connect(&mut self, endpoint: EndpointAddr, now: Instant) {
-        (self.endpoint, self.connected) = (Some(endpoint), Some(now));
+    /// The endpoint that was tried last has answered.
+    pub(crate) fn connect(&mut self, now: Instant) {
+        self.connected = Some(now);
     }
 
     pub(crate) fn add_bytes(&mut self, from_client: u64, from_endpoint: u64) {
@@ -116,6 +159,7 @@ impl LoggedConnection {
             peer,
             named_client,
             endpoint,
+            ended: SystemTime::now(),
             connected_after: connected.map(after),
             duration: after(now),
             client_bytes,

@@ -29,7 +29,7 @@ mod worker;
 // As `crate::sync`, so that tests/interleavings can have another one in its place.
 use std::sync;
 
-pub use connection_log::{ConnectionLog, ConnectionRecord};
+pub use connection_log::{ConnectionLog, ConnectionRecord, LoggedEndpoint, LoggedFrontend};
 pub use dataplane::{
     Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, local_ports_claim,
     take_over_local_ports,

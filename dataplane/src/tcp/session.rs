@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
-use crate::connection_log::LoggedConnection;
+use crate::connection_log::{LoggedConnection, LoggedEndpoint};
 use crate::counters::{CloseReason, ShedReason, TcpCounters};
 use crate::limits::service::{Limiter, Permit};
 use crate::select::Picked;
@@ -70,17 +70,19 @@ impl Session {
         self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client.ip(), now))
     }
 
-    /// This endpoint could not be connected.
-    pub(super) fn failed(&mut self, endpoint: EndpointAddr) {
+    /// This endpoint is to be connected.
+    pub(super) fn try_endpoint(&mut self, endpoint: EndpointAddr) {
         if let Some(logged) = &mut self.logged {
-            logged.try_endpoint(endpoint);
+            let table = self.open.worker().table();
+            let frontend = table.get(self.frontend).map(|active| &**active.spec());
+            logged.try_endpoint(LoggedEndpoint::of(endpoint, frontend));
         }
     }
 
     /// Counts for this endpoint from now on.
     pub(super) fn set_endpoint(&mut self, picked: Picked) {
         if let Some(logged) = &mut self.logged {
-            logged.connect(picked.addr(), self.open.worker().now());
+            logged.connect(self.open.worker().now());
         }
         self.picked = Some(picked);
     }

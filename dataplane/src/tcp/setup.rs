@@ -118,7 +118,7 @@ pub(super) fn admit(
             !part.is_none() && part.takes(worker.random.next())
         };
         let active = active.filter(sampled)?;
-        Some(LoggedConnection::accepted(Arc::clone(active.spec()), worker.now()))
+        Some(LoggedConnection::accepted(active.spec(), worker.now()))
     };
     let session = match Session::admit(worker, (frontend, peer), &counters, limiter, client, logged) {
         Ok(session) => session,
@@ -280,6 +280,7 @@ impl Setup {
         }
         self.attempts += 1;
         let endpoint = picked.addr();
+        self.session.try_endpoint(endpoint);
         let source_ip = worker.shared.transparency.source_ip(source, self.client, self.frontend, endpoint);
         Ok(Dial::new(picked, source, source_ip, worker.now()))
     }
@@ -360,7 +361,6 @@ impl Setup {
             }
             DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
         }
-        self.session.failed(endpoint);
         self.tried.push(endpoint);
         NextAttempt::AnotherEndpoint
     }
