@@ -24,8 +24,8 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::views::text_table::{columns, or_dash};
 
-/// How long `--once` waits for a second of counts.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long `--once` waits for a second of counts, which are megabytes of a large gateway; silence is reported sooner.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Rates over less are noise: pages that are open may have had a count just before.
 const SHORTEST_SECOND: f64 = 0.9;
 

@@ -46,8 +46,9 @@ export class RowTraffic {
       const key = `${counts.source} ${counts.service}`;
       const past = this.#past.get(key);
       const elapsed = past ? at - past.at : 0;
-      // After a while out of sight, or a restart, there is nothing to compare with.
-      const follows = elapsed > 0 && elapsed < 5000;
+      // After a while out of sight, or a restart, there is nothing to compare with. What a frontend had at another Service is no traffic here.
+      const same = String(past?.counts.frontends) === String(counts.frontends);
+      const follows = same && elapsed > 0 && elapsed < 5000;
       const rates = follows ? [...past.rates, between(past.counts, counts, elapsed)].slice(-SAMPLES) : [];
       this.#past.delete(key);
       this.#past.set(key, { at, counts, rates });

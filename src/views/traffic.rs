@@ -57,6 +57,9 @@ pub(crate) struct ServiceTraffic {
     pub(crate) service: String,
     /// The kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: &'static str,
+    /// Whose counters these are, sorted. Counters of a frontend outlast a move to another Service, so that there is no rate between
+    /// counts of different frontends.
+    pub(crate) frontends: Vec<String>,
     #[serde(flatten)]
     pub(crate) counts: TrafficCounts,
 }
@@ -100,8 +103,8 @@ impl TrafficView {
 }
 
 fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> Vec<ServiceTraffic> {
-    let mut counts: BTreeMap<&ServiceKey, Option<TrafficCounts>> =
-        asked.iter().map(|key| (key, None)).collect();
+    let mut counts: BTreeMap<&ServiceKey, (Vec<String>, TrafficCounts)> =
+        asked.iter().map(|key| (key, Default::default())).collect();
     for frontend in table.frontends() {
         let service = &frontend.service;
         let key = ServiceKey {
@@ -109,13 +112,17 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
             name: Arc::clone(&service.name),
             source: frontend.source,
         };
-        let Some(counts) = counts.get_mut(&key) else { continue };
-        counts.get_or_insert_default().add_frontend(observer, frontend.addr);
+        let Some((frontends, counts)) = counts.get_mut(&key) else { continue };
+        frontends.push(frontend.addr.to_string());
+        counts.add_frontend(observer, frontend.addr);
     }
-    let traffic = |(key, counts): (&ServiceKey, Option<TrafficCounts>)| {
-        Some(ServiceTraffic { service: key.to_string(), source: source_name(key.source), counts: counts? })
+    let traffic = |(key, (frontends, counts)): (&ServiceKey, (Vec<String>, TrafficCounts))| ServiceTraffic {
+        service: key.to_string(),
+        source: source_name(key.source),
+        frontends,
+        counts,
     };
-    counts.into_iter().filter_map(traffic).collect()
+    counts.into_iter().map(traffic).filter(|service| !service.frontends.is_empty()).collect()
 }
 
 impl TrafficCounts {

@@ -27,7 +27,7 @@ fn once(host: &Host, arguments: &[&str]) -> Value {
 fn connections_are_shown_by_service_endpoint_and_cluster(family: Family) {
     let world = World::new(1);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);
-    let _gateway = Gateway::start(&world, &[web(family)]);
+    let gateway = Gateway::start(&world, &[web(family)]);
     let vip = at(family.vip(0), 80);
     let _talk = world.client.run(|| Conversation::open(vip)).unwrap();
     let view = once(&world.gateway, &[]);
@@ -50,6 +50,11 @@ fn connections_are_shown_by_service_endpoint_and_cluster(family: Family) {
         (&1.into(), &1.into()),
         "{view}"
     );
+
+    // Two counts make a rate if they are of the same frontends.
+    let traffic: Value = serde_json::from_str(&gateway.get("/api/traffic?services=e2e/web")).unwrap();
+    let frontends = ["TCP", "UDP"].map(|protocol| format!("{vip}/{protocol}"));
+    assert_eq!(traffic["services"][0]["frontends"], serde_json::json!(frontends), "{traffic}");
 
     // Rates follow what is opened while it counts.
     eventually("a rate", || {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -88,19 +88,16 @@ impl Stream {
     /// Follows one stream to its end, which is an error if it comes before any event.
     async fn follow(&mut self) -> Result<(), String> {
         let mut reader = self.connect().await?;
-        let (mut partial, mut line, mut any) = (PartialEvent::default(), String::new(), false);
-        loop {
-            line.clear();
-            if in_time(reader.read_line(&mut line)).await? == 0 {
-                return if any { Ok(()) } else { Err("it closed the connection".to_owned()) };
-            }
-            if line == "\n" {
+        let (mut partial, mut any) = (PartialEvent::default(), false);
+        while let Some(line) = next_line(&mut reader).await? {
+            if line.is_empty() {
                 any = true;
                 self.take(std::mem::take(&mut partial)).await?;
             } else {
-                partial.add(line.trim_end_matches('\n'));
+                partial.add(&line);
             }
         }
+        if any { Ok(()) } else { Err("it closed the connection".to_owned()) }
     }
 
     async fn connect(&self) -> Result<BufReader<TcpStream>, String> {
@@ -110,14 +107,8 @@ impl Stream {
         let request = format!("GET /api/live?traffic={traffic}{last} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
         in_time(stream.write_all(request.as_bytes())).await?;
         let mut reader = BufReader::with_capacity(1 << 16, stream);
-        let mut status = String::new();
-        in_time(reader.read_line(&mut status)).await?;
-        loop {
-            let mut line = String::new();
-            if in_time(reader.read_line(&mut line)).await? == 0 || line.trim_end().is_empty() {
-                break;
-            }
-        }
+        let status = next_line(&mut reader).await?.unwrap_or_default();
+        while next_line(&mut reader).await?.is_some_and(|line| !line.trim_end().is_empty()) {}
         match status.split(' ').nth(1) {
             Some("200") => Ok(reader),
             Some("404") => Err("it forwards nothing; ask a gateway".to_owned()),
@@ -138,8 +129,9 @@ impl Stream {
             let sent = self.out.send(FeedEvent::Message(message)).await;
             sent.map_err(|_| "nobody looks any more".to_owned())?;
         }
-        // What is in it is not checked on the way back.
-        self.last_event = id.filter(|id| id.chars().all(|char| char.is_ascii_alphanumeric() || char == '-'));
+        // What is in it is not checked on the way back. An event without one leaves the last one as it is (HTML standard, 9.2.6).
+        let plain = id.filter(|id| id.chars().all(|char| char.is_ascii_alphanumeric() || char == '-'));
+        self.last_event = plain.or(self.last_event.take());
         Ok(())
     }
 }
@@ -156,9 +148,79 @@ impl PartialEvent {
     }
 }
 
+/// The next line without its end; none at the end of the stream. All rows of a large gateway are one line of megabytes: patience is for
+/// silence, not for lines.
+async fn next_line(reader: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<String>, String> {
+    let mut line = Vec::new();
+    loop {
+        let available = in_time(reader.fill_buf()).await?;
+        if available.is_empty() && line.is_empty() {
+            return Ok(None);
+        }
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let ended = end.is_some() || available.is_empty();
+        line.extend_from_slice(&available[..end.unwrap_or(available.len())]);
+        let taken = end.map_or(available.len(), |end| end + 1);
+        reader.consume(taken);
+        if ended {
+            return String::from_utf8(line).map(Some).map_err(|error| error.to_string());
+        }
+    }
+}
+
 async fn in_time<T>(work: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
     match timeout(SILENCE, work).await {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(_) => Err(format!("nothing came for {} s", SILENCE.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_may_take_longer_than_a_gateway_may_be_silent() {
+        let (mut gateway, client) = duplex(16);
+        tokio::spawn(async move {
+            for part in ["data: ", "of a", " slow link\n\nlast"] {
+                sleep(SILENCE * 3 / 4).await;
+                gateway.write_all(part.as_bytes()).await.unwrap();
+            }
+            sleep(SILENCE * 2).await;
+        });
+        let mut reader = BufReader::new(client);
+        assert_eq!(next_line(&mut reader).await, Ok(Some("data: of a slow link".to_owned())));
+        assert_eq!(next_line(&mut reader).await, Ok(Some(String::new())));
+        assert_eq!(next_line(&mut reader).await, Err("nothing came for 4 s".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn lines_end_with_the_stream() {
+        let mut reader = BufReader::new(&b"one\ntwo"[..]);
+        assert_eq!(next_line(&mut reader).await, Ok(Some("one".to_owned())));
+        assert_eq!(next_line(&mut reader).await, Ok(Some("two".to_owned())));
+        assert_eq!(next_line(&mut reader).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_opened_again_after_the_last_event_that_has_an_id() {
+        let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _feed = Feed::open(&gateway.local_addr().unwrap().to_string(), TopRows::Services);
+        let mut requests = Vec::new();
+        for _ in 0..2 {
+            let (stream, _) = gateway.accept().await.unwrap();
+            let mut stream = BufReader::new(stream);
+            requests.push(next_line(&mut stream).await.unwrap().unwrap());
+            while next_line(&mut stream).await.unwrap().is_some_and(|line| line != "\r") {}
+            let events =
+                "HTTP/1.0 200 OK\r\n\r\nid: 5f-7\nevent: unknown\ndata: 1\n\nevent: unknown\ndata: 2\n\n";
+            stream.write_all(events.as_bytes()).await.unwrap();
+        }
+        let expected = ["traffic=services HTTP/1.0", "traffic=services&lastEvent=5f-7 HTTP/1.0"];
+        assert_eq!(requests, expected.map(|query| format!("GET /api/live?{query}\r")));
     }
 }

@@ -354,3 +354,20 @@ fn text_and_json_of_one_second() {
     assert_eq!(view["total"]["errorsPerSecond"], json!(2.0));
     assert_eq!(view.get("endpoints"), None);
 }
+
+#[test]
+fn a_row_with_another_number_has_no_rate_yet() {
+    let mut scene = Scene::of_services();
+    // It got a port that was another Service's, with all that the port has had.
+    let rows = json!([{"id": 3, "service": "shop/web", "source": "Service"}]);
+    let counts = json!([[3, [9040, 6, 1200, 50_000_000_000_u64, 0, 0]]]);
+    let moved =
+        json!({"uptimeMilliseconds": 3000, "reset": false, "gone": [0], "rows": rows, "counts": counts});
+    scene.send("serviceTraffic", &moved);
+    let row = |scene: &mut Scene| scene.lines().into_iter().find(|line| line.starts_with("shop/web"));
+    let expected = "shop/web               ok           3/3     6     0    0 B    0 B       0     0";
+    assert_eq!(row(&mut scene).as_deref(), Some(expected));
+    scene.count(4000, false, &json!([]), &json!([[3, [9042, 6, 1200, 50_000_000_000_u64, 0, 0]]]));
+    let expected = "shop/web               ok           3/3     6   2.0    0 B    0 B       0     0";
+    assert_eq!(row(&mut scene).as_deref(), Some(expected));
+}

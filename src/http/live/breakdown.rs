@@ -7,12 +7,14 @@ mod services;
 
 use std::sync::{Arc, Weak};
 
+use axum::body::Bytes;
 use serde::Deserialize;
 use sheave_dataplane::Observer;
 use sheave_dataplane::select::ActiveTable;
+use sheave_model::FrontendAddr;
 
 use self::endpoints::EndpointLabel;
-use self::numbered::{Label, NumberedRows};
+use self::numbered::{Label, LabelledFrontends, NumberedRows};
 use self::services::ServiceLabel;
 
 /// Whose counters.
@@ -51,7 +53,7 @@ impl TrafficBreakdowns {
     }
 
     /// All rows, for somebody who begins to look.
-    pub(super) fn all(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> String {
+    pub(super) fn all(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
         match by {
             TrafficBy::Services => Breakdown::all(&mut self.services, observer, uptime),
             TrafficBy::Endpoints => Breakdown::all(&mut self.endpoints, observer, uptime),
@@ -81,7 +83,7 @@ impl<L: Counted> Breakdown<L> {
         self.rows.advance(uptime, labels, &counts)
     }
 
-    fn all(this: &mut Option<Self>, observer: &Observer, uptime: u64) -> String {
+    fn all(this: &mut Option<Self>, observer: &Observer, uptime: u64) -> Bytes {
         if let Some(breakdown) = this {
             return breakdown.rows.all();
         }
@@ -93,25 +95,28 @@ impl<L: Counted> Breakdown<L> {
 
 /// A kind of row.
 trait Counted: Label + Sized {
-    /// Of each thing that is counted, in the order of the table.
-    fn labels(table: &ActiveTable) -> Vec<Self>;
+    /// Of each thing that is counted, in the order of the table, with the frontend that counts it.
+    fn labels(table: &ActiveTable) -> Vec<(Self, FrontendAddr)>;
 
     /// The counters of so many rows, one row after the other, by the row of each thing that is counted.
     fn counts(observer: &Observer, table: &ActiveTable, places: &[usize], rows: usize) -> Vec<u64>;
 }
 
 /// The labels in their order, one for each key, and the place there of each that was given.
-fn merged<L: Label>(labels: Vec<L>) -> (Vec<L>, Vec<usize>) {
-    let mut sorted: Vec<(L, usize)> = labels.into_iter().enumerate().map(|(at, label)| (label, at)).collect();
+fn merged<L: Label>(labels: Vec<(L, FrontendAddr)>) -> (Vec<LabelledFrontends<L>>, Vec<usize>) {
+    let mut sorted: Vec<_> = labels.into_iter().enumerate().map(|(at, label)| (label, at)).collect();
     sorted.sort_unstable();
     let mut places = vec![0; sorted.len()];
-    let mut merged: Vec<L> = Vec::new();
-    for (label, at) in sorted {
-        if merged.last().is_none_or(|last| last.compare_keys(&label).is_ne()) {
-            merged.push(label);
+    let mut merged: Vec<LabelledFrontends<L>> = Vec::new();
+    for ((label, frontend), at) in sorted {
+        match merged.last_mut().filter(|last| last.label.compare_keys(&label).is_eq()) {
+            Some(row) => row.frontends.push(frontend),
+            None => merged.push(LabelledFrontends { label, frontends: vec![frontend] }),
         }
         places[at] = merged.len() - 1;
     }
+    // They came in the order of their labels, in which states of endpoints differ by frontend.
+    merged.iter_mut().for_each(|row| row.frontends.sort_unstable());
     (merged, places)
 }
 

@@ -159,7 +159,7 @@ impl Picture {
 
     /// The counters that a page wants, as they are.
     pub(super) fn all_traffic(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
-        self.breakdowns.all(by, observer, uptime).into()
+        self.breakdowns.all(by, observer, uptime)
     }
 }
 

@@ -109,6 +109,9 @@ impl Ticker {
     /// Gives a page what it lacks; it gets what comes from then on.
     async fn admit(&self, picture: Picture, join: Join, pages: &mut Vec<OpenPage>) -> Option<Picture> {
         let Join { last_event, traffic, reply } = join;
+        if reply.is_closed() {
+            return Some(picture);
+        }
         let (observer, uptime) = (self.observer.clone(), milliseconds(self.started));
         let caught_up = tokio::task::spawn_blocking(move || {
             let mut picture = picture;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 use sheave_dataplane::Observer;
 use sheave_dataplane::select::{ActiveTable, ServiceHealth};
-use sheave_model::{EndpointAddr, EndpointState, Frontend};
+use sheave_model::{EndpointAddr, EndpointState, Frontend, FrontendAddr};
 
 use super::Counted;
 use super::numbered::Label;
@@ -80,12 +80,13 @@ impl Label for EndpointLabel {
 }
 
 impl Counted for EndpointLabel {
-    fn labels(table: &ActiveTable) -> Vec<Self> {
+    fn labels(table: &ActiveTable) -> Vec<(Self, FrontendAddr)> {
         let mut labels = Vec::new();
         for frontend in table.table().frontends() {
             let Some(active) = table.get(frontend.addr) else { continue };
             let health = table.health().of(&frontend.service);
-            labels.extend(active.loads().map(|(addr, _)| Self::new(frontend, addr, health)));
+            let label = |addr| (Self::new(frontend, addr, health), frontend.addr);
+            labels.extend(active.loads().map(|(addr, _)| label(addr)));
         }
         labels
     }

@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
+use axum::body::Bytes;
 use serde::Serialize;
+use sheave_model::FrontendAddr;
 
 use crate::http::live::event::event;
 
@@ -17,9 +19,17 @@ pub(super) trait Label: Ord + Serialize {
     fn compare_keys(&self, other: &Self) -> Ordering;
 }
 
+/// A row without a number.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LabelledFrontends<L> {
+    pub(super) label: L,
+    /// Whose counters the row adds up, sorted.
+    pub(super) frontends: Vec<FrontendAddr>,
+}
+
 struct NumberedRow<L> {
     id: u32,
-    label: L,
+    row: LabelledFrontends<L>,
     counts: Vec<u64>,
 }
 
@@ -30,6 +40,8 @@ pub(super) struct NumberedRows<L> {
     /// Numbers that no row has, below `next`.
     free: Vec<u32>,
     next: u32,
+    /// The event with all rows, for all that begin to look before the next time.
+    all: Option<Bytes>,
 }
 
 /// As clients get it.
@@ -40,7 +52,8 @@ struct RowsEvent<'a, L> {
     uptime_milliseconds: u64,
     /// Nothing from before is left.
     reset: bool,
-    /// Rows that are gone. Their numbers may be used again at once.
+    /// Rows that are gone. Their numbers may be used again at once. A row that adds up other frontends than before gets another number:
+    /// counters of a frontend outlast a move to another Service, and are no traffic of this second there.
     gone: Vec<u32>,
     /// Rows that are new or are labelled anew.
     rows: Vec<RowEntry<'a, L>>,
@@ -57,7 +70,7 @@ struct RowEntry<'a, L> {
 
 impl<L: Label> NumberedRows<L> {
     pub(super) fn new() -> Self {
-        Self { rows: Vec::new(), uptime: 0, free: Vec::new(), next: 0 }
+        Self { rows: Vec::new(), uptime: 0, free: Vec::new(), next: 0, all: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -65,8 +78,13 @@ impl<L: Label> NumberedRows<L> {
     }
 
     /// Takes in the labels, if they are others than before, and the counters of all rows, and gives the event that leads there.
-    pub(super) fn advance(&mut self, uptime: u64, labels: Option<Vec<L>>, counts: &[u64]) -> String {
-        self.uptime = uptime;
+    pub(super) fn advance(
+        &mut self,
+        uptime: u64,
+        labels: Option<Vec<LabelledFrontends<L>>>,
+        counts: &[u64],
+    ) -> String {
+        (self.uptime, self.all) = (uptime, None);
         let (gone, labelled) = labels.map(|labels| self.relabel(labels)).unwrap_or_default();
         let mut moved = Vec::new();
         for (at, (row, now)) in self.rows.iter_mut().zip(counts.chunks_exact(L::WIDTH)).enumerate() {
@@ -76,7 +94,7 @@ impl<L: Label> NumberedRows<L> {
                 moved.push(at);
             }
         }
-        let entry = |at: usize| RowEntry { id: self.rows[at].id, label: &self.rows[at].label };
+        let entry = |at: usize| RowEntry { id: self.rows[at].id, label: &self.rows[at].row.label };
         let counted = |at: usize| (self.rows[at].id, self.rows[at].counts.as_slice());
         let rows_event = RowsEvent {
             uptime_milliseconds: uptime,
@@ -89,37 +107,43 @@ impl<L: Label> NumberedRows<L> {
     }
 
     /// As of the last time.
-    pub(super) fn all(&self) -> String {
-        let rows = self.rows.iter().map(|row| RowEntry { id: row.id, label: &row.label });
-        let counts = self.rows.iter().map(|row| (row.id, row.counts.as_slice()));
-        let rows_event = RowsEvent {
-            uptime_milliseconds: self.uptime,
-            reset: true,
-            gone: Vec::new(),
-            rows: rows.collect(),
-            counts: counts.collect(),
-        };
-        event(L::EVENT, None, &rows_event)
+    pub(super) fn all(&mut self) -> Bytes {
+        let Self { rows, uptime, all, .. } = self;
+        let everything = all.get_or_insert_with(|| {
+            let entries = rows.iter().map(|it| RowEntry { id: it.id, label: &it.row.label });
+            let counts = rows.iter().map(|it| (it.id, it.counts.as_slice()));
+            let rows_event = RowsEvent {
+                uptime_milliseconds: *uptime,
+                reset: true,
+                gone: Vec::new(),
+                rows: entries.collect(),
+                counts: counts.collect(),
+            };
+            event(L::EVENT, None, &rows_event).into()
+        });
+        everything.clone()
     }
 
-    /// The numbers of rows that are gone, and the places of those that are new or are labelled anew. Both lists are sorted.
-    fn relabel(&mut self, labels: Vec<L>) -> (Vec<u32>, Vec<usize>) {
+    /// The numbers of rows that are gone, and the places of those that are new or are labelled anew.
+    fn relabel(&mut self, labels: Vec<LabelledFrontends<L>>) -> (Vec<u32>, Vec<usize>) {
         let (mut gone, mut changed) = (Vec::new(), Vec::new());
         let mut old = std::mem::take(&mut self.rows).into_iter().peekable();
         let mut rows = Vec::with_capacity(labels.len());
-        for label in labels {
-            while let Some(row) = old.next_if(|row| row.label.compare_keys(&label).is_lt()) {
-                gone.push(row.id);
+        for row in labels {
+            let order = |it: &NumberedRow<L>| it.row.label.compare_keys(&row.label);
+            while let Some(before) = old.next_if(|it| order(it).is_lt()) {
+                gone.push(before.id);
             }
-            match old.next_if(|row| row.label.compare_keys(&label).is_eq()) {
-                Some(row) if row.label == label => rows.push(row),
-                Some(row) => {
+            match old.next_if(|it| order(it).is_eq()) {
+                Some(before) if before.row == row => rows.push(before),
+                Some(before) if before.row.frontends == row.frontends => {
                     changed.push(rows.len());
-                    rows.push(NumberedRow { label, ..row });
+                    rows.push(NumberedRow { row, ..before });
                 }
-                None => {
+                before => {
+                    gone.extend(before.map(|it| it.id));
                     changed.push(rows.len());
-                    rows.push(NumberedRow { id: self.number(), label, counts: Vec::new() });
+                    rows.push(NumberedRow { id: self.number(), row, counts: Vec::new() });
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 use sheave_dataplane::Observer;
 use sheave_dataplane::select::ActiveTable;
+use sheave_model::{Frontend, FrontendAddr};
 
 use super::Counted;
 use super::numbered::Label;
@@ -28,9 +29,9 @@ impl Label for ServiceLabel {
 }
 
 impl Counted for ServiceLabel {
-    fn labels(table: &ActiveTable) -> Vec<Self> {
-        let frontends = table.table().frontends().iter();
-        frontends.map(|it| Self { service: it.service.to_string(), source: source_name(it.source) }).collect()
+    fn labels(table: &ActiveTable) -> Vec<(Self, FrontendAddr)> {
+        let label = |it: &Frontend| Self { service: it.service.to_string(), source: source_name(it.source) };
+        table.table().frontends().iter().map(|it| (label(it), it.addr)).collect()
     }
 
     fn counts(observer: &Observer, table: &ActiveTable, places: &[usize], rows: usize) -> Vec<u64> {
