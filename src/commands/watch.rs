@@ -1,11 +1,13 @@
 //! `sheave watch`: a line for each change of what a running gateway decides for a Service.
 
 use std::io::{self, Write as _};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::inspect;
@@ -47,7 +49,11 @@ pub(crate) async fn run(command: &Watch, config: &Config) -> Exit {
             let asked = tokio::task::spawn_blocking(move || inspect::explained(&authority, &path)).await;
             let answer = asked.unwrap_or_else(|error| Err(error.to_string()));
             for change in watched.take(answer) {
-                if let Err(error) = write_line(&watched.service, &change, command.output) {
+                let written = match line(&watched.service, &change, command.output) {
+                    Ok(line) => write(line).await,
+                    Err(error) => Err(error.into()),
+                };
+                if let Err(error) = written {
                     return Some(error);
                 }
             }
@@ -117,16 +123,27 @@ struct WatchLine<'a> {
     message: String,
 }
 
-fn write_line(service: &str, change: &WatchChange, format: LineFormat) -> io::Result<()> {
+fn line(service: &str, change: &WatchChange, format: LineFormat) -> serde_json::Result<String> {
     let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
     let message = change.to_text();
-    let line = match format {
-        LineFormat::Text => format!("{time} {}", visible(&message)),
-        LineFormat::Json => serde_json::to_string(&WatchLine { time, service, change, message })?,
-    };
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
+    match format {
+        LineFormat::Text => Ok(format!("{time} {}\n", visible(&message))),
+        LineFormat::Json => {
+            let json = serde_json::to_string(&WatchLine { time, service, change, message })?;
+            Ok(json + "\n")
+        }
+    }
+}
+
+/// Writes on a thread of its own, which is all that a reader that has stopped (a full pipe, Ctrl-S) holds up: signals still end the process.
+async fn write(line: String) -> io::Result<()> {
+    let (done, written) = oneshot::channel();
+    thread::Builder::new().spawn(move || {
+        let mut out = io::stdout().lock();
+        // Whoever waited has gone if the process ends.
+        done.send(out.write_all(line.as_bytes()).and_then(|()| out.flush())).ok();
+    })?;
+    written.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]

@@ -1,9 +1,17 @@
 //! `watch` beside a gateway whose manifests change: a line for each change, and none without.
 
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 
 use crate::support::gateway::Gateway;
+use crate::support::host::Host;
 use crate::support::manifest::{App, at};
 use crate::support::patience::eventually;
 use crate::support::process::Process;
@@ -108,4 +116,35 @@ fn a_gateway_that_dies_is_waited_for(family: Family) {
     });
     watching.signal(Signal::SIGHUP);
     assert_eq!(watching.wait().code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_it_while_its_reader_has_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    let nonblocking = OFlag::O_NONBLOCK.bits();
+    let mut pipe = OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(&path).unwrap();
+    let full = loop {
+        if let Err(error) = pipe.write_all(&[0; 4096]) {
+            break error;
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    let host = Host::new("watch");
+    let script = "exec \"$0\" watch e2e/web --admin http://127.0.0.1:1 > \"$1\"";
+    let arguments = ["-c", script, env!("CARGO_BIN_EXE_sheave"), &path.display().to_string()];
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let mut watching = host.start("sh", &arguments);
+        eventually("it waits for its reader", || {
+            watching.expect_running();
+            let threads =
+                fs::read_dir(format!("/proc/{}/task", watching.id())).map_err(|it| it.to_string())?;
+            let waits = threads.flatten().filter_map(|it| fs::read_to_string(it.path().join("wchan")).ok());
+            let waits: Vec<String> = waits.collect();
+            if waits.iter().any(|it| it.contains("pipe_write")) { Ok(()) } else { Err(waits.join(" ")) }
+        });
+        watching.signal(signal);
+        assert_eq!(watching.wait().code(), Some(0), "{signal}");
+    }
 }
