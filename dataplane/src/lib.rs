@@ -39,6 +39,7 @@ pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use limits::overload::Overloaded;
 pub use listener::BindFailure;
 pub use listener::steering::{SteeringMode, SteeringReport};
+pub use sys::parent_death::kill_with_parent;
 pub use sys::privileges::give_up_privileges;
 pub use sys::raise_open_files;
 pub use sys::tun::{check_tun, open_tun};

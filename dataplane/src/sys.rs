@@ -8,6 +8,7 @@ pub(crate) mod bpf;
 pub(crate) mod epoll;
 pub(crate) mod errnos;
 pub(crate) mod mmsg;
+pub(crate) mod parent_death;
 pub(crate) mod pipe;
 pub(crate) mod privileges;
 pub(crate) mod sockets;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use sheave_control::api::store::ServiceKey;
+use sheave_dataplane::kill_with_parent;
 
 /// Where the manifests and the chart of `deploy` have the controller, in the namespace of its Lease.
 const CONTROLLER: &str = "deployment/sheave-controller";
@@ -17,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What kubectl prints once it listens (`ForwardedPort` in client-go, tools/portforward).
 const LISTENING: &str = "Forwarding from ";
 
-/// A port-forward, which ends when it is dropped.
+/// A port-forward, which ends when it is dropped, and with the thread that opened it: the admin server behind it asks nobody who they
+/// are, so that it must not outlive a command that a signal ends.
 #[derive(Debug)]
 pub(crate) struct PortForward {
     kubectl: Child,
@@ -53,6 +55,7 @@ impl PortForward {
             CONTROLLER,
             &remote,
         ]);
+        kill_with_parent(&mut command);
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let kubectl = spawned.map_err(|error| format!("kubectl: {error}"))?;
         // From here on it is ended whatever happens.
