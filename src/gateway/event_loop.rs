@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::api::store::{ServiceKey, Store};
 use sheave_control::controller::ControllerStatus;
+use sheave_control::controller::all_gateways::PATIENCE_WITH_ONE;
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::time::{self, wait_until};
 use sheave_dataplane::{ConnectionLog, Dataplane, Drained, Observer};
@@ -46,6 +47,8 @@ pub(crate) use takeover::Servers;
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
+/// A controller that asks for the status hears that a worker is stuck.
+const _: () = assert!(WORKER_PATIENCE.as_secs() < PATIENCE_WITH_ONE.as_secs());
 
 /// After an update nothing is taken in for as long as it took, up to this: a burst becomes one update, and the data plane
 /// gets at least half of a core however fast the objects change.

@@ -13,7 +13,7 @@ use hyper::body::Bytes;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::ListParams;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -28,7 +28,9 @@ use crate::sources::connection::Connection;
 
 /// How many gateways are asked at a time.
 const AT_ONCE: usize = 128;
-/// How long all of them have together: people wait.
+/// How long one may take to answer at an address: longer than the 2 s after which it says that a worker is stuck.
+pub const PATIENCE_WITH_ONE: Duration = Duration::from_secs(3);
+/// How long all of them have together: people wait. Enough for a status and then a report, and for addresses that drop SYNs.
 const PATIENCE: Duration = Duration::from_secs(7);
 
 /// A gateway, by the EndpointSlices of the gateways.
@@ -50,6 +52,8 @@ pub struct GatewayClient {
     connection: Connection,
     options: watch::Receiver<ControllerOptions>,
     status: watch::Receiver<ControllerStatus>,
+    /// Remembers whether it failed, which is logged once.
+    token_file: Arc<Mutex<Option<TokenFile>>>,
 }
 
 /// How one gateway is asked.
@@ -65,7 +69,7 @@ impl GatewayClient {
         options: watch::Receiver<ControllerOptions>,
         status: watch::Receiver<ControllerStatus>,
     ) -> Self {
-        Self { connection, options, status }
+        Self { connection, options, status, token_file: Arc::default() }
     }
 
     /// The gateways that there are, by node.
@@ -96,11 +100,7 @@ impl GatewayClient {
         F: Future<Output = T> + Send + 'static,
     {
         let deadline = Instant::now() + PATIENCE;
-        let file = self.options.borrow().gateway_token.clone();
-        let token = match file {
-            Some(file) => TokenFile::new(file).read().await,
-            None => None,
-        };
+        let token = self.token().await;
         gateways.sort_by_key(|gateway| !gateway.ready);
         let mut gateways: Vec<Option<KnownGateway>> = gateways.into_iter().map(Some).collect();
         let (mut next, mut asking) = (0, JoinSet::new());
@@ -127,6 +127,14 @@ impl GatewayClient {
         }
         gateways.into_iter().flatten().for_each(|gateway| take(gateway, None));
     }
+
+    /// What gateways are shown, from the file that the options name now.
+    async fn token(&self) -> Option<HeaderValue> {
+        let path = self.options.borrow().gateway_token.clone();
+        let mut file = self.token_file.lock().await;
+        TokenFile::follow(&mut file, path);
+        file.as_mut()?.read().await
+    }
 }
 
 impl GatewayLink {
@@ -140,9 +148,10 @@ impl GatewayLink {
     /// # Errors
     /// Why it does not.
     pub async fn get(&self, path: &str, longest: usize) -> Result<(StatusCode, Bytes), GatewayRequestError> {
-        let mut answer = Err(GatewayRequestError::Silent);
+        let mut answer = Err(GatewayRequestError::Silent(PATIENCE_WITH_ONE));
         for listener in &self.listeners {
-            answer = gateway_request::get(*listener, path, self.token.clone(), longest).await;
+            let token = self.token.clone();
+            answer = gateway_request::get(*listener, path, token, longest, PATIENCE_WITH_ONE).await;
             // Its other family may be the one that works from here.
             if !matches!(answer, Err(GatewayRequestError::Connect(_))) {
                 break;
@@ -200,6 +209,22 @@ mod tests {
     fn slice(ports: &str, endpoints: &str) -> EndpointSlice {
         let yaml = format!("{{addressType: IPv4, ports: [{ports}], endpoints: [{endpoints}]}}");
         serde_saphyr::from_str(&yaml).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_takes_longer_than_its_workers_may_take_is_heard() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = GatewayLink { listeners: vec![listener.local_addr().unwrap()], token: None };
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+            tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let answer = link.get("/api/status", 100).await;
+        server.abort();
+        assert!(matches!(answer, Ok((StatusCode::OK, _))), "{answer:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One request to one gateway's `report.listen`, on a connection of its own.
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,8 +17,10 @@ use tokio::time::timeout;
 
 use crate::api::gateway_report::{GatewayReport, PATH};
 
-/// From the first SYN to the last byte.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a report may take, from the first SYN to the last byte: the gateway has it at hand.
+const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a connection may take. The second and third SYN follow after 1 s and 3 s (RFC 6298, section 2): whoever answers, answers the first.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// Larger than any report: the number of failures and addresses and the length of texts are bounded.
 pub(super) const LONGEST_REPORT: usize = 1 << 21;
 
@@ -43,8 +46,8 @@ pub enum GatewayRequestError {
     #[error("{0}")]
     Question(#[from] InvalidUri),
     /// It takes too long.
-    #[error("no answer within {} s", PATIENCE.as_secs())]
-    Silent,
+    #[error("no answer within {} s", .0.as_secs())]
+    Silent(Duration),
 }
 
 /// The gateway's report now. `token` is what it is shown as `Authorization`.
@@ -52,24 +55,25 @@ pub(super) async fn report(
     gateway: SocketAddr,
     token: Option<HeaderValue>,
 ) -> Result<GatewayReport, GatewayRequestError> {
-    let (status, body) = get(gateway, PATH, token, LONGEST_REPORT).await?;
+    let (status, body) = get(gateway, PATH, token, LONGEST_REPORT, REPORT_PATIENCE).await?;
     if status != StatusCode::OK {
         return Err(GatewayRequestError::Refused(status));
     }
     Ok(GatewayReport::read(&body)?)
 }
 
-/// What the gateway answers to a path with its query, at most `longest` bytes of it.
+/// What the gateway answers to a path with its query, at most `longest` bytes of it, within `patience` from the first SYN to the last byte.
 pub(super) async fn get(
     gateway: SocketAddr,
     path: &str,
     token: Option<HeaderValue>,
     longest: usize,
+    patience: Duration,
 ) -> Result<(StatusCode, Bytes), GatewayRequestError> {
     let path = path.parse()?;
-    timeout(PATIENCE, exchange(gateway, path, token, longest))
+    timeout(patience, exchange(gateway, path, token, longest))
         .await
-        .map_err(|_| GatewayRequestError::Silent)?
+        .map_err(|_| GatewayRequestError::Silent(patience))?
 }
 
 async fn exchange(
@@ -78,7 +82,7 @@ async fn exchange(
     token: Option<HeaderValue>,
     longest: usize,
 ) -> Result<(StatusCode, Bytes), GatewayRequestError> {
-    let stream = TokioIo::new(TcpStream::connect(gateway).await?);
+    let stream = TokioIo::new(within(CONNECT_PATIENCE, TcpStream::connect(gateway)).await?);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let _driver = Driver(tokio::spawn(connection).abort_handle());
     let mut request = Request::new(Empty::<Bytes>::new());
@@ -91,11 +95,33 @@ async fn exchange(
     Ok((head.status, body.to_bytes()))
 }
 
+/// The connection, if it is there in time. One that is not failed: SYNs to an address that drops them are not answered at all.
+async fn within<T>(
+    patience: Duration,
+    connection: impl Future<Output = io::Result<T>>,
+) -> Result<T, GatewayRequestError> {
+    let late = || io::Error::new(ErrorKind::TimedOut, format!("none within {} s", patience.as_secs()));
+    Ok(timeout(patience, connection).await.unwrap_or_else(|_| Err(late()))?)
+}
+
 /// What reads and writes on the connection; whoever is not waited for any longer must not keep a descriptor.
 struct Driver(AbortHandle);
 
 impl Drop for Driver {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_does_not_come_has_failed_so_that_another_address_is_tried() {
+        let never = std::future::pending::<io::Result<()>>();
+        let error = within(CONNECT_PATIENCE, never).await.unwrap_err();
+        assert!(matches!(error, GatewayRequestError::Connect(_)), "{error:?}");
+        assert_eq!(error.to_string(), "no connection: none within 1 s");
     }
 }

@@ -19,6 +19,13 @@ impl TokenFile {
         Self { path: path.into(), failing: false }
     }
 
+    /// Makes `file` the one at `path`. While that stays the same, so does what is known of it.
+    pub(super) fn follow(file: &mut Option<Self>, path: Option<PathBuf>) {
+        if file.as_ref().map(|file| &*file.path) != path.as_deref() {
+            *file = path.map(Self::new);
+        }
+    }
+
     /// The value of `Authorization`, if the file has a token. Gateways that want none answer all the same.
     pub(super) async fn read(&mut self) -> Option<HeaderValue> {
         let path = Arc::clone(&self.path);
@@ -47,4 +54,23 @@ fn header(text: &str) -> io::Result<HeaderValue> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_stays_the_same_is_complained_about_once() {
+        let mut file = None;
+        let none = Path::new("/nonexistent/token").to_owned();
+        TokenFile::follow(&mut file, Some(none.clone()));
+        assert_eq!(file.as_mut().unwrap().read().await, None);
+        TokenFile::follow(&mut file, Some(none));
+        assert!(file.as_ref().unwrap().failing, "it was logged");
+        TokenFile::follow(&mut file, Some("/nonexistent/other".into()));
+        assert!(!file.as_ref().unwrap().failing);
+        TokenFile::follow(&mut file, None);
+        assert!(file.is_none());
+    }
 }

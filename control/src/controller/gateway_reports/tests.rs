@@ -66,11 +66,11 @@ fn a_silent_gateway_is_believed_for_a_while() {
     let start = Instant::now();
     take(&mut known, gateway, Ok(report.clone()), start);
     assert_eq!(known[&gateway].standing(start), Liveness::Answering);
-    take(&mut known, gateway, Err(GatewayRequestError::Silent), start + VALID);
+    take(&mut known, gateway, Err(GatewayRequestError::Silent(EVERY)), start + VALID);
     assert_eq!(known[&gateway].report.as_deref(), Some(&report));
     assert_eq!(known[&gateway].standing(start + VALID), Liveness::Late);
     let later = start + VALID + Duration::from_millis(1);
-    take(&mut known, gateway, Err(GatewayRequestError::Silent), later);
+    take(&mut known, gateway, Err(GatewayRequestError::Silent(EVERY)), later);
     assert_eq!((&known[&gateway].report, known[&gateway].standing(later)), (&None, Liveness::Silent));
     take(&mut known, gateway, Ok(report), later);
     assert_eq!(known[&gateway].standing(later), Liveness::Answering);
@@ -80,9 +80,9 @@ fn a_silent_gateway_is_believed_for_a_while() {
 fn a_gateway_that_never_answers_has_its_time_first() {
     let gateway = SocketAddr::from(([192, 0, 2, 1], 9842));
     let (mut known, start) = (BTreeMap::new(), Instant::now());
-    take(&mut known, gateway, Err(GatewayRequestError::Silent), start);
+    take(&mut known, gateway, Err(GatewayRequestError::Silent(EVERY)), start);
     assert_eq!(known[&gateway].standing(start + VALID), Liveness::Late);
-    take(&mut known, gateway, Err(GatewayRequestError::Silent), start + 2 * VALID);
+    take(&mut known, gateway, Err(GatewayRequestError::Silent(EVERY)), start + 2 * VALID);
     assert_eq!(known[&gateway].standing(start + 2 * VALID), Liveness::Silent);
 }
 
