@@ -27,6 +27,11 @@ pub(crate) trait View: Serialize + Sized {
         serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
     }
 
+    /// In one line, for other processes of ours.
+    fn to_compact_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     /// As YAML, for people who keep manifests.
     fn to_yaml(&self) -> String {
         serde_saphyr::to_string(self).unwrap_or_default()

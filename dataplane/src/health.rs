@@ -69,6 +69,8 @@ pub struct UnhealthyEndpoint {
     pub why: Arc<str>,
     /// When it became unhealthy.
     pub since: Instant,
+    /// An active check fails: whoever has the endpoint in its table finds it out, whether it uses it or not.
+    pub checked: bool,
 }
 
 /// Counts of health since the start.
@@ -340,9 +342,11 @@ impl Health {
     pub(crate) fn unhealthy(&self) -> impl Iterator<Item = UnhealthyEndpoint> {
         let mut keys: Vec<_> = self.since.iter().collect();
         keys.sort_unstable();
-        keys.into_iter().filter_map(|(EndpointKey { service, addr }, since)| {
+        keys.into_iter().filter_map(|(key, since)| {
+            let EndpointKey { service, addr } = key;
+            let checked = self.checks.is_failing(key);
             let why = Arc::clone(self.known.of(service)?.reason(*addr)?);
-            Some(UnhealthyEndpoint { service: service.clone(), addr: *addr, why, since: *since })
+            Some(UnhealthyEndpoint { service: service.clone(), addr: *addr, why, since: *since, checked })
         })
     }
 

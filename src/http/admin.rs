@@ -19,7 +19,7 @@ use crate::http::live::LivePages;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::page;
 use crate::http::query::{ProbeResult, Query, QuerySender, ask};
-use crate::http::questions::{self, reply, stuck};
+use crate::http::questions::{self, Asker, reply, stuck};
 use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 
@@ -38,7 +38,7 @@ pub(crate) fn serve(
         .route("/api/routes", get(routes))
         .route("/api/gateways", get(gateways))
         .with_state(queries.clone())
-        .merge(questions::router(queries.clone()))
+        .merge(questions::router(queries.clone(), Asker::Administrator))
         .merge(live.router())
         .merge(page::of_gateway());
     let router = page::guarded(router, node).merge(probes).merge(metrics_page(queries, scrapes));

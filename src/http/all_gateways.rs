@@ -30,8 +30,8 @@ const FRESH: Duration = Duration::from_secs(2);
 const CATCH_UP: Duration = Duration::from_secs(1);
 /// Larger than any honest status, in which lists are short.
 const LONGEST_STATUS: usize = 1 << 17;
-/// Larger than an honest explanation of a Service with a thousand endpoints.
-const LONGEST_EXPLANATION: usize = 1 << 19;
+/// Larger than any explanation that a gateway has shortened.
+const LONGEST_EXPLANATION: usize = 1 << 20;
 /// As much of why a gateway refuses as people read.
 const LONGEST_REFUSAL: usize = 200;
 /// How many questions about clients are put to all gateways at a time.

@@ -11,23 +11,35 @@ use tokio::sync::oneshot;
 
 use crate::http::query::{Query, QuerySender, ask};
 use crate::views::View as _;
-use crate::views::explain::{Answer, Question, QuestionQuery};
+use crate::views::explain::{Answer, Question, QuestionQuery, shorten};
 
 /// The content type of every answer for programs.
 pub(crate) const JSON: &str = "application/json";
 
-/// Puts the questions to the gateway's loop.
-pub(crate) fn router(queries: QuerySender) -> Router {
-    Router::new().route(STATUS_PATH, get(status)).route(EXPLAIN_PATH, get(explain)).with_state(queries)
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// Gets everything.
+    Administrator,
+    /// Asks all gateways, and gets explanations that are as short as it can use them.
+    Controller,
 }
 
-async fn status(State(queries): State<QuerySender>) -> Response {
+/// Puts the questions to the gateway's loop.
+pub(crate) fn router(queries: QuerySender, asker: Asker) -> Router {
+    Router::new()
+        .route(STATUS_PATH, get(status))
+        .route(EXPLAIN_PATH, get(explain))
+        .with_state((queries, asker))
+}
+
+async fn status(State((queries, _)): State<(QuerySender, Asker)>) -> Response {
     reply(&queries, Query::Status).await
 }
 
 /// The body has the same form whether the Service and port exist or not; the status code differs.
 async fn explain(
-    State(queries): State<QuerySender>,
+    State((queries, asker)): State<(QuerySender, Asker)>,
     query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
 ) -> Response {
     let question = match question(query) {
@@ -35,11 +47,18 @@ async fn explain(
         Err(why) => return bad_request(why),
     };
     let Ok(answer) = ask(&queries, |reply| Query::Explain(question, reply)).await else { return stuck() };
-    let status = match answer {
-        Answer::Explained(_) => StatusCode::OK,
-        Answer::NotFound(_) => StatusCode::NOT_FOUND,
+    let (status, mut view) = match answer {
+        Answer::Explained(view) => (StatusCode::OK, view),
+        Answer::NotFound(view) => (StatusCode::NOT_FOUND, view),
     };
-    (status, [(header::CONTENT_TYPE, JSON)], answer.view().to_json()).into_response()
+    let body = match asker {
+        Asker::Administrator => view.to_json(),
+        Asker::Controller => {
+            shorten(&mut view);
+            view.to_compact_json()
+        }
+    };
+    (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
 }
 
 /// Reads a question of a URL.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::http::query::QuerySender;
-use crate::http::questions;
+use crate::http::questions::{self, Asker};
 use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 
@@ -78,7 +78,8 @@ pub(crate) fn serve(
     connections: Connections,
 ) -> Server {
     let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
-    let router = if listener.is_open() { router } else { router.merge(questions::router(queries)) };
+    let router =
+        if listener.is_open() { router } else { router.merge(questions::router(queries, Asker::Controller)) };
     listener.serve(router, connections)
 }
 

@@ -55,6 +55,7 @@ export class AllGateways {
     const { gateways, differences, problems, unhealthy, controllerProblems } = this.#view;
     const silent = gateways.filter(({ state }) => state === "silent");
     const rest = gateways.filter(({ state }) => state !== "silent");
+    const answering = rest.length;
     const none = gateways.length
       ? []
       : ["There is no gateway: check that gateways run, and that the Service of `gateways.service` in the config selects their Pods"];
@@ -65,10 +66,10 @@ export class AllGateways {
       ...rest.flatMap(({ node, error, wrong }) =>
         [error, ...wrong].filter(Boolean).map((text) => finding("degraded", "gateway", [name(node), ": ", ...sentence(text)])),
       ),
-      ...problems.map((it) => finding("degraded", "problem", problem(it), whose(it))),
+      ...problems.map((it) => finding("degraded", "problem", problem(it), whose(it, answering))),
       ...controllerProblems.map((it) => finding("degraded", "problem", problem(it), "as the controller sees it")),
       ...unhealthy.map((it) =>
-        finding("degraded", "endpoint", [name(it.endpoint), ` (${it.protocol}) of `, name(it.service), `: ${it.reason}`], whose(it)),
+        finding("degraded", "endpoint", [name(it.endpoint), ` (${it.protocol}) of `, name(it.service), `: ${it.reason}`], whose(it, answering)),
       ),
     ];
   }
@@ -143,8 +144,10 @@ function problem({ object, reason, message, port }) {
 }
 
 /** Which gateways have it. */
-function whose({ gateways, missing }) {
-  if (!missing.length) return gateways.length === 1 ? `on ${gateways[0]}` : `on all ${count(gateways.length)} gateways that answer`;
+function whose({ gateways, missing }, answering) {
+  // Of some nothing may be known.
+  if (!missing.length && (gateways.length === 1 || gateways.length < answering)) return `on ${names(gateways)}`;
+  if (!missing.length) return `on all ${count(gateways.length)} gateways that answer`;
   return missing.length < gateways.length ? `on all but ${names(missing)}` : `on ${names(gateways)} only`;
 }
 

@@ -78,8 +78,9 @@ export async function ask(path, question) {
 }
 
 /** Every endpoint of an answer, and what becomes of it. */
-export function endpointTable({ endpoints }) {
-  if (!endpoints.length) return make("p", { class: "muted" }, "It has no endpoints.");
+export function endpointTable({ endpoints, allEndpoints }) {
+  const total = allEndpoints?.count ?? endpoints.length;
+  if (!endpoints.length) return make("p", { class: "muted" }, total ? `It has ${counted(total, "endpoint")}, which the gateway itself lists.` : "It has no endpoints.");
   const several = endpoints.some(({ cluster }) => cluster);
   const heads = ["Endpoint", "State", several ? "Cluster" : null, "Node", "Zone", "Used", "Why"];
   const rows = endpoints.slice(0, LISTED).map((it) => [
@@ -92,7 +93,7 @@ export function endpointTable({ endpoints }) {
     make("span", { dir: "auto" }, it.reason),
   ]);
   const kept = (cells) => cells.filter((_, column) => heads[column] !== null);
-  const left = endpoints.length - LISTED;
+  const left = total - Math.min(endpoints.length, LISTED);
   return make(
     "div",
     {},

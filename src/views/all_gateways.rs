@@ -103,7 +103,8 @@ pub(crate) struct SharedEndpointView {
     pub(crate) reason: String,
     /// Those on which it is unhealthy, by node.
     pub(crate) gateways: Vec<String>,
-    /// Those that use it and find nothing wrong with it, by node.
+    /// Those that check it as well and find nothing wrong with it, by node. None where connections told: gateways that do not use the endpoint
+    /// hear nothing of it, and none tells what it uses.
     pub(crate) missing: Vec<String>,
 }
 

@@ -5,6 +5,7 @@ mod choice;
 mod client;
 mod place;
 mod question;
+mod short;
 mod text;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) use self::question::{
     Client, Port, Question, QuestionQuery, parse_address, parse_client, parse_port, parse_protocol,
     parse_service,
 };
+pub(crate) use self::short::{keep_endpoints, shorten};
 pub(crate) use self::text::outcome;
 use crate::views::View;
 use crate::views::problem::ProblemView;

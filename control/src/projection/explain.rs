@@ -20,7 +20,7 @@ use sheave_model::{Frontend, FrontendSource};
 pub use self::decision::ClientSide;
 pub use self::not_ours::NotOursReason;
 use self::record::EndpointRecorder;
-pub use self::view::{ExplainView, ExplainedEndpoint, FrontendExplanation, SpecPort};
+pub use self::view::{EndpointSummary, ExplainView, ExplainedEndpoint, FrontendExplanation, SpecPort};
 use super::eligibility::{ClusterScope, Eligibility, EligibilityRule};
 use super::endpoints::merged::MergedEndpoints;
 use super::plan::{ClusterMember, Plan, Planned, Slices};

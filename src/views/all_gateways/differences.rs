@@ -1,6 +1,6 @@
 //! What gateways differ in: versions, tables, Problems and the health of endpoints. Only those are compared that serve.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sheave_control::api::gateway_report::Trouble;
 use sheave_control::controller::all_gateways::KnownGateway;
@@ -237,8 +237,10 @@ pub(super) fn shared_endpoints(
     answers: &[(KnownGateway, GatewayAnswer)],
 ) -> (Vec<SharedEndpointView>, usize) {
     let mut shared: BTreeMap<[&str; 3], SharedEndpointView> = BTreeMap::new();
+    let mut checked = BTreeSet::new();
     for (node, status) in statuses(answers) {
-        for UnhealthyView { service, protocol, endpoint, reason, .. } in &status.first_unhealthy {
+        for unhealthy in &status.first_unhealthy {
+            let UnhealthyView { service, protocol, endpoint, reason, .. } = unhealthy;
             let new = || SharedEndpointView {
                 service: service.clone(),
                 protocol: protocol.clone(),
@@ -249,14 +251,18 @@ pub(super) fn shared_endpoints(
             };
             let key = [service.as_str(), protocol.as_str(), endpoint.as_str()];
             push_new(&mut shared.entry(key).or_insert_with(new).gateways, node);
+            if unhealthy.checked {
+                checked.insert(key);
+            }
         }
     }
     let of = |it: &SharedEndpointView| it.gateways.len();
     let (mut first, more) = first_few_differing(shared.into_values().collect(), answers, of);
     let complete = |status: &ProcessView| status.unhealthy_endpoints <= status.first_unhealthy.len();
     for (node, _) in serving(answers).filter(|(_, status)| complete(status)) {
-        for SharedEndpointView { gateways, missing, .. } in &mut first {
-            if !gateways.contains(node) {
+        for SharedEndpointView { service, protocol, endpoint, gateways, missing, .. } in &mut first {
+            let key = [service.as_str(), protocol.as_str(), endpoint.as_str()];
+            if checked.contains(&key) && !gateways.contains(node) {
                 missing.push(node.clone());
             }
         }

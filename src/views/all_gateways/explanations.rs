@@ -1,6 +1,7 @@
 //! Where a client of a Service goes, by all gateways: which of them it comes to, and what each would do. `sheave explain --fleet` and
 //! `/api/fleet/explain`. The JSON is a contract: keys are added, never renamed.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
@@ -10,10 +11,13 @@ use sheave_control::projection::explain::ExplainView;
 use sheave_control::text::first_few;
 
 use crate::views::View;
-use crate::views::explain::{Answer, outcome};
+use crate::views::explain::{Answer, keep_endpoints, outcome, shorten};
 
 /// How many gateways a line names, and how many reasons one has that others do not have.
 const NAMED: usize = 5;
+
+/// How many groups keep endpoints: with `externalTrafficPolicy: Local` each gateway may be a group.
+const WITH_ENDPOINTS: usize = 8;
 
 /// What became of the question at one gateway: its answer, or why there is none.
 pub(crate) type GatewayExplanation = Result<Answer, String>;
@@ -40,7 +44,7 @@ pub(crate) struct ExplanationGroupView {
     pub(crate) gateways: Vec<String>,
     /// Whether the Service and port exist there.
     pub(crate) found: bool,
-    /// The answer of the first.
+    /// The answer of the first. Of all but a few groups without `endpoints`, which `allEndpoints` counts.
     pub(crate) explanation: ExplainView,
 }
 
@@ -57,7 +61,7 @@ impl ExplanationsView {
     /// Adds what a gateway answered. Of those that do the same one explanation is kept: that of one that the client comes to, if there
     /// is any.
     pub(crate) fn add(&mut self, known: KnownGateway, answer: GatewayExplanation) {
-        let (found, explanation) = match answer {
+        let (found, mut explanation) = match answer {
             Ok(Answer::Explained(view)) => (true, view),
             Ok(Answer::NotFound(view)) => (false, view),
             Err(error) => {
@@ -65,18 +69,32 @@ impl ExplanationsView {
                 return;
             }
         };
+        shorten(&mut explanation);
         let comes_here = self.note_arrival(&known, &explanation);
         let alike = |group: &&mut ExplanationGroupView| {
             group.found == found && decision(&group.explanation) == decision(&explanation)
         };
         match self.groups.iter_mut().find(alike) {
             Some(group) => {
-                group.gateways.push(known.node);
-                if comes_here {
+                let as_good = || group.explanation.endpoints.is_empty() && !group.is_come_to(&self.comes_to);
+                if comes_here || as_good() {
                     group.explanation = explanation;
                 }
+                group.gateways.push(known.node);
             }
             None => self.groups.push(ExplanationGroupView { gateways: vec![known.node], found, explanation }),
+        }
+        self.drop_endpoints(2 * WITH_ENDPOINTS);
+    }
+
+    /// Where more groups than so many have endpoints, only those keep them that come first.
+    fn drop_endpoints(&mut self, most: usize) {
+        let comes_to = &self.comes_to;
+        let mut full: Vec<&mut ExplanationGroupView> =
+            self.groups.iter_mut().filter(|group| !group.explanation.endpoints.is_empty()).collect();
+        if full.len() > most {
+            full.sort_by_cached_key(|group| group.place(comes_to));
+            full.into_iter().skip(WITH_ENDPOINTS).for_each(|group| keep_endpoints(&mut group.explanation, 0));
         }
     }
 
@@ -106,14 +124,12 @@ impl ExplanationsView {
     pub(crate) fn sorted(mut self) -> Self {
         self.comes_to.sort_unstable();
         self.silent.sort_by(|one, other| one.node.cmp(&other.node));
+        self.drop_endpoints(WITH_ENDPOINTS);
         let comes = |node: &String| self.comes_to.binary_search(node).is_ok();
         for group in &mut self.groups {
             group.gateways.sort_by_cached_key(|node| (!comes(node), node.clone()));
         }
-        self.groups.sort_by_cached_key(|group| {
-            let first = &group.gateways[0];
-            (!comes(first), std::cmp::Reverse(group.gateways.len()), first.clone())
-        });
+        self.groups.sort_by_cached_key(|group| group.place(&self.comes_to));
         self
     }
 
@@ -193,12 +209,23 @@ impl ExplanationsView {
     }
 }
 
+impl ExplanationGroupView {
+    fn is_come_to(&self, comes_to: &[String]) -> bool {
+        self.gateways.iter().any(|node| comes_to.contains(node))
+    }
+
+    /// Where it comes in the order of groups.
+    fn place(&self, comes_to: &[String]) -> (bool, Reverse<usize>, Option<String>) {
+        (!self.is_come_to(comes_to), Reverse(self.gateways.len()), self.gateways.iter().min().cloned())
+    }
+}
+
 const ANNOUNCED: &str = "announced";
 const NODE_ADDRESS: &str = "nodeAddress";
 
 /// What two gateways have in common that do the same.
 fn decision(view: &ExplainView) -> impl PartialEq + use<'_> {
-    let used: Vec<&str> = view.endpoints.iter().filter(|it| it.used).map(|it| it.address.as_str()).collect();
+    let used = view.all_endpoints.as_ref().map(|it| &it.used_hash);
     (&view.frontend, view.closed.is_some(), view.allowed, &view.action, &view.endpoint, &view.origin, used)
 }
 
@@ -215,6 +242,8 @@ fn names(of: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sheave_control::projection::explain::ExplainedEndpoint;
+
     use super::*;
 
     fn known(node: &str, address: &str) -> KnownGateway {
@@ -291,6 +320,45 @@ mod tests {
                 && text.contains("as gw-2"),
             "{text}"
         );
+    }
+
+    /// As with `externalTrafficPolicy: Local`.
+    #[test]
+    fn five_hundred_gateways_that_all_differ_make_a_short_answer() {
+        let endpoint = |gateway: usize, index: usize| ExplainedEndpoint {
+            address: format!("10.1.{}.{}:80", index / 250, index % 250),
+            addr: None,
+            cluster: String::new(),
+            slice: "web-1".to_owned(),
+            node: format!("gw-{:03}", index % 500),
+            zone: String::new(),
+            state: "Ready".to_owned(),
+            local: index % 500 == gateway,
+            used: index % 500 == gateway,
+            share: None,
+            reason: "it is on another Node".to_owned(),
+        };
+        let mut view = ExplanationsView::default();
+        for gateway in (0..500).rev() {
+            let endpoints = (0..1000).map(|index| endpoint(gateway, index)).collect();
+            let explanation =
+                ExplainView { endpoint: None, endpoints, ..explained("", Some(gateway == 250)) };
+            view.add(known(&format!("gw-{gateway:03}"), "192.0.2.1"), Ok(Answer::Explained(explanation)));
+            let kept = view.groups.iter().filter(|group| !group.explanation.endpoints.is_empty()).count();
+            assert!(kept <= 2 * WITH_ENDPOINTS, "{kept}");
+        }
+        let view = view.sorted();
+        assert_eq!((view.groups.len(), view.groups[0].gateways[0].as_str()), (500, "gw-250"));
+        let told: Vec<usize> = view.groups.iter().map(|group| group.explanation.endpoints.len()).collect();
+        assert_eq!((&told[..8], told[8..].iter().sum::<usize>()), (&[500; 8][..], 0));
+        let text = view.to_text();
+        for part in [
+            "goes to one of 2 endpoints.\n",
+            "  and 500 more, which `sheave explain` on the gateway lists\n",
+            "  - on gw-499, the client goes to one of 2 endpoints\n",
+        ] {
+            assert!(text.contains(part), "{part}");
+        }
     }
 
     #[test]

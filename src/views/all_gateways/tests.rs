@@ -23,7 +23,7 @@ fn problem(object: &str, reason: &str, message: &str) -> ProblemView {
 fn unhealthy(endpoint: &str) -> UnhealthyView {
     let [service, protocol, endpoint, reason] =
         ["shop/web", "TCP", endpoint, "connection refused"].map(str::to_owned);
-    UnhealthyView { service, protocol, endpoint, reason, seconds: 7 }
+    UnhealthyView { service, protocol, endpoint, reason, seconds: 7, checked: true }
 }
 
 /// A gateway that is well, after a change.
@@ -199,6 +199,20 @@ fn an_endpoint_that_fails_on_one_gateway_alone_stands_out() {
     let text = view.to_text();
     assert!(text.contains("on gw-2 only: 10.1.0.7:8080 (TCP) of shop/web: connection refused"), "{text}");
     assert_eq!(view.exit(), Exit::Degraded);
+}
+
+/// As of a `Local` or L2-announced Service: others do not use it, or have no clients of it.
+#[test]
+fn an_endpoint_of_which_connections_tell_makes_no_difference_to_gateways_that_do_not_use_it() {
+    let failing = |it: &mut ProcessView| {
+        it.unhealthy_endpoints = 1;
+        it.first_unhealthy = vec![UnhealthyView { checked: false, ..unhealthy("10.1.0.7:8080") }];
+    };
+    let one = view(vec![well("gw-1"), status("gw-2", failing), well("gw-3")]);
+    assert_eq!((marks(&one), &one.differences, one.exit()), (Vec::new(), &Vec::new(), Exit::Ok));
+    assert!(one.to_text().contains("  - on gw-2: 10.1.0.7:8080 (TCP) of shop/web"), "{}", one.to_text());
+    let two = view(vec![status("gw-1", failing), status("gw-2", failing), well("gw-3")]);
+    assert!(two.to_text().contains("  - on gw-1, gw-2: 10.1.0.7:8080"), "{}", two.to_text());
 }
 
 #[test]

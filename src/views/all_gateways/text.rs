@@ -40,16 +40,17 @@ pub(super) fn render(view: &AllGatewaysView) -> String {
     text += &columns(&rows);
     text += &listed("What differs", view.differences.iter().cloned(), 0);
     text += &listed("What is wrong with a gateway, and what to do", view.gateways.iter().flat_map(wrong), 0);
+    let answering = view.gateways.iter().filter(|it| it.state != "silent").count();
     let problems = view.problems.iter().map(|shared| {
         let SharedProblemView { problem, gateways, missing } = shared;
-        format!("{}: {problem}", whose(gateways, missing))
+        format!("{}: {problem}", whose(gateways, missing, answering))
     });
     let of_controller =
         view.controller_problems.iter().map(|problem| format!("by the controller: {problem}"));
     text += &listed("Problems", problems.chain(of_controller), view.more_problems);
     let unhealthy = view.unhealthy.iter().map(|shared| {
         let SharedEndpointView { service, protocol, endpoint, reason, gateways, missing } = shared;
-        format!("{}: {endpoint} ({protocol}) of {service}: {reason}", whose(gateways, missing))
+        format!("{}: {endpoint} ({protocol}) of {service}: {reason}", whose(gateways, missing, answering))
     });
     text + &listed("Unhealthy endpoints", unhealthy, view.more_unhealthy)
 }
@@ -106,12 +107,14 @@ fn wrong(gateway: &GatewayStatusView) -> impl Iterator<Item = String> {
     error.chain(gateway.wrong.iter().map(|sentence| format!("{}: {sentence}", gateway.node)))
 }
 
-/// Whose Problem it is.
-fn whose(gateways: &[String], missing: &[String]) -> String {
+/// Whose Problem it is, of so many that answer.
+fn whose(gateways: &[String], missing: &[String], answering: usize) -> String {
     let names = |of: &[String]| first_few(of, ", ", NAMED);
     match (gateways.len(), missing.len()) {
         (1, 0) => format!("on {}", names(gateways)),
-        (count, 0) => format!("on all {count} gateways"),
+        (count, 0) if count >= answering => format!("on all {count} gateways"),
+        // Nothing is known of the others.
+        (_, 0) => format!("on {}", names(gateways)),
         (have, lack) if lack < have => format!("on all but {}", names(missing)),
         (_, _) => format!("on {} only", names(gateways)),
     }

@@ -20,9 +20,15 @@ pub(crate) fn render(view: &ExplainView) -> String {
     for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {
         writeln!(text, "  - {reason}").unwrap_or_default();
     }
+    let more = view.all_endpoints.as_ref().map_or(0, |all| all.count.saturating_sub(view.endpoints.len()));
     if !view.endpoints.is_empty() {
         text += "\nEndpoints\n";
         text += &columns(&rows(&view.endpoints));
+    }
+    if more > 0 {
+        let others = if view.endpoints.is_empty() { "\nEndpoints\n  " } else { "  and " };
+        writeln!(text, "{others}{more} more, which `sheave explain` on the gateway lists")
+            .unwrap_or_default();
     }
     text
 }
@@ -51,7 +57,8 @@ pub(crate) fn outcome(view: &ExplainView) -> String {
     if !view.allowed {
         return "may not use it: its packets are dropped in silence".to_owned();
     }
-    let used = view.endpoints.iter().filter(|endpoint| endpoint.used).count();
+    let listed = || view.endpoints.iter().filter(|endpoint| endpoint.used).count();
+    let used = view.all_endpoints.as_ref().map_or_else(listed, |all| all.used);
     match (view.action.as_deref(), &view.endpoint) {
         (Some("Forward"), Some(endpoint)) => format!("goes to {endpoint}"),
         (Some("Forward"), None) => format!("goes to one of {used} endpoints"),

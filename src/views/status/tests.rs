@@ -91,6 +91,7 @@ fn unhealthy_endpoints_are_listed_and_the_others_counted() {
         endpoint: "10.0.0.7:8080".to_owned(),
         reason: "Connection refused (os error 111)".to_owned(),
         seconds: 90,
+        checked: false,
     };
     let view = ProcessView { unhealthy_endpoints: 3, first_unhealthy: vec![endpoint], ..well() };
     let listed = "\nUnhealthy endpoints\n  - 10.0.0.7:8080 (TCP) of shop/web for 90 s: Connection refused (os error \

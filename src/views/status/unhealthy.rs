@@ -20,23 +20,27 @@ pub(crate) struct UnhealthyView {
     pub(crate) reason: String,
     /// For how long.
     pub(crate) seconds: u64,
+    /// Whether a check found it, which every gateway makes; connections tell only those of it that use the endpoint.
+    #[serde(default)]
+    pub(crate) checked: bool,
 }
 
 impl From<UnhealthyEndpoint> for UnhealthyView {
-    fn from(UnhealthyEndpoint { service, addr, why, since }: UnhealthyEndpoint) -> Self {
+    fn from(UnhealthyEndpoint { service, addr, why, since, checked }: UnhealthyEndpoint) -> Self {
         Self {
             service: service.to_string(),
             protocol: service.protocol.to_string(),
             endpoint: addr.to_string(),
             reason: why.as_ref().to_owned(),
             seconds: since.elapsed().as_secs(),
+            checked,
         }
     }
 }
 
 impl fmt::Display for UnhealthyView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { service, protocol, endpoint, reason, seconds } = self;
+        let Self { service, protocol, endpoint, reason, seconds, .. } = self;
         write!(f, "{endpoint} ({protocol}) of {service} for {}: {reason}", span(*seconds))
     }
 }

@@ -48,6 +48,21 @@ pub struct ExplainView {
     pub problems: Vec<String>,
     /// Every address of the frontend's family that the Service's slices have.
     pub endpoints: Vec<ExplainedEndpoint>,
+    /// All of them in short, where `endpoints` may leave some out: in answers about all gateways alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_endpoints: Option<EndpointSummary>,
+}
+
+/// The endpoints of a frontend in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointSummary {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them the client may get.
+    pub used: usize,
+    /// Of the addresses of these; the same on gateways of one version where they are the same.
+    pub used_hash: String,
 }
 
 /// One address of the Service's slices, and what becomes of it for one class of clients.
