@@ -129,7 +129,7 @@ fn all_gateways_are_on_the_page_of_a_controller() {
         it["problems"] = json!(1);
         it["firstProblems"] = json!([{"object": format!("Service shop/{HOSTILE}"), "reason": "BindFailed", "message": format!("cannot listen {HOSTILE}")}]);
         it["unhealthyEndpoints"] = json!(1);
-        it["firstUnhealthy"] = json!([{"service": "shop/web", "protocol": "TCP", "endpoint": "10.1.0.8:8080", "reason": "connection refused", "seconds": 7}]);
+        it["firstUnhealthy"] = json!([{"service": "shop/web", "protocol": "TCP", "endpoint": "10.1.0.8:8080", "reason": "connection refused", "seconds": 7, "checked": true}]);
     };
     pretend(&scene.host, Scene::address(3), status("gw-3", differs), explanation(false, "10.1.0.9:8080"));
     scene.gateways_are(2);
