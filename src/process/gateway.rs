@@ -162,8 +162,9 @@ async fn start(
     let report = open_optional("report", config.report_listen, &mut predecessor).await?;
     let metrics = open_optional("metrics", metrics_addr(config)?, &mut predecessor).await?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
-    // So that it has a series where there is nothing to take over.
+    // So that there are series where there is nothing to take over, and nobody who would.
     metrics::gauge!(recorder::TAKEOVER_SECONDS).set(0.0);
+    metrics::counter!(recorder::TAKEOVER_FAILURES).increment(0);
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
     let report = report::guard(report, config, connection.as_ref())?;
     let metrics = admin::guard_metrics(metrics, &config.metrics, connection.as_ref())?;

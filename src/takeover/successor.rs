@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use metrics::Counter;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::ListenersToHandOver;
@@ -56,6 +57,8 @@ pub(crate) struct Greeting {
     pub(crate) workers: usize,
     /// The HTTP servers of this process.
     pub(crate) servers: Vec<(SocketAddr, OwnedFd)>,
+    /// Counts the successors that did not take over.
+    pub(crate) failures: Counter,
 }
 
 /// A successor whose objects are loaded. If it is dropped it goes on as if this process had ended.
@@ -63,6 +66,7 @@ pub(crate) struct Greeting {
 pub(crate) struct Successor {
     channel: Channel,
     token: Token,
+    failures: Counter,
     /// The next one may come.
     _turn: oneshot::Sender<()>,
 }
@@ -140,13 +144,17 @@ async fn accept(
             Ok((socket, _)) => greet(Channel::new(socket), &greeting, &loading).await,
             Err(error) => Err(error.into()),
         };
-        if greeted.is_err() {
-            loading.store(false, Ordering::Relaxed);
+        if let Err(error) = &greeted {
+            // A probe closes before it has said anything.
+            if loading.swap(false, Ordering::Relaxed) || !matches!(error, TakeoverError::Closed) {
+                greeting.failures.increment(1);
+            }
         }
         match greeted {
             Ok((channel, token)) => {
                 let (turn, over) = oneshot::channel();
-                if ready.send(Successor { channel, token, _turn: turn }).await.is_err() {
+                let failures = greeting.failures.clone();
+                if ready.send(Successor { channel, token, failures, _turn: turn }).await.is_err() {
                     return;
                 }
                 // One at a time; others wait in the queue.
@@ -360,6 +368,7 @@ impl Successor {
         };
         tracing::warn!(%error, ?outcome, "another process could not take over as it should");
         if outcome == Outcome::GoOn {
+            self.failures.increment(1);
             let why = error.to_string();
             // It may be gone, or read nothing: traffic must not wait for that.
             tokio::time::timeout(Duration::ZERO, self.say(Message::Refused { why }, NO_FDS)).await.ok();

@@ -4,7 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use metrics::Counter;
 use sheave_dataplane::ListenersToHandOver;
 use sheave_dataplane::handover::{FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole};
 use tempfile::TempDir;
@@ -44,7 +46,19 @@ fn place(node: &str) -> ServingPlace {
 }
 
 fn greeting() -> Greeting {
-    Greeting { place: place("gw"), former_pod: None, workers: 2, servers: Vec::new() }
+    Greeting {
+        place: place("gw"),
+        former_pod: None,
+        workers: 2,
+        servers: Vec::new(),
+        failures: Counter::noop(),
+    }
+}
+
+/// A greeting, and how many successors it was in vain for.
+fn counted_greeting() -> (Greeting, Arc<AtomicU64>) {
+    let failures = Arc::<AtomicU64>::default();
+    (Greeting { failures: Counter::from_arc(Arc::clone(&failures)), ..greeting() }, failures)
 }
 
 fn socket() -> OwnedFd {
@@ -121,9 +135,11 @@ async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, Takeove
     Ok(predecessor)
 }
 
-async fn outcome(until: Step, fate: Fate) -> (Outcome, bool) {
+/// Who serves in the end: what the predecessor thinks, and whether the successor does. The third is how many failures are counted.
+async fn outcome(until: Step, fate: Fate) -> (Outcome, bool, u64) {
     let folder = TempDir::new().unwrap();
-    let mut successors = Successors::listen(folder.path(), greeting()).unwrap();
+    let (greeting, failures) = counted_greeting();
+    let mut successors = Successors::listen(folder.path(), greeting).unwrap();
     let (gone, is_gone) = tokio::sync::oneshot::channel::<()>();
     let serving = async {
         let successor = tokio::select! {
@@ -155,7 +171,7 @@ async fn outcome(until: Step, fate: Fate) -> (Outcome, bool) {
     let (outcome, successor) = tokio::join!(serving, taking);
     // When it wakes up, it takes what is there to take.
     let serves = successor.is_some_and(|it| until >= Step::Taken || it.is_dead());
-    (outcome, serves)
+    (outcome, serves, failures.load(Ordering::Relaxed))
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,13 +181,32 @@ async fn exactly_one_serves_wherever_the_successor_dies_or_stops() {
             if (step, fate) == (Step::Welcomed, Fate::Babbles) {
                 continue;
             }
-            let (outcome, serves) = outcome(step, fate).await;
+            let (outcome, serves, failures) = outcome(step, fate).await;
             // A successor that has only been welcomed is still awaited.
             let serves = serves && step != Step::Welcomed;
             assert_ne!(serves, outcome == Outcome::GoOn, "{fate:?} after {step:?}: {outcome:?}");
+            // One that has begun has settled.
+            let expected = u64::from(outcome == Outcome::GoOn);
+            assert!(step == Step::Welcomed || failures == expected, "{fate:?} after {step:?}: {failures}");
         }
     }
-    assert_eq!(outcome(Step::Served, Fate::Dies).await.0, Outcome::HandedOver);
+    let (outcome, _, failures) = outcome(Step::Served, Fate::Dies).await;
+    assert_eq!((outcome, failures), (Outcome::HandedOver, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_does_not_take_over_is_counted_and_a_probe_is_not() {
+    let folder = TempDir::new().unwrap();
+    let (greeting, failures) = counted_greeting();
+    let _successors = Successors::listen(folder.path(), greeting).unwrap();
+    drop(connect_silently(folder.path()));
+    Predecessor::find(folder.path(), place("other")).await.unwrap_err();
+    // It is greeted after both.
+    let loading = Predecessor::find(folder.path(), place("gw")).await.unwrap().unwrap();
+    assert_eq!(failures.load(Ordering::Relaxed), 1, "the stranger");
+    drop(loading);
+    let _next = Predecessor::find(folder.path(), place("gw")).await.unwrap().unwrap();
+    assert_eq!(failures.load(Ordering::Relaxed), 2, "one that ended while it loaded");
 }
 
 /// The process that serves dies after this many messages.

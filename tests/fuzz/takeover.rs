@@ -111,7 +111,13 @@ impl Bench {
         let listener = socket();
         rustix::net::bind(&listener, &addr(other_folder.path())).expect("a name");
         rustix::net::listen(&listener, 8).expect("a listening socket");
-        let greeting = Greeting { place: place(), former_pod: None, workers: 1, servers: Vec::new() };
+        let greeting = Greeting {
+            place: place(),
+            former_pod: None,
+            workers: 1,
+            servers: Vec::new(),
+            failures: metrics::Counter::noop(),
+        };
         let successors = {
             let _inside = runtime.enter();
             Successors::listen(folder.path(), greeting).expect("a listening socket")

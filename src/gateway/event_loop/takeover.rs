@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
-use crate::http::metrics::recorder::TAKEOVER_SECONDS;
+use crate::http::metrics::recorder::{TAKEOVER_FAILURES, TAKEOVER_SECONDS};
 use crate::http::query::Query;
 use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
@@ -44,7 +44,8 @@ impl Servers {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
-            Successors::listen(directory, Greeting { place, former_pod, workers, servers })
+            let failures = metrics::counter!(TAKEOVER_FAILURES);
+            Successors::listen(directory, Greeting { place, former_pod, workers, servers, failures })
         });
         let successors = listening.inspect_err(|error| {
             tracing::info!(

@@ -17,6 +17,9 @@ const PROGRAMMING_BUCKETS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 60.0
 /// How long a process that took over from another one needed for it.
 pub(crate) const TAKEOVER_SECONDS: &str = "sheave_takeover_seconds";
 
+/// How many processes were to take over from this one and did not.
+pub(crate) const TAKEOVER_FAILURES: &str = "sheave_takeover_failures_total";
+
 /// Makes what the control loop measures itself available to scrapes. Once per process.
 ///
 /// # Errors
@@ -37,6 +40,10 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     metrics::describe_gauge!(
         TAKEOVER_SECONDS,
         "Time that this process needed to take over from the one before; 0 if there was none."
+    );
+    metrics::describe_counter!(
+        TAKEOVER_FAILURES,
+        "Times that another process asked to take over from this one and did not: it was refused, ended or stopped, so this one went on."
     );
     Ok(handle)
 }
