@@ -10,11 +10,14 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-pub use counter::{Counter, Histogram};
+pub use counter::{CoarseHistogram, Counter, FineHistogram, Histogram};
 use sheave_model::{FrontendAddr, Protocol};
 pub use shed::{FrontendUse, ShedCounts, ShedReason};
 pub use tcp::{CloseReason, TcpCounters, TcpTotals};
 pub use udp::{DropReason, Traffic, UdpCounters, UdpTotals};
+
+/// There is one for each frontend and worker.
+const _: () = assert!(size_of::<TcpCounters>() <= 224);
 
 /// What all frontends together have had since the start. Frontends that leave take nothing away, so no counter ever falls.
 #[derive(Debug)]

@@ -362,6 +362,7 @@ impl Dataplane {
             counters: self.listeners.registry(),
             totals: self.listeners.totals(),
             affinity: Arc::clone(&self.affinity),
+            endpoint_failures: self.health.failures(),
         }
     }
 

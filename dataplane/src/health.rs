@@ -11,6 +11,7 @@
 
 mod active_checks;
 mod confirm;
+mod endpoint_failures;
 mod follow;
 mod grpc;
 mod handover;
@@ -48,6 +49,7 @@ use self::suspect::{FailureMoment, Suspect};
 use crate::paths::Paths;
 use crate::select::{ActiveTable, EndpointHealth};
 
+pub use self::endpoint_failures::{EndpointCounts, EndpointFailures};
 pub(crate) use self::reports::{ConnectedFrom, Reports};
 pub(crate) use self::slots::ProbeBudget;
 
@@ -103,6 +105,7 @@ pub(crate) struct Health {
     /// Since when each unhealthy endpoint is.
     since: HashMap<EndpointKey, Instant>,
     ejections: u64,
+    failures: Arc<EndpointFailures>,
     /// `known` differs from when it was last taken.
     changed: bool,
     /// Suspects came or went since they were last published to the workers.
@@ -130,6 +133,7 @@ impl Health {
             slow_start: SlowStart::default(),
             since: HashMap::new(),
             ejections: 0,
+            failures: Arc::default(),
             changed: false,
             suspects_changed: false,
             rest_until: now(),
@@ -141,6 +145,11 @@ impl Health {
     /// The handle that workers report with.
     pub(crate) fn reports(&self) -> Arc<Reports> {
         Arc::clone(&self.reports)
+    }
+
+    /// How often each endpoint failed, now and later.
+    pub(crate) fn failures(&self) -> Arc<EndpointFailures> {
+        Arc::clone(&self.failures)
     }
 
     /// Waits until the verdict on any endpoint changes; runs the checks meanwhile. Cancel safe. Returns at once while a change
@@ -242,8 +251,10 @@ impl Health {
             self.watches += 1;
             Suspect::new(self.watches, now)
         });
+        self.failures.add_failure(&key);
         if suspect.failed(moment, now, jitter) == Transition::Ejected {
             self.ejections += 1;
+            self.failures.add_ejection(&key);
             self.set_unhealthy(&key, error.to_string());
             if self.checks.eject(&key) {
                 self.forget(&key);

@@ -34,7 +34,7 @@ pub use dataplane::{
     Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, local_ports_claim,
     take_over_local_ports,
 };
-pub use health::{HealthCounts, UnhealthyEndpoint};
+pub use health::{EndpointCounts, EndpointFailures, HealthCounts, UnhealthyEndpoint};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use limits::overload::Overloaded;
 pub use listener::BindFailure;

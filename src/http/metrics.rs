@@ -13,13 +13,11 @@ pub(crate) mod scrape;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_announce::Status;
 use sheave_control::api::kinds::{ControlPlane, KINDS};
 use sheave_control::controller::{ControllerStatus, PoolCounts};
-use sheave_dataplane::counters::TcpTotals;
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::{HealthCounts, Observer};
 use sheave_model::RoutingTable;
@@ -93,9 +91,8 @@ pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Ob
     write_health(text, &active, facts.health);
     announcements::write(text, &facts.announcements);
     write_connection_log(text, facts.connection_log);
-    write_connect_times(text, observer);
     frontends::write(text, observer, table, facts.series.frontends);
-    endpoints::write(text, &active, facts.series.endpoints);
+    endpoints::write(text, &active, observer.endpoint_failures(), facts.series.endpoints);
 }
 
 fn write_connection_log(text: &mut Exposition, counts: LineCounts) {
@@ -212,23 +209,10 @@ fn write_health(text: &mut Exposition, table: &ActiveTable, counts: HealthCounts
         let count = table.health().unhealthy().filter(|(of, _)| of.protocol == protocol).count();
         samples.add(&[("protocol", protocol.name())], count as u64);
     }
-    text.family(&names::ENDPOINT_EJECTIONS).add(&[], counts.ejections);
+    text.family(&names::EJECTIONS).add(&[], counts.ejections);
     text.family(&names::HEALTH_CHECKS)
         .add(&[("result", "passed")], counts.checks_passed)
         .add(&[("result", "failed")], counts.checks_failed);
-}
-
-fn write_connect_times(text: &mut Exposition, observer: &Observer) {
-    let (mut buckets, mut beyond, mut sum) = (BTreeMap::<Duration, u64>::new(), 0, Duration::ZERO);
-    for TcpTotals { connect_times, .. } in observer.totals().tcp() {
-        for (bound, count) in connect_times.buckets() {
-            *buckets.entry(bound).or_default() += count;
-        }
-        beyond += connect_times.beyond();
-        sum += connect_times.sum();
-    }
-    let buckets: Vec<_> = buckets.into_iter().map(|(bound, count)| (bound.as_secs_f64(), count)).collect();
-    text.family(&names::CONNECT_SECONDS).add_histogram(&buckets, beyond, sum.as_secs_f64());
 }
 
 fn write_page(text: &mut Exposition, family: &Family, page: &PageCounter) {

@@ -113,7 +113,7 @@ fn families(text: &str) -> BTreeMap<String, MetricFamily> {
         (family.help, family.kind) = (found[2].to_owned(), found[3].to_owned());
     }
     let label = regex(r#"(\w+)=""#);
-    for found in regex(r"(?m)^(\w+?)(?:_bucket)?\{(.*)\}").captures_iter(text) {
+    for found in regex(r"(?m)^(\w+?)(?:_bucket|_sum|_count)?\{(.*)\}").captures_iter(text) {
         let labels =
             label.captures_iter(&found[2]).map(|label| label[1].to_owned()).filter(|label| label != "le");
         families.entry(found[1].to_owned()).or_default().labels.extend(labels);

@@ -180,7 +180,7 @@ fn a_client_that_an_endpoint_refuses_takes_it_from_nobody(family: Family) {
         *served.entry(answer.name).or_default() += 1;
     }
     assert_eq!(served.into_values().collect::<Vec<_>>(), [10, 10]);
-    assert_eq!(gateway.metric("sheave_endpoint_ejections_total", &[]), 0.0);
+    assert_eq!(gateway.metric("sheave_gateway_endpoint_ejections_total", &[]), 0.0);
 
     // One that refuses the gateway as well is ejected.
     drop(refusing);

@@ -47,7 +47,7 @@ fn what_transparent_sources_need_comes_back_before_connections_fail(family: Fami
         });
     }
     load.expect_no_failure();
-    assert_eq!(gateway.metric("sheave_endpoint_ejections_total", &[]), 0.0);
+    assert_eq!(gateway.metric("sheave_gateway_endpoint_ejections_total", &[]), 0.0);
 }
 
 fn a_full_connection_table_keeps_new_clients_out_until_there_is_room(family: Family) {
@@ -79,7 +79,7 @@ fn a_full_connection_table_keeps_new_clients_out_until_there_is_room(family: Fam
     world.client.run(|| tcp::ask(web(family))).expect("there is room");
     late.ask().expect("there is room");
     clients.expect_undisturbed();
-    assert_eq!(gateway.metric("sheave_endpoint_ejections_total", &[]), 0.0);
+    assert_eq!(gateway.metric("sheave_gateway_endpoint_ejections_total", &[]), 0.0);
 }
 
 /// Fills it with connections that the kernel does not give up for others.

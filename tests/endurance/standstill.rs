@@ -32,7 +32,7 @@ fn a_gateway_that_stands_still_makes_clients_wait_and_nothing_else(family: Famil
     clients.expect_undisturbed();
     load.wait_for(100);
     assert_eq!(gateway.ask("/readyz").status, 200);
-    assert_eq!(gateway.metric("sheave_endpoint_ejections_total", &[]), 0.0, "{}", gateway.log());
+    assert_eq!(gateway.metric("sheave_gateway_endpoint_ejections_total", &[]), 0.0, "{}", gateway.log());
     assert_eq!(gateway.metric("sheave_endpoints_unhealthy", &[]), 0.0);
     assert_eq!(gateway.metric("sheave_tcp_connect_retries_total", &[]), 0.0);
     assert_eq!(gateway.metric("sheave_worker_restarts_total", &[]), 0.0);

@@ -95,6 +95,10 @@ fn hostile_names_arrive_as_they_are() {
     let info = series("sheave_frontend_info");
     assert_eq!(info["service"], format!("{HOSTILE}/{HOSTILE}"));
     assert_eq!((info["port_name"].as_str(), info["app_protocol"].as_str()), (HOSTILE, HOSTILE));
-    assert_eq!(series("sheave_endpoint_picks_total")["service"], info["service"]);
+    for name in
+        ["sheave_endpoint_picks_total", "sheave_endpoint_ejections_total", "sheave_tcp_connect_seconds_count"]
+    {
+        assert_eq!(series(name)["service"], info["service"], "{name}");
+    }
     assert_eq!(series("up")["job"], "sheave");
 }

@@ -23,7 +23,7 @@ impl Counter {
     }
 }
 
-/// Upper bounds of a histogram's buckets: from neighbours in the same rack to beyond a SYN that was lost and sent again.
+/// Upper bounds of the finest histogram's buckets: from neighbours in the same rack to beyond a SYN that was lost and sent again.
 const BOUNDS: [Duration; 13] = [
     Duration::from_micros(100),
     Duration::from_micros(500),
@@ -40,18 +40,34 @@ const BOUNDS: [Duration; 13] = [
     Duration::from_millis(2_500),
 ];
 
-/// How long something took, by bucket.
-#[derive(Debug, Default)]
-pub struct Histogram {
-    within: [Counter; BOUNDS.len()],
+/// How long something took, in `N` buckets and one beyond them. With fewer than there are bounds, each is several of the finest.
+#[derive(Debug)]
+pub struct Histogram<const N: usize> {
+    within: [Counter; N],
     beyond: Counter,
     nanoseconds: Counter,
 }
 
-impl Histogram {
+/// One of every bound.
+pub type FineHistogram = Histogram<{ BOUNDS.len() }>;
+/// One for each frontend and worker, of 64 bytes: six buckets up to a second, as after a SYN that was lost, and those beyond.
+pub type CoarseHistogram = Histogram<6>;
+
+impl<const N: usize> Default for Histogram<N> {
+    fn default() -> Self {
+        let within = std::array::from_fn(|_| Counter::default());
+        Self { within, beyond: Counter::default(), nanoseconds: Counter::default() }
+    }
+}
+
+impl<const N: usize> Histogram<N> {
+    /// How many of the finest buckets are one.
+    const WIDTH: usize = BOUNDS.len() / N;
+
     /// How many took as long as each bound at most, and longer than the one before.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
-        BOUNDS.into_iter().zip(self.within.iter().map(Counter::get))
+        let bounds = BOUNDS.into_iter().skip(Self::WIDTH - 1).step_by(Self::WIDTH);
+        bounds.zip(self.within.iter().map(Counter::get))
     }
 
     /// How many took longer than the last bound.
@@ -66,7 +82,7 @@ impl Histogram {
 
     pub(crate) fn record(&self, took: Duration) {
         let bucket = BOUNDS.iter().position(|bound| took <= *bound);
-        bucket.map_or(&self.beyond, |index| &self.within[index]).add(1);
+        bucket.and_then(|index| self.within.get(index / Self::WIDTH)).unwrap_or(&self.beyond).add(1);
         self.nanoseconds.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 }
@@ -102,7 +118,7 @@ mod tests {
 
     #[test]
     fn each_time_is_in_the_first_bucket_that_holds_it() {
-        let times = Histogram::default();
+        let times = FineHistogram::default();
         for millis in [0, 1, 2, 2_500, 2_501] {
             times.record(Duration::from_millis(millis));
         }
@@ -116,6 +132,17 @@ mod tests {
         ];
         assert_eq!(filled, expected);
         assert_eq!((times.beyond(), times.sum()), (1, millis(5_004)));
+    }
+
+    #[test]
+    fn a_coarse_bucket_is_two_fine_ones() {
+        let times = CoarseHistogram::default();
+        for micros in [0, 500, 501, 2_500, 1_000_000, 1_000_001, 2_500_000, 2_500_001] {
+            times.record(Duration::from_micros(micros));
+        }
+        let micros: Vec<_> = times.buckets().map(|(bound, count)| (bound.as_micros(), count)).collect();
+        let expected = [(500, 2), (2_500, 2), (10_000, 0), (50_000, 0), (250_000, 0), (1_000_000, 1)];
+        assert_eq!((&*micros, times.beyond()), (&expected[..], 3));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What one worker counts for one TCP frontend.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::counter::{Counter, Histogram, labelled};
+use super::counter::{CoarseHistogram, Counter, FineHistogram, labelled};
 use super::shed::FrontendUse;
 
 labelled! {
@@ -45,8 +46,8 @@ labelled! {
 pub struct TcpTotals {
     /// Sums; their usage belongs to no frontend.
     pub counters: TcpCounters,
-    /// How long endpoints took to answer connects. By frontend it would be many series.
-    pub connect_times: Histogram,
+    /// How long endpoints took to answer connects, in finer buckets than those of each frontend.
+    pub connect_times: FineHistogram,
 }
 
 /// Counters of one TCP frontend on one worker.
@@ -66,6 +67,8 @@ pub struct TcpCounters {
     pub connect_retries: Counter,
     /// Connections whose endpoint should see the client's address, but sees the gateway's.
     pub source_lost: Counter,
+    /// How long endpoints took to answer connects; nothing in the totals, which have finer buckets.
+    pub connect_times: CoarseHistogram,
 }
 
 impl TcpCounters {
@@ -103,15 +106,18 @@ impl TcpCounters {
         }
     }
 
+    /// An endpoint answered a connect.
+    pub(crate) fn add_connected(&self, took: Duration) {
+        self.connect_times.record(took);
+        if let Some(totals) = &self.totals {
+            totals.connect_times.record(took);
+        }
+    }
+
     pub(crate) fn add(&self, counter: impl Fn(&Self) -> &Counter, amount: u64) {
         counter(self).add(amount);
         if let Some(totals) = &self.totals {
             counter(&totals.counters).add(amount);
         }
-    }
-
-    /// Where the worker counts for all frontends together.
-    pub(crate) fn totals(&self) -> Option<&TcpTotals> {
-        self.totals.as_deref()
     }
 }

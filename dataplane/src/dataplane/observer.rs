@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use sheave_model::FrontendAddr;
 
 use crate::counters::{CounterRegistry, FrontendCounters, Totals};
+use crate::health::EndpointFailures;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 
@@ -17,6 +18,7 @@ pub struct Observer {
     pub(crate) counters: Arc<CounterRegistry>,
     pub(crate) totals: Arc<Totals>,
     pub(crate) affinity: Arc<AffinityTable>,
+    pub(crate) endpoint_failures: Arc<EndpointFailures>,
 }
 
 impl Observer {
@@ -39,5 +41,10 @@ impl Observer {
     /// Session affinity records that are kept.
     pub fn affinity(&self) -> &AffinityTable {
         &self.affinity
+    }
+
+    /// How often endpoints failed since they serve.
+    pub fn endpoint_failures(&self) -> &EndpointFailures {
+        &self.endpoint_failures
     }
 }

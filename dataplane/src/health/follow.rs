@@ -41,6 +41,7 @@ impl Health {
 
     /// No frontend of its Service port has the endpoint any more: if it comes again, nothing is known of it.
     fn leave(&mut self, key: &EndpointKey) {
+        self.failures.remove(key);
         self.suspects_changed |= self.suspects.remove(key).is_some();
         let (was_unhealthy, was_growing) = (self.since.remove(key).is_some(), self.slow_start.end(key));
         if was_unhealthy || was_growing {

@@ -389,10 +389,8 @@ impl Setup {
     fn connected(&self, context: &SetupContext) -> SetupStep {
         if let SetupPhase::Endpoint(dial) = &self.phase {
             let counters = &self.session.counters;
-            if let Some(totals) = counters.totals() {
-                totals.connect_times.record(context.worker.now().saturating_duration_since(dial.began));
-            }
             let worker = &context.worker;
+            counters.add_connected(worker.now().saturating_duration_since(dial.began));
             worker.shared.reports.answered(&worker.table(), self.frontend, dial.endpoint());
             counters.add(|it| &it.source_lost, u64::from(dial.has_lost_source()));
         }

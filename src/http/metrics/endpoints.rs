@@ -2,15 +2,25 @@
 
 use std::collections::HashMap;
 
-use sheave_dataplane::select::{ActiveTable, EndpointLoad};
-use sheave_model::{EndpointAddr, Frontend};
+use sheave_dataplane::select::{ActiveFrontend, ActiveTable, EndpointLoad, Origin};
+use sheave_dataplane::{EndpointCounts, EndpointFailures};
+use sheave_model::{EndpointAddr, Frontend, FrontendKind};
 
 use super::frontends;
 use crate::http::metrics::exposition::{Exposition, render};
 use crate::http::metrics::families as names;
 
+/// An endpoint of a frontend that has series.
+struct ShownEndpoint<'a> {
+    labels: String,
+    load: &'a EndpointLoad,
+    share: f64,
+    unhealthy: bool,
+    counts: EndpointCounts,
+}
+
 /// The first `most` endpoints, in the order of the frontends that they serve and of their addresses, have series.
-pub(super) fn write(text: &mut Exposition, table: &ActiveTable, most: usize) {
+pub(super) fn write(text: &mut Exposition, table: &ActiveTable, failures: &EndpointFailures, most: usize) {
     if most == 0 {
         return;
     }
@@ -20,29 +30,59 @@ pub(super) fn write(text: &mut Exposition, table: &ActiveTable, most: usize) {
         let room = most.saturating_sub(shown.len());
         omitted += active.loads().count().saturating_sub(room) as u64;
         if room > 0 {
-            let (first, clusters) = (frontends::labels(frontend), clusters(frontend));
-            let series = |(addr, load): (EndpointAddr, _)| {
-                let cluster = clusters.get(&addr).copied().unwrap_or_default();
-                let own = render(&[("endpoint", &addr.to_string()), ("cluster", cluster)]);
-                (format!("{first},{own}"), load)
-            };
-            shown.extend(active.loads().take(room).map(series));
+            shown.extend(endpoints(table, frontend, active, failures).take(room));
         }
     }
     text.family(&names::ENDPOINTS_OMITTED).add(&[], omitted);
-    write_each(text, &names::ENDPOINT_PICKS, &shown, EndpointLoad::picks);
-    write_each(text, &names::ENDPOINT_CONNECTIONS, &shown, |load| load.active().into());
+    write_each(text, &names::ENDPOINT_PICKS, &shown, |it| it.load.picks());
+    write_each(text, &names::ENDPOINT_CONNECTIONS, &shown, |it| it.load.active().into());
+    let mut samples = text.family(&names::ENDPOINT_SHARE);
+    for ShownEndpoint { labels, share, .. } in &shown {
+        samples.add_fraction(labels, *share);
+    }
+    write_each(text, &names::ENDPOINT_UNHEALTHY, &shown, |it| it.unhealthy.into());
+    write_each(text, &names::ENDPOINT_FAILURES, &shown, |it| it.counts.failures);
+    write_each(text, &names::ENDPOINT_EJECTIONS, &shown, |it| it.counts.ejections);
+}
+
+/// What is shown of each endpoint of a frontend.
+fn endpoints<'a>(
+    table: &'a ActiveTable,
+    frontend: &'a Frontend,
+    active: &'a ActiveFrontend,
+    failures: &'a EndpointFailures,
+) -> impl Iterator<Item = ShownEndpoint<'a>> {
+    let (first, clusters, service) = (frontends::labels(frontend), clusters(frontend), &frontend.service);
+    let shares: HashMap<EndpointAddr, u64> = active.shares(origin(frontend)).collect();
+    let all: u64 = shares.values().sum();
+    active.loads().map(move |(addr, load)| {
+        let cluster = clusters.get(&addr).copied().unwrap_or_default();
+        let own = render(&[("endpoint", &addr.to_string()), ("cluster", cluster)]);
+        let share = shares.get(&addr).copied().unwrap_or_default();
+        ShownEndpoint {
+            labels: format!("{first},{own}"),
+            load,
+            share: share as f64 / all.max(1) as f64,
+            unhealthy: table.health().is_unhealthy(service, addr),
+            counts: failures.of(service, addr),
+        }
+    })
+}
+
+/// Whom the frontend is for.
+fn origin(frontend: &Frontend) -> Origin {
+    if frontend.kind == FrontendKind::ClusterIp { Origin::Internal } else { Origin::External }
 }
 
 fn write_each(
     text: &mut Exposition,
     family: &names::Family,
-    endpoints: &[(String, &EndpointLoad)],
-    value: impl Fn(&EndpointLoad) -> u64,
+    endpoints: &[ShownEndpoint<'_>],
+    value: impl Fn(&ShownEndpoint<'_>) -> u64,
 ) {
     let mut samples = text.family(family);
-    for (labels, load) in endpoints {
-        samples.add_to(labels, &[], value(load));
+    for endpoint in endpoints {
+        samples.add_to(&endpoint.labels, &[], value(endpoint));
     }
 }
 

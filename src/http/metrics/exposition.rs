@@ -68,6 +68,16 @@ impl Exposition {
     }
 }
 
+/// The values of a histogram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buckets<const N: usize> {
+    /// Upper bounds in seconds, each with how many were up to it and above the one before.
+    pub(crate) within: [(f64, u64); N],
+    /// How many were above the last bound.
+    pub(crate) beyond: u64,
+    pub(crate) sum: f64,
+}
+
 /// The samples of one family.
 pub(crate) struct Samples<'a> {
     exposition: &'a mut Exposition,
@@ -80,9 +90,9 @@ impl Samples<'_> {
         self.add_line("", &render(labels), &value.to_string())
     }
 
-    /// Adds one series whose value is no whole number.
-    pub(crate) fn add_fraction(&mut self, value: f64) {
-        self.add_line("", "", &value.to_string());
+    /// Adds one series whose labels are text already, and whose value is no whole number.
+    pub(crate) fn add_fraction(&mut self, labels: &str, value: f64) {
+        self.add_line("", labels, &value.to_string());
     }
 
     /// Adds one series whose first labels are text already.
@@ -97,18 +107,19 @@ impl Samples<'_> {
         self.exposition.unwanted
     }
 
-    /// Adds the series of a histogram: how many were up to each bound in seconds and above the one before, how many beyond the
-    /// last, and their sum.
-    pub(crate) fn add_histogram(&mut self, buckets: &[(f64, u64)], beyond: u64, sum: f64) {
+    /// Adds the series of a histogram whose labels are text already.
+    pub(crate) fn add_histogram<const N: usize>(&mut self, labels: &str, buckets: &Buckets<N>) {
+        let separator = if labels.is_empty() { "" } else { "," };
+        let bucket = |bound: &str| format!("{labels}{separator}le=\"{bound}\"");
         let mut count = 0;
-        for (bound, within) in buckets {
+        for (bound, within) in buckets.within {
             count += within;
-            self.add_line("_bucket", &format!("le=\"{bound}\""), &count.to_string());
+            self.add_line("_bucket", &bucket(&bound.to_string()), &count.to_string());
         }
-        count += beyond;
-        self.add_line("_bucket", "le=\"+Inf\"", &count.to_string());
-        self.add_line("_sum", "", &sum.to_string());
-        self.add_line("_count", "", &count.to_string());
+        count += buckets.beyond;
+        self.add_line("_bucket", &bucket("+Inf"), &count.to_string());
+        self.add_line("_sum", labels, &buckets.sum.to_string());
+        self.add_line("_count", labels, &count.to_string());
     }
 
     fn add_line(&mut self, suffix: &str, labels: &str, value: &str) -> &mut Self {
@@ -146,8 +157,20 @@ mod tests {
     #[test]
     fn buckets_of_a_histogram_count_up() {
         let mut text = Exposition::default();
-        text.family(&CONNECT_SECONDS).add_histogram(&[(0.001, 2), (0.5, 0), (1.0, 3)], 1, 2.5);
+        let buckets = Buckets { within: [(0.001, 2), (0.5, 0), (1.0, 3)], beyond: 1, sum: 2.5 };
+        text.family(&CONNECT_SECONDS).add_histogram("", &buckets);
         let expected = "_bucket{le=\"0.001\"} 2\n_bucket{le=\"0.5\"} 2\n_bucket{le=\"1\"} 5\n_bucket{le=\"+Inf\"} 6\n_sum 2.5\n_count 6\n";
+        let text = text.finish().unwrap();
+        let samples: String = text.lines().skip(2).map(|line| format!("{line}\n")).collect();
+        assert_eq!(samples.replace("sheave_tcp_connect_seconds", ""), expected);
+    }
+
+    #[test]
+    fn the_labels_of_a_histogram_stand_before_the_bound() {
+        let mut text = Exposition::default();
+        let buckets = Buckets { within: [(0.001, 2)], beyond: 0, sum: 0.001 };
+        text.family(&CONNECT_SECONDS).add_histogram("a=\"b\"", &buckets);
+        let expected = "_bucket{a=\"b\",le=\"0.001\"} 2\n_bucket{a=\"b\",le=\"+Inf\"} 2\n_sum{a=\"b\"} 0.001\n_count{a=\"b\"} 2\n";
         let text = text.finish().unwrap();
         let samples: String = text.lines().skip(2).map(|line| format!("{line}\n")).collect();
         assert_eq!(samples.replace("sheave_tcp_connect_seconds", ""), expected);

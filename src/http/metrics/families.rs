@@ -68,7 +68,7 @@ families! {
     WORKER_RESTARTS: counter "sheave_worker_restarts_total" = "Times that a worker thread was started again after a panic, which cut its connections.";
     AFFINITY_RECORDS: gauge "sheave_affinity_records" = "Session affinity records that are kept.";
     ENDPOINTS_UNHEALTHY: gauge "sheave_endpoints_unhealthy" = "Endpoints of Services that are unhealthy because connections to them or checks of them failed, by protocol.";
-    ENDPOINT_EJECTIONS: counter "sheave_endpoint_ejections_total" = "Times that an endpoint was ejected because connections to it failed.";
+    EJECTIONS: counter "sheave_gateway_endpoint_ejections_total" = "Times that an endpoint was ejected because connections to it failed, of all endpoints together, those that have left included.";
     HEALTH_CHECKS: counter "sheave_health_checks_total" = "Checks of endpoints, by result.";
     ANNOUNCE_GATEWAYS: gauge "sheave_announce_gateways" = "Gateways that count for the quorum, by state: heard_by are those that hear this one, itself included; counted are all.";
     ANNOUNCE_ELIGIBLE: gauge "sheave_announce_eligible" = "1 while this gateway may own addresses, else 0.";
@@ -83,9 +83,13 @@ families! {
     TCP_BYTES: counter "sheave_tcp_bytes_total" = "Bytes relayed, by frontend and the side that sent them.";
     CONNECT_RETRIES: counter "sheave_tcp_connect_retries_total" = "Further endpoints tried after one could not be connected, by frontend.";
     TCP_SOURCE_LOST: counter "sheave_tcp_source_lost_total" = "Connections whose endpoint was to see the client's address but sees the gateway's, by frontend.";
-    CONNECT_SECONDS: histogram "sheave_tcp_connect_seconds" = "Time from the first attempt to connect an endpoint to its answer, of connections that it took.";
+    CONNECT_SECONDS: histogram "sheave_tcp_connect_seconds" = "Time from the first attempt to connect an endpoint to its answer, of connections that it took, by frontend.";
     ENDPOINT_PICKS: counter "sheave_endpoint_picks_total" = "Times that an endpoint was chosen for a connection or flow of a frontend.";
     ENDPOINT_CONNECTIONS: gauge "sheave_endpoint_connections" = "Connections or flows of a frontend that an endpoint has now.";
+    ENDPOINT_SHARE: gauge "sheave_endpoint_share_ratio" = "Part of a frontend's new connections or flows that an endpoint is to get, from 0 to 1; affinity and limits aside.";
+    ENDPOINT_UNHEALTHY: gauge "sheave_endpoint_unhealthy" = "1 while connections to an endpoint or checks of it fail, so that new ones avoid it, else 0; as its Service port sees it.";
+    ENDPOINT_FAILURES: counter "sheave_endpoint_failures_total" = "Connections to an endpoint that failed, and ICMP errors for datagrams, while it counted as healthy; of its Service port.";
+    ENDPOINT_EJECTIONS: counter "sheave_endpoint_ejections_total" = "Times that an endpoint was ejected because connections to it failed; of its Service port.";
     FLOWS_OPENED: counter "sheave_udp_flows_total" = "UDP flows opened.";
     FLOWS: gauge "sheave_udp_flows" = "UDP flows open now.";
     FLOWS_REPICKED: counter "sheave_udp_repicked_total" = "Times that a UDP flow was given another endpoint.";

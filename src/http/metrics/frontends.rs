@@ -2,16 +2,17 @@
 //! lose their series.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use sheave_dataplane::Observer;
-use sheave_dataplane::counters::FrontendCounters;
 use sheave_dataplane::counters::ShedReason;
 use sheave_dataplane::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::counters::{DropReason, UdpCounters};
+use sheave_dataplane::counters::{FrontendCounters, Histogram, Totals};
 use sheave_model::RoutingTable;
 use sheave_model::{Frontend, FrontendKind, Protocol};
 
-use crate::http::metrics::exposition::{Exposition, render};
+use crate::http::metrics::exposition::{Buckets, Exposition, render};
 use crate::http::metrics::families::{self as names, Family};
 use crate::views::routes::algorithm_name;
 
@@ -55,6 +56,7 @@ pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingT
             all: totals.tcp().map(|of| &of.counters).collect(),
         },
     );
+    write_connect_times(text, &shown, totals);
     write_udp(
         text,
         &FrontendCounts {
@@ -130,6 +132,36 @@ fn write_tcp(text: &mut Exposition, counts: &FrontendCounts<'_, TcpCounters>) {
     counts.write_by(text, &names::TCP_BYTES, "from", &bytes);
     counts.write(text, &names::CONNECT_RETRIES, |counters| counters.connect_retries.get());
     counts.write(text, &names::TCP_SOURCE_LOST, |counters| counters.source_lost.get());
+}
+
+/// In few buckets for each frontend, since these may be many, and in more for all.
+fn write_connect_times(text: &mut Exposition, shown: &[ShownFrontend], totals: &Totals) {
+    let mut samples = text.family(&names::CONNECT_SECONDS);
+    for ShownFrontend { labels, counters, .. } in shown.iter().filter(|it| it.protocol == Protocol::Tcp) {
+        let Some(workers) = counters.upgrade() else { continue };
+        let times = workers.iter().filter_map(FrontendCounters::as_tcp).map(|of| &of.connect_times);
+        let times = sum_of_workers(times);
+        drop(workers);
+        samples.add_histogram(labels, &times);
+        if samples.is_unwanted() {
+            return;
+        }
+    }
+    let all = sum_of_workers(totals.tcp().map(|of| &of.connect_times));
+    text.total_of(&names::CONNECT_SECONDS).add_histogram("", &all);
+}
+
+fn sum_of_workers<'a, const N: usize>(workers: impl Iterator<Item = &'a Histogram<N>>) -> Buckets<N> {
+    let (mut within, mut beyond, mut sum) = ([(0.0, 0); N], 0, Duration::ZERO);
+    for times in workers {
+        for ((upper, all), (bound, count)) in within.iter_mut().zip(times.buckets()) {
+            *upper = bound.as_secs_f64();
+            *all += count;
+        }
+        beyond += times.beyond();
+        sum += times.sum();
+    }
+    Buckets { within, beyond, sum: sum.as_secs_f64() }
 }
 
 fn write_udp(text: &mut Exposition, counts: &FrontendCounts<'_, UdpCounters>) {

@@ -14,9 +14,10 @@ pub(super) fn write(text: &mut Exposition) {
     if let Some(Stat { used, started }) =
         fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(Stat::parse)
     {
-        text.family(&names::PROCESS_CPU).add_fraction(used as f64 / TICKS_PER_SECOND);
+        text.family(&names::PROCESS_CPU).add_fraction("", used as f64 / TICKS_PER_SECOND);
         if let Some(boot) = fs::read_to_string("/proc/stat").ok().as_deref().and_then(boot_time) {
-            text.family(&names::PROCESS_START).add_fraction(boot as f64 + started as f64 / TICKS_PER_SECOND);
+            text.family(&names::PROCESS_START)
+                .add_fraction("", boot as f64 + started as f64 / TICKS_PER_SECOND);
         }
     }
     if let Some(bytes) = fs::read_to_string("/proc/self/status").ok().as_deref().and_then(resident_bytes) {

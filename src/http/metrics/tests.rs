@@ -1,15 +1,14 @@
-//! What the series say: of frontends up to the bound and of all, of endpoints, policies, sources and the guard.
+//! What the series say of policies, sources, the guard and pools.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::{fs, thread};
+use std::time::Duration;
 
 use sheave_control::api::store::Store;
 use sheave_control::projection::{Options, Projector};
 use sheave_control::sources::manifests;
-use sheave_dataplane::counters::CloseReason;
 use sheave_dataplane::{CapacityLimits, Dataplane, Settings, SteeringMode, Timeouts};
 use sheave_model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,
@@ -18,6 +17,8 @@ use sheave_model::{
 
 use super::*;
 use crate::views::status::{GuardView, KindView, SnapshotView, SourceView};
+
+mod series;
 
 /// One that closes what it accepts: no endpoint answers.
 pub(super) fn dataplane() -> Dataplane {
@@ -95,112 +96,6 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
 
 pub(super) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTable {
     RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
-}
-
-/// A data plane of which some frontends have series, with one endpoint that answers every client by closing.
-struct Scraped {
-    dataplane: Dataplane,
-    endpoint: SocketAddr,
-    limits: SeriesLimits,
-}
-
-impl Scraped {
-    fn start(frontends: usize, endpoints: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = listener.local_addr().unwrap();
-        thread::spawn(move || listener.incoming().for_each(drop));
-        Self { dataplane: dataplane(), endpoint, limits: SeriesLimits { frontends, endpoints } }
-    }
-
-    fn apply(&mut self, numbers: impl IntoIterator<Item = u32>) {
-        let endpoint = self.endpoint;
-        self.dataplane.apply(table(numbers.into_iter().map(|number| frontend(number, &[endpoint]))));
-    }
-
-    /// One client of a frontend from its first to its last byte.
-    fn visit(&self, number: u32) {
-        let mut client = TcpStream::connect((frontend(number, &[]).addr.ip, 8080)).unwrap();
-        // Until the endpoint's end: it is counted before that is passed on.
-        client.read_to_end(&mut Vec::new()).unwrap();
-    }
-
-    fn lines(&self, name: &str) -> Vec<String> {
-        let mut text = Exposition::default();
-        let observer = self.dataplane.observer();
-        frontends::write(&mut text, &observer, observer.table().table(), self.limits.frontends);
-        endpoints::write(&mut text, &observer.table(), self.limits.endpoints);
-        write_connect_times(&mut text, &observer);
-        let text = text.finish().unwrap();
-        let own = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
-        text.lines().filter(own).map(str::to_owned).collect()
-    }
-
-    /// The only series of that name.
-    fn value(&self, name: &str) -> u64 {
-        let lines = self.lines(name);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        lines[0].rsplit_once(' ').unwrap().1.parse().unwrap()
-    }
-}
-
-#[test]
-fn frontends_beyond_the_bound_are_in_the_totals_which_never_fall() {
-    const TOTAL: &str = "sheave_gateway_tcp_connections_total";
-    let mut scraped = Scraped::start(2, 0);
-    scraped.apply([1, 2]);
-    scraped.visit(1);
-    scraped.visit(2);
-    assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (2, 0));
-    // Across the bound: the first two by address have series, the others count all the same.
-    scraped.apply(1..=4);
-    scraped.visit(4);
-    let series = |number: u32, count: u32| {
-        let labels = format!("frontend=\"127.83.0.{number}:8080/TCP\",service=\"d/web-{number}\"");
-        format!("sheave_tcp_connections_total{{{labels}}} {count}")
-    };
-    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(1, 1), series(2, 1)]);
-    assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (3, 2));
-    assert_eq!(scraped.lines("sheave_frontend_info").len(), 2);
-    let endpoints = scraped.lines("sheave_frontend_endpoints");
-    assert!(endpoints.len() == 2 && endpoints.iter().all(|line| line.ends_with(" 1")), "{endpoints:?}");
-    // And back, without those that had counted.
-    scraped.apply([3]);
-    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(3, 0)]);
-    assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (3, 0));
-    scraped.visit(3);
-    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(3, 1)]);
-    assert_eq!(scraped.value(TOTAL), 4);
-}
-
-#[test]
-fn without_series_of_frontends_there_are_totals() {
-    let mut scraped = Scraped::start(0, 0);
-    scraped.apply([11]);
-    scraped.visit(11);
-    assert_eq!(scraped.lines("sheave_tcp_connections_total"), [""; 0]);
-    assert_eq!(scraped.value("sheave_gateway_tcp_connections_total"), 1);
-    assert_eq!(scraped.lines("sheave_gateway_tcp_closed_total").len(), CloseReason::ALL.len());
-    assert_eq!(scraped.value("sheave_tcp_connect_seconds_count"), 1);
-    assert_eq!(scraped.lines("sheave_endpoint_picks_total"), [""; 0]);
-    assert_eq!(scraped.lines("sheave_metrics_endpoints_omitted"), [""; 0]);
-}
-
-#[test]
-fn endpoints_have_series_where_the_configuration_asks_for_them() {
-    let mut scraped = Scraped::start(2, 1);
-    scraped.apply([21, 22]);
-    scraped.visit(21);
-    scraped.visit(22);
-    let labels = format!(
-        "frontend=\"127.83.0.21:8080/TCP\",service=\"d/web-21\",endpoint=\"{}\",cluster=\"local\"",
-        scraped.endpoint
-    );
-    assert_eq!(
-        scraped.lines("sheave_endpoint_picks_total"),
-        [format!("sheave_endpoint_picks_total{{{labels}}} 1")]
-    );
-    assert_eq!(scraped.lines("sheave_endpoint_connections").len(), 1);
-    assert_eq!(scraped.value("sheave_metrics_endpoints_omitted"), 1);
 }
 
 /// A Service under both Local policies, with its one endpoint on `node`.

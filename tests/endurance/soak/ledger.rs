@@ -88,7 +88,7 @@ fn entries(gateway: &Gateway<'_>, seen: Seen, tallies: &[Tally], heavy: u64) -> 
             "reason=\"finished\"",
             connections,
         ),
-        entry("connect times", "sheave_tcp_connect_seconds_count", "", connections),
+        entry("connect times", "sheave_gateway_tcp_connect_seconds_count", "", connections),
         entry("bytes of clients", "sheave_gateway_tcp_bytes_total", client, seen.bytes[0] + bulk),
         entry("their sum over frontends", "sheave_tcp_bytes_total", client, seen.bytes[0] + bulk),
         entry("bytes of endpoints", "sheave_gateway_tcp_bytes_total", endpoint, seen.bytes[1] + bulk),
@@ -118,7 +118,7 @@ fn entries(gateway: &Gateway<'_>, seen: Seen, tallies: &[Tally], heavy: u64) -> 
         "sheave_gateway_udp_endpoint_errors_total",
         "sheave_gateway_udp_flows_evicted_total",
         "sheave_gateway_shed_total",
-        "sheave_endpoint_ejections_total",
+        "sheave_gateway_endpoint_ejections_total",
         "sheave_worker_restarts_total",
     ];
     entries.extend(never.map(|name| entry(name, name, "", 0)));
