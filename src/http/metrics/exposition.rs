@@ -3,7 +3,7 @@
 //! is in the recorder, and is appended. The total of all frontends has `sheave_gateway_` in its name.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use super::families::{Family, FamilyKind};
 
@@ -62,7 +62,9 @@ impl Exposition {
         if let Some(send) = &mut self.send
             && self.text.len() >= CHUNK
         {
-            let text = std::mem::take(&mut self.text);
+            // It will be as long again.
+            let next = String::with_capacity(self.text.capacity());
+            let text = std::mem::replace(&mut self.text, next);
             self.unwanted = self.unwanted || !send(text);
         }
     }
@@ -87,19 +89,17 @@ pub(crate) struct Samples<'a> {
 impl Samples<'_> {
     /// Adds one series.
     pub(crate) fn add(&mut self, labels: &[(&str, &str)], value: u64) -> &mut Self {
-        self.add_line("", &render(labels), &value.to_string())
+        self.add_line("", "", labels, value)
     }
 
     /// Adds one series whose labels are text already, and whose value is no whole number.
     pub(crate) fn add_fraction(&mut self, labels: &str, value: f64) {
-        self.add_line("", labels, &value.to_string());
+        self.add_line("", labels, &[], value);
     }
 
     /// Adds one series whose first labels are text already.
     pub(crate) fn add_to(&mut self, first: &str, more: &[(&str, &str)], value: u64) -> &mut Self {
-        let more = render(more);
-        let separator = if first.is_empty() || more.is_empty() { "" } else { "," };
-        self.add_line("", &format!("{first}{separator}{more}"), &value.to_string())
+        self.add_line("", first, more, value)
     }
 
     /// The receiver is gone: what is added is dropped.
@@ -109,23 +109,38 @@ impl Samples<'_> {
 
     /// Adds the series of a histogram whose labels are text already.
     pub(crate) fn add_histogram<const N: usize>(&mut self, labels: &str, buckets: &Buckets<N>) {
-        let separator = if labels.is_empty() { "" } else { "," };
-        let bucket = |bound: &str| format!("{labels}{separator}le=\"{bound}\"");
         let mut count = 0;
         for (bound, within) in buckets.within {
             count += within;
-            self.add_line("_bucket", &bucket(&bound.to_string()), &count.to_string());
+            self.add_line("_bucket", labels, &[("le", &bound.to_string())], count);
         }
         count += buckets.beyond;
-        self.add_line("_bucket", &bucket("+Inf"), &count.to_string());
-        self.add_line("_sum", labels, &buckets.sum.to_string());
-        self.add_line("_count", labels, &count.to_string());
+        self.add_line("_bucket", labels, &[("le", "+Inf")], count);
+        self.add_line("_sum", labels, &[], buckets.sum);
+        self.add_line("_count", labels, &[], count);
     }
 
-    fn add_line(&mut self, suffix: &str, labels: &str, value: &str) -> &mut Self {
+    /// A scrape may have a million lines, so each is written in place, without strings of its own.
+    fn add_line(
+        &mut self,
+        suffix: &str,
+        first: &str,
+        more: &[(&str, &str)],
+        value: impl Display,
+    ) -> &mut Self {
         let Self { exposition, name } = self;
-        let (open, close) = if labels.is_empty() { ("", "") } else { ("{", "}") };
-        writeln!(exposition.text, "{name}{suffix}{open}{labels}{close} {value}").ok();
+        let text = &mut exposition.text;
+        text.push_str(name);
+        text.push_str(suffix);
+        if !first.is_empty() || !more.is_empty() {
+            text.push('{');
+            text.push_str(first);
+            text.push_str(if first.is_empty() || more.is_empty() { "" } else { "," });
+            push_labels(text, more);
+            text.push('}');
+        }
+        // Writing to a String cannot fail.
+        writeln!(text, " {value}").ok();
         exposition.send_full();
         self
     }
@@ -134,12 +149,31 @@ impl Samples<'_> {
 /// Labels as text, as they stand between the braces.
 pub(crate) fn render(labels: &[(&str, &str)]) -> String {
     let mut rendered = String::new();
-    for (index, (label, text)) in labels.iter().enumerate() {
-        let separator = if index == 0 { "" } else { "," };
-        let text = text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', "\\n");
-        write!(rendered, "{separator}{label}=\"{text}\"").ok();
-    }
+    push_labels(&mut rendered, labels);
     rendered
+}
+
+fn push_labels(text: &mut String, labels: &[(&str, &str)]) {
+    for (index, (label, value)) in labels.iter().enumerate() {
+        text.push_str(if index == 0 { "" } else { "," });
+        text.push_str(label);
+        text.push_str("=\"");
+        push_escaped(text, value);
+        text.push('"');
+    }
+}
+
+fn push_escaped(text: &mut String, value: &str) {
+    for part in value.split_inclusive(['\\', '"', '\n']) {
+        let plain = part.strip_suffix(['\\', '"', '\n']).unwrap_or(part);
+        text.push_str(plain);
+        text.push_str(match &part[plain.len()..] {
+            "\\" => r"\\",
+            "\"" => "\\\"",
+            "\n" => "\\n",
+            _ => "",
+        });
+    }
 }
 
 #[cfg(test)]
@@ -150,8 +184,9 @@ mod tests {
     #[test]
     fn label_values_are_escaped() {
         let mut text = Exposition::default();
-        text.family(&PROBLEMS).add(&[("reason", "a\"b\\c\nd")], 1);
-        assert!(text.finish().unwrap().ends_with("sheave_problems{reason=\"a\\\"b\\\\c\\nd\"} 1\n"));
+        text.family(&PROBLEMS).add(&[("reason", "a\"b\\c\nd"), ("other", "\n\"\\")], 1);
+        let expected = "sheave_problems{reason=\"a\\\"b\\\\c\\nd\",other=\"\\n\\\"\\\\\"} 1\n";
+        assert!(text.finish().unwrap().ends_with(expected));
     }
 
     #[test]
