@@ -76,7 +76,10 @@ impl LastHeartbeat {
             incarnation, sequence, applied, fail_after, listening, mut entries, passed_on, ..
         } = heartbeat;
         entries.retain(|entry| !entry.unproven);
-        entries.sort_by_key(|entry| entry.id);
+        // An older version does not sort them.
+        if !entries.is_sorted_by_key(|entry| entry.id) {
+            entries.sort_by_key(|entry| entry.id);
+        }
         Self { received, proof, incarnation, sequence, applied, fail_after, listening, entries, passed_on }
     }
 
@@ -93,9 +96,10 @@ impl LastHeartbeat {
         Some((self.heard_at(entry.silence)?, entry.state))
     }
 
-    /// Whether the sender does not hear a member.
-    pub(super) fn misses(&self, id: MemberId) -> bool {
-        self.entry(id).is_some_and(|entry| entry.echo.is_none() || !entry.silence.is_heard())
+    /// The members that the sender does not hear.
+    pub(super) fn missed(&self) -> impl Iterator<Item = MemberId> {
+        let missed = self.entries.iter().filter(|entry| entry.echo.is_none() || !entry.silence.is_heard());
+        missed.map(|entry| entry.id)
     }
 
     /// What the sender said that a member is able to own.

@@ -1,11 +1,16 @@
 //! Sends heartbeats: when, and what they contain.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::peer::LastHeartbeat;
 use super::{Membership, Presence};
 use crate::heartbeat::{Heartbeat, MOST_PASSED_ON, NodeState, PassedOn, Silence};
+
+/// From so many members on, heartbeats are read five times in an interval; of fewer, at most twenty times.
+const MEMBERS_OF_LONGEST_PAUSE: u32 = 50;
 
 /// A heartbeat to be sent: the same bytes to everyone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +32,15 @@ impl Membership {
         self.last_sent.map_or(self.last_poll, |sent| sent + pause)
     }
 
-    /// How long heartbeats may wait to be read together.
+    /// How long heartbeats may wait to be read together: the longer the more members there are, since to be woken costs more than to read one. What
+    /// is read late makes a member seem alive for so much longer, and no member silent: they are read before that is concluded.
     pub fn reading_pause(&self) -> Duration {
-        if self.asks() { Duration::ZERO } else { self.options.gap() }
+        if self.asks() {
+            return Duration::ZERO;
+        }
+        let members = u32::try_from(self.peers.len()).unwrap_or(u32::MAX).min(MEMBERS_OF_LONGEST_PAUSE);
+        let longest = self.options.interval / 5;
+        (longest * members / MEMBERS_OF_LONGEST_PAUSE).max(self.options.gap())
     }
 
     /// Whether answers are wanted at once: they decide who owns an address.
@@ -52,6 +63,9 @@ impl Membership {
             return None;
         }
         let fail_after = self.options.fail_after;
+        let mut entries: Vec<_> = self.peers.iter().flat_map(|peer| peer.entries(fail_after, now)).collect();
+        // Once here rather than by everyone who receives it.
+        entries.sort_by_key(|entry| entry.id);
         let heartbeat = Heartbeat {
             node: (*self.options.node).to_owned(),
             incarnation: self.incarnation,
@@ -61,7 +75,7 @@ impl Membership {
             listening: Silence::of(now.saturating_duration_since(self.listening_since), fail_after),
             fail_after,
             applied: self.applied,
-            entries: self.peers.iter().flat_map(|peer| peer.entries(fail_after, now)).collect(),
+            entries,
             ability: Arc::clone(self.reaching.told()),
             passed_on: self.passed_on_abilities(now),
         };
@@ -74,8 +88,9 @@ impl Membership {
     /// What members are able to own whom others do not hear: as much as leaves room in a frame, and the next time what comes next.
     fn passed_on_abilities(&self, now: Instant) -> Vec<PassedOn> {
         let heard = || self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
-        let misses = |id| heard().any(|peer| peer.last.as_ref().is_some_and(|last| last.misses(id)));
-        let missed = heard().filter(|peer| misses(peer.id));
+        let missed: BTreeSet<_> =
+            heard().filter_map(|peer| peer.last.as_ref()).flat_map(LastHeartbeat::missed).collect();
+        let missed = heard().filter(|peer| missed.contains(&peer.id));
         let mut passed_on: Vec<_> = missed.map(|peer| (peer.id, Arc::clone(&peer.ability))).collect();
         let first = self.sequence as usize % passed_on.len().max(1);
         passed_on.rotate_left(first);
