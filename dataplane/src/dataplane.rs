@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use sheave_model::{AddressSet, Frontend, FrontendAddr, RoutingTable, diff};
 use tokio::sync::mpsc;
 
+use crate::client_traffic::WatchRequests;
 use crate::connection_log::ConnectionLog;
 use crate::counters::FrontendCounters;
 use crate::health::{Health, HealthCounts, ProbeBudget, UnhealthyEndpoint};
@@ -89,6 +90,7 @@ pub struct Dataplane {
     former_paths: FormerPaths,
     capacity: Arc<Capacity>,
     ports: Arc<WorkerPorts>,
+    watch_requests: Arc<WatchRequests>,
     overload: Overload,
     client_addresses: ClientAddresses,
 }
@@ -112,6 +114,7 @@ impl Dataplane {
         let capacity = Arc::new(Capacity::new(settings.capacity));
         capacity.take(2 * pipes * worker_count + probes.of_traffic());
         let (refusals, ports) = (Arc::<Refusals>::default(), WorkerPorts::new(worker_count)?);
+        let watch_requests = WatchRequests::new(worker_count);
         let shared = Shared {
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
@@ -122,6 +125,7 @@ impl Dataplane {
             capacity: Arc::clone(&capacity),
             refusals: Arc::clone(&refusals),
             ports: Arc::clone(&ports),
+            watch_requests: Arc::clone(&watch_requests),
             connection_log,
             broken: report_broken,
         };
@@ -148,6 +152,7 @@ impl Dataplane {
             overload: Overload::new(refusals, Arc::clone(&capacity)),
             capacity,
             ports,
+            watch_requests,
             client_addresses: ClientAddresses::new(transparency),
         })
     }
@@ -363,6 +368,8 @@ impl Dataplane {
             totals: self.listeners.totals(),
             affinity: Arc::clone(&self.affinity),
             endpoint_failures: self.health.failures(),
+            ports: Arc::clone(&self.ports),
+            watch_requests: Arc::clone(&self.watch_requests),
         }
     }
 

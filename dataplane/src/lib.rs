@@ -7,6 +7,7 @@
 //! It must not know Kubernetes: everything arrives as the values of [`sheave_model`].
 
 pub mod balance;
+mod client_traffic;
 mod connection_log;
 pub mod counters;
 mod dataplane;
@@ -29,6 +30,7 @@ mod worker;
 // As `crate::sync`, so that tests/interleavings can have another one in its place.
 use std::sync;
 
+pub use client_traffic::{ClientCounts, ClientPrefix, ClientTraffic, TrafficWatch};
 pub use connection_log::{ConnectionLog, ConnectionRecord, LoggedEndpoint, LoggedFrontend};
 pub use dataplane::{
     Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, local_ports_claim,

@@ -17,6 +17,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -140,6 +141,11 @@ impl Tcp {
     pub(crate) fn on_time(&mut self, now: Instant) {
         self.listeners.on_time(now);
         self.connections.on_time(now);
+    }
+
+    /// Has a watch know what the connections in these places have. Says whether there are places behind them.
+    pub(crate) fn collect(&mut self, places: Range<usize>) -> bool {
+        self.connections.collect(places)
     }
 
     /// Gives everyone a turn who waits for one.

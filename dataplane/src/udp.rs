@@ -19,6 +19,7 @@ mod sockets;
 mod steered;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -223,6 +224,16 @@ impl Udp {
             let progress = self.batch(&source);
             self.context.registry.put_back(key, progress);
         }
+    }
+
+    /// Has a watch know what the flows in these places have. Says whether there are places behind them.
+    pub(crate) fn collect(&mut self, places: Range<usize>) -> bool {
+        let Self { context, frontends, .. } = self;
+        context.registry.each_flow(places, |place, client| {
+            if let Some(frontend) = frontends.get_mut(place) {
+                frontend.flows.borrow_mut().collect(client);
+            }
+        })
     }
 
     /// Receives one batch and sends it on.

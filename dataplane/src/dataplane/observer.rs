@@ -6,10 +6,12 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use sheave_model::FrontendAddr;
 
+use crate::client_traffic::{TrafficWatch, WatchRequests};
 use crate::counters::{CounterRegistry, FrontendCounters, Totals};
 use crate::health::EndpointFailures;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
+use crate::worker::port::WorkerPorts;
 
 /// A view of a data plane that outlives its changes. Clones see the same.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub struct Observer {
     pub(crate) totals: Arc<Totals>,
     pub(crate) affinity: Arc<AffinityTable>,
     pub(crate) endpoint_failures: Arc<EndpointFailures>,
+    pub(crate) ports: Arc<WorkerPorts>,
+    pub(crate) watch_requests: Arc<WatchRequests>,
 }
 
 impl Observer {
@@ -36,6 +40,11 @@ impl Observer {
     /// What all frontends together have had since the start.
     pub fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// Has workers collect what clients and endpoints have.
+    pub fn watch_traffic(&self) -> TrafficWatch {
+        TrafficWatch::new(Arc::clone(&self.ports), Arc::clone(&self.watch_requests))
     }
 
     /// Session affinity records that are kept.

@@ -1,4 +1,6 @@
-//! What becomes of frontends for which there are no descriptors, and of workers that panic.
+//! What becomes of frontends for which there are no descriptors, and of workers that panic; what a watch is told.
+
+mod watches;
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
     let timeouts = Timeouts {
         connect: second,
         idle: 60 * second,
-        udp_idle: second,
+        udp_idle: 60 * second,
         udp_unanswered: second,
         drain: second,
     };
@@ -29,7 +31,7 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
             timeouts,
             busy_poll: Duration::ZERO,
             capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
-            udp_flows: 1,
+            udp_flows: 16,
         },
         listening_sockets,
         steering: SteeringMode::Never,

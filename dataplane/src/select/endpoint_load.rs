@@ -11,19 +11,33 @@ const PICK: u64 = 1 << 24;
 
 /// Connections or flows that an endpoint has through this gateway. Shared by all workers and kept across tables.
 ///
-/// One word, so that a pick writes to it once.
+/// Picks and what is open are one word, so that a pick writes once.
 #[derive(Debug, Default)]
-pub struct EndpointLoad(AtomicU64);
+pub struct EndpointLoad {
+    picks: AtomicU64,
+    client_bytes: AtomicU64,
+    endpoint_bytes: AtomicU64,
+}
 
 impl EndpointLoad {
     /// Open connections or flows.
     pub fn active(&self) -> u32 {
-        (self.0.load(Ordering::Relaxed) % PICK) as u32
+        (self.picks.load(Ordering::Relaxed) % PICK) as u32
     }
 
     /// How often it was chosen since it serves the frontend.
     pub fn picks(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) / PICK
+        self.picks.load(Ordering::Relaxed) / PICK
+    }
+
+    /// Bytes passed on to it while a [`TrafficWatch`](crate::TrafficWatch) counted.
+    pub fn client_bytes(&self) -> u64 {
+        self.client_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes passed on from it while a watch counted.
+    pub fn endpoint_bytes(&self) -> u64 {
+        self.endpoint_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -53,7 +67,7 @@ pub struct Picked(EndpointRef);
 
 impl Picked {
     fn new(endpoint: EndpointRef) -> Self {
-        endpoint.get().load.0.fetch_add(PICK + 1, Ordering::Relaxed);
+        endpoint.get().load.picks.fetch_add(PICK + 1, Ordering::Relaxed);
         Self(endpoint)
     }
 
@@ -61,11 +75,21 @@ impl Picked {
     pub fn addr(&self) -> EndpointAddr {
         self.0.get().addr
     }
+
+    /// Counts bytes that were passed on.
+    pub(crate) fn add_bytes(&self, from_client: u64, from_endpoint: u64) {
+        let load = &self.0.get().load;
+        for (counter, bytes) in [(&load.client_bytes, from_client), (&load.endpoint_bytes, from_endpoint)] {
+            if bytes > 0 {
+                counter.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 impl Drop for Picked {
     fn drop(&mut self) {
-        self.0.get().load.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.get().load.picks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

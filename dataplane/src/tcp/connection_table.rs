@@ -10,6 +10,7 @@ mod removed;
 mod sweep;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -278,6 +279,19 @@ impl ConnectionTable {
         self.sweep(now);
         self.end_overage(now);
         self.context.buffers.on_time(now);
+    }
+
+    /// Has a watch know what the connections in these places have. Says whether there are places behind them.
+    pub(super) fn collect(&mut self, places: Range<usize>) -> bool {
+        for place in places.start..places.end.min(self.connections.capacity()) {
+            let Some(key) = self.connections.key_at(place) else { continue };
+            match self.connections.get_mut(key).map(|connection| &mut connection.state) {
+                Some(ConnectionState::Setup(setup)) => setup.session.collect(),
+                Some(ConnectionState::Relaying(_, session)) => session.collect(),
+                Some(ConnectionState::Changing) | None => {}
+            }
+        }
+        places.end < self.connections.capacity()
     }
 
     /// When something is due.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
+use crate::client_traffic::Meter;
 use crate::connection_log::{LoggedConnection, LoggedEndpoint};
 use crate::counters::{CloseReason, ShedReason, TcpCounters};
 use crate::limits::service::{Limiter, Permit};
@@ -19,6 +20,7 @@ pub(super) struct Session {
     peer: ClientAddr,
     pub(super) counters: Arc<TcpCounters>,
     reason: CloseReason,
+    meter: Meter,
     open: OpenCount,
     /// Boxed, since most Services have no limits and every connection would have to carry it.
     permit: Option<Box<Permit>>,
@@ -52,6 +54,7 @@ impl Session {
             peer,
             counters: Arc::clone(counters),
             reason: CloseReason::Aborted,
+            meter: Meter::new(peer.ip()),
             open: worker.count_open(),
             permit,
             picked: None,
@@ -67,6 +70,7 @@ impl Session {
         if let Some(logged) = &mut self.logged {
             logged.name_client(client.0);
         }
+        self.meter.set_client(client.ip());
         self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client.ip(), now))
     }
 
@@ -89,9 +93,16 @@ impl Session {
 
     /// So many bytes were passed on.
     pub(super) fn add_bytes(&mut self, from_client: u64, from_endpoint: u64) {
+        self.meter.add_bytes(from_client, from_endpoint);
         if let Some(logged) = &mut self.logged {
             logged.add_bytes(from_client, from_endpoint);
         }
+    }
+
+    /// Has a watch know what it has.
+    pub(super) fn collect(&mut self) {
+        let Self { meter, frontend, picked, open, .. } = self;
+        open.worker().tally.collect_open(meter, *frontend, picked.as_ref());
     }
 
     /// Ends for this reason.
@@ -106,6 +117,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.counters.add_closed(self.reason);
         let worker = self.open.worker();
+        worker.tally.collect(&mut self.meter, self.frontend, self.picked.as_ref());
         worker.shared.capacity.give_connection();
         if let Some(logged) = self.logged.take() {
             logged.end(&worker.shared.connection_log, self.peer, self.reason, worker.now());

@@ -71,7 +71,7 @@ pub(super) struct Setup {
     peer: ClientAddr,
     /// The peer, or who a trusted proxy says it is.
     client: ClientAddr,
-    session: Session,
+    pub(super) session: Session,
     client_side: Stream,
     header: Option<Box<ProxyHeader>>,
     connect_timeout: Duration,

@@ -69,7 +69,11 @@ impl UdpContext {
     pub(super) fn new(worker: &Rc<WorkerContext>) -> Rc<Self> {
         let shared = &worker.shared;
         Rc::new(Self {
-            budget: FlowBudget::new(worker.settings().udp_flows, Arc::clone(&shared.capacity)),
+            budget: FlowBudget::new(
+                worker.settings().udp_flows,
+                Arc::clone(&shared.capacity),
+                Rc::clone(&worker.tally),
+            ),
             offload: Offload::new(Arc::clone(&shared.paths), LocalPorts::of_worker(worker)),
             registry: Registry::new(worker),
             sweeps: RefCell::new(Deadlines::new(worker.timeouts().udp_unanswered)),

@@ -4,6 +4,7 @@
 
 mod budget;
 mod expiry;
+mod flow;
 mod routing;
 
 use std::collections::HashMap;
@@ -16,12 +17,14 @@ use std::time::{Duration, Instant};
 use self::budget::Slot;
 pub(super) use self::budget::{FlowBudget, FlowOwner};
 use self::expiry::{BUSY, Queues};
+pub(super) use self::flow::Flow;
 use self::routing::{Decision, forwarded};
+use crate::client_traffic::Meter;
 use crate::counters::ShedReason;
 use crate::counters::{DropReason, UdpCounters};
 use crate::limits::service::Permit;
 use crate::select::affinity::AffinityTable;
-use crate::select::{ActiveFrontend, ActiveTable, Picked};
+use crate::select::{ActiveFrontend, ActiveTable};
 use crate::splitmix64::SplitMix64;
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr, Protocol};
 
@@ -53,34 +56,6 @@ pub(super) struct View<'a> {
     pub(super) affinity: &'a AffinityTable,
     pub(super) random: &'a SplitMix64,
     pub(super) now: Instant,
-}
-
-/// One client's way to one endpoint.
-pub(super) struct Flow<L> {
-    /// What the caller keeps for it.
-    pub(super) link: L,
-    picked: Picked,
-    /// What the endpoint sees of the client.
-    source: ClientSource,
-    /// When a datagram last passed, in either direction.
-    touched: Instant,
-    /// When the queue looks at this flow next; an entry with another moment is stale.
-    check_at: Instant,
-    /// The frontend's revision for which the endpoint was found good.
-    revision: u64,
-    /// The endpoint was reported unreachable.
-    suspect: bool,
-    /// An endpoint has answered.
-    answered: bool,
-    _slot: Slot,
-    _permit: Option<Box<Permit>>,
-}
-
-impl<L> Flow<L> {
-    /// Where its datagrams go.
-    pub(super) fn endpoint(&self) -> EndpointAddr {
-        self.picked.addr()
-    }
 }
 
 /// A flow of the process that was there before, without its link.
@@ -275,6 +250,13 @@ impl<L> FlowTable<L> {
         (!known && flow.source != ClientSource::Transparent).then(|| flow.endpoint())
     }
 
+    /// Has a watch know what the client's flow has.
+    pub(super) fn collect(&mut self, client: ClientAddr) {
+        if let Some(flow) = self.flows.get_mut(&client) {
+            flow.collect();
+        }
+    }
+
     /// Where the client's datagrams go.
     pub(super) fn endpoint(&self, client: ClientAddr) -> Option<EndpointAddr> {
         self.flows.get(&client).map(Flow::endpoint)
@@ -311,7 +293,9 @@ impl<L> FlowTable<L> {
             revision: self.revision.wrapping_sub(1),
             suspect,
             answered,
-            _slot: self.budget.take(&self.counters),
+            frontend: frontend.spec().addr,
+            meter: Meter::new(client.ip()),
+            slot: self.budget.take(&self.counters),
             _permit: permit,
         };
         self.flows.insert(client, flow);

@@ -136,6 +136,7 @@ impl Forwarder<'_> {
                 };
                 let sent = batch::send(self.sender, target, payloads, position);
                 let (Sent::All(stats) | Sent::Refused(stats, _) | Sent::Stale(stats, _)) = &sent;
+                flow.add_bytes(stats.bytes, 0);
                 self.count(stats);
                 Some(sent)
             }

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -135,6 +136,17 @@ impl Registry {
         });
         let registration = Registration { registry: Rc::clone(self), key };
         added.map(|()| registration)
+    }
+
+    /// The flows in these places, by frontend and client. Says whether there are places behind them.
+    pub(super) fn each_flow(&self, places: Range<usize>, mut flow: impl FnMut(Key, ClientAddr)) -> bool {
+        let entries = self.entries.borrow();
+        for (_, entry) in entries.range(places.clone()) {
+            if let Source::Endpoint(place, client, _) = &entry.source {
+                flow(*place, *client);
+            }
+        }
+        places.end < entries.capacity()
     }
 
     /// Another process has these sockets from now on, too.

@@ -43,7 +43,8 @@ pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Up
     worker.shared.reports.answered(&worker.table(), state.addr, flow.endpoint());
     let link = &mut flow.link;
     let way = ToClient { context, client, socket: &link.client_side.socket, counters };
-    way.send(sender, &payloads[..whole], &mut link.client_limit);
+    let sent = way.send(sender, &payloads[..whole], &mut link.client_limit);
+    flow.add_bytes(0, sent);
     Progress::of_count(count)
 }
 
@@ -74,7 +75,8 @@ struct ToClient<'a> {
 }
 
 impl ToClient<'_> {
-    fn send(&self, sender: &mut Sender, payloads: &[Payload<'_>], limit: &mut BundleLimit) {
+    /// Gives how many bytes were sent.
+    fn send(&self, sender: &mut Sender, payloads: &[Payload<'_>], limit: &mut BundleLimit) -> usize {
         let target = SendTarget { socket: self.socket, to: Some(self.client.0), header: &[], limit };
         // With an address given nobody is refused: a client that is gone loses its own datagrams only.
         let (Sent::All(stats) | Sent::Refused(stats, _) | Sent::Stale(stats, _)) =
@@ -83,6 +85,7 @@ impl ToClient<'_> {
         self.counters.add(|it| &it.to_clients.bytes, stats.bytes);
         self.counters.count_dropped(DropReason::SendToClient, stats.lost);
         self.context.count_bytes(stats.bytes);
+        stats.bytes
     }
 }
 

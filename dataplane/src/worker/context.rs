@@ -11,6 +11,7 @@ use sheave_model::FrontendAddr;
 use socket2::Socket;
 use tokio::sync::mpsc;
 
+use crate::client_traffic::{TallyCell, WatchRequests};
 use crate::connection_log::ConnectionLog;
 use crate::health::Reports;
 use crate::limits::capacity::{Capacity, CapacityLimits};
@@ -76,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) ports: Arc<WorkerPorts>,
+    pub(crate) watch_requests: Arc<WatchRequests>,
     pub(crate) connection_log: ConnectionLog,
     /// Where to report listening sockets that are of no more use.
     pub(crate) broken: mpsc::UnboundedSender<BrokenSocket>,
@@ -96,6 +98,7 @@ impl Shared {
             capacity: Capacity::unlimited(),
             refusals: Arc::default(),
             ports: WorkerPorts::new(1).expect("an eventfd"),
+            watch_requests: WatchRequests::new(1),
             connection_log: ConnectionLog::new().0,
             broken: mpsc::unbounded_channel().0,
         }
@@ -122,6 +125,8 @@ pub(crate) struct WorkerContext {
     pub(crate) random: SplitMix64,
     /// For warnings that the machine is short of something, of all listeners together.
     pub(crate) log_throttle: LogThrottle,
+    /// What a watch is told of.
+    pub(crate) tally: Rc<TallyCell>,
     /// Those in force.
     settings: Cell<Settings>,
     /// When this turn of the loop began.
@@ -144,6 +149,7 @@ impl WorkerContext {
             poller,
             random: SplitMix64::new(random),
             log_throttle: LogThrottle::new(LOG_EVERY),
+            tally: Rc::default(),
             settings: Cell::new(shared.settings),
             now: Cell::new(Instant::now()),
             table: RefCell::new(shared.table.load_full()),

@@ -7,6 +7,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -19,6 +20,7 @@ use super::context::Timeouts;
 use super::context::{Shared, WorkerContext};
 use super::standstill::Standstill;
 use super::token::Token;
+use crate::client_traffic::{ClientTraffic, WatchRequest};
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::epoll::{Alarm, Events};
 use crate::tcp::{PipeBudget, Tcp};
@@ -34,6 +36,9 @@ const ADOPTED: usize = 256;
 /// Flows in one answer to the process that takes over: as many descriptors as the kernel passes in one message, at most
 /// (`SCM_MAX_FD` in include/net/scm.h is 253).
 const HANDED: usize = 128;
+
+/// Connections, and flows, that a walk for a watch looks at in a turn: some tenths of a millisecond.
+const COLLECTED: usize = 1024;
 
 /// What a worker is started with.
 #[derive(Clone)]
@@ -76,6 +81,8 @@ pub(super) struct EventLoop {
     busy_until: Instant,
     /// What is due waits until the last one is over.
     standstill: Standstill,
+    /// A walk over all that is open, and where it goes on.
+    walk: Option<(usize, Sender<ClientTraffic>)>,
     /// To be told when the last connection and flow have ended.
     drained: Option<oneshot::Sender<()>>,
     /// Until another process has let go of the sockets.
@@ -101,6 +108,7 @@ impl EventLoop {
             notified: true,
             busy_until: Instant::now(),
             standstill: Standstill::new(Instant::now()),
+            walk: None,
             drained: None,
             held,
         };
@@ -145,7 +153,8 @@ impl EventLoop {
 
     /// Whether there is more to do at once, or soon in all likelihood.
     fn has_work(&self, now: Instant) -> bool {
-        self.notified || self.tcp.has_work() || self.udp.has_work() || now < self.busy_until
+        let has_work = self.notified || self.walk.is_some() || self.tcp.has_work() || self.udp.has_work();
+        has_work || now < self.busy_until
     }
 
     /// When something is due, after a turn that began at `last`.
@@ -180,6 +189,7 @@ impl EventLoop {
         }
         self.tcp.serve();
         self.udp.serve();
+        self.walk_on();
         // Last, so that who is answered knows that everything before was done.
         if std::mem::take(&mut self.notified) {
             self.on_notified()?;
@@ -193,6 +203,14 @@ impl EventLoop {
         let port = self.context.port();
         if port.takes_relief() {
             self.tcp.relieve_memory();
+        }
+        match self.context.shared.watch_requests.take(self.context.index) {
+            Some(WatchRequest::Walk { watch, reply }) => {
+                self.context.tally.begin(watch);
+                self.walk = Some((0, reply));
+            }
+            Some(WatchRequest::End { watch }) => self.context.tally.end(watch),
+            None => {}
         }
         let handed_on = port.take(ADOPTED);
         self.notified = handed_on.len() == ADOPTED;
@@ -208,6 +226,19 @@ impl EventLoop {
         }
         self.notified = true;
         ControlFlow::Continue(())
+    }
+
+    /// Has a watch know what a part of all that is open has, and all when that was the last part.
+    fn walk_on(&mut self) {
+        let Some((first, reply)) = self.walk.take() else { return };
+        let places = first..first + COLLECTED;
+        let more = [self.tcp.collect(places.clone()), self.udp.collect(places.clone())];
+        if more.contains(&true) {
+            self.walk = Some((places.end, reply));
+        } else if let Some(traffic) = self.context.tally.take() {
+            // Nobody may watch any more.
+            reply.send(traffic).ok();
+        }
     }
 
     fn execute(&mut self, command: Command) {

@@ -5,6 +5,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::client_traffic::TallyCell;
 use crate::counters::ShedReason;
 use crate::counters::UdpCounters;
 use crate::limits::capacity::Capacity;
@@ -24,14 +25,16 @@ pub(in crate::udp) struct FlowBudget {
     pub(super) used: Cell<usize>,
     limit: Cell<usize>,
     capacity: Arc<Capacity>,
+    tally: Rc<TallyCell>,
     /// The frontend that had the most when it last got one.
     largest: RefCell<Option<Weak<dyn FlowOwner>>>,
 }
 
 impl FlowBudget {
     /// Nothing used so far.
-    pub(in crate::udp) fn new(limit: usize, capacity: Arc<Capacity>) -> Rc<Self> {
-        Rc::new(Self { used: Cell::new(0), limit: Cell::new(limit), capacity, largest: RefCell::new(None) })
+    pub(in crate::udp) fn new(limit: usize, capacity: Arc<Capacity>, tally: Rc<TallyCell>) -> Rc<Self> {
+        let (used, limit) = (Cell::new(0), Cell::new(limit));
+        Rc::new(Self { used, limit, capacity, tally, largest: RefCell::new(None) })
     }
 
     /// There may be so many from now on. If there are more, each new one takes the place of another.
@@ -84,6 +87,13 @@ impl FlowBudget {
 pub(super) struct Slot {
     budget: Rc<FlowBudget>,
     counters: Arc<UdpCounters>,
+}
+
+impl Slot {
+    /// What a watch of the worker is told of.
+    pub(super) fn tally(&self) -> &TallyCell {
+        &self.budget.tally
+    }
 }
 
 impl Drop for Slot {

@@ -6,6 +6,7 @@ use std::io;
 use std::time::Instant;
 
 use super::{Flow, Links, NewFlow, View, Way};
+use crate::client_traffic::Meter;
 use crate::counters::{DropReason, UdpCounters};
 use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr};
@@ -44,7 +45,9 @@ impl Decision<'_> {
             revision,
             suspect: false,
             answered: false,
-            _slot: new.slot,
+            frontend: frontend.spec().addr,
+            meter: Meter::new(self.client.ip()),
+            slot: new.slot,
             _permit: new.permit,
         }))
     }
@@ -74,7 +77,7 @@ impl Decision<'_> {
             match chosen {
                 Ok((picked, Some((link, source)))) => {
                     self.counters.add(|it| &it.flows_repicked, 1);
-                    (flow.picked, flow.link, flow.source) = (picked, link, source);
+                    flow.set_endpoint(picked, link, source);
                 }
                 Ok((_, None)) => {}
                 Err(_) if serves => {}

@@ -13,6 +13,7 @@ use sheave_model::{ClientSources, EndpointState, Frontend};
 
 mod room;
 mod simulation;
+mod watched;
 
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -81,7 +82,7 @@ impl World {
     }
 
     fn budget(limit: usize) -> Rc<FlowBudget> {
-        FlowBudget::new(limit, Capacity::unlimited())
+        FlowBudget::new(limit, Capacity::unlimited(), Rc::default())
     }
 
     fn of_owner(

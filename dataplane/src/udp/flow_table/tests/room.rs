@@ -137,7 +137,7 @@ fn a_flood_takes_from_itself_and_not_from_others() {
 #[test]
 fn a_shortage_of_descriptors_is_shared_as_well() {
     let capacity = Arc::new(Capacity::new(CapacityLimits { descriptors: 10, connections: 10 }));
-    let budget = FlowBudget::new(1000, Arc::clone(&capacity));
+    let budget = FlowBudget::new(1000, Arc::clone(&capacity), Rc::default());
     let nobody = || Weak::<RefCell<World>>::new();
     let [mut first, mut second] =
         [(); 2].map(|()| World::of_owner(nobody(), Rc::clone(&budget), TIMEOUTS, &ready(&[1])));

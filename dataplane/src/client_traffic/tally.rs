@@ -1,0 +1,78 @@
+//! Where a worker collects what its meters have, while there is a watch.
+
+use std::cell::RefCell;
+
+use sheave_model::FrontendAddr;
+
+use super::counts::{ClientCounts, ClientTraffic};
+use super::meter::Meter;
+use crate::select::Picked;
+
+/// Networks with their frontends that a worker keeps apart: a megabyte, in a table of 2^14 places.
+const MOST: usize = 14_336;
+
+/// What a worker collects; nothing without a watch.
+#[derive(Debug, Default)]
+pub(crate) struct TallyCell(RefCell<Option<Tally>>);
+
+#[derive(Debug)]
+struct Tally {
+    watch: u64,
+    /// All meters have been emptied once: what they have is of the time of the watch.
+    settled: bool,
+    traffic: ClientTraffic,
+}
+
+impl TallyCell {
+    /// Collects for this watch from now on, if it does not yet.
+    pub(crate) fn begin(&self, watch: u64) {
+        let mut tally = self.0.borrow_mut();
+        if tally.as_ref().is_none_or(|tally| tally.watch != watch) {
+            *tally = Some(Tally { watch, settled: false, traffic: ClientTraffic::with_room(MOST) });
+        }
+    }
+
+    /// This watch is over.
+    pub(crate) fn end(&self, watch: u64) {
+        self.0.borrow_mut().take_if(|tally| tally.watch == watch);
+    }
+
+    /// Collects what has ended, or is about to have another endpoint.
+    pub(crate) fn collect(&self, meter: &mut Meter, frontend: FrontendAddr, picked: Option<&Picked>) {
+        if let Some(tally) = &mut *self.0.borrow_mut() {
+            tally.collect(meter, frontend, picked, 0);
+        }
+    }
+
+    /// Collects what is open, once in each walk.
+    pub(crate) fn collect_open(&self, meter: &mut Meter, frontend: FrontendAddr, picked: Option<&Picked>) {
+        if let Some(tally) = &mut *self.0.borrow_mut() {
+            tally.collect(meter, frontend, picked, 1);
+        }
+    }
+
+    /// A walk has come to its end: all that was collected since the last one; nothing if the watch is over.
+    pub(crate) fn take(&self) -> Option<ClientTraffic> {
+        let mut tally = self.0.borrow_mut();
+        let tally = tally.as_mut()?;
+        tally.settled = true;
+        Some(std::mem::replace(&mut tally.traffic, ClientTraffic::with_room(MOST)))
+    }
+}
+
+impl Tally {
+    fn collect(&mut self, meter: &mut Meter, frontend: FrontendAddr, picked: Option<&Picked>, open: u64) {
+        let had = meter.take();
+        let counts = if self.settled {
+            ClientCounts { open, ..had }
+        } else {
+            ClientCounts { open, ..ClientCounts::default() }
+        };
+        if let Some(picked) = picked {
+            picked.add_bytes(counts.client_bytes, counts.endpoint_bytes);
+        }
+        if counts != ClientCounts::default() {
+            self.traffic.add(meter.client, frontend, counts);
+        }
+    }
+}
