@@ -88,6 +88,8 @@ pub(crate) enum TopRows {
     Endpoints,
     /// Clusters
     Clusters,
+    /// Networks of clients: IPv4 /24, IPv6 /56
+    Clients,
 }
 
 /// The address of an admin server: the `host:port` of its URL.

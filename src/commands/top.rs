@@ -1,4 +1,4 @@
-//! `sheave top`: live traffic of a running gateway, by Service, endpoint or cluster.
+//! `sheave top`: live traffic of a running gateway, by Service, endpoint, cluster or network of clients.
 
 mod app;
 mod feed;
@@ -82,6 +82,7 @@ fn text(model: &Model, rows: TopRows, order: Order, filter: &str) -> String {
     let mut items = model.items(rows);
     items.retain(|item| item.label.has(filter));
     order.sort(rows, &mut items);
+    items.extend(model.without_row(rows).filter(|_| filter.is_empty()));
     let shown = table::columns(rows);
     let mut lines = vec![shown.iter().map(|column| column.title.to_owned()).collect::<Vec<_>>()];
     let cell = |item: &Item, cell: Cell| or_dash(&cell.show(item));

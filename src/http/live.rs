@@ -67,7 +67,7 @@ impl LivePages {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct LiveQuery {
     last_event: Option<String>,
-    /// Whose counters the stream has besides the totals: those of all Services or endpoints.
+    /// Whose counters the stream has besides the totals: those of all Services, endpoints or clients.
     traffic: Option<TrafficBy>,
 }
 

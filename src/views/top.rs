@@ -23,6 +23,12 @@ pub(crate) struct TopView {
     /// Only with `--view clusters`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clusters: Option<Vec<TopCluster>>,
+    /// Only with `--view clients`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clients: Option<Vec<TopClient>>,
+    /// Only with `--view clients`, and only if there are too many to list: those that are not in `clients`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) other_clients: Option<TopOtherClients>,
 }
 
 impl View for TopView {}
@@ -43,6 +49,29 @@ pub(crate) struct TopTraffic {
     pub(crate) datagrams_per_second: f64,
     /// Connections that failed, datagrams that were dropped, and what was refused because there was too much.
     pub(crate) errors_per_second: f64,
+}
+
+/// The same where datagrams and errors are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TopOpen {
+    /// TCP connections and UDP flows that are open.
+    pub(crate) open: u64,
+    /// Those that were opened; of endpoints and clusters: how often they were chosen.
+    pub(crate) opened_per_second: f64,
+    /// From clients to endpoints.
+    pub(crate) client_bytes_per_second: f64,
+    /// From endpoints to clients.
+    pub(crate) endpoint_bytes_per_second: f64,
+}
+
+impl From<TopTraffic> for TopOpen {
+    fn from(traffic: TopTraffic) -> Self {
+        let TopTraffic {
+            open, opened_per_second, client_bytes_per_second, endpoint_bytes_per_second, ..
+        } = traffic;
+        Self { open, opened_per_second, client_bytes_per_second, endpoint_bytes_per_second }
+    }
 }
 
 /// One Service.
@@ -83,10 +112,8 @@ pub(crate) struct TopEndpoint {
     pub(crate) state: String,
     /// Why it is unhealthy; empty if it is not.
     pub(crate) why: String,
-    /// TCP connections and UDP flows that are open.
-    pub(crate) open: u64,
-    /// How often it was chosen for a new one.
-    pub(crate) opened_per_second: f64,
+    #[serde(flatten)]
+    pub(crate) traffic: TopOpen,
 }
 
 /// One cluster.
@@ -101,10 +128,32 @@ pub(crate) struct TopCluster {
     pub(crate) ready_endpoints: usize,
     /// All endpoints; one that several Services have counts for each.
     pub(crate) endpoints: usize,
-    /// TCP connections and UDP flows that are open.
-    pub(crate) open: u64,
-    /// How often one of its endpoints was chosen for a new one.
-    pub(crate) opened_per_second: f64,
+    #[serde(flatten)]
+    pub(crate) traffic: TopOpen,
     /// Its part of what is new, in percent; null if nothing is.
     pub(crate) share: Option<f64>,
+}
+
+/// One network of clients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TopClient {
+    /// An IPv4 /24 or an IPv6 /56.
+    pub(crate) prefix: String,
+    /// The Service that has passed on the most bytes for it, or if none has, where it has the most open; empty if that has gone.
+    pub(crate) service: String,
+    /// The kind of the object: `Service` or `MultiClusterService`.
+    pub(crate) source: String,
+    #[serde(flatten)]
+    pub(crate) traffic: TopOpen,
+}
+
+/// Networks that are not listed, together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TopOtherClients {
+    /// How many, about.
+    pub(crate) prefixes: usize,
+    #[serde(flatten)]
+    pub(crate) traffic: TopOpen,
 }

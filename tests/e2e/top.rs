@@ -1,5 +1,8 @@
 //! `top` on a terminal and for programs: it shows what is forwarded, and leaves the terminal as it was, however it ends.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -9,14 +12,23 @@ use crate::support::manifest::{App, at};
 use crate::support::patience::eventually;
 use crate::support::tcp::{self, Conversation};
 use crate::support::terminal::Terminal;
+use crate::support::udp;
 use crate::support::world::{Family, World};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
 
-for_both_families!(connections_are_shown_by_service_endpoint_and_cluster, a_gateway_that_dies_is_waited_for);
+for_both_families!(
+    connections_are_shown_by_service_endpoint_and_cluster,
+    networks_of_clients_are_shown_with_what_they_have,
+    a_gateway_that_dies_is_waited_for,
+);
 
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready(family.backend(0))
+}
+
+fn db(family: Family) -> App {
+    App::new("db", &[family.vip(1)]).tcp(80, 9000).ready(family.backend(0))
 }
 
 fn once(host: &Host, arguments: &[&str]) -> Value {
@@ -70,6 +82,91 @@ fn connections_are_shown_by_service_endpoint_and_cluster(family: Family) {
     });
     let text = world.gateway.finish(BINARY, &["top", "--once", "--filter", "nothing"]).expect_success();
     assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+/// An address of the client's host in another network, and that network.
+fn elsewhere(world: &World, family: Family) -> (IpAddr, &'static str) {
+    let (ip, network) = match family {
+        Family::V4 => ("192.0.2.77", "192.0.2.0/24"),
+        Family::V6 => ("2001:db8:77:12ff::1", "2001:db8:77:1200::/56"),
+    };
+    let host = format!("{ip}/{}", family.host_prefix());
+    world.client.ip(&[format!("addr add {host} dev lo")]);
+    world.gateway.ip(&[format!("route add {host} via {}", family.client(0))]);
+    (ip.parse().unwrap(), network)
+}
+
+fn networks_of_clients_are_shown_with_what_they_have(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let _datagrams = udp::Server::on_every_backend(&world, family, 9000);
+    let _gateway = Gateway::start(&world, &[web(family), db(family)]);
+    let (own, vip) = (family.client(0), at(family.vip(0), 80));
+    let own_network = if family == Family::V4 { "10.1.0.0/24" } else { "fd01::/56" };
+    let (far, far_network) = elsewhere(&world, family);
+    let mut long = world.client.run(|| Conversation::open_from(own, vip)).unwrap();
+    let _idle = world.client.run(|| Conversation::open_from(own, at(family.vip(1), 80))).unwrap();
+    let flow = udp::Client::new(&world.client, far, vip);
+    eventually("a flow is open", || flow.ask_briefly());
+    let row = |view: &Value, network: &str| {
+        let rows = view["clients"].as_array().unwrap();
+        rows.iter().find(|row| row["prefix"] == network).cloned().unwrap_or_default()
+    };
+    let view = once(&world.gateway, &["--view", "clients"]);
+    assert_eq!(
+        (&row(&view, own_network)["open"], &row(&view, far_network)["open"]),
+        (&2.into(), &1.into()),
+        "{view}"
+    );
+    assert_eq!(view.get("otherClients"), None);
+    let served: BTreeSet<&str> = ["e2e/db", "e2e/web"].into();
+    let rows = view["clients"].as_array().unwrap();
+    assert!(rows.iter().all(|row| served.contains(row["service"].as_str().unwrap())), "{view}");
+
+    // A long connection, short ones, and a flow: each moves the figures of its own network.
+    let moves = |row: &Value, key: &str| row[key].as_f64().is_some_and(|rate| rate > 0.0);
+    let bytes = ["clientBytesPerSecond", "endpointBytesPerSecond"];
+    let watched = |load: &mut (dyn FnMut() + Send), arguments: &[&str]| {
+        std::thread::scope(|scope| {
+            let viewing = scope.spawn(|| once(&world.gateway, arguments));
+            world.client.run(|| {
+                while !viewing.is_finished() {
+                    load();
+                }
+            });
+            viewing.join().unwrap()
+        })
+    };
+    let clients = ["--view", "clients"];
+    eventually("the long connection's bytes", || {
+        let view = watched(&mut || long.say("something").unwrap(), &clients);
+        let (own, far) = (row(&view, own_network), row(&view, far_network));
+        let said = bytes.iter().all(|key| moves(&own, key)) && own["service"] == "e2e/web";
+        let quiet = !moves(&own, "openedPerSecond") && !bytes.iter().any(|key| moves(&far, key));
+        if said && quiet { Ok(()) } else { Err(view) }
+    });
+    eventually("short connections", || {
+        let view = watched(&mut || drop(tcp::ask_from(far, at(family.vip(1), 80)).unwrap()), &clients);
+        let (own, far) = (row(&view, own_network), row(&view, far_network));
+        let rates = bytes.iter().chain(&["openedPerSecond"]).all(|key| moves(&far, key));
+        let quiet = !moves(&own, "openedPerSecond") && !bytes.iter().any(|key| moves(&own, key));
+        if rates && quiet && far["service"] == "e2e/db" { Ok(()) } else { Err(view) }
+    });
+    eventually("a flow's bytes", || {
+        let view = watched(&mut || drop(flow.ask().unwrap()), &clients);
+        let far = row(&view, far_network);
+        let rates = bytes.iter().all(|key| moves(&far, key)) && far["service"] == "e2e/web";
+        if rates { Ok(()) } else { Err(view) }
+    });
+    eventually("bytes of endpoints and clusters", || {
+        let mut view =
+            watched(&mut || long.say("something").unwrap(), &["--view", "endpoints", "--filter", "e2e/web"]);
+        let endpoint = view["endpoints"][0].take();
+        let mut view = watched(&mut || long.say("something").unwrap(), &["--view", "clusters"]);
+        let cluster = view["clusters"][0].take();
+        let all = bytes.iter().all(|key| moves(&endpoint, key) && moves(&cluster, key));
+        if all { Ok(()) } else { Err(format!("{endpoint}, {cluster}")) }
+    });
 }
 
 fn a_gateway_that_dies_is_waited_for(family: Family) {

@@ -9,7 +9,8 @@ use crate::cli::TopRows;
 use crate::views::visible::visible;
 
 /// The kinds of rows, in the order in which Tab goes.
-pub(super) const ALL_ROWS: [TopRows; 3] = [TopRows::Services, TopRows::Endpoints, TopRows::Clusters];
+pub(super) const ALL_ROWS: [TopRows; 4] =
+    [TopRows::Services, TopRows::Endpoints, TopRows::Clusters, TopRows::Clients];
 
 /// The longest filter that can be typed.
 const LONGEST_FILTER: usize = 100;
@@ -112,10 +113,13 @@ impl App {
     /// Filters and sorts the rows anew.
     fn arrange(&mut self) {
         let mut items = self.model().items(self.rows);
-        self.all = items.len();
+        let without_row = self.model().without_row(self.rows);
+        self.all = items.len() + without_row.as_ref().map_or(0, |item| item.label.stands_for);
         let filter = self.filter.to_lowercase();
         items.retain(|item| item.label.has(&filter));
         self.order.sort(self.rows, &mut items);
+        // Always last: it is none of them.
+        items.extend(without_row.filter(|_| filter.is_empty()));
         self.items = items;
         self.go_to(self.cursor);
     }
@@ -175,7 +179,7 @@ impl App {
             KeyCode::Char('r') => self.order.reversed = !self.order.reversed,
             KeyCode::Tab => return self.look_at(self.neighbour(1)),
             KeyCode::BackTab => return self.look_at(self.neighbour(ALL_ROWS.len() - 1)),
-            KeyCode::Char(digit @ '1'..='3') => {
+            KeyCode::Char(digit @ '1'..='4') => {
                 let at = usize::from(digit as u8 - b'1');
                 return self.look_at(ALL_ROWS[at]);
             }

@@ -41,6 +41,7 @@ impl Feed {
         let traffic = match rows {
             TopRows::Services => "services",
             TopRows::Endpoints | TopRows::Clusters => "endpoints",
+            TopRows::Clients => "clients",
         };
         let stream = Stream { authority: authority.to_owned(), traffic, last_event: None, out };
         Self { events, task: tokio::spawn(stream.run()).abort_handle() }

@@ -17,6 +17,7 @@ pub(super) enum LiveMessage {
     Traffic(TotalMessage),
     ServiceTraffic(RowsMessage<LiveService>),
     EndpointTraffic(RowsMessage<LiveEndpoint>),
+    ClientTraffic(RowsMessage<LiveClient>),
     /// The control loop does not answer.
     Stuck(String),
 }
@@ -37,6 +38,7 @@ impl LiveMessage {
             "traffic" => read(data, Self::Traffic),
             "serviceTraffic" => read(data, Self::ServiceTraffic),
             "endpointTraffic" => read(data, Self::EndpointTraffic),
+            "clientTraffic" => read(data, Self::ClientTraffic),
             "stuck" => read(data, Self::Stuck),
             _ => Ok(None),
         }
@@ -171,6 +173,19 @@ pub(super) struct LiveEndpoint {
     #[serde(default)]
     pub(super) why: String,
     pub(super) node: String,
+}
+
+/// A network of clients, or all that have no row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct LiveClient {
+    /// Empty for those without a row.
+    pub(super) prefix: String,
+    /// The Service that it uses most; empty if that is not known any more.
+    #[serde(flatten)]
+    pub(super) uses: LiveService,
+    /// How many have no row.
+    #[serde(default)]
+    pub(super) others: usize,
 }
 
 /// Opened, open, bytes of clients, bytes of endpoints, datagrams, errors. A gateway of another version may have fewer or more.

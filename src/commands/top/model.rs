@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use super::messages::{
-    FindingsMessage, LiveEndpoint, LiveMessage, LiveService, LiveState, ServicesMessage, StateCounts,
-    StatusMessage,
+    FindingsMessage, LiveClient, LiveEndpoint, LiveMessage, LiveService, LiveState, ServicesMessage,
+    StateCounts, StatusMessage,
 };
 use super::table::{Item, ItemLabel, Severity};
 use super::tracked::{Total, Tracked};
 use crate::cli::TopRows;
-use crate::views::top::{TopCluster, TopEndpoint, TopService, TopTraffic, TopView};
+use crate::views::numbers::count;
+use crate::views::top::{
+    TopClient, TopCluster, TopEndpoint, TopOtherClients, TopService, TopTraffic, TopView,
+};
 use crate::views::visible::visible;
 
 /// All that is known.
@@ -28,6 +31,7 @@ pub(super) struct Model {
     more: usize,
     services: Tracked<LiveService>,
     endpoints: Tracked<LiveEndpoint>,
+    clients: Tracked<LiveClient>,
     /// Services, ready endpoints and endpoints of each cluster.
     clusters: BTreeMap<String, Rc<ItemLabel>>,
 }
@@ -55,6 +59,10 @@ impl Model {
                 if self.endpoints.take(message, endpoint_label) {
                     self.list_clusters();
                 }
+                return true;
+            }
+            LiveMessage::ClientTraffic(message) => {
+                self.clients.take(message, client_label);
                 return true;
             }
             LiveMessage::Stuck(why) => self.wrong = vec![why],
@@ -106,6 +114,7 @@ impl Model {
         let clock = match rows {
             TopRows::Services => self.services.clock(),
             TopRows::Endpoints | TopRows::Clusters => self.endpoints.clock(),
+            TopRows::Clients => self.clients.clock(),
         };
         clock.seconds.filter(|_| self.more == 0)
     }
@@ -133,7 +142,17 @@ impl Model {
                 });
                 items.collect()
             }
+            TopRows::Clients => {
+                let rows = self.clients.rows().filter(|row| row.shown.stands_for == 0);
+                rows.map(|row| item(&row.shown, row.traffic)).collect()
+            }
         }
+    }
+
+    /// One in place of all that are too many for rows.
+    pub(super) fn without_row(&self, rows: TopRows) -> Option<Item> {
+        let others = || self.clients.rows().find(|row| row.shown.stands_for > 0);
+        (rows == TopRows::Clients).then(others)?.map(|row| item(&row.shown, row.traffic))
     }
 
     fn traffic_of_clusters(&self) -> HashMap<&str, TopTraffic> {
@@ -142,6 +161,8 @@ impl Model {
             let traffic = clusters.entry(&row.label.cluster).or_default();
             traffic.open += row.traffic.open;
             traffic.opened_per_second += row.traffic.opened_per_second;
+            traffic.client_bytes_per_second += row.traffic.client_bytes_per_second;
+            traffic.endpoint_bytes_per_second += row.traffic.endpoint_bytes_per_second;
         }
         clusters
     }
@@ -162,6 +183,15 @@ impl Model {
                 let labelled = items.iter().zip(&self.clusters).filter(|(item, _)| fits(&item.label));
                 view.clusters =
                     Some(labelled.map(|(item, (cluster, _))| top_cluster(cluster, item)).collect());
+            }
+            TopRows::Clients => {
+                let clients = self.clients.rows();
+                let clients = clients.filter(|row| row.shown.stands_for == 0 && fits(&row.shown));
+                view.clients = Some(clients.map(|row| top_client(&row.label, row.traffic)).collect());
+                view.other_clients = self.without_row(rows).map(|item| TopOtherClients {
+                    prefixes: item.label.stands_for,
+                    traffic: item.traffic.into(),
+                });
             }
         }
         view
@@ -188,9 +218,9 @@ impl Model {
         let rows = self.endpoints.rows().filter(|row| fits(&row.shown));
         let endpoint = rows.map(|row| {
             let LiveEndpoint { of, cluster, endpoint, state, why, node } = (*row.label).clone();
-            let TopTraffic { open, opened_per_second, .. } = row.traffic;
             let LiveService { service, source } = of;
-            TopEndpoint { endpoint, service, source, cluster, node, state, why, open, opened_per_second }
+            let traffic = row.traffic.into();
+            TopEndpoint { endpoint, service, source, cluster, node, state, why, traffic }
         });
         let mut endpoints: Vec<TopEndpoint> = endpoint.collect();
         endpoints.sort_by(|one, other| {
@@ -213,10 +243,14 @@ fn top_cluster(cluster: &str, item: &Item) -> TopCluster {
         services: item.label.services,
         ready_endpoints,
         endpoints,
-        open: item.traffic.open,
-        opened_per_second: item.traffic.opened_per_second,
+        traffic: item.traffic.into(),
         share: item.share,
     }
+}
+
+fn top_client(client: &LiveClient, traffic: TopTraffic) -> TopClient {
+    let LiveService { service, source } = client.uses.clone();
+    TopClient { prefix: client.prefix.clone(), service, source, traffic: traffic.into() }
 }
 
 /// A MultiClusterService may have the name of a Service.
@@ -262,8 +296,18 @@ fn cluster_label(cluster: &str, services: usize, ready: (usize, usize)) -> ItemL
     ItemLabel { services, ..label }
 }
 
+fn client_label(client: &LiveClient) -> ItemLabel {
+    let LiveClient { prefix, uses, others } = client;
+    let name = match others {
+        0 => visible(prefix).into_owned(),
+        others => format!("and {} more", count(*others as f64)),
+    };
+    let service = if uses.service.is_empty() { String::new() } else { shown_name(uses) };
+    ItemLabel { stands_for: *others, ..labelled(vec![name, service], Severity::Fine, None, "") }
+}
+
 fn labelled(texts: Vec<String>, severity: Severity, ready: Option<(usize, usize)>, note: &str) -> ItemLabel {
     let note = visible(note).into_owned();
     let words = format!("{}\n{note}", texts.join("\n")).to_lowercase();
-    ItemLabel { texts, severity, ready, services: 0, note, words }
+    ItemLabel { texts, severity, ready, services: 0, stands_for: 0, note, words }
 }

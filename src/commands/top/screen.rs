@@ -21,7 +21,7 @@ const NARROWEST_NAME: u16 = 14;
 const WIDE_NAME: u16 = 28;
 
 const HELP: &str = "\
-Rows      Tab, 1, 2, 3   Services, endpoints, clusters
+Rows      Tab, 1 to 4    Services, endpoints, clusters, clients
           j k g G        down, up, first, last; also arrows, Page Up, Page Down
 Sort      s S, < >       by the next column, by the one before
           r              the other way round
@@ -35,7 +35,9 @@ IN/s      bytes from clients to endpoints; OUT/s from endpoints to clients
 DGRAM/s   datagrams in both directions
 ERR/s     connections that failed, datagrams dropped, and what was refused
 READY     endpoints that are ready and healthy, out of all
-SHARE     the cluster's part of what was opened";
+SHARE     the cluster's part of what was opened
+CLIENTS   networks of clients, IPv4 /24 and IPv6 /56; SERVICE is the one with
+          most of their bytes, or if none have passed, of what is open";
 
 /// How things look.
 #[derive(Clone, Copy, Debug)]
@@ -118,17 +120,18 @@ fn tabs(app: &App) -> Line<'static> {
             TopRows::Services => "Services",
             TopRows::Endpoints => "Endpoints",
             TopRows::Clusters => "Clusters",
+            TopRows::Clients => "Clients",
         };
         let chosen = rows == app.rows;
         let text = if chosen { format!("[{name}]") } else { format!(" {name} ") };
         let modifier = if chosen { Modifier::BOLD } else { Modifier::empty() };
         spans.push(Span::styled(text, Style::new().add_modifier(modifier)));
     }
-    spans.push(Span::raw(format!("  by {}", app.order.describe(app.rows))));
     let (found, all) = (count(app.items.len() as f64), count(app.all as f64));
     spans.push(match app.filter.is_empty() {
-        true => Span::raw(format!("; {all} rows")),
-        false => Span::raw(format!("; {found} of {all} have: {}", visible(&app.filter))),
+        true => Span::raw(format!("  by {}; {all} rows", app.order.describe(app.rows))),
+        // The header shows the column, and the filter needs the room.
+        false => Span::raw(format!("  {found} of {all} have: {}", visible(&app.filter))),
     });
     Line::from(spans)
 }

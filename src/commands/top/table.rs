@@ -26,6 +26,8 @@ pub(super) struct ItemLabel {
     pub(super) ready: Option<(usize, usize)>,
     /// Of clusters alone.
     pub(super) services: usize,
+    /// How many rows it is in place of; 0 for one that is itself.
+    pub(super) stands_for: usize,
     /// What people should know of it.
     pub(super) note: String,
     /// In lower case, for the filter.
@@ -85,22 +87,35 @@ const SERVICES: [Column; 9] = [
     column("errors", "ERR/s", 5, Cell::Errors),
 ];
 
-const ENDPOINTS: [Column; 6] = [
+const ENDPOINTS: [Column; 8] = [
     column("endpoint", "ENDPOINT", 0, Cell::Text(0)),
-    column("service", "SERVICE", 20, Cell::Text(1)),
-    column("cluster", "CLUSTER", 9, Cell::Text(2)),
+    column("service", "SERVICE", 13, Cell::Text(1)),
+    column("cluster", "CLUSTER", 8, Cell::Text(2)),
     column("state", "STATE", 11, Cell::Text(3)),
     column("open", "OPEN", 5, Cell::Open),
     column("new", "NEW/s", 5, Cell::Opened),
+    column("in", "IN/s", 6, Cell::FromClients),
+    column("out", "OUT/s", 6, Cell::ToClients),
 ];
 
-const CLUSTERS: [Column; 6] = [
+const CLUSTERS: [Column; 8] = [
     column("cluster", "CLUSTER", 0, Cell::Text(0)),
     column("services", "SERVICES", 8, Cell::Services),
     column("ready", "READY", 11, Cell::Ready),
     column("open", "OPEN", 5, Cell::Open),
     column("new", "NEW/s", 5, Cell::Opened),
     column("share", "SHARE", 6, Cell::Share),
+    column("in", "IN/s", 6, Cell::FromClients),
+    column("out", "OUT/s", 6, Cell::ToClients),
+];
+
+const CLIENTS: [Column; 6] = [
+    column("clients", "CLIENTS", 0, Cell::Text(0)),
+    column("service", "SERVICE", 20, Cell::Text(1)),
+    column("open", "OPEN", 5, Cell::Open),
+    column("new", "NEW/s", 5, Cell::Opened),
+    column("in", "IN/s", 6, Cell::FromClients),
+    column("out", "OUT/s", 6, Cell::ToClients),
 ];
 
 /// The columns of these rows.
@@ -109,6 +124,7 @@ pub(super) fn columns(rows: TopRows) -> &'static [Column] {
         TopRows::Services => &SERVICES,
         TopRows::Endpoints => &ENDPOINTS,
         TopRows::Clusters => &CLUSTERS,
+        TopRows::Clients => &CLIENTS,
     }
 }
 

@@ -13,6 +13,8 @@ use super::screen::{self, Look};
 use super::table::Order;
 use super::*;
 
+mod clients;
+
 /// A screen, and the gateway in front of it.
 struct Scene {
     app: App,
@@ -72,9 +74,12 @@ impl Scene {
             row(2, "west", "10.1.0.9:8080", "Ready"),
         ];
         let event = |uptime: u64, reset: bool, rows: &Value, counts: Value| json!({"uptimeMilliseconds": uptime, "reset": reset, "gone": [], "rows": rows, "counts": counts});
-        let first = event(1000, true, &json!(rows), json!([[0, [10, 1]], [1, [0, 0]], [2, [4, 0]]]));
+        let first = event(1000, true, &json!(rows), json!([[0, [10, 1, 7, 9]], [1, [0, 0]], [2, [4, 0]]]));
         scene.send("endpointTraffic", &first);
-        scene.send("endpointTraffic", &event(3000, false, &json!([]), json!([[0, [16, 2]], [2, [6, 1]]])));
+        scene.send(
+            "endpointTraffic",
+            &event(3000, false, &json!([]), json!([[0, [16, 2, 1007, 2009]], [2, [6, 1]]])),
+        );
         scene
     }
 
@@ -128,7 +133,7 @@ fn services_are_shown_in_80_columns() {
     let expected = [
         "sheave top  gw-1  live  Services: 3, 1 broken",
         "open 9  new 50/s  in 1.2 kB/s  out 3.4 MB/s  datagrams 8.0/s  errors 2.0/s",
-        "[Services] Endpoints  Clusters   by NEW/s, most first; 3 rows",
+        "[Services] Endpoints  Clusters  Clients   by NEW/s, most first; 3 rows",
         "SERVICE                STATE      READY  OPEN NEW/s   IN/s  OUT/s DGRAM/s ERR/s",
         "shop/web               ok           3/3     5    40 1.2 kB 3.4 MB       0     0",
         "mcs/blog/web           ok           2/2     4    10    0 B    0 B     8.0   2.0",
@@ -142,22 +147,21 @@ fn services_are_shown_in_80_columns() {
 fn endpoints_and_clusters_are_shown_in_80_columns() {
     let mut scene = Scene::of_endpoints(TopRows::Endpoints);
     let expected = [
-        " Services [Endpoints] Clusters   by NEW/s, most first; 3 rows",
-        "ENDPOINT                 SERVICE              CLUSTER   STATE        OPEN NEW/s",
-        "10.1.0.7:8080            shop/web             east      Ready           2   3.0",
-        "10.1.0.9:8080            shop/web             west      Ready           1   1.0",
-        "[2001:db8::8]:8080       shop/web             west      Unhealthy       0     0",
+        " Services [Endpoints] Clusters  Clients   by NEW/s, most first; 3 rows",
+        "ENDPOINT           SERVICE       CLUSTER  STATE        OPEN NEW/s   IN/s  OUT/s",
+        "10.1.0.7:8080      shop/web      east     Ready           2   3.0  500 B 1.0 kB",
+        "10.1.0.9:8080      shop/web      west     Ready           1   1.0    0 B    0 B",
+        "[2001:db8::8]:8080 shop/web      west     Unhealthy       0     0    0 B    0 B",
     ];
     assert_eq!(scene.lines()[2..7], expected);
     scene.press("G");
     assert_eq!(scene.lines()[22], "[2001:db8::8]:8080: on Node n1: refused");
     let expected = [
-        "CLUSTER                                     SERVICES       READY  OPEN NEW/s  SHARE",
-        "east                                               1         1/1     2   3.0   75 %",
-        "west                                               1         1/2     1   1.0   25 %",
+        "CLUSTER                   SERVICES       READY  OPEN NEW/s  SHARE   IN/s  OUT/s",
+        "east                             1         1/1     2   3.0   75 %  500 B 1.0 kB",
+        "west                             1         1/2     1   1.0   25 %    0 B    0 B",
     ];
     let mut scene = Scene::of_endpoints(TopRows::Clusters);
-    scene.size.0 = 84;
     assert_eq!(scene.lines()[3..6], expected);
 }
 
@@ -311,6 +315,7 @@ fn keys_switch_and_end() {
     assert_eq!(scene.app.press(KeyEvent::from(KeyCode::Tab)), Next::Follow(TopRows::Endpoints));
     assert_eq!(scene.outcome('3'), Next::Follow(TopRows::Clusters));
     assert_eq!(scene.outcome('3'), Next::Wait);
+    assert_eq!(scene.app.press(KeyEvent::from(KeyCode::Tab)), Next::Follow(TopRows::Clients));
     assert_eq!(scene.app.press(KeyEvent::from(KeyCode::Tab)), Next::Follow(TopRows::Services));
     assert_eq!(scene.outcome('?'), Next::Draw);
     assert!(scene.lines().iter().all(|line| line.chars().count() < 80), "help is not cut");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::rc::Rc;
 
-use super::messages::{COUNTERS, Counters, LabelledRow, LiveEndpoint, LiveService, RowsMessage};
+use super::messages::{COUNTERS, Counters, LabelledRow, LiveClient, LiveEndpoint, LiveService, RowsMessage};
 use super::table::ItemLabel;
 use crate::views::top::TopTraffic;
 
@@ -12,6 +12,9 @@ use crate::views::top::TopTraffic;
 pub(super) trait TrackedLabel {
     /// What stays the same when a row gets another number, or another state.
     type Key: Eq + Hash + Clone;
+
+    /// What a row has when it comes is of that second; else it may be older.
+    const BEGINS_EMPTY: bool = false;
 
     fn key(&self) -> Self::Key;
 }
@@ -29,6 +32,16 @@ impl TrackedLabel for LiveEndpoint {
 
     fn key(&self) -> Self::Key {
         (self.of.clone(), self.cluster.clone(), self.endpoint.clone())
+    }
+}
+
+impl TrackedLabel for LiveClient {
+    type Key = String;
+
+    const BEGINS_EMPTY: bool = true;
+
+    fn key(&self) -> Self::Key {
+        self.prefix.clone()
     }
 }
 
@@ -112,8 +125,8 @@ impl<L: TrackedLabel> Tracked<L> {
             if reset {
                 row.traffic.open = counters.0[1];
             } else {
-                // What a new row has had may be older than this second.
-                row.traffic = between(past.unwrap_or(counters), counters, seconds);
+                let begin = if L::BEGINS_EMPTY { Counters::default() } else { counters };
+                row.traffic = between(past.unwrap_or(begin), counters, seconds);
             }
         }
         if labelled {

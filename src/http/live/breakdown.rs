@@ -1,21 +1,27 @@
-//! The counters of all Services, or of all endpoints, for those who look at all of them: rows have numbers, and after the first time only
-//! what changed is sent.
+//! The counters of all Services, endpoints or clients, for those who look at all of them: rows have numbers, and after the first time
+//! only what changed is sent.
 
+mod clients;
 mod endpoints;
 mod numbered;
 mod services;
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use serde::Deserialize;
-use sheave_dataplane::Observer;
 use sheave_dataplane::select::ActiveTable;
+use sheave_dataplane::{ClientTraffic, Observer, TrafficWatch};
 use sheave_model::FrontendAddr;
 
+use self::clients::ClientRows;
 use self::endpoints::EndpointLabel;
 use self::numbered::{Label, LabelledFrontends, NumberedRows};
 use self::services::ServiceLabel;
+
+/// How long workers have to look at all that they have open: milliseconds, while they are not stuck.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Whose counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -23,6 +29,14 @@ use self::services::ServiceLabel;
 pub(super) enum TrafficBy {
     Services,
     Endpoints,
+    Clients,
+}
+
+impl TrafficBy {
+    /// Whether workers have to collect something for it.
+    fn is_collected(self) -> bool {
+        matches!(self, Self::Endpoints | Self::Clients)
+    }
 }
 
 /// Those that somebody looks at.
@@ -30,6 +44,8 @@ pub(super) enum TrafficBy {
 pub(super) struct TrafficBreakdowns {
     services: Option<Breakdown<ServiceLabel>>,
     endpoints: Option<Breakdown<EndpointLabel>>,
+    clients: Option<ClientRows>,
+    watch: Option<TrafficWatch>,
 }
 
 impl TrafficBreakdowns {
@@ -47,17 +63,38 @@ impl TrafficBreakdowns {
         if !wanted.contains(&TrafficBy::Endpoints) {
             self.endpoints = None;
         }
+        if !wanted.contains(&TrafficBy::Clients) {
+            self.clients = None;
+        }
+        if !wanted.iter().any(|by| by.is_collected()) {
+            self.watch = None;
+        }
+        let traffic = self.watch.as_mut().and_then(|watch| watch.count(PATIENCE));
         events.extend(self.services.as_mut().map(|it| (TrafficBy::Services, it.advance(observer, uptime))));
         events.extend(self.endpoints.as_mut().map(|it| (TrafficBy::Endpoints, it.advance(observer, uptime))));
+        let clients = self.clients.as_mut();
+        events.extend(clients.map(|it| (TrafficBy::Clients, it.advance(traffic, &observer.table(), uptime))));
         events
     }
 
     /// All rows, for somebody who begins to look.
     pub(super) fn all(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
+        let traffic = match &self.watch {
+            None if by.is_collected() => self.watch.insert(observer.watch_traffic()).count(PATIENCE),
+            _ => None,
+        };
         match by {
             TrafficBy::Services => Breakdown::all(&mut self.services, observer, uptime),
             TrafficBy::Endpoints => Breakdown::all(&mut self.endpoints, observer, uptime),
+            TrafficBy::Clients => self.all_clients(traffic, observer, uptime),
         }
+    }
+
+    /// Those that begin to look have all rows when workers have answered.
+    fn all_clients(&mut self, traffic: Option<ClientTraffic>, observer: &Observer, uptime: u64) -> Bytes {
+        let clients = self.clients.get_or_insert_with(|| ClientRows::new(uptime));
+        let _nobody_has_it_yet = clients.advance(traffic, &observer.table(), uptime);
+        clients.all()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The counters of each endpoint of each Service: new and open connections and flows. Bytes are not counted by endpoint.
+//! The counters of each endpoint of each Service: new and open connections and flows, and their bytes while somebody looks.
 
 use std::cmp::Ordering;
 
@@ -72,7 +72,7 @@ impl EndpointLabel {
 
 impl Label for EndpointLabel {
     const EVENT: &'static str = "endpointTraffic";
-    const WIDTH: usize = 2;
+    const WIDTH: usize = 4;
 
     fn compare_keys(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
@@ -97,8 +97,8 @@ impl Counted for EndpointLabel {
         let loads = frontends.filter_map(|frontend| table.get(frontend.addr)).flat_map(|it| it.loads());
         for ((_, load), place) in loads.zip(places) {
             let first = *place * Self::WIDTH;
-            counts[first] += load.picks();
-            counts[first + 1] += u64::from(load.active());
+            let listed = [load.picks(), load.active().into(), load.client_bytes(), load.endpoint_bytes()];
+            counts[first..].iter_mut().zip(listed).for_each(|(sum, count)| *sum += count);
         }
         counts
     }

@@ -1,0 +1,247 @@
+//! The networks of clients: what each has open, and has had since it got a row.
+//!
+//! There may be as many as there are connections, so only those have rows that have the most of something, or had it a few seconds ago. All
+//! others are one row together.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use serde::Serialize;
+use sheave_control::api::store::ServiceKey;
+use sheave_dataplane::select::ActiveTable;
+use sheave_dataplane::{ClientCounts, ClientPrefix, ClientTraffic};
+use sheave_model::ServicePort;
+
+use super::numbered::{Label, LabelledFrontends, NumberedRows};
+use crate::views::routes::source_name;
+
+/// Networks that have rows because of each of the counters: those sorted by any are right so far down.
+const MOST_BY_EACH: usize = 500;
+/// Counters that networks have rows for.
+const RANKS: [fn(&ClientCounts) -> u64; 4] =
+    [|it| it.open, |it| it.opened, |it| it.client_bytes, |it| it.endpoint_bytes];
+/// If there are no more, all have rows.
+const ROWS: usize = RANKS.len() * MOST_BY_EACH;
+/// Counts for which a row lasts that is not among those any more: clients that come every now and then stand still.
+const LASTS: u32 = 10;
+
+/// The rows, with what they have had.
+pub(super) struct ClientRows {
+    rows: NumberedRows<ClientLabel>,
+    known: HashMap<ClientPrefix, KnownClient>,
+    /// Since somebody looks: what has no row.
+    others: ClientCounts,
+}
+
+/// A network that has a row.
+#[derive(Default)]
+struct KnownClient {
+    counts: ClientCounts,
+    service: Option<ServiceKey>,
+    /// Counts since it was last among those with the most of something.
+    since_chosen: u32,
+}
+
+/// A network, or all that have no row.
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct ClientLabel {
+    /// Empty for those without a row.
+    prefix: String,
+    /// The Service that has passed on the most bytes for it in the last second, or if none has, where it has the most open.
+    service: String,
+    source: &'static str,
+    /// How many have no row, about: of so many that they are not kept apart, one that comes again counts again.
+    #[serde(skip_serializing_if = "is_zero")]
+    others: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Label for ClientLabel {
+    const EVENT: &'static str = "clientTraffic";
+    const WIDTH: usize = 4;
+
+    fn compare_keys(&self, other: &Self) -> Ordering {
+        self.prefix.cmp(&other.prefix)
+    }
+}
+
+impl ClientRows {
+    /// None yet, at this time.
+    pub(super) fn new(uptime: u64) -> Self {
+        let mut rows = NumberedRows::new();
+        let _nobody_has_them_yet = rows.advance(uptime, None, &[]);
+        Self { rows, known: HashMap::new(), others: ClientCounts::default() }
+    }
+
+    /// Takes in what there was since the last time, and gives the event that leads there. Without it, there is none: rates are over the
+    /// time between two events.
+    pub(super) fn advance(
+        &mut self,
+        traffic: Option<ClientTraffic>,
+        table: &ActiveTable,
+        uptime: u64,
+    ) -> String {
+        let Some(traffic) = traffic else { return String::new() };
+        let mut clients = HashMap::<ClientPrefix, ClientCounts>::new();
+        traffic.iter().for_each(|(client, _, counts)| *clients.entry(client).or_default() += counts);
+        self.take(&clients);
+        self.others += traffic.others();
+        self.name_services(&traffic, table);
+        let without_row = clients.keys().filter(|client| !self.known.contains_key(client)).count();
+        let (labels, counts) = self.labelled(traffic.merged() + without_row as u64);
+        self.rows.advance(uptime, Some(labels), &counts)
+    }
+
+    /// As of the last time.
+    pub(super) fn all(&mut self) -> Bytes {
+        self.rows.all()
+    }
+
+    fn take(&mut self, clients: &HashMap<ClientPrefix, ClientCounts>) {
+        let chosen = with_most(clients);
+        for (client, known) in &mut self.known {
+            known.counts.open = 0;
+            known.since_chosen = if chosen.contains(client) { 0 } else { known.since_chosen + 1 };
+        }
+        let crowded = self.known.len() > ROWS;
+        self.known.retain(|_, known| known.since_chosen == 0 || (known.since_chosen <= LASTS && !crowded));
+        for client in chosen {
+            self.known.entry(client).or_default();
+        }
+        self.others.open = 0;
+        for (client, counts) in clients {
+            let sum = self.known.get_mut(client).map_or(&mut self.others, |known| &mut known.counts);
+            *sum += *counts;
+        }
+    }
+
+    fn name_services(&mut self, traffic: &ClientTraffic, table: &ActiveTable) {
+        let mut services = HashMap::<ClientPrefix, BTreeMap<ServiceKey, ClientCounts>>::new();
+        for (client, frontend, counts) in
+            traffic.iter().filter(|(client, ..)| self.known.contains_key(client))
+        {
+            let Some(active) = table.get(frontend) else { continue };
+            let ServicePort { namespace, name, .. } = &active.spec().service;
+            let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
+            let service = ServiceKey { namespace, name, source: active.spec().source };
+            *services.entry(client).or_default().entry(service).or_default() += counts;
+        }
+        for (client, services) in services {
+            // Of equal ones the first by name, so that none takes turns with another.
+            let weight = |counts: &ClientCounts| (counts.bytes(), counts.open, counts.opened);
+            let most = services.into_iter().rev().max_by_key(|(_, counts)| weight(counts));
+            if let Some(known) = self.known.get_mut(&client) {
+                known.service = most.map(|(service, _)| service);
+            }
+        }
+    }
+
+    /// The rows in the order of their labels, and their counters.
+    fn labelled(&self, others: u64) -> (Vec<LabelledFrontends<ClientLabel>>, Vec<u64>) {
+        let known = self.known.iter().map(|(client, known)| (known.label(*client), known.counts));
+        let mut rows: Vec<(ClientLabel, ClientCounts)> = known.collect();
+        if others > 0 {
+            rows.push((ClientLabel { others, ..ClientLabel::default() }, self.others));
+        }
+        rows.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let listed = |it: &ClientCounts| [it.opened, it.open, it.client_bytes, it.endpoint_bytes];
+        let counts = rows.iter().flat_map(|(_, counts)| listed(counts)).collect();
+        let labels = rows.into_iter().map(|(label, _)| LabelledFrontends { label, frontends: Vec::new() });
+        (labels.collect(), counts)
+    }
+}
+
+impl KnownClient {
+    fn label(&self, client: ClientPrefix) -> ClientLabel {
+        let service = self.service.as_ref();
+        ClientLabel {
+            prefix: client.to_string(),
+            service: service.map(ServiceKey::to_string).unwrap_or_default(),
+            source: service.map(|service| source_name(service.source)).unwrap_or_default(),
+            others: 0,
+        }
+    }
+}
+
+/// Those that have the most of something.
+fn with_most(clients: &HashMap<ClientPrefix, ClientCounts>) -> HashSet<ClientPrefix> {
+    if clients.len() <= ROWS {
+        return clients.keys().copied().collect();
+    }
+    let mut chosen = HashSet::new();
+    for rank in RANKS {
+        let mut ranked: Vec<(u64, ClientPrefix)> =
+            clients.iter().map(|(client, counts)| (rank(counts), *client)).collect();
+        let (most, ..) = ranked.select_nth_unstable_by(MOST_BY_EACH, |one, other| other.cmp(one));
+        chosen.extend(most.iter().filter(|(count, _)| *count > 0).map(|(_, client)| *client));
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn network(number: usize) -> ClientPrefix {
+        ClientPrefix::of(Ipv4Addr::from((number << 8) as u32).into())
+    }
+
+    fn open(open: usize) -> ClientCounts {
+        ClientCounts { open: open as u64, opened: 1, ..ClientCounts::default() }
+    }
+
+    #[test]
+    fn networks_with_the_most_of_anything_have_rows_and_the_others_are_one() {
+        let mut clients: HashMap<_, _> = (0..100_000).map(|number| (network(number), open(number))).collect();
+        let by_bytes: [fn(&mut ClientCounts) -> &mut u64; 2] =
+            [|it| &mut it.client_bytes, |it| &mut it.endpoint_bytes];
+        for (number, bytes) in (0..2).zip(by_bytes) {
+            *bytes(clients.get_mut(&network(number)).unwrap()) = 1;
+        }
+        let mut rows = ClientRows::new(0);
+        rows.take(&clients);
+        assert!(
+            (100_000 - MOST_BY_EACH..100_000).chain(0..2).all(|it| rows.known.contains_key(&network(it)))
+        );
+        assert!(rows.known.len() <= ROWS);
+        let mut sum = rows.others;
+        rows.known.values().for_each(|known| sum += known.counts);
+        let mut expected = ClientCounts::default();
+        clients.values().for_each(|counts| expected += *counts);
+        assert_eq!(sum, expected);
+        let (labels, counts) = rows.labelled(7);
+        assert_eq!((labels[0].label.prefix.as_str(), labels[0].label.others), ("", 7));
+        assert_eq!(counts[..2], [rows.others.opened, rows.others.open]);
+        assert!(labels.is_sorted_by(|one, other| one.label.compare_keys(&other.label).is_lt()));
+        // However many come and go, there is room for so many and for as many that were there.
+        for second in 1..30 {
+            let others =
+                (0..100_000).map(|number| (network(second * 100_000 + number), open(number))).collect();
+            rows.take(&others);
+            assert!(rows.known.len() <= 2 * ROWS, "{}", rows.known.len());
+        }
+    }
+
+    #[test]
+    fn a_row_lasts_some_seconds_and_begins_anew_after_that() {
+        let (mut rows, clients) = (ClientRows::new(0), HashMap::from([(network(1), open(3))]));
+        rows.take(&clients);
+        rows.take(&clients);
+        for _ in 0..LASTS {
+            rows.take(&HashMap::new());
+            let counts = rows.known[&network(1)].counts;
+            assert_eq!((counts.open, counts.opened), (0, 2));
+        }
+        rows.take(&HashMap::new());
+        assert!(rows.known.is_empty());
+        rows.take(&clients);
+        assert_eq!(rows.known[&network(1)].counts, open(3));
+    }
+}
