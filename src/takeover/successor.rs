@@ -140,16 +140,18 @@ async fn accept(
     loading: Arc<AtomicBool>,
 ) {
     loop {
-        let greeted = match listener.accept().await {
-            Ok((socket, _)) => greet(Channel::new(socket), &greeting, &loading).await,
+        let asked = match listener.accept().await {
+            Ok((socket, _)) => hear(Channel::new(socket)).await,
             Err(error) => Err(error.into()),
         };
-        if let Err(error) = &greeted {
-            // A probe closes before it has said anything.
-            if loading.swap(false, Ordering::Relaxed) || !matches!(error, TakeoverError::Closed) {
+        let greeted = match asked {
+            Ok((channel, hello)) => greet(channel, &hello, &greeting, &loading).await.inspect_err(|_| {
+                loading.store(false, Ordering::Relaxed);
                 greeting.failures.increment(1);
-            }
-        }
+            }),
+            // Who says nothing does not want to take over: a probe closes at once.
+            Err(error) => Err(error),
+        };
         match greeted {
             Ok((channel, token)) => {
                 let (turn, over) = oneshot::channel();
@@ -170,15 +172,22 @@ async fn accept(
     }
 }
 
+/// The first message of whoever has connected.
+async fn hear(channel: Channel) -> Result<(Channel, Message), TakeoverError> {
+    let (hello, _) = channel.receive_within(HELLO).await?;
+    Ok((channel, hello))
+}
+
 /// Tells a successor what it needs to start, and waits until it is loaded.
 async fn greet(
     channel: Channel,
+    hello: &Message,
     greeting: &Greeting,
     loading: &AtomicBool,
 ) -> Result<(Channel, Token), TakeoverError> {
-    let (hello, _) = channel.receive_within(HELLO).await?;
-    if let Err(why) = check(&channel, &hello, greeting) {
-        channel.send(&Message::Refused { why: why.clone() }, NO_FDS).await?;
+    if let Err(why) = check(&channel, hello, greeting) {
+        // It may be gone already.
+        channel.send(&Message::Refused { why: why.clone() }, NO_FDS).await.ok();
         return Err(TakeoverError::Refused(why));
     }
     let token = Token::new()?;

@@ -44,7 +44,7 @@ impl AddAssign for ClientCounts {
 }
 
 /// What clients had between two moments, by network and frontend. There is room for so many of these; when it is full, the lighter
-/// half becomes one sum. Who has much among many that have little is never in that half, but what it has may be counted from then on.
+/// half becomes one sum. Who has had much by then is not in that half, unless most have as much; what it has may be counted from then on.
 #[derive(Debug)]
 pub struct ClientTraffic {
     most: usize,

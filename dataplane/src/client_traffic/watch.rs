@@ -100,14 +100,20 @@ impl TrafficWatch {
     }
 
     /// What clients have had since the last time, and have open. The first time it is only what they have open: what was before the
-    /// watch is not counted. None if some worker does not answer within `patience`; then the next call waits for the same answers.
+    /// watch is not counted. None if some worker does not answer within `patience`; then the next call gives the same answers. From then on each call
+    /// gives what the one before has asked for, so that walks lie as far apart as calls.
     pub fn count(&mut self, patience: Duration) -> Option<ClientTraffic> {
         let until = Instant::now() + patience;
-        let mut walk = self.walk.take().unwrap_or_else(|| self.ask());
+        let late = self.walk.take();
+        let is_late = late.is_some();
+        let mut walk = late.unwrap_or_else(|| self.ask());
         loop {
             match walk.replies.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(traffic) => walk.together.merge(&traffic),
-                Err(RecvTimeoutError::Disconnected) => return Some(walk.together),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.walk = is_late.then(|| self.ask());
+                    return Some(walk.together);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.walk = Some(walk);
                     return None;

@@ -46,6 +46,8 @@ pub(super) struct TrafficBreakdowns {
     endpoints: Option<Breakdown<EndpointLabel>>,
     clients: Option<ClientRows>,
     watch: Option<TrafficWatch>,
+    /// The uptime at which workers were last asked.
+    counted: u64,
 }
 
 impl TrafficBreakdowns {
@@ -70,6 +72,7 @@ impl TrafficBreakdowns {
             self.watch = None;
         }
         let traffic = self.watch.as_mut().and_then(|watch| watch.count(PATIENCE));
+        self.counted = uptime;
         events.extend(self.services.as_mut().map(|it| (TrafficBy::Services, it.advance(observer, uptime))));
         events.extend(self.endpoints.as_mut().map(|it| (TrafficBy::Endpoints, it.advance(observer, uptime))));
         let clients = self.clients.as_mut();
@@ -80,13 +83,18 @@ impl TrafficBreakdowns {
     /// All rows, for somebody who begins to look.
     pub(super) fn all(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
         let traffic = match &self.watch {
-            None if by.is_collected() => self.watch.insert(observer.watch_traffic()).count(PATIENCE),
+            None if by.is_collected() => {
+                self.counted = uptime;
+                self.watch.insert(observer.watch_traffic()).count(PATIENCE)
+            }
             _ => None,
         };
+        // What is collected next is that of the time since then, whenever somebody begins to look.
+        let began = self.counted;
         match by {
             TrafficBy::Services => Breakdown::all(&mut self.services, observer, uptime),
-            TrafficBy::Endpoints => Breakdown::all(&mut self.endpoints, observer, uptime),
-            TrafficBy::Clients => self.all_clients(traffic, observer, uptime),
+            TrafficBy::Endpoints => Breakdown::all(&mut self.endpoints, observer, began),
+            TrafficBy::Clients => self.all_clients(traffic, observer, began),
         }
     }
 

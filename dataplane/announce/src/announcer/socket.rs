@@ -58,7 +58,9 @@ impl HeartbeatSocket {
     /// Reads heartbeats until there is something to conclude from them, or, if `each`, until one has come. Cancel safe.
     pub(super) async fn read_until_due(&mut self, membership: &mut Membership, each: bool) {
         loop {
-            match self.next_look {
+            // Since the last look somebody may be in doubt.
+            let soon = Instant::now() + membership.reading_pause();
+            match self.next_look.map(|time| time.min(soon)) {
                 Some(time) => tokio::time::sleep_until(time.into()).await,
                 None => self.readable().await,
             }

@@ -142,7 +142,11 @@ impl ClientRows {
     }
 
     /// The rows in the order of their labels, and their counters.
-    fn labelled(&self, others: u64) -> (Vec<LabelledFrontends<ClientLabel>>, Vec<u64>) {
+    fn labelled(&mut self, others: u64) -> (Vec<LabelledFrontends<ClientLabel>>, Vec<u64>) {
+        if others == 0 {
+            // Their row goes, and begins from nothing when it returns.
+            self.others = ClientCounts::default();
+        }
         let known = self.known.iter().map(|(client, known)| (known.label(*client), known.counts));
         let mut rows: Vec<(ClientLabel, ClientCounts)> = known.collect();
         if others > 0 {
@@ -227,6 +231,15 @@ mod tests {
             rows.take(&others);
             assert!(rows.known.len() <= 2 * ROWS, "{}", rows.known.len());
         }
+    }
+
+    #[test]
+    fn the_row_of_the_others_begins_anew_after_a_time_without_it() {
+        let mut rows = ClientRows::new(0);
+        rows.others = open(5);
+        assert_eq!(rows.labelled(3).1, [1, 5, 0, 0]);
+        assert_eq!(rows.labelled(0).1, [0; 0]);
+        assert_eq!(rows.labelled(3).1, [0; 4]);
     }
 
     #[test]
