@@ -319,11 +319,12 @@ impl ListenerSet {
     /// False if that socket is not in use any more: closing it is what the worker has seen.
     pub(crate) fn discard(&mut self, broken: &BrokenSocket, workers: &[WorkerHandle]) -> bool {
         let BrokenSocket { addr, socket, error } = broken;
-        if self.steering.discard(socket) {
+        let Some(socket) = socket.upgrade() else { return false };
+        if self.steering.discard(&socket) {
             tracing::warn!(%error, "a socket of steered frontends is broken; opening it again");
             return false;
         }
-        let current = self.listeners.get(addr).is_some_and(|listener| listener.binding.has(socket));
+        let current = self.listeners.get(addr).is_some_and(|listener| listener.binding.has(&socket));
         if current {
             tracing::warn!(frontend = %addr, %error, "listening socket is broken; binding it again");
             self.start_over(*addr, workers);

@@ -3,7 +3,7 @@
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -109,7 +109,8 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct BrokenSocket {
     pub(crate) addr: FrontendAddr,
-    pub(crate) socket: Arc<Socket>,
+    /// Weak, so that its address is free as soon as nobody serves it.
+    pub(crate) socket: Weak<Socket>,
     pub(crate) error: io::Error,
 }
 
@@ -215,7 +216,8 @@ impl WorkerContext {
     }
 
     /// Tells that a listening socket is of no more use.
-    pub(crate) fn report_broken(&self, addr: FrontendAddr, socket: Arc<Socket>, error: io::Error) {
+    pub(crate) fn report_broken(&self, addr: FrontendAddr, socket: &Arc<Socket>, error: io::Error) {
+        let socket = Arc::downgrade(socket);
         if self.shared.broken.send(BrokenSocket { addr, socket, error }).is_err() {
             tracing::debug!(frontend = %addr, "nobody is left to bind it again");
         }
