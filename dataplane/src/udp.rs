@@ -86,7 +86,7 @@ impl Udp {
         let listening = self.frontends.get_mut(place).map(|frontend| frontend.listen(Arc::clone(&socket)));
         let replaced = match listening {
             Some(Err(error)) => {
-                self.context.worker.report_broken(addr, &socket, error);
+                self.context.worker.report_broken(addr, socket, error);
                 Some(place)
             }
             Some(Ok(())) | None => self.own.insert(addr, place),
@@ -97,7 +97,7 @@ impl Udp {
     /// Serves a socket of the steered frontends; `addr` is its own.
     pub(crate) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
         if let Err(error) = self.steered.listen(addr, Arc::clone(&socket)) {
-            self.context.worker.report_broken(addr, &socket, error);
+            self.context.worker.report_broken(addr, socket, error);
         }
     }
 

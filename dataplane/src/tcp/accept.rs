@@ -204,7 +204,7 @@ impl Listeners {
     fn give_up(&mut self, key: Key, error: io::Error) {
         if let Some(ListeningSocket { addr, socket, .. }) = self.remove(key) {
             self.of_frontends.retain(|_, listener| *listener != key);
-            self.worker.report_broken(addr, &socket, error);
+            self.worker.report_broken(addr, socket, error);
         }
     }
 

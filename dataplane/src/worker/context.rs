@@ -216,8 +216,9 @@ impl WorkerContext {
     }
 
     /// Tells that a listening socket is of no more use.
-    pub(crate) fn report_broken(&self, addr: FrontendAddr, socket: &Arc<Socket>, error: io::Error) {
-        let socket = Arc::downgrade(socket);
+    pub(crate) fn report_broken(&self, addr: FrontendAddr, held: Arc<Socket>, error: io::Error) {
+        let socket = Arc::downgrade(&held);
+        drop(held);
         if self.shared.broken.send(BrokenSocket { addr, socket, error }).is_err() {
             tracing::debug!(frontend = %addr, "nobody is left to bind it again");
         }
