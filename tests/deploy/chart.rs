@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::kustomization::{self, Kustomization};
+use crate::kustomization::{self, ConfigMapArgs, Kustomization};
 use crate::{files, typed};
 
 /// The folder of the chart.
@@ -20,6 +20,7 @@ const LABELS_OF_HELM: [&str; 2] = ["app.kubernetes.io/managed-by", "helm.sh/char
 /// Objects by kind and name.
 type Objects = BTreeMap<String, Value>;
 
+/// `KEY=VALUE`, or `KEY=@FILE` for the text of a file below `deploy`.
 fn helm(namespace: &str, values: &[&str]) -> Output {
     let program = std::env::var_os(HELM).unwrap_or_else(|| OsString::from("helm"));
     let home = tempfile::tempdir().expect("a folder");
@@ -30,7 +31,12 @@ fn helm(namespace: &str, values: &[&str]) -> Output {
     command.args(["template", "sheave"]).arg(files::place(CHART));
     command.args(["--namespace", namespace, "--kube-version", "1.31.0"]);
     for value in values {
-        command.args(["--set", value]);
+        match value.split_once("=@") {
+            Some((key, file)) => {
+                command.arg("--set-file").arg(format!("{key}={}", files::place(file).display()))
+            }
+            None => command.args(["--set", value]),
+        };
     }
     command.output().expect("helm starts")
 }
@@ -62,27 +68,44 @@ fn kustomized(overlay: Option<&str>) -> Objects {
     let base = kustomization::of(files::BASE);
     let top = overlay.map_or_else(|| kustomization::of(files::BASE), kustomization::of);
     let mut objects = by_name(files::base().into_iter().map(|document| document.value));
-    for map in &base.config_map_generator {
-        let replaced = overlay.and_then(|folder| {
-            let map = top.config_map_generator.iter().find(|it| it.name == map.name)?;
-            Some((folder, map))
-        });
-        let (folder, source) = replaced.unwrap_or((files::BASE, map));
-        let [entry] = &source.files[..] else { panic!("one file is expected: {source:?}") };
-        let (key, file) = entry.split_once('=').expect("key=file");
-        let metadata = json!({"name": map.name, "namespace": map.namespace});
-        let data = json!({key: files::text(format!("{folder}/{file}"))});
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-        objects.insert(format!("ConfigMap {}", map.name), object);
-    }
+    objects.extend(base.config_map_generator.iter().map(|map| config_map(files::BASE, map)));
     for object in objects.values_mut() {
         let labels = &mut object["metadata"]["labels"];
         for (name, value) in base.label_pairs() {
             labels[name] = json!(value);
         }
     }
+    if let Some(folder) = overlay {
+        let own = top.resources.iter().filter(|resource| resource.ends_with(".yaml"));
+        let own = own.flat_map(|file| files::documents(&format!("{folder}/{file}")));
+        objects.extend(by_name(own.map(|document| document.value)));
+        for (name, map) in top.config_map_generator.iter().map(|map| config_map(folder, map)) {
+            match objects.get_mut(&name) {
+                Some(replaced) => replaced["data"] = map["data"].clone(),
+                None => drop(objects.insert(name, map)),
+            }
+        }
+    }
     patch(&mut objects, &top);
     objects
+}
+
+/// The ConfigMap that is made of files of a folder.
+fn config_map(folder: &str, map: &ConfigMapArgs) -> (String, Value) {
+    let data: BTreeMap<_, _> = map
+        .files
+        .iter()
+        .map(|entry| {
+            let (key, file) = entry.split_once('=').unwrap_or((entry, entry));
+            (key, files::text(format!("{folder}/{file}")))
+        })
+        .collect();
+    let mut metadata = json!({"name": map.name, "namespace": map.namespace});
+    if !map.options.labels.is_empty() {
+        metadata["labels"] = json!(map.options.labels);
+    }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+    (format!("ConfigMap {}", map.name), object)
 }
 
 fn patch(objects: &mut Objects, top: &Kustomization) {
@@ -110,9 +133,9 @@ fn comparable(mut objects: Objects) -> Objects {
         labels.retain(|label, _| !LABELS_OF_HELM.contains(&label.as_str()));
         if name.starts_with("ConfigMap ") {
             labels.remove("app.kubernetes.io/component");
-            let config: Value =
-                serde_saphyr::from_str(text(&object["data"]["config.yaml"])).expect("a configuration");
-            object["data"]["config.yaml"] = config;
+            if let Some(config) = object["data"].get_mut("config.yaml") {
+                *config = serde_saphyr::from_str(text(config)).expect("a configuration");
+            }
         }
         // kustomize puts the hash into the name of the ConfigMap.
         if let Some(metadata) = object.pointer_mut("/spec/template/metadata").and_then(Value::as_object_mut)
@@ -154,6 +177,21 @@ fn a_chart_that_announces_brings_the_objects_of_that_overlay() {
 
 #[test]
 #[ignore = "needs helm"]
+fn a_chart_that_announces_by_bgp_brings_the_objects_of_that_overlay() {
+    let values = [
+        "announce=bgp",
+        "frr.config=@examples/bgp-frr/frr.conf",
+        "image.repository=registry.example.com/sheave",
+    ];
+    let mut objects = rendered("sheave-system", &values);
+    expect_same(objects.clone(), kustomized(Some("examples/bgp-frr")));
+    // FRR by other means.
+    objects.retain(|name, _| !name.ends_with(" sheave-frr") && !name.ends_with(" sheave-frr-config"));
+    assert_eq!(rendered("sheave-system", &[values[0], values[2]]), objects);
+}
+
+#[test]
+#[ignore = "needs helm"]
 fn a_chart_with_another_drain_brings_the_objects_of_the_example_overlay() {
     let values = [
         "image.repository=registry.example.com/sheave",
@@ -184,7 +222,7 @@ fn a_chart_with_admission_brings_the_policies_of_that_folder_for_its_class() {
 #[test]
 #[ignore = "needs helm"]
 fn every_name_of_the_namespace_follows_the_release() {
-    let objects = rendered("elsewhere", &["openshift=true", "announce=l2"]);
+    let objects = rendered("elsewhere", &["openshift=true", "announce=bgp", "frr.config=router bgp 1"]);
     for (name, object) in &objects {
         assert!(!object.to_string().contains("sheave-system"), "{name}: {object}");
     }
@@ -197,12 +235,18 @@ fn every_name_of_the_namespace_follows_the_release() {
 #[test]
 #[ignore = "needs helm"]
 fn every_object_of_the_chart_is_what_its_kind_allows() {
-    let values = ["announce=l2", "image.pullPolicy=Always", "imagePullSecrets[0].name=registry"];
+    for announce in [&["announce=l2"][..], &["announce=bgp", "frr.config=router bgp 1"]] {
+        is_what_its_kind_allows(announce);
+    }
+}
+
+fn is_what_its_kind_allows(announce: &[&str]) {
+    let values = ["image.pullPolicy=Always", "imagePullSecrets[0].name=registry"];
     let more = [
         "controller.scrapedFrom[0].namespaceSelector.matchLabels.a=b",
         "gateway.seccompProfile.type=Localhost",
     ];
-    for (name, value) in rendered("sheave-system", &[&values[..], &more].concat()) {
+    for (name, value) in rendered("sheave-system", &[announce, &values, &more].concat()) {
         if !name.starts_with("ConfigMap ") {
             typed::check(&files::Document { file: CHART.to_owned(), value });
         }
@@ -212,14 +256,26 @@ fn every_object_of_the_chart_is_what_its_kind_allows() {
 #[test]
 #[ignore = "needs helm"]
 fn the_program_takes_the_configurations_of_the_chart() {
-    let folder = tempfile::tempdir().unwrap();
-    let values = ["gateway.config.limits.memory=2Gi", "gateway.config.announce.holdDown=7s", "announce=l2"];
-    for (name, object) in rendered("sheave-system", &values) {
+    takes_the_configurations(&[
+        "gateway.config.limits.memory=2Gi",
+        "gateway.config.announce.holdDown=7s",
+        "announce=l2",
+    ]);
+    takes_the_configurations(&["gateway.config.announce.bgp.drain=7s", "announce=bgp"]);
+}
+
+fn takes_the_configurations(values: &[&str]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, object) in rendered("sheave-system", values) {
         let Some(name) = name.strip_prefix("ConfigMap ") else { continue };
         let file = folder.path().join(name);
-        fs::write(&file, text(&object["data"]["config.yaml"])).unwrap();
+        fs::write(&file, text(&object["data"]["config.yaml"])).expect("it is written");
         let arguments = ["validate", "--node", "gw-1", "--config"];
-        let output = Command::new(env!("CARGO_BIN_EXE_sheave")).args(arguments).arg(&file).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_sheave"))
+            .args(arguments)
+            .arg(&file)
+            .output()
+            .expect("it starts");
         assert_eq!(output.status.code(), Some(0), "{name}: {output:?}");
     }
 }
@@ -228,7 +284,8 @@ fn the_program_takes_the_configurations_of_the_chart() {
 #[ignore = "needs helm"]
 fn values_that_cannot_be_are_refused() {
     for (value, named) in [
-        ("announce=bgp", "announce"),
+        ("announce=ospf", "announce"),
+        ("frr.config=frr.conf", "frr.config"),
         ("annonce=l2", "annonce"),
         ("gateway.config.stateDir=/tmp", "stateDir"),
         ("gateway.config.announce.mode=l2", "mode"),

@@ -39,6 +39,14 @@ pub(crate) struct ConfigMapArgs {
     pub(crate) namespace: String,
     pub(crate) behavior: Option<String>,
     pub(crate) files: Vec<String>,
+    #[serde(default)]
+    pub(crate) options: Options,
+}
+
+/// What a ConfigMap has beside its files.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Options {
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// Which image the name stands for.

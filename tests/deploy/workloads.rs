@@ -150,7 +150,7 @@ fn gateways_that_announce_by_bgp_have_what_that_takes() {
     for interface in ["sheave0", "sheave0-gshut"] {
         assert!(config.contains(&format!("match interface {interface}\n")), "{interface}");
     }
-    assert_eq!(Config::read(BGP_GATEWAY).value("announce"), "bgp");
+    assert_eq!(Config::read(BGP_GATEWAY).value("announce")["mode"], "bgp");
 }
 
 /// The unit for systemd runs the same program.

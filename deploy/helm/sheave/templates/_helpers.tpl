@@ -25,6 +25,8 @@
 {{- $own := dict "admin" (dict "listen" "127.0.0.1:9841") "stateDir" "/var/lib/sheave" -}}
 {{- if eq .Values.announce "l2" -}}
 {{- $_ := set $own "announce" (dict "mode" "l2" "heartbeat" (dict "keys" "/etc/sheave-heartbeat-keys")) -}}
+{{- else if eq .Values.announce "bgp" -}}
+{{- $_ := set $own "announce" (dict "mode" "bgp") -}}
 {{- end -}}
 {{ toYaml (mergeOverwrite (deepCopy .Values.gateway.config) $own) }}
 {{- end }}
