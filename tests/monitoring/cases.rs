@@ -73,6 +73,11 @@ pub(crate) const CASES: &[Case] = &[
         &[("sheave_build_info{job='sheave', instance='gw-2', version='2'}", "_x50 1x50")],
     ),
     case(
+        "SheaveUpgradeFails",
+        &[("sheave_takeover_failures_total{instance='gw-1'}", "0x90 1x100")],
+        &[("sheave_takeover_failures_total{instance='gw-1'}", "2")],
+    ),
+    case(
         "SheaveProblems",
         &[("sheave_problems_by_reason{instance='gw-1', reason='BindFailed'}", "2")],
         &[
