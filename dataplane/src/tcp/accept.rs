@@ -88,23 +88,15 @@ impl Served {
         self.counters.get(worker)?.tcp()
     }
 
-    /// The frontend in the present table, looked up once per table.
+    /// The frontend in the latest table, looked up once per table. It may have opened in this turn, and the connection been made since.
     fn active(&mut self, worker: &WorkerContext, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
-        self.look_up(worker, addr);
-        if self.active.is_none() {
-            // It may have come in this turn.
-            worker.refresh_table();
-            self.look_up(worker, addr);
-        }
-        self.active.as_ref()
-    }
-
-    fn look_up(&mut self, worker: &WorkerContext, addr: FrontendAddr) {
+        worker.refresh_table();
         let number = Some(worker.table_number());
         if self.table_number != number {
             self.active = worker.table().get(addr).cloned();
             self.table_number = number;
         }
+        self.active.as_ref()
     }
 }
 

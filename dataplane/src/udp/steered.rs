@@ -124,6 +124,8 @@ impl SteeredUdp {
             Ok(count) => count,
             Err(error) => return Progress::of_error(&error),
         };
+        // A frontend may have opened in this turn, and its first datagrams are among these.
+        context.worker.refresh_table();
         let table = context.worker.table();
         let view = context.view(&table);
         let (mut steered, told) = arrivals(receiver, count);

@@ -19,7 +19,7 @@ impl SteeredFrontends {
         self.all().get(&addr).cloned()
     }
 
-    pub(super) fn insert(&self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) {
+    pub(crate) fn insert(&self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) {
         self.all().insert(addr, Arc::clone(counters));
     }
 

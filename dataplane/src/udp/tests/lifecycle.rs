@@ -1,8 +1,11 @@
 //! Flows and listeners from start to end: idle, retirement, drain, close.
 
 use super::*;
+use crate::counters::FrontendCounters;
+use crate::sys::mmsg::report_destination;
 use crate::udp::frontend::{DRAIN_IDLE, SWEPT};
 use sheave_model::{Frontend, ServiceTimeouts};
+use socket2::Domain;
 
 #[test]
 fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
@@ -231,5 +234,38 @@ fn a_listener_without_flows_is_finished_as_soon_as_it_drains() {
         let stranger = gateway.client();
         stranger.send(b"a");
         assert_eq!(stranger.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
+
+/// A worker that is busy with what a frontend was before finds datagrams for what it is now.
+#[test]
+fn a_steered_frontend_that_opens_within_a_turn_serves_what_came_since() {
+    on_a_worker(async {
+        let (gateway, serving) = (UdpGateway::start(V4, &[], 10), endpoint(V4, b"1").await);
+        let (steered, counters) = (Arc::new(SteeredFrontends::default()), Arc::new(UdpCounters::default()));
+        let inlet = bind_shared((gateway.addr.ip, 0).into());
+        report_destination(&inlet, Domain::IPV4).unwrap();
+        let addr =
+            FrontendAddr { port: inlet.local_addr().unwrap().as_socket().unwrap().port(), ..gateway.addr };
+        steered.insert(addr, &Arc::from([FrontendCounters::Udp(Arc::clone(&counters))]));
+        let nobody = FrontendAddr { port: 1, ..addr };
+        gateway.execute(|udp| {
+            udp.steered = SteeredUdp::new(steered, &udp.context);
+            udp.steer(nobody, Arc::clone(&inlet));
+        });
+        let table = &gateway.worker.shared.table;
+        let swap =
+            |endpoints: &[_]| table.store(Arc::new(follow(&table.load(), [frontend(addr, endpoints)])));
+        swap(&[]);
+        let client = Client(UdpSocket::bind((addr.ip, 0)).unwrap());
+        client.0.set_nonblocking(true).unwrap();
+        client.0.connect(addr.socket_addr()).unwrap();
+        gateway.execute(|udp| {
+            swap(&[(serving, EndpointState::Ready)]);
+            client.send(b"a");
+            assert_eq!(udp.steered.batch(&mut udp.frontends, nobody, &inlet, None), Progress::Drained);
+        });
+        assert_eq!(client.answer().await.unwrap(), b"1a");
+        assert_eq!(counters.dropped(DropReason::NoEndpoint), 0);
     });
 }
