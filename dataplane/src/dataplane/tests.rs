@@ -2,7 +2,11 @@
 
 mod watches;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 use super::*;
 use crate::CapacityLimits;
@@ -40,6 +44,25 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
         held: false,
     })
     .unwrap()
+}
+
+/// An address for a frontend, of which no other test has the port: it is below what a socket gets for port 0, or connects from.
+fn free_address(ip: IpAddr, kind: Type) -> SocketAddr {
+    const FIRST: u16 = 20_000;
+    const PORTS: u16 = 10_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = std::process::id() as u16;
+    let next = || FIRST + own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+    std::iter::repeat_with(|| SocketAddr::new(ip, next()))
+        .take(PORTS.into())
+        .find(|addr| is_free(*addr, kind))
+        .unwrap()
+}
+
+/// Whether nobody has the address, nor shares it.
+fn is_free(addr: SocketAddr, kind: Type) -> bool {
+    let socket = Socket::new(Domain::for_address(addr), kind, None).unwrap();
+    socket.bind(&addr.into()).is_ok()
 }
 
 /// Frontends with these numbers, on addresses that no interface has and a port that needs no privilege.
@@ -105,7 +128,7 @@ mod panics {
         let mut backend = frontend.backends[0].clone();
         backend.endpoints[0].addr = EndpointAddr::new(serves.ip(), serves.port());
         frontend.backends = Arc::new([backend]);
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = free_address(Ipv4Addr::LOCALHOST.into(), Type::STREAM);
         (frontend.addr.ip, frontend.addr.port) = (free.ip(), free.port());
         dataplane.apply(table([frontend]));
         assert_eq!(dataplane.failures().count(), 0);
@@ -203,7 +226,6 @@ mod conflicts {
     //! A frontend that comes back meets whoever took its address meanwhile as a new one would.
 
     use sheave_model::Protocol;
-    use socket2::{Domain, Socket, Type};
 
     use super::*;
 
@@ -219,18 +241,9 @@ mod conflicts {
         Ok(socket)
     }
 
-    /// Alone on its address, without sharing.
-    fn is_free(addr: SocketAddr, kind: Type) -> bool {
-        let socket = Socket::new(Domain::for_address(addr), kind, None).unwrap();
-        socket.bind(&addr.into()).is_ok()
-    }
-
     fn expect_conflict(protocol: Protocol, kind: Type) {
         let mut dataplane = dataplane_of(2, 100);
-        // Below what other tests get for port 0, or connect from: none of them takes it while it is free.
-        let below = (20_000..30_000).map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let first = usize::from(std::process::id() as u16 % 9_000);
-        let addr = below.skip(first).find(|addr| is_free(*addr, kind)).unwrap();
+        let addr = free_address(Ipv4Addr::LOCALHOST.into(), kind);
         let served = || {
             let mut frontend = frontend(1, Algorithm::Random, &[(1, 100)]);
             frontend.addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol };

@@ -60,11 +60,8 @@ fn serving_with(workers: usize, protocol: Protocol, ip: IpAddr) -> (Dataplane, F
     let mut backend = frontend.backends[0].clone();
     backend.endpoints[0].addr = EndpointAddr::new(serves.ip(), serves.port());
     frontend.backends = Arc::new([backend]);
-    let port = match protocol {
-        Protocol::Tcp => TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().port(),
-        Protocol::Udp => UdpSocket::bind((ip, 0)).unwrap().local_addr().unwrap().port(),
-    };
-    frontend.addr = FrontendAddr { ip, port, protocol };
+    let kind = if protocol == Protocol::Tcp { Type::STREAM } else { Type::DGRAM };
+    frontend.addr = FrontendAddr { ip, port: free_address(ip, kind).port(), protocol };
     let addr = frontend.addr;
     dataplane.apply(table([frontend]));
     assert_eq!(dataplane.failures().count(), 0);
@@ -193,6 +190,8 @@ fn what_ends_between_two_counts_is_counted_once() {
 
 #[test]
 fn more_than_one_turn_can_walk_over_are_all_counted() {
+    // Each client is four descriptors of this process.
+    crate::sys::raise_open_files();
     let (dataplane, to) = serving_with(1, Protocol::Tcp, Ipv4Addr::LOCALHOST.into());
     // One after the other, so that none waits in the server's queue.
     let open = |_| {

@@ -4,8 +4,21 @@ use super::*;
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
+/// Waits for answers as long as a busy machine needs.
 fn check(kind: CheckKind) -> Check {
-    Check { kind, port: None, interval: INTERVAL, timeout: INTERVAL, failures: 2, successes: 2 }
+    Check { kind, port: None, interval: INTERVAL, timeout: PATIENCE, failures: 2, successes: 2 }
+}
+
+/// Waits for an answer as long as for the next check.
+fn impatient(kind: CheckKind) -> Check {
+    Check { timeout: INTERVAL, ..check(kind) }
+}
+
+/// Waits until a check has passed.
+async fn until_checked(dataplane: &mut Dataplane) {
+    while dataplane.health_counts().checks_passed == 0 {
+        following(dataplane, tokio::time::sleep(INTERVAL)).await;
+    }
 }
 
 fn http(path: &str) -> CheckKind {
@@ -40,12 +53,12 @@ async fn an_endpoint_is_unhealthy_while_it_takes_no_connection() {
     let listener = listen();
     let frontend = frontend(Protocol::Tcp, &[endpoint], Some(check(CheckKind::Tcp)));
     let mut dataplane = start(&[], PATIENCE, frontend);
-    following(&mut dataplane, tokio::time::sleep(4 * INTERVAL)).await;
-    assert!(dataplane.health_counts().checks_passed > 0 && dataplane.unhealthy().count() == 0);
+    until_checked(&mut dataplane).await;
+    assert_eq!(dataplane.unhealthy().count(), 0);
     drop(listener);
     until_unhealthy(&mut dataplane, 1).await;
     assert!(dataplane.health_counts().checks_failed >= 2);
-    let _back = listen();
+    serve(listen());
     until_unhealthy(&mut dataplane, 0).await;
     assert_eq!(dataplane.health_counts().ejections, 0);
 }
@@ -54,11 +67,13 @@ async fn an_endpoint_is_unhealthy_while_it_takes_no_connection() {
 async fn an_endpoint_is_unhealthy_while_it_answers_with_failure_or_not_at_all() {
     let status = Arc::new(AtomicU16::new(302));
     let endpoint = answering(HERE, &status);
-    let frontend = frontend(Protocol::Tcp, &[endpoint], Some(check(http("/ready"))));
-    let mut dataplane = start(&[], PATIENCE, frontend);
-    following(&mut dataplane, tokio::time::sleep(4 * INTERVAL)).await;
-    assert!(dataplane.health_counts().checks_passed > 0 && dataplane.unhealthy().count() == 0);
-    for (failing, why) in [(503, "HTTP status 503"), (0, "no answer within 50ms")] {
+    let kind = http("/ready");
+    for (failing, why, check) in
+        [(503, "HTTP status 503", check(kind.clone())), (0, "no answer within 50ms", impatient(kind))]
+    {
+        let mut dataplane = start(&[], PATIENCE, frontend(Protocol::Tcp, &[endpoint], Some(check)));
+        until_checked(&mut dataplane).await;
+        until_unhealthy(&mut dataplane, 0).await;
         status.store(failing, Ordering::Relaxed);
         until_unhealthy(&mut dataplane, 1).await;
         assert_eq!(*dataplane.unhealthy().next().unwrap().why, *why);
@@ -85,10 +100,14 @@ async fn an_endpoint_is_unhealthy_while_it_answers_datagrams_with_something_else
     });
     let kind = CheckKind::Udp { payload: b"ping".as_slice().into(), answer: b"pong".as_slice().into() };
     let endpoint = EndpointAddr::new(addr.ip(), addr.port());
-    let mut dataplane = start(&[], PATIENCE, frontend(Protocol::Udp, &[endpoint], Some(check(kind))));
-    following(&mut dataplane, tokio::time::sleep(4 * INTERVAL)).await;
-    assert!(dataplane.health_counts().checks_passed > 0 && dataplane.unhealthy().count() == 0);
-    for (failing, why) in [(Some("no"), "another answer than expected"), (None, "no answer within 50ms")] {
+    let cases = [
+        (Some("no"), "another answer than expected", check(kind.clone())),
+        (None, "no answer within 50ms", impatient(kind)),
+    ];
+    for (failing, why, check) in cases {
+        let mut dataplane = start(&[], PATIENCE, frontend(Protocol::Udp, &[endpoint], Some(check)));
+        until_checked(&mut dataplane).await;
+        until_unhealthy(&mut dataplane, 0).await;
         *answer.lock().unwrap() = failing;
         until_unhealthy(&mut dataplane, 1).await;
         assert_eq!(*dataplane.unhealthy().next().unwrap().why, *why);
@@ -130,7 +149,8 @@ async fn what_checks_found_is_told_to_a_process_that_takes_over_and_its_own_chec
     next.take_over_health(records.clone());
     let told = next.unhealthy().next().unwrap();
     assert!(told.since.duration_since(since) < INTERVAL, "since then");
-    let _back = TcpListener::bind((endpoint.ip, endpoint.port)).unwrap();
+    // Three processes ask: an endpoint that accepts nobody would have its queue full soon.
+    serve(TcpListener::bind((endpoint.ip, endpoint.port)).unwrap());
     let mut last = start(&[], PATIENCE, checked(check(CheckKind::Tcp)));
     last.take_over_health(records);
     assert_eq!(last.unhealthy().count(), 1);

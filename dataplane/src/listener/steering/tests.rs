@@ -110,12 +110,17 @@ fn endpoint() -> SocketAddr {
     addr
 }
 
-/// What one exchange comes to, from this address if one is given.
+/// What one exchange results in, from this address if one is given.
 fn ask(addr: FrontendAddr, from: Option<IpAddr>) -> io::Result<()> {
+    ask_for(addr, from, PATIENCE)
+}
+
+/// The same where the kernel may refuse at once, or nobody answers for so long.
+fn ask_for(addr: FrontendAddr, from: Option<IpAddr>, patience: Duration) -> io::Result<()> {
     let to = addr.socket_addr();
-    let (kind, patience) = match addr.protocol {
-        Protocol::Tcp => (Type::STREAM, SILENCE),
-        Protocol::Udp => (Type::DGRAM, SILENCE),
+    let kind = match addr.protocol {
+        Protocol::Tcp => Type::STREAM,
+        Protocol::Udp => Type::DGRAM,
     };
     let socket = AnySocket::new(Domain::for_address(to), kind, None)?;
     if let Some(from) = from {
@@ -140,7 +145,7 @@ fn ask(addr: FrontendAddr, from: Option<IpAddr>) -> io::Result<()> {
 }
 
 fn refused(addr: FrontendAddr) -> bool {
-    ask(addr, None).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    ask_for(addr, None, SILENCE).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Waits until the workers have heard of it.
@@ -153,7 +158,8 @@ fn until_refused(addr: FrontendAddr) {
 
 /// Neither an answer nor a refusal.
 fn ignored(addr: FrontendAddr, from: Option<IpAddr>) -> bool {
-    ask(addr, from).is_err_and(|error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock))
+    ask_for(addr, from, SILENCE)
+        .is_err_and(|error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock))
 }
 
 fn everywhere(port: u16) -> [FrontendAddr; 4] {
