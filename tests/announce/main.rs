@@ -24,6 +24,8 @@ mod faults;
 #[cfg(test)]
 mod frr;
 #[cfg(test)]
+mod heartbeat_cost;
+#[cfg(test)]
 mod many;
 #[cfg(test)]
 mod other_announcers;

@@ -34,6 +34,9 @@ pub(crate) const PORT: u16 = 80;
 /// The port of all endpoints.
 const TARGET: u16 = 8080;
 
+/// The key of all gateways.
+pub(crate) const KEY: &str = "the first key of this segment";
+
 /// How long a probe waits: a SYN that is lost is sent again after a second, which would be the clients' own.
 const PROBE: Duration = Duration::from_millis(100);
 
@@ -126,8 +129,7 @@ impl Segment {
         join(&bridge, "server", &server, |family| vec![on_segment(family, 0, 3), on_segment(family, 0, 1)]);
         let folder = tempfile::tempdir().expect("a temporary folder");
         fs::create_dir(folder.path().join("keys")).expect("a folder is made");
-        fs::write(folder.path().join("keys/first"), "the first key of this segment\n")
-            .expect("a key is written");
+        fs::write(folder.path().join("keys/first"), KEY).expect("a key is written");
         let endpoints = Family::BOTH.map(|family| {
             tcp::Server::who_am_i(&server, SocketAddr::new(on_segment(family, 0, 3), TARGET), "server")
         });

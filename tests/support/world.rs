@@ -8,7 +8,7 @@
 //! Backends are inside the cluster (their networks are pod CIDRs), the client is outside.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use super::host::Host;
 use super::patience::eventually;
@@ -197,6 +197,9 @@ impl World {
         let add =
             |f: Family| (0..VIPS).map(move |n| format!("addr add {}/{} dev lo", f.vip(n), f.host_prefix()));
         self.gateway.ip(&Family::BOTH.into_iter().flat_map(add).collect::<Vec<_>>());
+        self.gateway.run(|| {
+            Family::BOTH.iter().for_each(|f| (0..VIPS).for_each(|n| wait_for_address(f.vip(n))));
+        });
     }
 }
 
@@ -254,6 +257,17 @@ fn address(ip: IpAddr, interface: &str) -> String {
     format!("addr replace {ip}/{} dev {interface}{nodad}", Family::of(ip).link_prefix())
 }
 
+/// Waits until the address takes packets. The route to an IPv6 address comes later than the address (`addrconf_dad_work` in
+/// net/ipv6/addrconf.c); whoever asks in between hears that there is none.
 fn wait_for_address(ip: IpAddr) {
-    eventually(&format!("{ip} is usable"), || UdpSocket::bind(SocketAddr::new(ip, 0)));
+    let anybody: IpAddr =
+        if ip.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    eventually(&format!("{ip} is usable"), || {
+        let socket =
+            UdpSocket::bind((anybody, 0)).and_then(|socket| socket.connect((ip, 9)).map(|()| socket));
+        match socket.and_then(|socket| socket.local_addr()) {
+            Ok(own) if own.ip() == ip => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
 }
