@@ -14,7 +14,7 @@ use crate::membership::{Datagram, Membership, ReceiveOutcome};
 /// How long the port may be that of a process that lets go of it.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
 /// How many heartbeats are read between two looks at everything else.
-const BURST: usize = 256;
+const BURST: usize = 1024;
 /// Room for heartbeats that wait to be read: of a thousand gateways, or what somebody sends who is none.
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// How often heartbeats are looked for if the kernel does not tell when one is there.
