@@ -6,6 +6,7 @@ pub(crate) mod changes;
 mod connection_log;
 mod election;
 mod limits;
+mod logging;
 mod metrics;
 mod node;
 mod origin;
@@ -32,6 +33,7 @@ pub(crate) use self::announce::{Announce, AnnounceMode};
 pub(crate) use self::authorization::Authorization;
 pub(crate) use self::connection_log::LoggedConnections;
 pub(crate) use self::limits::Limits;
+pub(crate) use self::logging::{LogFormat, LogLevel, Logging};
 pub(crate) use self::metrics::{Metrics, SeriesLimits, TlsFiles};
 pub(crate) use self::origin::ConfigOrigin;
 use self::section::Section;
@@ -61,101 +63,7 @@ const PANIC_THRESHOLD: u8 = 50;
 const MOST_CLUSTERS: usize = 1000;
 
 /// Every key with its default, for `--help` and for copying.
-pub(crate) const REFERENCE: &str = r#"node: ""                        # default: $NODE_NAME, else the host name
-kubeconfig: ""                  # default: in-cluster, else $KUBECONFIG; unused with --manifests
-cluster: local                  # name of the cluster that the gateways run in
-loadBalancerClass: sheave.dev/l4
-handleUnclassified: false       # also serve LoadBalancer Services without a class
-frontends: [LoadBalancer]       # also ExternalIP, NodePort, ClusterIP
-externalIPs: {allow: []}        # CIDRs; empty = spec.externalIPs are refused
-acceptProxy:                    # peers that Services may trust to name clients in PROXY headers
-  allow: ["0.0.0.0/0", "::/0"]
-nodePortAddresses: []           # CIDRs of node addresses for node ports; empty = primary addresses
-reservedPorts: [22, 179, "2379-2381", 4789, 6081, 6443, 8472, "10248-10260", "51820-51821"]
-                                # never opened for a Service at a node's own address
-internalCIDRs: []               # in-cluster clients, besides pod CIDRs and node addresses
-workers: 0                      # threads that forward; 0 = one per available core
-busyPoll: 0s                    # how long a worker polls before it sleeps, for example 50us: lower
-                                # latency at the cost of a core; at most 10ms
-steering: auto                  # auto: frontends that find no room for sockets share steered ones;
-                                # always: all frontends do; never: none does
-admin: {listen: "127.0.0.1:9841"}
-healthz: {listen: ""}           # kube-proxy's /healthz and /livez, for example "0.0.0.0:10256"
-timeouts: {connect: 2s, idle: 1h, udpIdle: 60s, udpUnanswered: 10s, lameDuck: 5s, drain: 60s}
-                                # udpUnanswered: a UDP flow before its endpoint's first answer;
-                                # lameDuck: after SIGTERM not ready, but accepting, before the drain
-limits:                         # resources of this gateway for traffic; 0 = what the machine has
-  connections: 0                # concurrent TCP connections
-  udpFlows: 0                   # concurrent UDP flows
-  memory: 0                     # for example 2Gi, kernel socket memory included; beyond it new
-                                # connections and flows are refused
-  perService: {connections: 0, connectionRate: 0}   # default per Service; rate per second; 0 = none
-  perClient: {connections: 0, connectionRate: 0}    # default per client address of a Service
-report:                         # where the controller asks this gateway for failures
-  listen: ""                    # for example "0.0.0.0:9842"; empty = off
-  authorization: ""             # as in metrics; empty without a tokenFile = everybody is answered
-  tokenFile: ""
-metrics:                        # a second listener for /metrics, and how many series it has
-  listen: ""                    # for example "127.0.0.1:9843", or "$(NODE_IP):9843" from the
-                                # environment; empty = off
-  authorization: ""             # required unless listen is on loopback. file: those who show what
-                                # is in tokenFile; kubernetes: those whom the API server lets `get`
-                                # the path (TokenReview, SubjectAccessReview); empty = file if given
-  tokenFile: ""
-  tls: {certificate: "", key: ""}   # PEM files, read again when they change; empty = no TLS
-  maxFrontends: 1000            # frontends with their own series, by address; totals have all
-  maxEndpoints: 0               # endpoints with their own series
-connectionLog:                  # TCP connections that have ended, as JSON on standard output
-  sample: 0%                    # which part of them, unless a Service's annotation says otherwise
-  linesPerService: 100          # lines a second at most of one Service
-announce:                       # or the mode alone: announce: none
-  mode: none                    # l2: gateways answer for the addresses of pools themselves, by
-                                # ARP and neighbour discovery; bgp: a routing daemon on the node
-                                # announces them to routers; none: something else does
-  interfaces: []                # the only ones used where the pool names none; empty = all whose
-                                # subnets have the address
-  weight: 1                     # how many addresses this gateway has, relative to others: 1 to 10
-  repeat: 60s                   # how often neighbours are reminded; 0s = never
-  onConflict: defend            # another machine uses an address: defend it, or withdraw
-  heartbeat:                    # between gateways, over UDP
-    port: 9846                  # the same on all gateways
-    interval: 100ms
-    failAfter: 350ms            # a gateway that is silent for so long is dead
-    keys: ""                    # folder of keys that sign heartbeats, one per file; required for l2
-  holdDown: 5s                  # how long a gateway that comes back owns no address
-  tieBreaker: router            # what has to answer pings where exactly half of the gateways are
-                                # heard: the default router, or an address; none: no half goes on
-  bgp:
-    interface: sheave0          # the daemon announces what is on it, and what is on sheave0-gshut
-                                # with the community graceful-shutdown
-    drain: 3s                   # how long a gateway that ends announces so before it withdraws
-gateways:
-  service: sheave-system/sheave-gateways   # headless Service that selects the gateways' Pods
-  tokenFile: ""                 # bearer token by which the controller asks for reports
-leaderElection:                 # as in kube-controller-manager
-  lease: sheave-system/sheave-controller
-  leaseDuration: 15s
-  renewDeadline: 10s
-  retryPeriod: 2s
-sharedFinalizer: false          # also set service.kubernetes.io/load-balancer-cleanup
-massDeletion: {hold: 60s}       # how long to distrust a list that lacks most known objects
-stateDir: /var/lib/sheave
-logging: {format: text, level: info}                # format: text or json; level: error to trace
-karmada:
-  kubeconfig: ""                # of the Karmada control plane; empty = none; unused with
-                                # --manifests and --karmada-manifests
-  handleUnclassified: true      # also serve MultiClusterServices without a class
-  legacyClusterFields: honour   # range.clusterNames and serviceProvisionClusters, which current
-                                # Karmada ignores; or ignore
-  notReadyHold: ""              # how long a cluster that is not Ready gets new traffic; empty = as
-                                # long as its endpoints answer
-  exportServices: false         # maintain a ServiceExport and its policy per MultiClusterService
-clusters: {}                    # interface by which a cluster's endpoints are reached, for example
-                                # member2: {interface: wg-member2}
-failover: {overprovisioning: 140, panicThreshold: 50}
-                                # percent: when clusters spill over, and of healthy
-                                # endpoints, below which unhealthy ones are used as well
-"#;
+pub(crate) const REFERENCE: &str = include_str!("config/reference.yaml");
 
 /// The settings, checked and complete.
 #[derive(Clone, Debug, PartialEq)]
@@ -254,39 +162,6 @@ pub(crate) struct Failover {
     pub(crate) overprovisioning: u16,
     /// With fewer healthy endpoints health is no guide any more.
     pub(crate) panic_threshold: u8,
-}
-
-/// How to log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Logging {
-    /// For people or for collectors.
-    pub(crate) format: LogFormat,
-    /// What to leave out.
-    pub(crate) level: LogLevel,
-}
-
-/// How a log line looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// The least important lines that are still logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogLevel {
-    /// A human is needed.
-    Error,
-    /// Degraded.
-    Warn,
-    /// What changes.
-    Info,
-    /// Each connection.
-    Debug,
-    /// Each step.
-    Trace,
 }
 
 /// Settings of flags, which override the file.
@@ -415,7 +290,7 @@ impl Config {
             mass_deletion_hold: root
                 .nested("massDeletion", |section| section.get("hold", MASS_DELETION_HOLD, values::timeout)),
             state_dir: root.get("stateDir", STATE_DIR.into(), values::path),
-            logging: root.nested("logging", read_logging),
+            logging: root.nested("logging", logging::read),
             karmada: root.nested("karmada", read_karmada),
             clusters: root.nested("clusters", read_clusters),
             failover: root.nested("failover", |section| Failover {
@@ -474,21 +349,6 @@ fn read_karmada(section: &mut Section<'_>) -> Karmada {
 fn read_clusters(section: &mut Section<'_>) -> BTreeMap<String, String> {
     let clusters = section.entries(MOST_CLUSTERS, |cluster| cluster.required("interface", values::interface));
     clusters.into_iter().filter_map(|(name, interface)| Some((name, interface?))).collect()
-}
-
-fn read_logging(section: &mut Section<'_>) -> Logging {
-    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    let levels = [
-        ("error", LogLevel::Error),
-        ("warn", LogLevel::Warn),
-        ("info", LogLevel::Info),
-        ("debug", LogLevel::Debug),
-        ("trace", LogLevel::Trace),
-    ];
-    Logging {
-        format: section.get("format", LogFormat::Text, values::one_of(&formats)),
-        level: section.get("level", LogLevel::Info, values::one_of(&levels)),
-    }
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> ConfigMistake {
