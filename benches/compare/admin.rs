@@ -1,4 +1,5 @@
-//! Questions to Sheave about itself, by its admin server: whether it is ready, and how many tables it has put in force.
+//! Questions to Sheave about itself, by its admin server: whether it is ready, how many tables it has put in force, and what status pages
+//! and Prometheus ask.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,12 +29,29 @@ pub(crate) fn generation(gateway: &Host) -> Result<u64, Failure> {
     generation.ok_or_else(|| Failure::program("sheave", "/api/routes has no generation"))
 }
 
+/// The length of the answer to a page that must answer 200.
+pub(crate) fn fetch(path: &str) -> Result<usize, Failure> {
+    let (status, body) = get(path)?;
+    if status == "200" {
+        Ok(body.len())
+    } else {
+        Err(Failure::program("sheave", format!("{path} answers {status}: {body}")))
+    }
+}
+
+/// An answer that has no end of its own; the request was sent. A read waits no longer than `patience`.
+pub(crate) fn stream(path: &str, patience: Duration) -> Result<TcpStream, Failure> {
+    let asking = || format!("ask http://{ADMIN}{path}");
+    let mut stream = TcpStream::connect(ADMIN).during(asking())?;
+    stream.set_read_timeout(Some(patience)).during(asking())?;
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").during(asking())?;
+    Ok(stream)
+}
+
 /// Status code and body. HTTP/1.0, so that the end of the connection is the end of the body.
 fn get(path: &str) -> Result<(String, String), Failure> {
     let asking = || format!("ask http://{ADMIN}{path}");
-    let mut stream = TcpStream::connect(ADMIN).during(asking())?;
-    stream.set_read_timeout(Some(PATIENCE)).during(asking())?;
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").during(asking())?;
+    let mut stream = stream(path, PATIENCE)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).during(asking())?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));

@@ -57,6 +57,8 @@ pub(crate) enum Scene {
     Records(u32),
     /// An edited manifest swaps the table all the time.
     Swapping,
+    /// A table of some size, so many open status pages, and if there are any, a Prometheus.
+    Watched(u32),
 }
 
 /// One series of a row.
@@ -81,6 +83,7 @@ impl Entrant {
             Scene::Services(count) => format!("{name}{workers}-{count}-services"),
             Scene::Records(count) => format!("{name}{workers}-{count}-records"),
             Scene::Swapping => format!("{name}{workers}-swapping"),
+            Scene::Watched(pages) => format!("{name}{workers}-{pages}-pages"),
         }
     }
 }

@@ -77,7 +77,7 @@ impl Bench<'_> {
     fn once(&self, row: &Row, entrant: Entrant, pace: Pace) -> Result<Sample, Failure> {
         let program = self.installed.iter().find(|installed| installed.subject == entrant.subject);
         let program = program.ok_or_else(|| Failure::program(entrant.subject.name(), "is not there"))?;
-        once(self.topology, entrant, program, row.load, pace, self.setting)
+        once(self.topology, entrant, program, row.load, pace, &self.setting.times(row.length))
     }
 
     /// The same for all entrants, so that their latencies can be compared: what the slowest of them does in a closed loop, times `share`.

@@ -67,6 +67,8 @@ pub(crate) struct Row {
     pub(crate) marks: &'static [Mark],
     /// In an open loop: the arrival rate, as a share of what the slowest entrant does in a closed one.
     pub(crate) open_loop: Option<f64>,
+    /// How many times as long as usual each run lasts.
+    pub(crate) length: u32,
 }
 
 /// Services of the large table.
@@ -77,8 +79,12 @@ pub(crate) const FEW_SERVICES: u32 = 10;
 pub(crate) const RECORDS: u32 = 100_000;
 
 const TABLES: &[Scene] = &[Scene::Services(FEW_SERVICES), Scene::Services(MANY_SERVICES)];
+/// Open status pages of the row `watched`.
+pub(crate) const PAGES: u32 = 10;
+
 const AFFINITY: &[Scene] = &[Scene::Records(0), Scene::Records(RECORDS)];
 const EDITS: &[Scene] = &[Scene::Usual, Scene::Swapping];
+const WATCHERS: &[Scene] = &[Scene::Watched(0), Scene::Watched(PAGES)];
 
 const LOCAL: &[Scene] = &[Scene::Local];
 
@@ -100,7 +106,7 @@ const BUSY_AND_COLD: f64 = 0.4;
 
 /// All rows, in the order of the runs. The last one is last because it leaves routing rules behind, and a namespace that ever
 /// had any looks up every route in a slower way (`fib_has_custom_rules` in the kernel's net/ipv4/fib_rules.c).
-pub(crate) static ROWS: [Row; 18] = [
+pub(crate) static ROWS: [Row; 19] = [
     Row::new(
         "bulk-1",
         Load::Bulk { streams: 1 },
@@ -192,6 +198,13 @@ pub(crate) static ROWS: [Row; 18] = [
     )
     .in_scenes(EDITS),
     Row::new(
+        "watched",
+        Load::Request { connections: 64, size: 1024 },
+        &[Mark::at_least("rate", Rate, Rival::FirstScene, 0.98, Some(1.0))],
+    )
+    .in_scenes(WATCHERS)
+    .for_longer(5),
+    Row::new(
         "connect-local",
         Load::Connect { parallel: 32 },
         &[
@@ -204,11 +217,15 @@ pub(crate) static ROWS: [Row; 18] = [
 
 impl Row {
     const fn new(name: &'static str, load: Load, marks: &'static [Mark]) -> Self {
-        Self { name, load, scenes: &[Scene::Usual], marks, open_loop: None }
+        Self { name, load, scenes: &[Scene::Usual], marks, open_loop: None, length: 1 }
     }
 
     const fn in_scenes(self, scenes: &'static [Scene]) -> Self {
         Self { scenes, ..self }
+    }
+
+    const fn for_longer(self, length: u32) -> Self {
+        Self { length, ..self }
     }
 
     const fn in_open_loop(self, share: f64) -> Self {

@@ -1,6 +1,7 @@
 //! One run: start a subject afresh, wait until it serves, warm it up, load it, weigh it, end it.
 
 mod visits;
+mod watchers;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use crate::serve;
 use crate::subjects::{Edits, Installed, Running, Task, address};
 use crate::topology::{CLIENT, Topology, frontend};
 use visits::Tally;
+use watchers::Watchers;
 
 /// A proxy that does not serve by then never will; 30,000 Services take some seconds to read.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -54,6 +56,13 @@ pub(crate) struct Setting {
     pub(crate) crowd_files: u64,
     /// For configuration files and logs.
     pub(crate) dir: PathBuf,
+}
+
+impl Setting {
+    /// The same with runs that last so many times as long.
+    pub(crate) fn times(&self, length: u32) -> Self {
+        Self { duration: self.duration * length, warm_up: self.warm_up * length, ..self.clone() }
+    }
 }
 
 /// A subject that runs and serves.
@@ -165,6 +174,10 @@ impl<'a> Stage<'a> {
             Scene::Swapping => Some(Edits::start(self.running.dir())?),
             _ => None,
         };
+        let watchers = match self.entrant.scene {
+            Scene::Watched(pages) if pages > 0 => Some(Watchers::start(&self.topology.gateway, pages)?),
+            _ => None,
+        };
         let one = self.load.is_one_at_a_time();
         let _one_core = if one { Some(OneCore::enter(&self.processes)?) } else { None };
         self.perform(self.setting.warm_up)?;
@@ -173,6 +186,7 @@ impl<'a> Stage<'a> {
         let moved = self.perform(self.setting.duration)?;
         let cost = before.until(Clock::read(&self.processes)?);
         let took = moved.took.as_secs_f64();
+        watchers.map(Watchers::finish).transpose()?;
         let mut sample = of_run(moved, cost, self.load.units(), self.entrant.subject.is_proxy());
         if edits.is_some() {
             sample.insert(Metric::Swaps, self.tables()?.saturating_sub(tables) as f64 / took);

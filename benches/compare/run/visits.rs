@@ -68,7 +68,7 @@ impl Stage<'_> {
                 let new = count..count + CLIENTS;
                 new.map(|number| Visit { from: Some(client(number)), to: WITH_AFFINITY }).collect()
             }
-            Scene::Usual | Scene::Local | Scene::Swapping => Vec::new(),
+            Scene::Usual | Scene::Local | Scene::Swapping | Scene::Watched(_) => Vec::new(),
         }
     }
 

@@ -18,6 +18,9 @@ use crate::topology::{SERVER, frontend};
 /// table of its own.
 const EDIT_EVERY: Duration = Duration::from_millis(55);
 
+/// Other Services that pages and scrapes show: about as many frontends as have series by default.
+const SHOWN_SERVICES: u32 = 1_000;
+
 /// Writes the folder of manifests for `scene` into `dir` and answers where it is.
 pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
     let folder = dir.join("manifests");
@@ -25,13 +28,8 @@ pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
     save(&folder, "bench.yaml", &bench(scene))?;
     match scene {
         Scene::Usual | Scene::Local => {}
-        Scene::Services(count) => {
-            let mut text = String::new();
-            for number in 0..count {
-                text.push_str(&small(&format!("s{number}"), frontend(number), SERVER, ""));
-            }
-            save(&folder, "services.yaml", &text)?;
-        }
+        Scene::Services(count) => save_many(&folder, count)?,
+        Scene::Watched(_) => save_many(&folder, SHOWN_SERVICES)?,
         Scene::Records(_) => {
             let text = small("affine", WITH_AFFINITY, SERVER, "  sessionAffinity: ClientIP\n");
             save(&folder, "affine.yaml", &text)?;
@@ -39,6 +37,11 @@ pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
         Scene::Swapping => edit(dir, 0)?,
     }
     Ok(folder)
+}
+
+fn save_many(folder: &Path, count: u32) -> Result<(), Failure> {
+    let service = |number| small(&format!("s{number}"), frontend(number), SERVER, "");
+    save(folder, "services.yaml", &(0..count).map(service).collect::<String>()).map(drop)
 }
 
 /// A manifest that is edited all the time, until dropped.

@@ -121,6 +121,14 @@ fn refused_frontends_miss_a_mark_and_the_large_table_is_compared_with_the_small(
 }
 
 #[test]
+fn a_gateway_that_is_watched_is_compared_with_itself_unwatched() {
+    let [alone, watched] = [0, rows::PAGES].map(|pages| entrant(Subject::Sheave, 1, Scene::Watched(pages)));
+    let rates = row("watched", &[(alone, &[(Metric::Rate, 100.0)]), (watched, &[(Metric::Rate, 97.0)])]);
+    let (outcome, words) = verdict(&judge(&results(vec![rates])), "watched rate >= 0.98x sheave-0-pages");
+    assert_eq!((outcome, words.as_str()), (Outcome::Missed, "0.97x (0.97..0.97) not met, by 1 %"));
+}
+
+#[test]
 fn the_gain_of_a_second_worker_is_judged_only_where_the_load_leaves_it_a_core() {
     let figures: [(Metric, f64); 2] = [(Metric::Rate, 100.0), (Metric::ProcessCost, 8.0)];
     let doubled: [(Metric, f64); 2] = [(Metric::Rate, 180.0), (Metric::ProcessCost, 8.4)];
