@@ -4,7 +4,9 @@ mod changes;
 mod controller;
 mod fleet;
 mod gateways;
+mod scrape;
 mod start;
+mod top;
 
 use clap::ValueEnum;
 
@@ -34,12 +36,24 @@ pub(crate) enum Case {
     Fleet,
     /// A controller with a thousand gateways that report
     Gateways,
+    /// A scrape of /metrics in which every frontend has series
+    Scrape,
+    /// `sheave top` on a terminal, in each of its views, idle and with traffic
+    Top,
 }
 
 impl Case {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Gateway, Self::Controller, Self::Many, Self::Wide, Self::Fleet, Self::Gateways];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Gateway,
+        Self::Controller,
+        Self::Many,
+        Self::Wide,
+        Self::Fleet,
+        Self::Gateways,
+        Self::Scrape,
+        Self::Top,
+    ];
 
     /// Runs it.
     pub(crate) fn run(self, sizes: &Sizes) -> Vec<Row> {
@@ -58,6 +72,8 @@ impl Case {
             Self::Controller => controller::run(sizes),
             Self::Fleet => fleet::run(sizes),
             Self::Gateways => gateways::run(sizes),
+            Self::Scrape => scrape::run(sizes),
+            Self::Top => top::run(sizes),
             Self::Many => {
                 let server = cluster(sizes.many, 2, true);
                 let marks = Marks { ready: 5.0, memory: 800.0, count: sizes.full };

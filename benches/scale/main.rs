@@ -9,6 +9,7 @@ mod objects;
 mod options;
 mod process;
 mod report;
+mod terminal;
 mod usage;
 
 #[path = "../../tests/support/mod.rs"]

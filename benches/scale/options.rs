@@ -39,6 +39,8 @@ pub(crate) struct Sizes {
     pub(crate) wide_endpoints: u32,
     /// MultiClusterServices.
     pub(crate) fleet: u32,
+    /// Services of which every frontend has series in a scrape.
+    pub(crate) scraped: u32,
     /// Gateways that report to a controller.
     pub(crate) gateways: u32,
     /// Endpoint changes that are timed.
@@ -66,6 +68,7 @@ impl Options {
                 wide: 500,
                 wide_endpoints: 50,
                 fleet: 100,
+                scraped: 3_000,
                 gateways: 200,
                 changes: 100,
                 idle: Duration::from_secs(6),
@@ -78,6 +81,7 @@ impl Options {
                 wide: 5_006,
                 wide_endpoints: 50,
                 fleet: 1_000,
+                scraped: 30_000,
                 gateways: 1_000,
                 changes: 600,
                 idle: Duration::from_secs(30),

@@ -1,7 +1,9 @@
 //! Sheave as a process that speaks to the test API server. It ends when its handle is dropped.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,29 +34,48 @@ pub(crate) struct Sheave {
 impl Sheave {
     /// Starts `sheave <role>`; waits for nothing.
     pub(crate) fn start(role: &str, server: &ApiServer) -> Self {
-        Self::start_with(role, server, None)
+        Self::start_with(role, server, None, "")
     }
 
-    /// The same with a Karmada control plane.
-    pub(crate) fn start_with(role: &str, server: &ApiServer, karmada: Option<&ApiServer>) -> Self {
+    /// The same with a Karmada control plane, or further keys of the configuration.
+    pub(crate) fn start_with(
+        role: &str,
+        server: &ApiServer,
+        karmada: Option<&ApiServer>,
+        settings: &str,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = |name: &str| folder.path().join(name);
         fs::write(file("kubeconfig"), server.kubeconfig(role)).expect("a file is written");
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let admin = free.expect("a free port");
-        let mut config = format!(
-            "node: node-000.example.internal\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 1\n",
-            file("kubeconfig").display(),
-            file("state").display(),
-        );
+        let mut config = format!("kubeconfig: {}\n{settings}", file("kubeconfig").display());
         if let Some(karmada) = karmada {
             fs::write(file("karmada"), karmada.kubeconfig(role)).expect("a file is written");
             config += &format!("karmada: {{kubeconfig: {}}}\n", file("karmada").display());
         }
+        Self::launch(role, folder, &config, &[])
+    }
+
+    /// Starts a gateway that has its objects from a manifest, and no API server.
+    pub(crate) fn start_on_manifest(manifest: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let manifests = folder.path().join("manifests");
+        fs::create_dir(&manifests).expect("a folder is made");
+        fs::write(manifests.join("objects.yaml"), manifest).expect("a file is written");
+        Self::launch("gateway", folder, "", &["--manifests".as_ref(), manifests.as_os_str()])
+    }
+
+    fn launch(role: &str, folder: TempDir, settings: &str, arguments: &[&OsStr]) -> Self {
+        let file = |name: &str| folder.path().join(name);
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let admin = free.expect("a free port");
+        let config = format!(
+            "node: node-000.example.internal\nadmin: {{listen: \"{admin}\"}}\nstateDir: {}\nworkers: 1\n{settings}",
+            file("state").display(),
+        );
         fs::write(file("config.yaml"), config).expect("a file is written");
         let log = File::create(file("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
-        command.arg(role).arg("--config").arg(file("config.yaml")).stdin(Stdio::null());
+        command.arg(role).arg("--config").arg(file("config.yaml")).args(arguments).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         let started = Instant::now();
         let child = command.spawn().expect("the built program starts");
@@ -94,6 +115,29 @@ impl Sheave {
     /// What it has used so far.
     pub(crate) fn usage(&self) -> Usage {
         usage::of(self.child.id())
+    }
+
+    /// Where its admin server listens.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Begins the peak of its memory anew.
+    pub(crate) fn forget_peak(&self) {
+        usage::forget_peak(self.child.id());
+    }
+
+    /// Reads `/metrics` as fast as it comes and keeps nothing of it: how long that takes, and how many bytes and lines it has.
+    pub(crate) fn scrape(&self) -> (Duration, usize, usize) {
+        let asked = Instant::now();
+        let mut stream = TcpStream::connect(self.admin).expect("the admin server takes connections");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request is sent");
+        let (mut buffer, mut bytes, mut lines) = (vec![0; 64 << 10], 0, 0);
+        while let length @ 1.. = stream.read(&mut buffer).expect("metrics are answered") {
+            bytes += length;
+            lines += buffer[..length].iter().filter(|byte| **byte == b'\n').count();
+        }
+        (asked.elapsed(), bytes, lines)
     }
 
     /// From `/metrics`; 0 where there is no such series.

@@ -30,6 +30,11 @@ pub(crate) fn of(process: u32) -> Usage {
     Usage { cpu: cpu(process), resident: mebibytes("VmRSS"), peak: mebibytes("VmHWM") }
 }
 
+/// Begins the peak of a process anew, at what is resident now (proc_pid_clear_refs(5)).
+pub(crate) fn forget_peak(process: u32) {
+    fs::write(format!("/proc/{process}/clear_refs"), "5").expect("the peak of an own process is reset");
+}
+
 /// proc_pid_stat(5): fields 14 and 15, counted behind the name, which may hold anything.
 fn cpu(process: u32) -> Duration {
     let stat = read(process, "stat");

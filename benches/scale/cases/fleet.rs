@@ -29,7 +29,7 @@ pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     karmada.load((0..services).flat_map(fleet::service));
     let works = (0..services).flat_map(|number| (0..CLUSTERS).map(move |cluster| (number, cluster)));
     karmada.load(works.map(|(number, cluster)| fleet::work(number, cluster, ENDPOINTS, 0)));
-    let gateway = Sheave::start_with("gateway", &server, Some(&karmada));
+    let gateway = Sheave::start_with("gateway", &server, Some(&karmada), "");
     let marks = Marks { ready: 3.0, memory: 600.0, count: sizes.full };
     let (gateway, mut rows) = start::watch(&case, gateway, services, marks);
     rows.extend(changes::run(&case, &gateway, sizes, |change| {
