@@ -117,6 +117,11 @@ impl<'h> Browser<'h> {
         answer["value"].take()
     }
 
+    /// Has a script run at the beginning of every page that is visited from now on.
+    pub(crate) fn run_first(&self, script: &str) {
+        self.devtools("Page.addScriptToEvaluateOnNewDocument", &json!({"source": script}));
+    }
+
     fn devtools(&self, command: &str, parameters: &Value) -> Value {
         self.send("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
     }

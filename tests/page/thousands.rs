@@ -10,6 +10,43 @@ use crate::scene::{Gateway, Service, host};
 /// As many rows as a tall list shows, with those that wait at its edges.
 const MOST_ROWS: u64 = 60;
 
+/// Notes when the first rows are there, and each task that keeps the page from answering for 50 ms (Long Tasks API).
+const WATCH: &str = "
+    window.watched = {tasks: []};
+    const note = (list) => list.getEntries().forEach(({startTime, duration}) => watched.tasks.push({startTime, duration}));
+    new PerformanceObserver(note).observe({type: 'longtask', buffered: true});
+    const look = () => {
+      if (document.querySelector('#rows .disclose')) watched.rows = performance.now();
+      else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look)";
+
+/// What the page took so far and, from the moment `changed` on, what a change took.
+fn figures(browser: &Browser<'_>, changed: &Value) -> String {
+    let number = |value: Value| value.as_f64().unwrap_or_else(|| panic!("{value} is no time"));
+    let paint = number(browser.value("performance.getEntriesByName('first-contentful-paint')[0]?.startTime"));
+    let rows = number(browser.value("watched.rows"));
+    let tasks = browser.value("watched.tasks");
+    let tasks: Vec<(f64, f64)> = tasks
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|task| (number(task["startTime"].clone()), number(task["duration"].clone())))
+        .collect();
+    let changed = number(changed.clone());
+    let long = |wanted: &dyn Fn(f64) -> bool| {
+        let durations: Vec<f64> =
+            tasks.iter().filter(|(start, _)| wanted(*start)).map(|(_, took)| *took).collect();
+        let longest = durations.iter().copied().fold(0.0, f64::max);
+        format!("{} tasks of 50 ms or more, the longest of {longest:.0} ms", durations.len())
+    };
+    format!(
+        "first contentful paint {paint:.0} ms, first rows {rows:.0} ms; {} until a change; {} after it",
+        long(&|start| start < changed),
+        long(&|start| start >= changed),
+    )
+}
+
 fn services(count: u16) -> Vec<Service> {
     let one = |number: u16| {
         let [high, low] = number.to_be_bytes();
@@ -42,6 +79,7 @@ fn are_found_and_followed(count: u16) {
     let mut services = services(count);
     let gateway = Gateway::start(&host, &services, "");
     let browser = Browser::open(&host, Look::default());
+    browser.run_first(WATCH);
     browser.visit(&gateway.url("/"));
     let all = format!("{},000", count / 1000);
     browser.until(&format!("document.querySelector('#states .all b')?.innerText === {all:?}"));
@@ -75,6 +113,7 @@ fn are_found_and_followed(count: u16) {
     );
     services.remove(0);
     services[0].endpoints.clear();
+    let changed = browser.value("performance.now()");
     gateway.apply(&services);
     browser.until("document.querySelector('#states .broken b').innerText === '1'");
     browser.until("document.querySelector('#rows .name').innerText === 'ops/service-00002'");
@@ -84,6 +123,7 @@ fn are_found_and_followed(count: u16) {
     let removed: usize = events.iter().filter_map(|event| event["removed"].as_array()).map(Vec::len).sum();
     assert_eq!((rows, removed), (1, 1), "{received:#}");
     browser.expect_well_behaved();
+    println!("{count} Services: {}", figures(&browser, &changed));
 }
 
 #[test]
