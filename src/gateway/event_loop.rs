@@ -34,7 +34,7 @@ use super::problems::Failures;
 use super::sources::{SourceUpdate, Sources};
 use crate::config::{Config, SeriesLimits};
 use crate::http::health::{self, Health};
-use crate::http::metrics::recorder::UPDATE_SECONDS;
+use crate::http::metrics::families::UPDATE_SECONDS;
 use crate::http::query::Query;
 use crate::http::report;
 use crate::retry;
@@ -346,7 +346,7 @@ impl EventLoop {
             let changed = self.dataplane.apply(self.with_former_addresses(&projection.table));
             let took = since.elapsed();
             self.applied = Some(Instant::now());
-            metrics::histogram!(UPDATE_SECONDS).record(took);
+            metrics::histogram!(UPDATE_SECONDS.name).record(took);
             tracing::info!(
                 generation = projection.table.generation(),
                 frontends = projection.table.frontends().len(),

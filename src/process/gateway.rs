@@ -25,8 +25,8 @@ use crate::gateway::sources::{ApiSource, SourceAdapter, Sources};
 use crate::gateway::startup_log::{self, StartupInfo};
 use crate::http::admin;
 use crate::http::live::LivePages;
-use crate::http::metrics::recorder;
 use crate::http::metrics::scrape::ScrapeQueue;
+use crate::http::metrics::{families, recorder};
 use crate::http::report;
 use crate::http::server::guarded::GuardedListener;
 use crate::process::reload::Reloads;
@@ -163,8 +163,8 @@ async fn start(
     let metrics = open_optional("metrics", metrics_addr(config)?, &mut predecessor).await?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     // So that there are series where there is nothing to take over, and nobody who would.
-    metrics::gauge!(recorder::TAKEOVER_SECONDS).set(0.0);
-    metrics::counter!(recorder::TAKEOVER_FAILURES).increment(0);
+    metrics::gauge!(families::TAKEOVER_SECONDS.name).set(0.0);
+    metrics::counter!(families::TAKEOVER_FAILURES.name).increment(0);
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
     let report = report::guard(report, config, connection.as_ref())?;
     let metrics = admin::guard_metrics(metrics, &config.metrics, connection.as_ref())?;

@@ -13,12 +13,6 @@ use crate::sources::{crates, regex};
 /// A kubeconfig of an API server that is not there.
 const NOWHERE: &str = "{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: 'http://127.0.0.1:9'}}], \
                        users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}";
-/// What only a gateway that follows an API server has.
-const OF_API_SERVERS: &str = "# HELP sheave_network_programming_seconds Time from the change that an EndpointSlice is written for to the routing table in force.\n\
-                              # TYPE sheave_network_programming_seconds histogram\n\
-                              # HELP sheave_snapshot_failing 1 while the snapshot on disk cannot be read or written, else 0.\n\
-                              # TYPE sheave_snapshot_failing gauge\n";
-
 #[test]
 fn annotations_are_listed() {
     let rows = constants("sheave.dev/balance", r"sheave\.dev/[a-z-]+");
@@ -39,25 +33,44 @@ fn problems_are_listed() {
 
 #[test]
 fn metrics_are_listed() {
+    let declared = declared_families();
+    let rows = declared.iter().filter(|(name, _)| !name.starts_with(TOTAL)).map(|(name, family)| {
+        let labels = family.labels.join(", ");
+        vec![format!("`{name}`"), family.kind.clone(), labels, family.help.clone()]
+    });
+    let table = table("metric | type | labels | meaning", &rows.collect::<Vec<_>>());
+    check("src/README.md", "metrics", &table);
+}
+
+#[test]
+fn processes_have_the_metrics_that_are_declared_and_the_series_their_labels() {
+    let declared = declared_families();
     let gateway = Server::gateway().get("/metrics");
     let folder = tempfile::TempDir::new().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, NOWHERE).unwrap();
     let settings = format!("kubeconfig: {}\n", kubeconfig.display());
     let controller = Server::start(&["controller"], &settings, ("/livez", 200)).get("/metrics");
-    let text = format!("{gateway}{OF_API_SERVERS}{controller}");
-    let families = families(&text);
-    let literal = regex(r#""(sheave_[a-z_]+)""#);
-    let sources = crates();
-    let declared = sources.iter().filter(|of| of.name == "sheave").flat_map(|of| of.files.values());
-    let declared: BTreeSet<&str> = declared
-        .flat_map(|file| literal.captures_iter(&file.text))
-        .map(|found| found.extract::<1>().1[0])
-        .collect();
-    let missing: Vec<_> =
-        declared.iter().filter(|name| **name != "sheave_" && !families.contains_key(**name)).collect();
-    assert!(missing.is_empty(), "declared, but in no process's answer: {missing:?}");
-    check("src/README.md", "metrics", &metrics_table(&families));
+    let text = format!("{gateway}{controller}");
+    let found = families(&text);
+    // A gateway that reads manifests has no API server and no snapshot.
+    let absent = declared.keys().filter(|name| !found.contains_key(*name));
+    let of_api_servers = ["sheave_network_programming_seconds", "sheave_snapshot_failing"];
+    assert_eq!(absent.collect::<Vec<_>>(), of_api_servers);
+    for (name, family) in &found {
+        let total = |name: &str| declared.get(&name.replacen(TOTAL, "sheave_", 1));
+        let wanted = declared.get(name).or_else(|| total(name)).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(family.kind, wanted.kind, "{name}");
+        assert!(family.help == wanted.help || !declared.contains_key(name), "{name}: {}", family.help);
+        let own = declared.contains_key(name);
+        let of_frontend = ["frontend", "service"];
+        let expected = wanted.labels.iter().filter(|label| own || !of_frontend.contains(&label.as_str()));
+        // Neither process has a Karmada control plane.
+        let expected: BTreeSet<_> = expected.filter(|label| *label != "source").cloned().collect();
+        for labels in &family.series {
+            assert_eq!(*labels, expected, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -98,42 +111,53 @@ fn changes_of_the_configuration_are_listed() {
     check("src/README.md", "changes", &table);
 }
 
-/// A group of series, as Prometheus text has it.
+/// What the names of totals of all frontends begin with.
+const TOTAL: &str = "sheave_gateway_";
+
+/// What a process declares of a group of series.
 #[derive(Default)]
-struct MetricFamily {
+struct DeclaredFamily {
     kind: String,
     help: String,
-    labels: BTreeSet<String>,
+    labels: Vec<String>,
 }
 
-fn families(text: &str) -> BTreeMap<String, MetricFamily> {
-    let mut families = BTreeMap::<String, MetricFamily>::new();
+/// The declarations in the code.
+fn declared_families() -> BTreeMap<String, DeclaredFamily> {
+    let sources = crates();
+    let mut files = sources.iter().filter(|of| of.name == "sheave").flat_map(|of| of.files.values());
+    let file = files.find(|file| file.path.ends_with("http/metrics/families.rs")).expect("the families");
+    let row = regex(r#"(?m)^ +[A-Z_]+: (\w+) "(\w+)" \[([\w, ]*)\] = "(.*)";$"#);
+    let declared = row.captures_iter(&file.text).map(|found| {
+        let labels = found[3].split(", ").filter(|label| !label.is_empty()).map(str::to_owned).collect();
+        (found[2].to_owned(), DeclaredFamily { kind: found[1].to_owned(), help: found[4].to_owned(), labels })
+    });
+    declared.collect()
+}
+
+/// A group of series, as Prometheus text has it.
+#[derive(Default)]
+struct AnsweredFamily {
+    kind: String,
+    help: String,
+    /// The names of the labels of each.
+    series: Vec<BTreeSet<String>>,
+}
+
+fn families(text: &str) -> BTreeMap<String, AnsweredFamily> {
+    let mut families = BTreeMap::<String, AnsweredFamily>::new();
     for found in regex(r"(?m)^# HELP (\w+) (.*)\n# TYPE \w+ (\w+)").captures_iter(text) {
         let family = families.entry(found[1].to_owned()).or_default();
         (family.help, family.kind) = (found[2].to_owned(), found[3].to_owned());
     }
     let label = regex(r#"(\w+)=""#);
-    for found in regex(r"(?m)^(\w+?)(?:_bucket|_sum|_count)?\{(.*)\}").captures_iter(text) {
-        let labels =
-            label.captures_iter(&found[2]).map(|label| label[1].to_owned()).filter(|label| label != "le");
-        families.entry(found[1].to_owned()).or_default().labels.extend(labels);
+    for found in regex(r"(?m)^(\w+?)(?:_bucket|_sum|_count)?(?:\{(.*)\})? \S+$").captures_iter(text) {
+        let labels = found.get(2).map_or("", |it| it.as_str());
+        let labels = label.captures_iter(labels).map(|label| label[1].to_owned());
+        let labels = labels.filter(|label| label != "le").collect();
+        families.entry(found[1].to_owned()).or_default().series.push(labels);
     }
     families
-}
-
-/// Without the totals of all frontends, which are called after the series of each.
-fn metrics_table(families: &BTreeMap<String, MetricFamily>) -> String {
-    let total = |name: &str| families.get(&format!("sheave_gateway_{}", name.trim_start_matches("sheave_")));
-    let own = families.iter().filter(|(name, _)| !name.starts_with("sheave_gateway_"));
-    let rows = own.map(|(name, family)| {
-        let mut labels: Vec<&str> = family.labels.iter().map(String::as_str).collect();
-        if let Some(total) = total(name).filter(|_| labels.is_empty()) {
-            labels =
-                ["frontend", "service"].into_iter().chain(total.labels.iter().map(String::as_str)).collect();
-        }
-        vec![format!("`{name}`"), family.kind.clone(), labels.join(", "), family.help.clone()]
-    });
-    table("metric | type | labels | meaning", &rows.collect::<Vec<_>>())
 }
 
 /// The constants whose values match, in the file that has the value `beside`; each with its doc comment.

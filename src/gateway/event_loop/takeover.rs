@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
-use crate::http::metrics::recorder::{TAKEOVER_FAILURES, TAKEOVER_SECONDS};
+use crate::http::metrics::families::{TAKEOVER_FAILURES, TAKEOVER_SECONDS};
 use crate::http::query::Query;
 use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
@@ -44,7 +44,7 @@ impl Servers {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
-            let failures = metrics::counter!(TAKEOVER_FAILURES);
+            let failures = metrics::counter!(TAKEOVER_FAILURES.name);
             Successors::listen(directory, Greeting { place, former_pod, workers, servers, failures })
         });
         let successors = listening.inspect_err(|error| {
@@ -143,7 +143,7 @@ impl EventLoop {
         self.announcing.begin();
         self.announce();
         self.health.take_over(node_ports);
-        metrics::gauge!(TAKEOVER_SECONDS).set(began.elapsed());
+        metrics::gauge!(TAKEOVER_SECONDS.name).set(began.elapsed());
         tracing::info!(
             from = predecessor.version(),
             sockets,

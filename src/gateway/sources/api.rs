@@ -14,7 +14,7 @@ use sheave_control::time::wait_until;
 use tokio::time::sleep_until;
 
 use crate::config::{AnnounceMode, Config};
-use crate::http::metrics::recorder::PROGRAMMING_SECONDS;
+use crate::http::metrics::families::PROGRAMMING_SECONDS;
 use crate::views::status::{GuardView, SourceView, collect};
 
 /// A server that has not answered by then is taken to be away. One that refuses is at once.
@@ -149,7 +149,7 @@ impl ApiSource {
         let now = Timestamp::now();
         for triggered in self.triggered.drain(..) {
             let took = now.duration_since(triggered).as_secs_f64();
-            metrics::histogram!(PROGRAMMING_SECONDS).record(took.max(0.0));
+            metrics::histogram!(PROGRAMMING_SECONDS.name).record(took.max(0.0));
         }
     }
 

@@ -171,6 +171,7 @@ fn a_controller_has_series_of_its_pools_and_of_each_reason() {
     write_pools(&mut text, &controller);
     write_process(&mut text, &ProcessView::default(), [("NoAddress", 2)].into_iter());
     let text = text.finish().unwrap();
+    assert_eq!(names::misfits(&text), [""; 0]);
     for line in [
         "sheave_pool_addresses{pool=\"lan\",state=\"used\"} 3",
         "sheave_pool_addresses{pool=\"lan\",state=\"free\"} 5",
@@ -207,6 +208,7 @@ fn the_age_of_the_objects_and_what_is_held_back_are_told_by_kind() {
     write_source(&mut text, &status);
     write_guard(&mut text, &status);
     let text = text.finish().unwrap();
+    assert_eq!(names::misfits(&text), [""; 0]);
     let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let expected = [
         "sheave_source_from_snapshot 1",

@@ -13,7 +13,7 @@ use sheave_model::{Algorithm, Frontend};
 use tokio::time::timeout;
 
 use super::super::exposition::Exposition;
-use super::super::{endpoints, frontends};
+use super::super::{endpoints, families, frontends};
 use super::{dataplane, frontend, table};
 use crate::config::SeriesLimits;
 
@@ -50,6 +50,7 @@ impl Scraped {
         frontends::write(&mut text, &observer, observer.table().table(), self.limits.frontends);
         endpoints::write(&mut text, &observer.table(), observer.endpoint_failures(), self.limits.endpoints);
         let text = text.finish().unwrap();
+        assert_eq!(families::misfits(&text), [""; 0]);
         let own = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
         text.lines().filter(own).map(str::to_owned).collect()
     }
