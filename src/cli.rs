@@ -1,6 +1,7 @@
 //! The command line: its commands and flags, and their help.
 
 mod arguments;
+mod diff;
 mod object;
 mod question;
 
@@ -9,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-use self::arguments::admin_url;
 pub(crate) use self::arguments::{
-    AdminUrl, ApiServerArgs, Folders, LineFormat, ManifestArgs, NodeArgs, SourceArgs, TableFormat,
+    ApiServerArgs, Folders, LineFormat, ManifestArgs, NodeArgs, RunningArgs, SourceArgs, TableFormat,
     TextFormat, TopRows,
 };
+pub(crate) use self::diff::Diff;
 pub(crate) use self::question::QuestionArgs;
 use crate::config::{self, Overrides};
 use crate::exit::Exit;
@@ -164,55 +165,16 @@ pub(crate) struct Routes {
     pub(crate) output: TableFormat,
 }
 
-/// `sheave diff`.
-#[derive(Debug, PartialEq, Args)]
-#[command(group(ArgGroup::new("new").args(["manifests", "karmada_manifests"]).required(true).multiple(true)))]
-pub(crate) struct Diff {
-    #[command(flatten)]
-    pub(crate) new: ManifestArgs,
-    #[command(flatten)]
-    pub(crate) old: OldManifestArgs,
-    /// Admin server of the gateway to compare with [default without --old: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["old", "old_karmada"])]
-    pub(crate) admin: Option<AdminUrl>,
-    /// Name of the Node that the manifests are read for [default: the gateway's; with --old as for `sheave routes`]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) node: Option<String>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
-    pub(crate) output: TextFormat,
-}
-
-/// `--old` and `--old-karmada`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct OldManifestArgs {
-    /// Folder or file of Kubernetes manifests to compare with instead of a gateway
-    #[arg(id = "old", long = "old", value_name = "DIR")]
-    local: Option<PathBuf>,
-    /// Folder or file of a Karmada control plane's manifests to compare with
-    #[arg(id = "old_karmada", long = "old-karmada", value_name = "DIR")]
-    karmada: Option<PathBuf>,
-}
-
-impl OldManifestArgs {
-    /// None if no folder is given.
-    pub(crate) fn folders(&self) -> Option<Folders<'_>> {
-        Folders::of(self.local.as_deref(), self.karmada.as_deref())
-    }
-}
-
 /// `sheave explain`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) asked: QuestionArgs,
     /// Ask a controller, and through it all gateways: which of them the client comes to, and what each would do
-    #[arg(long, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
+    #[arg(long, conflicts_with_all = ["manifests", "karmada_manifests", "node", "gateway"])]
     pub(crate) fleet: bool,
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    #[command(flatten)]
-    pub(crate) api: ApiServerArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,
@@ -223,11 +185,8 @@ pub(crate) struct Explain {
 pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) asked: QuestionArgs,
-    /// Admin server of the gateway to query [default: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url)]
-    pub(crate) admin: Option<AdminUrl>,
     #[command(flatten)]
-    pub(crate) api: ApiServerArgs,
+    pub(crate) running: RunningArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = LineFormat::Text)]
     pub(crate) output: LineFormat,
@@ -236,23 +195,20 @@ pub(crate) struct Watch {
 /// `sheave status`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Status {
-    /// Admin server to query [default: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url)]
-    pub(crate) admin: Option<AdminUrl>,
+    #[command(flatten)]
+    pub(crate) running: RunningArgs,
     /// Only say whether a process of another container serves on this node: exits 2 if so, else 0
     ///
     /// For startup probes: a process that is to take over shares the ports of the one that still serves.
-    #[arg(long, conflicts_with = "admin")]
+    #[arg(long, conflicts_with_all = ["admin", "gateway"])]
     pub(crate) here: bool,
     /// Show all gateways and what they differ in, as the controller that is asked sees them
     ///
     /// Exits 0 (all are healthy and alike), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
     ///
     /// Without --admin, and where nothing listens on `admin.listen`, kubectl forwards a port to a controller in the cluster.
-    #[arg(long, conflicts_with = "here")]
+    #[arg(long, conflicts_with_all = ["here", "gateway"])]
     pub(crate) fleet: bool,
-    #[command(flatten)]
-    pub(crate) api: ApiServerArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,
@@ -261,9 +217,8 @@ pub(crate) struct Status {
 /// `sheave gateways`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Gateways {
-    /// Admin server of the gateway to query [default: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url)]
-    pub(crate) admin: Option<AdminUrl>,
+    #[command(flatten)]
+    pub(crate) running: RunningArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub(crate) output: TextFormat,
@@ -272,9 +227,8 @@ pub(crate) struct Gateways {
 /// `sheave top`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct Top {
-    /// Admin server of the gateway to query [default: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url)]
-    pub(crate) admin: Option<AdminUrl>,
+    #[command(flatten)]
+    pub(crate) running: RunningArgs,
     /// What has a row
     #[arg(long, value_enum, value_name = "ROWS", default_value_t = TopRows::Services)]
     pub(crate) view: TopRows,
@@ -335,12 +289,17 @@ impl Cli {
     /// called `kubectl-sheave` is a kubectl plugin, which its help shows.
     pub(crate) fn from_args(args: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
         let args: Vec<OsString> = args.into_iter().collect();
-        let parsed = Self::definition(args.first()).try_get_matches_from(args).and_then(|matches| {
-            let cli = Self::from_arg_matches(&matches)?;
+        let plugin = is_plugin(args.first());
+        let parsed = Self::definition(plugin).try_get_matches_from(args).and_then(|matches| {
+            let mut cli = Self::from_arg_matches(&matches)?;
+            if let Some(running) = cli.command.running_mut() {
+                running.plugin = plugin;
+            }
             match &cli.command {
                 Command::Explain(Explain { asked, .. }) | Command::Watch(Watch { asked, .. }) => {
                     asked.check()
                 }
+                Command::Diff(diff) => diff.check(),
                 Command::Man { command: Some(name) } if Self::command().find_subcommand(name).is_none() => {
                     Err(format!("there is no command {name}"))
                 }
@@ -359,12 +318,9 @@ impl Cli {
         })
     }
 
-    fn definition(program: Option<&OsString>) -> clap::Command {
-        let file_name = program.and_then(|program| Path::new(program).file_name());
-        match file_name.and_then(|name| name.to_str()) {
-            Some("kubectl-sheave") => Self::command().name("kubectl-sheave").bin_name("kubectl sheave"),
-            _ => Self::command(),
-        }
+    fn definition(plugin: bool) -> clap::Command {
+        let command = Self::command();
+        if plugin { command.name("kubectl-sheave").bin_name("kubectl sheave") } else { command }
     }
 
     /// The settings that flags override.
@@ -372,27 +328,48 @@ impl Cli {
         let (node, api) = match &self.command {
             Command::Run(run) | Command::Gateway(run) => (run.node.name.clone(), Some(&run.api)),
             Command::Controller(controller) => (controller.node.name.clone(), Some(&controller.api)),
-            Command::Routes(routes) => (routes.sources.node.name.clone(), None),
-            Command::Explain(explain) => (explain.sources.node.name.clone(), Some(&explain.api)),
-            Command::Watch(watch) => (None, Some(&watch.api)),
-            Command::Diff(diff) => (diff.node.clone(), None),
+            Command::Routes(Routes { sources, .. }) | Command::Explain(Explain { sources, .. }) => {
+                (sources.node.name.clone(), Some(&sources.running.api))
+            }
+            Command::Diff(diff) => (diff.node.clone(), Some(&diff.running.api)),
             Command::Validate(validate) => (validate.node.name.clone(), None),
             // These depend on no Node, so they must not depend on a name for one either.
             Command::Demo(_) => (Some("demo".to_owned()), None),
             Command::Migrate(_) => (Some("none".to_owned()), None),
             Command::Uninstall(uninstall) => (Some("none".to_owned()), Some(&uninstall.api)),
             // The process that is queried has its own name.
-            Command::Status(status) => (None, Some(&status.api)),
-            Command::Gateways(_)
-            | Command::Top(_)
-            | Command::Version(_)
-            | Command::Completions { .. }
-            | Command::Man { .. } => (None, None),
+            Command::Watch(Watch { running, .. })
+            | Command::Status(Status { running, .. })
+            | Command::Gateways(Gateways { running, .. })
+            | Command::Top(Top { running, .. }) => (None, Some(&running.api)),
+            Command::Version(_) | Command::Completions { .. } | Command::Man { .. } => (None, None),
         };
         let (kubeconfig, context) =
             api.map_or((None, None), |api| (api.kubeconfig.clone(), api.context.clone()));
         Overrides { node, kubeconfig, context }
     }
+}
+
+impl Command {
+    /// Which running process is asked, if it is a command that asks one.
+    fn running_mut(&mut self) -> Option<&mut RunningArgs> {
+        match self {
+            Self::Routes(Routes { sources, .. }) | Self::Explain(Explain { sources, .. }) => {
+                Some(&mut sources.running)
+            }
+            Self::Diff(Diff { running, .. })
+            | Self::Watch(Watch { running, .. })
+            | Self::Status(Status { running, .. })
+            | Self::Gateways(Gateways { running, .. })
+            | Self::Top(Top { running, .. }) => Some(running),
+            _ => None,
+        }
+    }
+}
+
+/// Whether kubectl found this program as a plugin of its own.
+fn is_plugin(program: Option<&OsString>) -> bool {
+    program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "kubectl-sheave")
 }
 
 const ENVIRONMENT: &str = "\

@@ -17,14 +17,35 @@ pub(crate) struct ManifestArgs {
 
 /// Where `routes` and `explain` get their objects: manifests, or a running gateway.
 #[derive(Debug, PartialEq, Args)]
+#[command(mut_args(|arg| match arg.get_id().as_str() {
+    "admin" | "gateway" => arg.conflicts_with_all(["manifests", "karmada_manifests", "node"]),
+    _ => arg,
+}))]
 pub(crate) struct SourceArgs {
     #[command(flatten)]
     pub(crate) manifests: ManifestArgs,
     #[command(flatten)]
     pub(crate) node: NodeArgs,
-    /// Admin server of the gateway to query [default without --manifests: http:// and `admin.listen`]
-    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with_all = ["manifests", "karmada_manifests", "node"])]
+    #[command(flatten)]
+    pub(crate) running: RunningArgs,
+}
+
+/// Which running process a command asks.
+#[derive(Debug, Default, PartialEq, Args)]
+pub(crate) struct RunningArgs {
+    /// Admin server to query [default: http:// and `admin.listen`]
+    #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with = "gateway")]
     pub(crate) admin: Option<AdminUrl>,
+    /// Query the gateway on this Node of the cluster, to which kubectl forwards a port
+    ///
+    /// As `kubectl sheave`, and where nothing listens on `admin.listen`, a ready gateway of the cluster is the default.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) gateway: Option<String>,
+    #[command(flatten)]
+    pub(crate) api: ApiServerArgs,
+    /// Whether the program was called as a plugin of kubectl.
+    #[arg(skip)]
+    pub(crate) plugin: bool,
 }
 
 /// `--kubeconfig` and `--context`.

@@ -4,6 +4,7 @@ use clap::CommandFactory as _;
 use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
+use super::arguments::AdminUrl;
 use super::*;
 use crate::views::explain::{Client, Port, Question};
 
@@ -46,7 +47,7 @@ fn flags_are_read() {
         panic!("routes")
     };
     assert_eq!(
-        (routes.sources.admin.unwrap().authority.as_str(), routes.output),
+        (routes.sources.running.admin.unwrap().authority.as_str(), routes.output),
         ("[::1]:80", TableFormat::Json)
     );
 }
@@ -54,28 +55,34 @@ fn flags_are_read() {
 #[test]
 fn a_status_is_asked_of_a_process() {
     let Command::Status(status) = parse("sheave status").unwrap().command else { panic!("status") };
-    assert_eq!(
-        status,
-        Status {
-            admin: None,
-            here: false,
-            fleet: false,
-            api: ApiServerArgs::default(),
-            output: TextFormat::Text
-        }
-    );
+    let expected =
+        Status { running: RunningArgs::default(), here: false, fleet: false, output: TextFormat::Text };
+    assert_eq!(status, expected);
     let cli = parse("sheave status --admin http://h:1 -o json").unwrap();
     let Command::Status(status) = cli.command else { panic!("status") };
-    let admin = AdminUrl { authority: "h:1".to_owned() };
+    let admin = Some(AdminUrl { authority: "h:1".to_owned() });
+    let running = RunningArgs { admin, ..RunningArgs::default() };
+    assert_eq!(status, Status { running, output: TextFormat::Json, ..expected });
+}
+
+#[test]
+fn two_sides_of_a_diff_are_manifests_or_a_gateway() {
+    let sides = |line: &str| {
+        let Command::Diff(diff) = parse(line).unwrap().command else { panic!("diff") };
+        let paths = |folders: Option<Folders<'_>>| {
+            let folders = folders?;
+            Some([folders.local, folders.karmada].map(|path| path.map(Path::to_owned)))
+        };
+        (paths(diff.new_folders()), paths(diff.old_folders()))
+    };
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| Some(PathBuf::from(name)));
+    let (new, none) = (Some([a.clone(), None]), None);
+    assert_eq!(sides("sheave diff --manifests a"), (new.clone(), none));
+    assert_eq!(sides("sheave diff --manifests a --manifests b"), (new.clone(), Some([b.clone(), None])));
+    assert_eq!(sides("sheave diff --old b --manifests a"), (new, Some([b.clone(), None])));
     assert_eq!(
-        status,
-        Status {
-            admin: Some(admin),
-            here: false,
-            fleet: false,
-            api: ApiServerArgs::default(),
-            output: TextFormat::Json
-        }
+        sides("sheave diff --manifests a --karmada-manifests c --manifests b --karmada-manifests d"),
+        (Some([a, c]), Some([b, d]))
     );
 }
 
@@ -134,6 +141,18 @@ fn mistakes_are_usage_errors() {
         "sheave watch pod web",
         "sheave watch shop/web -o yaml",
         "sheave watch shop/web --manifests d",
+        "sheave diff",
+        "sheave diff --old d",
+        "sheave diff --manifests a --manifests b --manifests c",
+        "sheave diff --manifests a --manifests b --old c",
+        "sheave diff --manifests a --manifests b --admin http://h:1",
+        "sheave diff --manifests a --old b --gateway n1",
+        "sheave routes --gateway n1 --manifests d",
+        "sheave explain shop/web --gateway n1 --node n1",
+        "sheave explain shop/web --gateway n1 --fleet",
+        "sheave status --gateway n1 --admin http://h:1",
+        "sheave status --gateway n1 --fleet",
+        "sheave status --gateway n1 --here",
         "sheave top -o json",
         "sheave top --view pods",
         "sheave uninstall shop/web",
@@ -159,7 +178,19 @@ fn an_object_is_in_the_namespace_of_the_flag_or_the_default() {
 
 #[test]
 fn the_api_server_is_chosen_by_flags() {
-    for command in ["run", "gateway", "controller", "uninstall", "explain web", "watch web"] {
+    for command in [
+        "run",
+        "gateway",
+        "controller",
+        "uninstall",
+        "explain web",
+        "watch web",
+        "routes",
+        "status",
+        "top",
+        "gateways",
+        "diff --manifests d",
+    ] {
         let overrides = parse(&format!("sheave {command} --kubeconfig f --context c")).unwrap().overrides();
         assert_eq!(overrides.kubeconfig.as_deref(), Some("f".as_ref()), "{command}");
         assert_eq!(overrides.context.as_deref(), Some("c"), "{command}");
@@ -168,13 +199,18 @@ fn the_api_server_is_chosen_by_flags() {
 
 #[test]
 fn as_a_kubectl_plugin_it_is_called_as_one() {
-    for (program, usage) in [
-        ("/usr/local/bin/kubectl-sheave", "Usage: kubectl sheave explain "),
-        ("./sheave", "Usage: sheave explain "),
+    for (program, usage, plugin) in [
+        ("/usr/local/bin/kubectl-sheave", "Usage: kubectl sheave explain ", true),
+        ("./sheave", "Usage: sheave explain ", false),
     ] {
         let args = [program, "explain", "--help"].map(OsString::from);
-        let help = Cli::definition(args.first()).try_get_matches_from(args).unwrap_err().to_string();
+        let definition = Cli::definition(is_plugin(args.first()));
+        let help = definition.try_get_matches_from(args).unwrap_err().to_string();
         assert!(help.contains(usage), "{help}");
+        let Command::Top(top) = Cli::from_args([program, "top"].map(OsString::from)).unwrap().command else {
+            panic!("top")
+        };
+        assert_eq!(top.running.plugin, plugin);
     }
 }
 

@@ -28,18 +28,18 @@ pub(crate) fn run(command: &Diff, config: &Config) -> Exit {
 }
 
 fn compared(command: &Diff, config: &Config) -> Result<DiffView, Exit> {
-    let old_folders = command.old.folders();
+    let old_folders = command.old_folders();
     let against_gateway = old_folders.is_none();
     let mut old = match old_folders {
         Some(folders) => ManifestProjection::read(folders, config)?.routes(config),
-        None => routes_of_gateway(command.admin.as_ref(), config)?,
+        None => routes_of_gateway(&command.running, config)?,
     };
     // Which endpoints are local depends on the Node.
     let of_gateway = against_gateway && command.node.is_none();
     let config =
         Config { node: if of_gateway { old.node.clone() } else { config.node.clone() }, ..config.clone() };
     // One of the flags is required.
-    let folders = command.new.folders().ok_or(Exit::Usage)?;
+    let folders = command.new_folders().ok_or(Exit::Usage)?;
     let manifests = Manifests::read(folders)?.keeping_addresses(&published(&old));
     let mut new = ManifestProjection::new(manifests, &config).routes(&config);
     if against_gateway {

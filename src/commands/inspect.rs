@@ -1,16 +1,13 @@
 //! `sheave routes`, `explain`, `status` and `gateways`: what a gateway does, by manifests that it would read or from one that runs.
 
-use std::net::TcpStream;
-use std::time::Duration;
-
 use serde::de::DeserializeOwned;
 use sheave_control::sources::connection::default_namespace;
 
 use super::admin_client;
+use super::admin_server::AdminServer;
 use super::manifests::ManifestProjection;
-use super::port_forward::PortForward;
 use super::stdout::{print, render};
-use crate::cli::{AdminUrl, Explain, Gateways, Routes, Status, TableFormat};
+use crate::cli::{Explain, Gateways, Routes, RunningArgs, Status, TableFormat};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::takeover::predecessor;
@@ -29,7 +26,7 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
     let sources = &command.sources;
     let view: Result<RoutesView, Exit> = match sources.manifests.folders() {
         Some(folders) => ManifestProjection::read(folders, config).map(|projected| projected.routes(config)),
-        None => routes_of_gateway(sources.admin.as_ref(), config),
+        None => routes_of_gateway(&sources.running, config),
     };
     match (view, command.output) {
         (Err(exit), _) => exit,
@@ -41,8 +38,8 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
 }
 
 /// The routing table of a running gateway.
-pub(super) fn routes_of_gateway(admin: Option<&AdminUrl>, config: &Config) -> Result<RoutesView, Exit> {
-    query(admin, config, "/api/routes").map(|(_, view)| view)
+pub(super) fn routes_of_gateway(running: &RunningArgs, config: &Config) -> Result<RoutesView, Exit> {
+    query(running, config, "/api/routes").map(|(_, view)| view)
 }
 
 /// Prints why a client goes where it goes, by manifests or by a running gateway.
@@ -67,10 +64,10 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
         Some(folders) => {
             ManifestProjection::read(folders, config).map(|projected| projected.explain(&question))
         }
-        None => {
-            let authority = authority(command.sources.admin.as_ref(), config);
-            explained(&authority, &question.path()).map_err(|error| unanswered(&authority, &error))
-        }
+        None => AdminServer::of_process(&command.sources.running, config).and_then(|server| {
+            let answer = explained(&server.authority, &question.path());
+            answer.map_err(|error| unanswered(&server.authority, &error))
+        }),
     };
     let answer = match answer {
         Ok(answer) => answer,
@@ -86,7 +83,7 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
 /// Prints which gateways the client comes to, and what each would do, which a controller asks.
 fn explain_by_all(command: &Explain, question: &Question, config: &Config) -> Exit {
     let path = question.path().replacen("/api/", "/api/fleet/", 1);
-    let (status, view) = match of_all::<ExplanationsView>(command.sources.admin.as_ref(), config, &path) {
+    let (status, view) = match of_all::<ExplanationsView>(&command.sources.running, config, &path) {
         Ok(answer) => answer,
         Err(exit) => return exit,
     };
@@ -116,7 +113,7 @@ pub(super) fn explained(authority: &str, path: &str) -> Result<Answer, String> {
 
 /// Prints the state of a running process, and exits as monitors expect it.
 pub(crate) fn status(command: &Status, config: &Config) -> Exit {
-    let Ok((_, view)) = query::<ProcessView>(command.admin.as_ref(), config, "/api/status") else {
+    let Ok((_, view)) = query::<ProcessView>(&command.running, config, "/api/status") else {
         return Exit::Down;
     };
     match print(&render(&view, || view.to_text(), command.output)) {
@@ -127,7 +124,7 @@ pub(crate) fn status(command: &Status, config: &Config) -> Exit {
 
 /// Prints the state of all gateways, which a controller asks.
 pub(crate) fn all_gateways(command: &Status, config: &Config) -> Exit {
-    let Ok((_, view)) = of_all::<AllGatewaysView>(command.admin.as_ref(), config, "/api/fleet") else {
+    let Ok((_, view)) = of_all::<AllGatewaysView>(&command.running, config, "/api/fleet") else {
         return Exit::Down;
     };
     match print(&render(&view, || view.to_text(), command.output)) {
@@ -138,7 +135,7 @@ pub(crate) fn all_gateways(command: &Status, config: &Config) -> Exit {
 
 /// Prints the gateways as a running one sees them.
 pub(crate) fn gateways(command: &Gateways, config: &Config) -> Exit {
-    match query::<GatewaysView>(command.admin.as_ref(), config, "/api/gateways") {
+    match query::<GatewaysView>(&command.running, config, "/api/gateways") {
         Ok((_, view)) => print(&render(&view, || view.to_text(), command.output)),
         Err(exit) => exit,
     }
@@ -160,60 +157,27 @@ pub(crate) async fn served_elsewhere(config: &Config) -> Exit {
     }
 }
 
-/// Set in every Pod (kubelet, `getServiceEnvVarMap`).
-const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
-/// How long it may take to find that nothing listens here.
-const LOOPBACK_PATIENCE: Duration = Duration::from_secs(1);
-
 const OK: u16 = 200;
 const NOT_FOUND: u16 = 404;
 
 /// Queries a controller about all gateways, and reports why there is no answer if there is none.
-fn of_all<T: DeserializeOwned>(
-    admin: Option<&AdminUrl>,
-    config: &Config,
-    path: &str,
-) -> Result<(u16, T), Exit> {
+fn of_all<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &str) -> Result<(u16, T), Exit> {
     let advice = "ask a controller, as in `kubectl -n sheave-system exec deployment/sheave-controller -- /sheave status --fleet`";
-    let forward = match is_elsewhere(admin, config).then(|| forward_to_controller(config)).transpose() {
-        Ok(forward) => forward,
-        Err(error) => {
-            eprintln!("sheave: nothing listens on http://{}, and {error}; {advice}", config.admin_listen);
-            return Err(Exit::Unavailable);
-        }
-    };
-    let authority =
-        forward.as_ref().map_or_else(|| authority(admin, config), |forward| forward.authority.clone());
-    parsed(&authority, path).map_err(|error| {
+    let server = AdminServer::of_controller(running, config).map_err(|error| {
+        eprintln!("sheave: {error}; {advice}");
+        Exit::Unavailable
+    })?;
+    let authority = &server.authority;
+    parsed(authority, path).map_err(|error| {
         eprintln!("sheave: http://{authority} does not answer for all gateways: {error}; {advice}");
         Exit::Unavailable
     })
 }
 
-/// Whether the controller is to be looked for in the cluster: none is named, none is here, and this is no Pod.
-fn is_elsewhere(admin: Option<&AdminUrl>, config: &Config) -> bool {
-    let is_here = || TcpStream::connect_timeout(&config.admin_listen, LOOPBACK_PATIENCE).is_ok();
-    admin.is_none() && std::env::var_os(IN_CLUSTER).is_none() && !is_here()
-}
-
-fn forward_to_controller(config: &Config) -> Result<PortForward, String> {
-    let (port, context) = (config.admin_listen.port(), config.context.as_deref());
-    PortForward::open(&config.lease, port, config.kubeconfig.as_deref(), context)
-}
-
-/// Of the admin server to ask.
-pub(super) fn authority(admin: Option<&AdminUrl>, config: &Config) -> String {
-    admin.map_or_else(|| config.admin_listen.to_string(), |admin| admin.authority.clone())
-}
-
 /// Queries a running process, by default that of the configuration, and reports why it does not answer if it does not.
-fn query<T: DeserializeOwned>(
-    admin: Option<&AdminUrl>,
-    config: &Config,
-    path: &str,
-) -> Result<(u16, T), Exit> {
-    let authority = authority(admin, config);
-    parsed(&authority, path).map_err(|error| unanswered(&authority, &error))
+fn query<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &str) -> Result<(u16, T), Exit> {
+    let server = AdminServer::of_process(running, config)?;
+    parsed(&server.authority, path).map_err(|error| unanswered(&server.authority, &error))
 }
 
 /// Reports that a gateway does not answer.

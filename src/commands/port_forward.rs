@@ -1,18 +1,22 @@
-//! A way to a controller's admin server, which listens on loopback in its Pod: `kubectl port-forward`, which has the user's credentials,
-//! plugins and proxies.
+//! A way to an admin server in the cluster, which listens on loopback in its Pod: `kubectl port-forward`, which has the user's
+//! credentials, plugins and proxies.
 
 use std::io::{self, BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::kill_with_parent;
+
+use crate::config::Config;
 
 /// Where the manifests and the chart of `deploy` have the controller, in the namespace of its Lease.
 const CONTROLLER: &str = "deployment/sheave-controller";
+/// The same of the gateways. kubectl takes a Pod that is ready before others (`ActivePods` in kubectl, util/podutils).
+const GATEWAYS: &str = "daemonset/sheave-gateway";
+/// The labels of the gateways' Pods.
+const OF_GATEWAYS: &str = "app.kubernetes.io/name=sheave,app.kubernetes.io/component=gateway";
 /// How long kubectl may take: credentials may come from a plugin that asks the user.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What kubectl prints once it listens (`ForwardedPort` in client-go, tools/portforward).
@@ -27,34 +31,31 @@ pub(crate) struct PortForward {
     pub(crate) authority: String,
 }
 
+/// What a port-forward leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Remote<'a> {
+    /// One of the controllers.
+    Controller,
+    /// A ready gateway.
+    AnyGateway,
+    /// The gateway on this Node.
+    GatewayOn(&'a str),
+}
+
 impl PortForward {
-    /// To `port` of a controller whose Lease is this one, with this kubeconfig and context.
+    /// To the admin server of a process whose Pod is in the namespace of the configured Lease.
     ///
     /// # Errors
     /// Why there is none. kubectl itself has said more on stderr.
-    pub(crate) fn open(
-        lease: &ServiceKey,
-        port: u16,
-        kubeconfig: Option<&Path>,
-        context: Option<&str>,
-    ) -> Result<Self, String> {
-        let mut command = Command::new("kubectl");
-        if let Some(kubeconfig) = kubeconfig {
-            command.arg("--kubeconfig").arg(kubeconfig);
-        }
-        if let Some(context) = context {
-            command.args(["--context", context]);
-        }
-        let remote = format!(":{port}");
-        command.args([
-            "--namespace",
-            &lease.namespace,
-            "port-forward",
-            "--address",
-            "127.0.0.1",
-            CONTROLLER,
-            &remote,
-        ]);
+    pub(crate) fn open(remote: &Remote<'_>, config: &Config) -> Result<Self, String> {
+        let target = match remote {
+            Remote::Controller => CONTROLLER.to_owned(),
+            Remote::AnyGateway => GATEWAYS.to_owned(),
+            Remote::GatewayOn(node) => pod_on(node, config)?,
+        };
+        let mut command = kubectl(config);
+        let port = format!(":{}", config.admin_listen.port());
+        command.args(["port-forward", "--address", "127.0.0.1", &target, &port]);
         kill_with_parent(&mut command);
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let kubectl = spawned.map_err(|error| format!("kubectl: {error}"))?;
@@ -93,4 +94,42 @@ impl Drop for PortForward {
         self.kubectl.kill().ok();
         self.kubectl.wait().ok();
     }
+}
+
+/// kubectl with the cluster that the command line means.
+fn kubectl(config: &Config) -> Command {
+    let mut command = Command::new("kubectl");
+    if let Some(kubeconfig) = &config.kubeconfig {
+        command.arg("--kubeconfig").arg(kubeconfig);
+    }
+    if let Some(context) = &config.context {
+        command.args(["--context", context]);
+    }
+    command.args(["--namespace", &config.lease.namespace]);
+    command
+}
+
+/// The Pod of the gateway on a Node, as kubectl names it. Two of them, while one replaces the other, share the Node's ports.
+fn pod_on(node: &str, config: &Config) -> Result<String, String> {
+    let mut command = kubectl(config);
+    let running = format!("spec.nodeName={node},status.phase=Running");
+    command.args([
+        "get",
+        "pods",
+        "--selector",
+        OF_GATEWAYS,
+        "--field-selector",
+        &running,
+        "--output",
+        "name",
+    ]);
+    kill_with_parent(&mut command);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("kubectl: {error}"))?;
+    if !output.status.success() {
+        return Err("kubectl get pods failed".to_owned());
+    }
+    let names = String::from_utf8_lossy(&output.stdout);
+    let found = names.lines().find(|name| name.starts_with("pod/")).map(str::to_owned);
+    found.ok_or_else(|| format!("no gateway runs there, by the Pods of namespace {}", config.lease.namespace))
 }

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use self::feed::{Feed, FeedEvent};
 use self::model::Model;
 use self::table::{Cell, Item, Order};
+use super::admin_server::AdminServer;
 use super::inspect;
 use super::stdout::{print, render};
 use crate::cli::{Top, TopRows};
@@ -43,11 +44,14 @@ pub(crate) async fn run(command: &Top, config: &Config) -> Exit {
             return Exit::Usage;
         }
     };
-    let authority = inspect::authority(command.admin.as_ref(), config);
+    let server = match AdminServer::of_process(&command.running, config) {
+        Ok(server) => server,
+        Err(exit) => return exit,
+    };
     if command.once {
-        once(command, &authority, order).await
+        once(command, &server.authority, order).await
     } else {
-        terminal::run(command, &authority, order).await
+        terminal::run(command, &server.authority, order).await
     }
 }
 

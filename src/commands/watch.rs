@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::admin_server::AdminServer;
 use super::inspect;
 use crate::cli::{LineFormat, Watch};
 use crate::config::Config;
@@ -30,7 +31,11 @@ pub(crate) async fn run(command: &Watch, config: &Config) -> Exit {
             return Exit::Usage;
         }
     };
-    let authority = inspect::authority(command.admin.as_ref(), config);
+    let server = match AdminServer::of_process(&command.running, config) {
+        Ok(server) => server,
+        Err(exit) => return exit,
+    };
+    let authority = server.authority.clone();
     let mut watched = Watched {
         service: question.service.to_string(),
         authority: authority.clone(),

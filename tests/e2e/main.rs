@@ -44,6 +44,8 @@ mod datagrams;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod diff;
+#[cfg(test)]
 mod endings;
 #[cfg(test)]
 mod explain;
@@ -61,6 +63,8 @@ mod fleet_overlap;
 mod fleet_shares;
 #[cfg(test)]
 mod flood;
+#[cfg(test)]
+mod forwarded;
 mod hardening;
 #[cfg(test)]
 mod health;

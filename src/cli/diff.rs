@@ -1,0 +1,66 @@
+//! The arguments of `sheave diff`: new manifests, and what they are compared with.
+
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args};
+
+use super::arguments::{Folders, RunningArgs, TextFormat};
+
+/// `sheave diff`.
+#[derive(Debug, PartialEq, Args)]
+#[command(group(ArgGroup::new("new").args(["manifests", "karmada_manifests"]).required(true).multiple(true)))]
+pub(crate) struct Diff {
+    /// Folder or file of Kubernetes manifests to read; a second one is compared with instead of a gateway
+    #[arg(id = "manifests", long = "manifests", value_name = "DIR")]
+    local: Vec<PathBuf>,
+    /// Folder or file of a Karmada control plane's manifests to read; a second one is compared with
+    #[arg(id = "karmada_manifests", long = "karmada-manifests", value_name = "DIR")]
+    karmada: Vec<PathBuf>,
+    /// The same as a second --manifests
+    #[arg(long, value_name = "DIR")]
+    old: Option<PathBuf>,
+    /// The same as a second --karmada-manifests
+    #[arg(long, value_name = "DIR")]
+    old_karmada: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) running: RunningArgs,
+    /// Name of the Node that the manifests are read for [default: the gateway's; between manifests as for `sheave routes`]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub(crate) output: TextFormat,
+}
+
+impl Diff {
+    /// Refuses more than two sides, and two to compare with.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let sides = |folders: &[PathBuf], old: &Option<PathBuf>| folders.len() + usize::from(old.is_some());
+        if sides(&self.local, &self.old) > 2 || sides(&self.karmada, &self.old_karmada) > 2 {
+            return Err("name the new manifests, and those to compare them with; there are more".to_owned());
+        }
+        if self.old_folders().is_some() && (self.running.admin.is_some() || self.running.gateway.is_some()) {
+            return Err("compare with a gateway, or with other manifests".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The new manifests; there are some.
+    pub(crate) fn new_folders(&self) -> Option<Folders<'_>> {
+        Folders::of(first(&self.local), first(&self.karmada))
+    }
+
+    /// The manifests to compare them with, if it is not a gateway.
+    pub(crate) fn old_folders(&self) -> Option<Folders<'_>> {
+        let local = self.old.as_deref().or(second(&self.local));
+        Folders::of(local, self.old_karmada.as_deref().or(second(&self.karmada)))
+    }
+}
+
+fn first(folders: &[PathBuf]) -> Option<&Path> {
+    folders.first().map(PathBuf::as_path)
+}
+
+fn second(folders: &[PathBuf]) -> Option<&Path> {
+    folders.get(1).map(PathBuf::as_path)
+}
