@@ -4,7 +4,7 @@
 ///
 /// Backends of equal priority form one tier. A tier takes as much traffic as its health times the overprovisioning factor
 /// allows; the rest spills over to the next tier (the model of Envoy's priority levels).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Failover {
     /// What determines the shares inside a tier.
     pub spread: Spread,
@@ -13,7 +13,7 @@ pub struct Failover {
 }
 
 /// What determines the share of a backend inside its tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spread {
     /// Weight times the number of eligible endpoints: with equal weights every endpoint gets the same.
     Endpoints,

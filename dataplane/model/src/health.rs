@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The rules by which a Service's endpoints get new traffic or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HealthPolicy {
     /// In percent: below this part of healthy endpoints, the unhealthy ones are used as well. 0 = never while any is healthy.
     pub panic_threshold: u8,
@@ -22,7 +22,7 @@ impl Default for HealthPolicy {
 }
 
 /// An active check of an endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Check {
     /// What counts as success.
     pub kind: CheckKind,
@@ -39,7 +39,7 @@ pub struct Check {
 }
 
 /// What counts as success.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CheckKind {
     /// The endpoint accepts a connection.
     Tcp,

@@ -3,32 +3,64 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use sheave_model::{AddressSet, Backend, Frontend, FrontendKind, RoutingTable};
+use sheave_model::{AddressSet, Backend, Endpoint, EndpointAddr, Frontend, FrontendKind, RoutingTable};
 
-/// The hash. Left out is what depends on the node: node ports, which are at its own addresses, and which endpoints are local.
+/// The hash. Left out is what depends on the node: node ports, which are at its own addresses, which endpoints are local, and what follows
+/// from that.
 pub(crate) fn of(table: &RoutingTable) -> String {
     let mut hasher = DefaultHasher::new();
     let frontends = table.frontends().iter().filter(|frontend| frontend.kind != FrontendKind::NodePort);
-    for frontend in frontends {
-        let Frontend { addr, kind, service, source, affinity, client_sources, .. } = &**frontend;
-        (addr, kind, service, source, affinity, client_sources).hash(&mut hasher);
-        let Frontend { source_ranges, algorithm, limits, timeouts, node_local, .. } = &**frontend;
-        let nobody = *source_ranges.allowed() == AddressSet::default();
-        (source_ranges.cidrs(), nobody, algorithm, limits, timeouts, node_local).hash(&mut hasher);
-        for Backend { cluster, weight, priority, endpoints, .. } in frontend.backends.iter() {
-            (cluster, weight, priority, endpoints.len()).hash(&mut hasher);
-            for endpoint in endpoints {
-                (endpoint.addr.ip, endpoint.addr.port, endpoint.state, endpoint.weight).hash(&mut hasher);
-            }
-        }
-    }
+    frontends.for_each(|frontend| hash_frontend(frontend, &mut hasher));
     format!("{:016x}", hasher.finish())
+}
+
+/// Each field is named, so that a new one has to be decided upon.
+fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
+    let Frontend {
+        addr,
+        kind,
+        service,
+        source,
+        affinity,
+        source_ranges,
+        proxied_by,
+        client_sources,
+        app_protocol,
+        algorithm,
+        node_local,
+        external: _,
+        internal: _,
+        limits,
+        timeouts,
+        logged,
+        health,
+        failover,
+        backends,
+    } = frontend;
+    let nobody = *source_ranges.allowed() == AddressSet::default();
+    (addr, kind, service, source, affinity).hash(hasher);
+    (source_ranges.cidrs(), nobody, proxied_by, client_sources).hash(hasher);
+    (app_protocol, algorithm, node_local, limits, timeouts, logged, health, failover).hash(hasher);
+    for Backend { cluster, weight, priority, capacity, endpoints, lingering } in backends.iter() {
+        (cluster, weight, priority, capacity, endpoints.len()).hash(hasher);
+        for Endpoint { addr, node, zone, local: _, state, weight } in endpoints {
+            hash_address(*addr, hasher);
+            (node, zone, state, weight).hash(hasher);
+        }
+        lingering.len().hash(hasher);
+        lingering.iter().for_each(|addr| hash_address(*addr, hasher));
+    }
+}
+
+/// Which way leads there is for each gateway to say.
+fn hash_address(EndpointAddr { ip, port, path: _ }: EndpointAddr, hasher: &mut DefaultHasher) {
+    (ip, port).hash(hasher);
 }
 
 #[cfg(test)]
 mod tests {
     use sheave_model::test_util::{frontend, table};
-    use sheave_model::{Algorithm, Route, SourceRanges, Weight};
+    use sheave_model::{Algorithm, Failover, HealthPolicy, Route, SourceRanges, Spread, Weight};
 
     use super::*;
 
@@ -66,6 +98,10 @@ mod tests {
             changed(|it| it.algorithm = Algorithm::Maglev),
             changed(|it| it.source_ranges = SourceRanges::new(vec!["10.0.0.0/8".parse().unwrap()]).into()),
             changed(|it| it.source_ranges = SourceRanges::showing(Vec::new(), AddressSet::default()).into()),
+            changed(|it| it.proxied_by = Some(AddressSet::all().into())),
+            changed(|it| it.failover = Some(Failover { spread: Spread::Backends, overprovisioning: 140 })),
+            changed(|it| it.health = HealthPolicy { panic_threshold: 7, ..HealthPolicy::default() }.into()),
+            backends(|it| it.capacity += 1),
             backends(|it| drop(it.endpoints.pop())),
             backends(|it| it.endpoints[0].weight = Weight(1)),
             backends(|it| it.weight = Weight(1)),
