@@ -82,13 +82,13 @@ impl TrafficBreakdowns {
 
     /// All rows, for somebody who begins to look.
     pub(super) fn all(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
-        let traffic = match &self.watch {
-            None if by.is_collected() => {
-                self.counted = uptime;
-                self.watch.insert(observer.watch_traffic()).count(PATIENCE)
-            }
-            _ => None,
+        let begins = match by {
+            TrafficBy::Services => false,
+            // What is chosen is counted all the time and what is passed on when workers are asked: rates need both of one moment.
+            TrafficBy::Endpoints => self.endpoints.is_none(),
+            TrafficBy::Clients => self.watch.is_none(),
         };
+        let traffic = if begins { self.count(observer, uptime) } else { None };
         // What is collected next is that of the time since then, whenever somebody begins to look.
         let began = self.counted;
         match by {
@@ -96,6 +96,17 @@ impl TrafficBreakdowns {
             TrafficBy::Endpoints => Breakdown::all(&mut self.endpoints, observer, began),
             TrafficBy::Clients => self.all_clients(traffic, observer, began),
         }
+    }
+
+    /// Asks workers, who are asked from now on. Of clients that somebody looks at nothing is lost: it is in their next event.
+    fn count(&mut self, observer: &Observer, uptime: u64) -> Option<ClientTraffic> {
+        self.counted = uptime;
+        let traffic = self.watch.get_or_insert_with(|| observer.watch_traffic()).count(PATIENCE)?;
+        if let Some(clients) = &mut self.clients {
+            clients.take(&traffic);
+            return None;
+        }
+        Some(traffic)
     }
 
     /// Those that begin to look have all rows when workers have answered.

@@ -87,14 +87,20 @@ impl ClientRows {
         uptime: u64,
     ) -> String {
         let Some(traffic) = traffic else { return String::new() };
-        let mut clients = HashMap::<ClientPrefix, ClientCounts>::new();
-        traffic.iter().for_each(|(client, _, counts)| *clients.entry(client).or_default() += counts);
-        self.take(&clients);
-        self.others += traffic.others();
+        let clients = self.take(&traffic);
         self.name_services(&traffic, table);
         let without_row = clients.keys().filter(|client| !self.known.contains_key(client)).count();
         let (labels, counts) = self.labelled(traffic.merged() + without_row as u64);
         self.rows.advance(uptime, Some(labels), &counts)
+    }
+
+    /// Takes in what there was since the last time, for the next event.
+    pub(super) fn take(&mut self, traffic: &ClientTraffic) -> HashMap<ClientPrefix, ClientCounts> {
+        let mut clients = HashMap::<ClientPrefix, ClientCounts>::new();
+        traffic.iter().for_each(|(client, _, counts)| *clients.entry(client).or_default() += counts);
+        self.add(&clients);
+        self.others += traffic.others();
+        clients
     }
 
     /// As of the last time.
@@ -102,7 +108,7 @@ impl ClientRows {
         self.rows.all()
     }
 
-    fn take(&mut self, clients: &HashMap<ClientPrefix, ClientCounts>) {
+    fn add(&mut self, clients: &HashMap<ClientPrefix, ClientCounts>) {
         let chosen = with_most(clients);
         for (client, known) in &mut self.known {
             known.counts.open = 0;
@@ -210,7 +216,7 @@ mod tests {
             *bytes(clients.get_mut(&network(number)).unwrap()) = 1;
         }
         let mut rows = ClientRows::new(0);
-        rows.take(&clients);
+        rows.add(&clients);
         assert!(
             (100_000 - MOST_BY_EACH..100_000).chain(0..2).all(|it| rows.known.contains_key(&network(it)))
         );
@@ -228,7 +234,7 @@ mod tests {
         for second in 1..30 {
             let others =
                 (0..100_000).map(|number| (network(second * 100_000 + number), open(number))).collect();
-            rows.take(&others);
+            rows.add(&others);
             assert!(rows.known.len() <= 2 * ROWS, "{}", rows.known.len());
         }
     }
@@ -245,16 +251,16 @@ mod tests {
     #[test]
     fn a_row_lasts_some_seconds_and_begins_anew_after_that() {
         let (mut rows, clients) = (ClientRows::new(0), HashMap::from([(network(1), open(3))]));
-        rows.take(&clients);
-        rows.take(&clients);
+        rows.add(&clients);
+        rows.add(&clients);
         for _ in 0..LASTS {
-            rows.take(&HashMap::new());
+            rows.add(&HashMap::new());
             let counts = rows.known[&network(1)].counts;
             assert_eq!((counts.open, counts.opened), (0, 2));
         }
-        rows.take(&HashMap::new());
+        rows.add(&HashMap::new());
         assert!(rows.known.is_empty());
-        rows.take(&clients);
+        rows.add(&clients);
         assert_eq!(rows.known[&network(1)].counts, open(3));
     }
 }
