@@ -132,6 +132,11 @@ impl Decision {
 
     /// The first line.
     pub(crate) fn state(&self) -> Vec<WatchChange> {
+        self.state_after(&BTreeSet::new())
+    }
+
+    /// The decision as a whole, and what Problems there are no more and are new since then.
+    fn state_after(&self, problems: &BTreeSet<String>) -> Vec<WatchChange> {
         let Self { summary, endpoints, announced, shares, .. } = self;
         let mut text = summary.clone();
         let used = endpoints.values().filter(|state| is_used(state)).count();
@@ -141,14 +146,14 @@ impl Decision {
         text.extend(shares.iter().map(|shares| format!(" Clusters: {shares}.")));
         text.extend(announced.iter().map(|node| format!(" Announced by {node}.")));
         let mut changes = vec![WatchChange::new(ChangeKind::State, None, Some(text))];
-        changes.extend(differing(&BTreeSet::new(), &self.problems, ChangeKind::Problem));
+        changes.extend(differing(problems, &self.problems, ChangeKind::Problem));
         changes
     }
 
     /// What changed since `before`.
     pub(crate) fn changes(&self, before: &Self) -> Vec<WatchChange> {
         if self.served != before.served || (!self.served && self.summary != before.summary) {
-            return self.state();
+            return self.state_after(&before.problems);
         }
         let mut changes = differing(&before.frontends, &self.frontends, ChangeKind::Frontend);
         let of_service = [

@@ -136,6 +136,24 @@ fn a_service_that_comes_or_goes_is_told_as_a_whole() {
 }
 
 #[test]
+fn problems_that_go_when_the_service_comes_or_goes_are_told() {
+    let refused = |problem: &str| ExplainView {
+        service: "shop/web".to_owned(),
+        source: "Service".to_owned(),
+        problems: vec![problem.to_owned()],
+        ..ExplainView::default()
+    };
+    let lines = |now: ExplainView, before: ExplainView| {
+        let changes = decision(now).changes(&decision(before));
+        changes.iter().skip(1).map(WatchChange::to_text).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(view(), refused("NoAddress: x")), ["Problem solved: NoAddress: x"]);
+    let with_problem = ExplainView { problems: vec!["NoAddress: x".to_owned()], ..view() };
+    assert_eq!(lines(with_problem.clone(), refused("NoAddress: x")), [""; 0], "it is known");
+    assert_eq!(lines(refused("Y: y"), with_problem), ["Problem solved: NoAddress: x", "Problem: Y: y"]);
+}
+
+#[test]
 fn json_is_as_promised() {
     let change =
         WatchChange::new(ChangeKind::Endpoint, None, Some("Ready, used".to_owned())).of("10.1.0.7:80");
