@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::feed::FeedEvent;
+use super::feed::{self, FeedEvent};
 use super::model::Model;
 use super::table::{Item, Order, columns};
 use crate::cli::TopRows;
@@ -217,6 +217,10 @@ impl App {
     fn look_at(&mut self, rows: TopRows) -> Next {
         if rows == self.rows {
             return Next::Wait;
+        }
+        if feed::traffic(rows) != feed::traffic(self.rows) {
+            // What is known of these rows is of the last visit.
+            self.model.forget_traffic();
         }
         (self.rows, self.order, self.frozen) = (rows, Order::usual(rows), None);
         (self.cursor, self.first) = (0, 0);

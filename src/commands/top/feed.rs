@@ -16,8 +16,15 @@ const SILENCE: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_secs(1);
 /// Messages that wait to be shown. The gateway keeps further ones.
 const QUEUED: usize = 16;
+/// More than all rows of the largest gateway, which are one line.
+const LONGEST_LINE: usize = 1 << 28;
+/// Lines before the body of an answer.
+const MOST_HEADERS: usize = 100;
 /// Of an answer that is none.
 const LONGEST_REFUSAL: u64 = 1024;
+
+/// Why nothing more is read.
+const TOO_LONG: &str = "it sends a line that is too long for any gateway";
 
 /// What comes of a stream.
 #[derive(Debug)]
@@ -25,6 +32,15 @@ pub(super) enum FeedEvent {
     Message(LiveMessage),
     /// The gateway does not answer, and why. It is asked again.
     Lost(String),
+}
+
+/// The counters that these rows need, as the gateway calls them.
+pub(super) fn traffic(rows: TopRows) -> &'static str {
+    match rows {
+        TopRows::Services => "services",
+        TopRows::Endpoints | TopRows::Clusters => "endpoints",
+        TopRows::Clients => "clients",
+    }
 }
 
 /// The stream of one gateway. Dropping it ends it.
@@ -38,12 +54,8 @@ impl Feed {
     /// Opens the stream with the counters that these rows need.
     pub(super) fn open(authority: &str, rows: TopRows) -> Self {
         let (out, events) = mpsc::channel(QUEUED);
-        let traffic = match rows {
-            TopRows::Services => "services",
-            TopRows::Endpoints | TopRows::Clusters => "endpoints",
-            TopRows::Clients => "clients",
-        };
-        let stream = Stream { authority: authority.to_owned(), traffic, last_event: None, out };
+        let stream =
+            Stream { authority: authority.to_owned(), traffic: traffic(rows), last_event: None, out };
         Self { events, task: tokio::spawn(stream.run()).abort_handle() }
     }
 
@@ -96,6 +108,9 @@ impl Stream {
                 self.take(std::mem::take(&mut partial)).await?;
             } else {
                 partial.add(&line);
+                if partial.data.len() > LONGEST_LINE {
+                    return Err(TOO_LONG.to_owned());
+                }
             }
         }
         if any { Ok(()) } else { Err("it closed the connection".to_owned()) }
@@ -109,7 +124,11 @@ impl Stream {
         in_time(stream.write_all(request.as_bytes())).await?;
         let mut reader = BufReader::with_capacity(1 << 16, stream);
         let status = next_line(&mut reader).await?.unwrap_or_default();
-        while next_line(&mut reader).await?.is_some_and(|line| !line.trim_end().is_empty()) {}
+        for _ in 0..MOST_HEADERS {
+            if next_line(&mut reader).await?.is_none_or(|line| line.trim_end().is_empty()) {
+                break;
+            }
+        }
         match status.split(' ').nth(1) {
             Some("200") => Ok(reader),
             Some("404") => Err("it forwards nothing; ask a gateway".to_owned()),
@@ -155,6 +174,9 @@ async fn next_line(reader: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<St
     let mut line = Vec::new();
     loop {
         let available = in_time(reader.fill_buf()).await?;
+        if line.len() + available.len() > LONGEST_LINE {
+            return Err(TOO_LONG.to_owned());
+        }
         if available.is_empty() && line.is_empty() {
             return Ok(None);
         }

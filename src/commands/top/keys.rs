@@ -3,25 +3,29 @@
 //! The reader of crossterm 0.29 is not used: it loses a key that comes together with a change of the window's size until the next one
 //! comes, and never ends when the terminal has gone.
 
-use std::io::Read as _;
+use std::io::{self, BufRead};
 use std::str;
 use std::thread;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc;
 
 /// Keys that wait to be taken.
 const QUEUED: usize = 64;
 const ESCAPE: u8 = 0x1b;
+/// How long the rest of a key may take: as long as ncurses and vim wait over networks, and too short for people to notice.
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Beyond this nothing is read as a whole.
+const LONGEST: usize = 4096;
 
 /// What is typed. The channel closes when the terminal has gone. The thread that reads ends with the process: nothing else makes
 /// read(2) of a terminal return.
 pub(super) fn typed() -> mpsc::Receiver<KeyEvent> {
     let (out, keys) = mpsc::channel(QUEUED);
     thread::spawn(move || {
-        let (mut input, mut bytes) = (std::io::stdin().lock(), [0; 1024]);
-        while let Ok(length @ 1..) = input.read(&mut bytes) {
-            for key in parse(&bytes[..length]) {
+        while let Some(bytes) = read(&mut io::stdin().lock(), || follows(REST)) {
+            for key in parse(&bytes) {
                 if out.blocking_send(key).is_err() {
                     return;
                 }
@@ -29,6 +33,38 @@ pub(super) fn typed() -> mpsc::Receiver<KeyEvent> {
         }
     });
     keys
+}
+
+/// What the terminal sends next; none when it has gone. A key that comes in two parts, as over a slow network, is read as a whole, if
+/// `follows` says that there is more.
+fn read(input: &mut impl BufRead, follows: impl Fn() -> bool) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let part = input.fill_buf().ok().filter(|part| !part.is_empty())?;
+        bytes.extend_from_slice(part);
+        let length = part.len();
+        input.consume(length);
+        if bytes.len() > LONGEST || !is_cut(&bytes) || !follows() {
+            return Some(bytes);
+        }
+    }
+}
+
+/// Whether the last key may be the beginning of another one.
+fn is_cut(bytes: &[u8]) -> bool {
+    let last = bytes.iter().rposition(|byte| *byte == ESCAPE).map(|at| &bytes[at + 1..]);
+    match last {
+        Some([]) => true,
+        Some([b'[' | b'O', sequence @ ..]) => !sequence.iter().any(is_last),
+        _ => false,
+    }
+}
+
+/// Whether the terminal sends more within this time.
+fn follows(patience: Timespec) -> bool {
+    let stdin = io::stdin();
+    let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
+    matches!(poll(&mut polled, Some(&patience)), Ok(1..))
 }
 
 /// The keys that these bytes stand for, as terminals that call themselves xterm send them. Others are passed over.
@@ -56,7 +92,7 @@ fn parse(mut bytes: &[u8]) -> Vec<KeyEvent> {
 
 /// What follows `ESC [`: parameters, and a last byte (ECMA-48, 5.4).
 fn parse_sequence(bytes: &[u8]) -> (Option<KeyCode>, &[u8]) {
-    let Some(last) = bytes.iter().position(|byte| (0x40..=0x7e).contains(byte)) else { return (None, &[]) };
+    let Some(last) = bytes.iter().position(is_last) else { return (None, &[]) };
     let code = match (bytes[last], &bytes[..last]) {
         (b'A', _) => Some(KeyCode::Up),
         (b'B', _) => Some(KeyCode::Down),
@@ -70,6 +106,10 @@ fn parse_sequence(bytes: &[u8]) -> (Option<KeyCode>, &[u8]) {
         _ => None,
     };
     (code, &bytes[last + 1..])
+}
+
+fn is_last(byte: &u8) -> bool {
+    (0x40..=0x7e).contains(byte)
 }
 
 /// One character; a byte that begins none is passed over.
@@ -97,5 +137,29 @@ mod tests {
         assert_eq!(codes(b"\x7f\r\xff\xfe\x1b[200~\x1b[12"), [Backspace, Enter]);
         let interrupt = KeyEvent::new(Char('c'), KeyModifiers::CONTROL);
         assert_eq!(parse(b"\x03"), [interrupt]);
+    }
+
+    #[test]
+    fn a_key_that_comes_in_parts_is_one() {
+        /// Gives each part by itself.
+        struct Parts<'a>(Vec<&'a [u8]>);
+        impl io::Read for Parts<'_> {
+            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                let Some(part) = self.0.pop() else { return Ok(0) };
+                into[..part.len()].copy_from_slice(part);
+                Ok(part.len())
+            }
+        }
+        let codes = |mut parts: Vec<&[u8]>, more: bool| {
+            parts.reverse();
+            let mut input = io::BufReader::new(Parts(parts));
+            let read = std::iter::from_fn(|| read(&mut input, || more));
+            read.flat_map(|bytes| parse(&bytes)).map(|key| key.code).collect::<Vec<_>>()
+        };
+        use KeyCode::{Char, Esc, PageUp, Up};
+        assert_eq!(codes(vec![b"\x1b", b"[", b"A", b"q"], true), [Up, Char('q')]);
+        assert_eq!(codes(vec![b"j\x1b[5", b"~k"], true), [Char('j'), PageUp, Char('k')]);
+        assert_eq!(codes(vec![b"\x1b", b"q"], false), [Esc, Char('q')], "nothing followed in time");
+        assert_eq!(codes(vec![b"\x1b[A", b"x"], true), [Up, Char('x')]);
     }
 }

@@ -70,6 +70,13 @@ impl Model {
         false
     }
 
+    /// Forgets all rows with their counters: whoever follows them again gets all of them at once.
+    pub(super) fn forget_traffic(&mut self) {
+        (self.services, self.endpoints, self.clients) = Default::default();
+        self.uncounted.clear();
+        self.clusters.clear();
+    }
+
     fn take_services(&mut self, message: ServicesMessage) {
         let ServicesMessage { reset, rows, removed, more } = message;
         if reset {

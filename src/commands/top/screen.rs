@@ -131,7 +131,7 @@ fn tabs(app: &App) -> Line<'static> {
     spans.push(match app.filter.is_empty() {
         true => Span::raw(format!("  by {}; {all} rows", app.order.describe(app.rows))),
         // The header shows the column, and the filter needs the room.
-        false => Span::raw(format!("  {found} of {all} have: {}", visible(&app.filter))),
+        false => Span::raw(format!("  {found} of {all} match: {}", visible(&app.filter))),
     });
     Line::from(spans)
 }
@@ -191,7 +191,7 @@ fn note(app: &App, look: Look) -> Line<'static> {
 
 fn keys(app: &App, look: Look) -> Line<'static> {
     if app.filter_before.is_some() {
-        return Line::from(format!("/{}_  (Enter keeps it, Esc gives it up)", visible(&app.filter)));
+        return Line::from(format!("/{}_  (Enter applies, Esc cancels)", visible(&app.filter)));
     }
     match &app.silence {
         Some(Silence { since, why }) => {

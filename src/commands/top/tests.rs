@@ -190,8 +190,8 @@ fn a_filter_is_typed_kept_and_given_up() {
     scene.press("/WEB sh");
     assert_eq!(scene.names(), ["shop/web"]);
     let lines = scene.lines();
-    assert!(lines[2].ends_with("1 of 3 have: WEB sh"), "{}", lines[2]);
-    assert_eq!(lines[23], "/WEB sh_  (Enter keeps it, Esc gives it up)");
+    assert!(lines[2].ends_with("1 of 3 match: WEB sh"), "{}", lines[2]);
+    assert_eq!(lines[23], "/WEB sh_  (Enter applies, Esc cancels)");
     // A key that is a command otherwise.
     scene.press("q");
     assert_eq!(scene.lines()[4], "No row has these words; Esc shows all.");
@@ -375,4 +375,19 @@ fn a_row_with_another_number_has_no_rate_yet() {
     scene.count(4000, false, &json!([]), &json!([[3, [9042, 6, 1200, 50_000_000_000_u64, 0, 0]]]));
     let expected = "shop/web               ok           3/3     6   2.0    0 B    0 B       0     0";
     assert_eq!(row(&mut scene).as_deref(), Some(expected));
+}
+
+/// Its counters were not followed meanwhile.
+#[test]
+fn rows_that_are_looked_at_again_show_nothing_of_the_last_visit() {
+    let mut scene = Scene::of_services();
+    scene.press("2");
+    scene.press("1");
+    let lines = scene.lines().join("\n");
+    assert!(!lines.contains("shop/web"), "{lines}");
+    // The counters of endpoints are those of clusters.
+    let mut scene = Scene::of_endpoints(TopRows::Endpoints);
+    scene.press("3");
+    let lines = scene.lines().join("\n");
+    assert!(lines.contains("east"), "{lines}");
 }

@@ -53,7 +53,7 @@ fn those_without_a_row_are_last_in_any_order_and_in_no_filter() {
     assert_eq!(scene.names(), ["198.51.100.0/24", "2001:db8:1:1200::/56", "203.0.113.0/24", "and"]);
     scene.press("/shop/web 198");
     assert_eq!(scene.names(), ["198.51.100.0/24"]);
-    assert!(scene.lines()[2].contains("  1 of 10 have: shop/web 198"), "{}", scene.lines()[2]);
+    assert!(scene.lines()[2].contains("  1 of 10 match: shop/web 198"), "{}", scene.lines()[2]);
 }
 
 #[test]
