@@ -3,6 +3,8 @@
 //! Logging never waits for the reader. Lines go through a bounded queue to a thread of their own, and lines that find the queue full
 //! are counted and dropped: workers log as well, and a stuck log collector must not stop their traffic.
 
+mod escape;
+
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
@@ -17,7 +19,9 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, fmt, reload};
 
+use self::escape::{Escape, EscapingWriter, visible_with_colors};
 use crate::config::{LogFormat, LogLevel, Logging};
+use crate::views::visible::{visible, visible_json};
 
 /// Lines that may wait to be written: what a large change of the table logs at once, in about a megabyte.
 const QUEUE: usize = 8192;
@@ -37,11 +41,18 @@ pub(crate) fn init(logging: &Logging) -> Flush {
     FILTER.get_or_init(|| handle);
     let (queue, flush) = queue(io::stderr());
     DROPPED.get_or_init(|| queue.error_counter());
-    let logs = fmt::layer().with_writer(queue).with_target(false);
+    let colored = wants_color();
+    let escape: Escape = match logging.format {
+        LogFormat::Json => visible_json,
+        LogFormat::Text if colored => visible_with_colors,
+        LogFormat::Text => visible,
+    };
+    let writer = move || EscapingWriter::new(queue.clone(), escape);
+    let logs = fmt::layer().with_writer(writer).with_target(false);
     let registry = Registry::default().with(filter).with(chosen);
     match logging.format {
         LogFormat::Text => {
-            registry.with(logs.with_ansi(wants_color())).init();
+            registry.with(logs.with_ansi(colored)).init();
         }
         LogFormat::Json => registry.with(logs.json().flatten_event(true)).init(),
     }
@@ -99,7 +110,10 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     tracing::error!(bug = true, thread, location, "panicked: {message}");
     if backtrace.status() == BacktraceStatus::Captured {
-        tracing::error!(bug = true, thread, "{backtrace}");
+        // An event is one line.
+        for line in backtrace.to_string().lines() {
+            tracing::error!(bug = true, thread, "{line}");
+        }
     }
 }
 

@@ -12,9 +12,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::ConnectionRecord;
+use sheave_model::ServicePort;
 
 use crate::views::routes::source_name;
+use crate::views::visible::visible_json;
 
 /// As many records are written at once.
 const BATCH: usize = 256;
@@ -106,17 +109,53 @@ struct Writing {
     /// Dropped when it ends.
     _running: Sender<()>,
     /// Lines of each Service in the present window.
-    lines: HashMap<(Arc<str>, Arc<str>), u32>,
+    lines: HashMap<ServiceKey, u32>,
     window: Instant,
     buffer: Vec<u8>,
     /// Standard output could not be written to, which was logged.
     broken: bool,
+    /// It ends within a line.
+    cut: bool,
+}
+
+/// Knows whether what was written ends within a line, as on a disk that is full.
+struct WholeLines<'a, W> {
+    out: &'a mut W,
+    cut: &'a mut bool,
+}
+
+impl<W: Write> WholeLines<'_, W> {
+    /// What comes next must not become part of the beginning of a line.
+    fn end_line(&mut self) -> io::Result<()> {
+        if *self.cut { self.write_all(b"\n") } else { Ok(()) }
+    }
+}
+
+impl<W: Write> Write for WholeLines<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.out.write(bytes)?;
+        if let Some(last) = bytes[..length].last() {
+            *self.cut = *last != b'\n';
+        }
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 impl Writing {
     fn new(shared: Arc<Shared>, running: Sender<()>) -> Self {
-        let lines = HashMap::new();
-        Self { shared, _running: running, lines, window: Instant::now(), buffer: Vec::new(), broken: false }
+        Self {
+            shared,
+            _running: running,
+            lines: HashMap::new(),
+            window: Instant::now(),
+            buffer: Vec::new(),
+            broken: false,
+            cut: false,
+        }
     }
 
     fn run(mut self, records: &Receiver<ConnectionRecord>, out: &mut impl Write) {
@@ -133,8 +172,10 @@ impl Writing {
             self.lines.clear();
             self.window = Instant::now();
         }
-        let service = &record.frontend.service;
-        let key = (Arc::clone(&service.namespace), Arc::clone(&service.name));
+        let ServicePort { namespace, name, .. } = &record.frontend.service;
+        let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
+        // A MultiClusterService may have the name of a Service.
+        let key = ServiceKey { namespace, name, source: record.frontend.source };
         let lines = self.lines.entry(key).or_default();
         if *lines >= self.shared.lines_per_service.load(Ordering::Relaxed) {
             self.shared.over_rate.fetch_add(1, Ordering::Relaxed);
@@ -142,14 +183,20 @@ impl Writing {
         }
         *lines += 1;
         // Nothing in a line can fail to be JSON.
-        serde_json::to_writer(&mut self.buffer, &Line::of(record)).is_ok_and(|()| {
+        serde_json::to_string(&Line::of(record)).is_ok_and(|json| {
+            // A terminal may show it, and Nodes and clusters have names that others chose. JSON has escapes for all of it.
+            self.buffer.extend_from_slice(visible_json(&json).as_bytes());
             self.buffer.push(b'\n');
             true
         })
     }
 
     fn write(&mut self, lines: u64, out: &mut impl Write) {
-        let written = out.write_all(&self.buffer).and_then(|()| out.flush());
+        if lines == 0 {
+            return;
+        }
+        let mut out = WholeLines { out, cut: &mut self.cut };
+        let written = out.end_line().and_then(|()| out.write_all(&self.buffer)).and_then(|()| out.flush());
         self.buffer.clear();
         let counter = if written.is_ok() { &self.shared.written } else { &self.shared.unwritable };
         counter.fetch_add(lines, Ordering::Relaxed);
@@ -229,7 +276,7 @@ mod tests {
 
     use sheave_dataplane::counters::CloseReason;
     use sheave_dataplane::{LoggedEndpoint, LoggedFrontend};
-    use sheave_model::{Algorithm, ClientAddr, test_util};
+    use sheave_model::{Algorithm, ClientAddr, FrontendSource, test_util};
 
     use super::*;
 
@@ -296,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn a_hostile_name_is_a_string_of_one_line_with_nothing_unseen_in_it() {
+        let mut writing = writing(1);
+        let mut record = record(1);
+        let hostile = "web\n{}\u{202e}\u{1b}[31m\u{9b}";
+        record.frontend.service.name = hostile.into();
+        assert!(writing.format(&record));
+        let text = String::from_utf8(writing.buffer).unwrap();
+        let line = text.strip_suffix('\n').unwrap();
+        assert!(!line.contains(|char: char| char.is_control() || char == '\u{202e}'), "{line:?}");
+        let read: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(read["service"], format!("shop/{hostile}"));
+    }
+
+    #[test]
     fn one_service_takes_no_lines_of_another() {
         let (leave, records) = std::sync::mpsc::sync_channel(32);
         let writing = writing(3);
@@ -310,6 +371,49 @@ mod tests {
         let of = |service: &str| text.lines().filter(|line| line.contains(service)).count();
         assert_eq!((of("shop/web-1"), of("shop/web-2")), (3, 2));
         assert_eq!(counts(&shared), [5, 2, 0]);
+    }
+
+    #[test]
+    fn a_fleet_service_takes_no_lines_of_the_service_with_its_name() {
+        let fleet = || {
+            let mut record = record(1);
+            record.frontend.source = FrontendSource::MultiClusterService;
+            record
+        };
+        let mut writing = writing(1);
+        let lines = [record(1), record(1), fleet(), fleet()].map(|record| writing.format(&record));
+        assert_eq!(lines, [true, false, true, false]);
+    }
+
+    /// A full disk takes the beginning of a line.
+    #[test]
+    fn a_line_after_one_that_was_cut_is_a_line_of_its_own() {
+        struct Full {
+            room: usize,
+            taken: Vec<u8>,
+        }
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let part = &bytes[..bytes.len().min(self.room)];
+                self.room -= part.len();
+                self.taken.extend_from_slice(part);
+                if part.is_empty() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(part.len()) }
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut writing = writing(100);
+        let mut disk = Full { room: 10, taken: Vec::new() };
+        for room in [10, 10_000] {
+            disk.room = room;
+            assert!(writing.format(&record(1)));
+            writing.write(1, &mut disk);
+        }
+        let text = String::from_utf8(disk.taken).unwrap();
+        let whole: Vec<bool> =
+            text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()).collect();
+        assert_eq!(whole, [false, true], "{text}");
     }
 
     #[test]

@@ -23,9 +23,63 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped.collect())
 }
 
+/// JSON that means the same, without a character that cannot be seen: such are in its strings alone, where each has an escape.
+pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_unseen) {
+        return Cow::Borrowed(json);
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for char in json.chars() {
+        if is_unseen(char) {
+            let units = char
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .map(|unit| format!("\\u{unit:04x}"))
+                .collect::<String>();
+            escaped.push_str(&units);
+        } else {
+            escaped.push(char);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// A line of text, whatever others have put in it: nothing in it ends it.
+pub(crate) fn line(text: &str) -> String {
+    visible(text).into_owned() + "\n"
+}
+
+/// Lines of text in which nothing else reaches a terminal that is not seen. Renderers make their lines with [`line`], which keeps others from
+/// adding any.
+pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+    if !text.contains(|char| char != '\n' && is_unseen(char)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.split('\n').map(visible).collect::<Vec<_>>().join("\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_means_the_same() {
+        let text = "a\n\u{202e}b\u{1b}\u{9b}\u{e0041}\"\\";
+        let json = serde_json::to_string(text).unwrap();
+        let shown = visible_json(&json);
+        assert!(
+            !shown.contains(is_unseen) && shown.contains("\\u202eb\\u001b\\u009b\\udb40\\udc41"),
+            "{shown}"
+        );
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+    }
+
+    #[test]
+    fn lines_stay_and_a_line_stays_one() {
+        assert_eq!(lines("a\n\u{1b}[2Jb\n\n"), "a\n\\u{1b}[2Jb\n\n");
+        assert_eq!(lines("a\nb\n"), "a\nb\n");
+        assert_eq!(line("a\r\nb"), "a\\u{d}\\u{a}b\n");
+    }
 
     #[test]
     fn what_cannot_be_seen_is_escaped_and_all_else_is_left() {
