@@ -2,10 +2,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use sheave_control::text::one_line;
 
 /// How long a running process may take to answer: a controller asks all gateways first, twice if need be.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Larger than the routing table of any gateway.
+const LONGEST: usize = 1 << 28;
+/// As much of a refusal as people read.
+const LONGEST_REFUSAL: usize = 1024;
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +29,7 @@ pub(crate) struct Reply {
 /// # Errors
 /// What keeps the gateway from answering, as text.
 pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
-    let answer = request(authority, path).map_err(|error| match error.kind() {
+    let answer = request(authority, path, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
         // The kernel calls a receive timeout `EAGAIN` (socket(7), SO_RCVTIMEO).
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("timed out after {} s", PATIENCE.as_secs())
@@ -39,17 +45,36 @@ pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
 impl Reply {
     /// The error for an unexpected status code.
     pub(crate) fn refusal(&self) -> String {
-        format!("{}: {}", self.line, self.body.trim_end())
+        let mut text = format!("{}: {}", self.line, self.body.trim_end());
+        one_line(&mut text, LONGEST_REFUSAL);
+        text
     }
 }
 
-fn request(authority: &str, path: &str) -> io::Result<String> {
+fn request(authority: &str, path: &str, deadline: Instant) -> io::Result<String> {
     let mut stream = connect(authority)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
+    loop {
+        // Whoever sends a byte now and then is not waited for either.
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let length = match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        answer.extend_from_slice(&part[..length]);
+        if answer.len() > LONGEST {
+            return Err(io::Error::other("its answer is too long for any gateway"));
+        }
+    }
+    String::from_utf8(answer).map_err(io::Error::other)
 }
 
 /// The first of a name's addresses that answers.
@@ -63,4 +88,39 @@ fn connect(authority: &str) -> io::Result<TcpStream> {
         }
     }
     Err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn whoever_sends_on_without_an_end_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        // Until the client has gone.
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let answer = request(&authority, "/", Instant::now() + Duration::from_millis(200));
+        assert_eq!(answer.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn a_refusal_is_one_line_that_people_can_read() {
+        let body = "\u{1b}[31m\nsheave: all is well".to_owned() + &"x".repeat(5000);
+        let reply = Reply { status: 500, line: "HTTP/1.0 500 No".to_owned(), body };
+        let text = reply.refusal();
+        assert!(
+            text.starts_with("HTTP/1.0 500 No:  [31m sheave: all is well") && text.len() <= 1024,
+            "{text}"
+        );
+    }
 }

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::port_forward::{PortForward, Remote};
+use super::stdout::complain;
 use crate::cli::RunningArgs;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -38,7 +39,7 @@ impl AdminServer {
             None => Ok(Self::near(running, config)),
         };
         forwarded.map_err(|error| {
-            eprintln!("sheave: {error}");
+            complain(&error);
             Exit::Unavailable
         })
     }

@@ -6,7 +6,7 @@ use sheave_control::sources::connection::default_namespace;
 use super::admin_client;
 use super::admin_server::AdminServer;
 use super::manifests::ManifestProjection;
-use super::stdout::{print, render};
+use super::stdout::{complain, print, render};
 use crate::cli::{Explain, Gateways, Routes, RunningArgs, Status, TableFormat};
 use crate::config::Config;
 use crate::exit::Exit;
@@ -17,6 +17,7 @@ use crate::views::explain::{Answer, Question};
 use crate::views::gateways::GatewaysView;
 use crate::views::routes::RoutesView;
 use crate::views::status::ProcessView;
+use crate::views::visible;
 
 /// The namespace of objects that are named without one, where nothing gives another.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -30,8 +31,8 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
     };
     match (view, command.output) {
         (Err(exit), _) => exit,
-        (Ok(view), TableFormat::Table) => print(&view.to_text()),
-        (Ok(view), TableFormat::Wide) => print(&view.to_wide_text()),
+        (Ok(view), TableFormat::Table) => print(&visible::lines(&view.to_text())),
+        (Ok(view), TableFormat::Wide) => print(&visible::lines(&view.to_wide_text())),
         (Ok(view), TableFormat::Json) => print(&view.to_json()),
         (Ok(view), TableFormat::Yaml) => print(&view.to_yaml()),
     }
@@ -53,7 +54,7 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     let question = match command.asked.question(namespace) {
         Ok(question) => question,
         Err(why) => {
-            eprintln!("sheave: {why}");
+            complain(&why);
             return Exit::Usage;
         }
     };
@@ -164,12 +165,12 @@ const NOT_FOUND: u16 = 404;
 fn of_all<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &str) -> Result<(u16, T), Exit> {
     let advice = "ask a controller, as in `kubectl -n sheave-system exec deployment/sheave-controller -- /sheave status --fleet`";
     let server = AdminServer::of_controller(running, config).map_err(|error| {
-        eprintln!("sheave: {error}; {advice}");
+        complain(&format!("{error}; {advice}"));
         Exit::Unavailable
     })?;
     let authority = &server.authority;
     parsed(authority, path).map_err(|error| {
-        eprintln!("sheave: http://{authority} does not answer for all gateways: {error}; {advice}");
+        complain(&format!("http://{authority} does not answer for all gateways: {error}; {advice}"));
         Exit::Unavailable
     })
 }
@@ -182,7 +183,7 @@ fn query<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &str
 
 /// Reports that a gateway does not answer.
 pub(super) fn unanswered(authority: &str, why: &str) -> Exit {
-    eprintln!("sheave: the gateway at http://{authority} does not answer: {why}");
+    complain(&format!("the gateway at http://{authority} does not answer: {why}"));
     Exit::Unavailable
 }
 

@@ -12,6 +12,7 @@ use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::sources::manifests::{self, FieldLines, FileProblem, Loaded};
 use sheave_dataplane::select::ActiveTable;
 
+use super::stdout::complain;
 use crate::cli::Folders;
 use crate::config::Config;
 use crate::exit::Exit;
@@ -41,7 +42,7 @@ impl Manifests {
         if manifests.folders.iter().all(|(_, _, loaded)| loaded.listed) {
             return Ok(manifests);
         }
-        manifests.unlisted().for_each(|problem| eprintln!("sheave: {problem}"));
+        manifests.unlisted().for_each(|problem| complain(&problem.to_string()));
         Err(Exit::Data)
     }
 

@@ -6,11 +6,12 @@ use std::path::Path;
 use sheave_control::migration::{self, Migration};
 use sheave_control::sources::manifests::{FileProblem, RawManifests};
 
-use super::stdout::print;
+use super::stdout::{complain, print};
 use crate::cli::Migrate;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::views::problem::ProblemView;
+use crate::views::visible::line;
 
 /// Stands for standard input.
 const STDIN: &str = "-";
@@ -21,7 +22,7 @@ pub(crate) fn run(command: &Migrate, config: &Config) -> Exit {
     let read = match read(path) {
         Ok(read) => read,
         Err(error) => {
-            eprintln!("sheave: {}: {error}", path.display());
+            complain(&format!("{}: {error}", path.display()));
             return Exit::Data;
         }
     };
@@ -31,7 +32,8 @@ pub(crate) fn run(command: &Migrate, config: &Config) -> Exit {
     let left: Vec<&FileProblem> = left.collect();
     for problem in read.problems.iter().chain(left.iter().copied()) {
         let view = ProblemView::from(problem);
-        eprintln!("{}", if path == Path::new(STDIN) { view } else { view.within(path) });
+        let view = if path == Path::new(STDIN) { view } else { view.within(path) };
+        eprint!("{}", line(&view.to_string()));
     }
     match (print(&text), read.problems.is_empty(), left.is_empty()) {
         (Exit::Ok, true, true) => Exit::Ok,

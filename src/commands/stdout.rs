@@ -1,18 +1,23 @@
-//! Output of commands on stdout. Unlike `println!`, it does not panic when the reader has gone.
+//! Output of commands on stdout, and complaints on stderr. Unlike `println!`, it does not panic when the reader has gone.
 
 use std::io::{self, Write};
 
 use crate::cli::TextFormat;
 use crate::exit::Exit;
-use crate::views::View;
+use crate::views::{View, visible};
 
-/// A view in the format that was asked for.
+/// A view in the format that was asked for. Text is for terminals, which what others have written into it must not steer.
 pub(crate) fn render<V: View>(view: &V, text: impl FnOnce() -> String, format: TextFormat) -> String {
     match format {
-        TextFormat::Text => text(),
+        TextFormat::Text => visible::lines(&text()).into_owned(),
         TextFormat::Json => view.to_json(),
         TextFormat::Yaml => view.to_yaml(),
     }
+}
+
+/// Says on stderr why a command did not do what it should: in one line, whoever has written what is in it.
+pub(crate) fn complain(why: &str) {
+    eprint!("{}", visible::line(&format!("sheave: {why}")));
 }
 
 /// Writes to stdout. A reader that has gone away (`| head`) is no failure; any other one is reported on stderr.

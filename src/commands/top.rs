@@ -19,7 +19,7 @@ use self::model::Model;
 use self::table::{Cell, Item, Order};
 use super::admin_server::AdminServer;
 use super::inspect;
-use super::stdout::{print, render};
+use super::stdout::{complain, print, render};
 use crate::cli::{Top, TopRows};
 use crate::config::Config;
 use crate::exit::Exit;
@@ -40,7 +40,7 @@ pub(crate) async fn run(command: &Top, config: &Config) -> Exit {
     let order = match order {
         Ok(order) => order,
         Err(why) => {
-            eprintln!("sheave: --sort: {why}");
+            complain(&format!("--sort: {why}"));
             return Exit::Usage;
         }
     };

@@ -72,7 +72,7 @@ async fn nobody_leads(connection: &Connection, config: &Config) -> bool {
             format!("the Lease {lease} cannot be read, so a controller may be running: {error}")
         }
     };
-    eprintln!("sheave: {why}; use --force to continue anyway. Nothing was changed");
+    stdout::complain(&format!("{why}; use --force to continue anyway. Nothing was changed"));
     false
 }
 
@@ -93,7 +93,7 @@ async fn clean(kind: &str, uninstall: &Uninstall, found: &[Leftover]) -> Exit {
                 }
             }
             Err(error) => {
-                eprintln!("sheave: {leftover}: not removed: {error}");
+                stdout::complain(&format!("{leftover}: not removed: {error}"));
                 left.push(leftover);
                 if matches!(error, UninstallError::Unavailable(_)) {
                     left.extend(&found[place + 1..]);
@@ -116,6 +116,6 @@ fn count(kind: &str, objects: usize, what: &str) -> String {
 }
 
 fn failed(why: &str) -> Exit {
-    eprintln!("sheave: {why}");
+    stdout::complain(why);
     Exit::Unavailable
 }

@@ -7,6 +7,7 @@ use crate::config::{Config, ConfigMistake};
 use crate::exit::Exit;
 use crate::views::problem::{LISTED, ProblemView};
 use crate::views::routes::RoutesView;
+use crate::views::visible::line;
 
 /// Tells every mistake in the configuration and the manifests: one line each, on stdout. Load balancers that are not served
 /// are notes, which change nothing of how it exits: others may serve them.
@@ -31,9 +32,9 @@ pub(crate) fn run(command: &Validate, config: Result<Config, Vec<ConfigMistake>>
 
 /// What `sheave validate` prints.
 fn validation(mistakes: &[ConfigMistake], problems: &[ProblemView], notes: &[String]) -> String {
-    let mut report: String = mistakes.iter().map(|mistake| format!("config: {mistake}\n")).collect();
-    report.extend(problems.iter().map(|problem| format!("{problem}\n")));
-    report.extend(notes.iter().map(|note| format!("note: {note}\n")));
+    let mut report: String = mistakes.iter().map(|mistake| line(&format!("config: {mistake}"))).collect();
+    report.extend(problems.iter().map(|problem| line(&problem.to_string())));
+    report.extend(notes.iter().map(|note| line(&format!("note: {note}"))));
     let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let wrong = mistakes.len() + problems.len();
     report
@@ -59,7 +60,7 @@ fn notes(view: &RoutesView) -> Vec<String> {
 /// Tells the mistakes of a configuration that a command cannot work with.
 pub(crate) fn print_mistakes(mistakes: &[ConfigMistake]) -> Exit {
     for mistake in mistakes {
-        eprintln!("config: {mistake}");
+        eprint!("{}", line(&format!("config: {mistake}")));
     }
     Exit::Config
 }

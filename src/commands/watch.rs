@@ -12,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::admin_server::AdminServer;
 use super::inspect;
+use super::stdout::complain;
 use crate::cli::{LineFormat, Watch};
 use crate::config::Config;
 use crate::exit::Exit;
@@ -27,7 +28,7 @@ pub(crate) async fn run(command: &Watch, config: &Config) -> Exit {
     let question = match command.asked.question(|| inspect::namespace_of_context(config)) {
         Ok(question) => question,
         Err(why) => {
-            eprintln!("sheave: {why}");
+            complain(&why);
             return Exit::Usage;
         }
     };

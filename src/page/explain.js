@@ -103,8 +103,8 @@ export function headline(view) {
 /** As `sheave explain` puts it. */
 export function outcome({ closed, allowed, action, endpoint, endpoints, allEndpoints }) {
   if (closed) return ["is not served: the frontend is closed on this gateway."];
-  if (!allowed) return ["may not use it: its packets are dropped in silence."];
+  if (!allowed) return ["may not use it: its packets are silently dropped."];
   if (action === "Forward" && endpoint) return ["goes to ", name(endpoint), "."];
   if (action === "Forward") return [`goes to one of ${counted(allEndpoints?.used ?? endpoints.filter(({ used }) => used).length, "endpoint")}.`];
-  return [action === "Reject" ? "is refused: no endpoint serves." : "is dropped in silence."];
+  return [action === "Reject" ? "is refused: no endpoint serves." : "is silently dropped."];
 }

@@ -4,7 +4,6 @@ mod shares;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -14,6 +13,7 @@ use super::View;
 use super::problem::{LISTED, ProblemView};
 use super::routes::{EndpointView, FrontendView, RouteView, RoutesView};
 use super::text_table::or_dash;
+use super::visible;
 
 /// What would be another way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -320,8 +320,7 @@ fn plain(value: &Value) -> String {
 }
 
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // Writing to a String never fails.
-    writeln!(text, "{arguments}").unwrap_or_default();
+    *text += &visible::line(&arguments.to_string());
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use sheave_control::projection::{AnnouncePolicies, AnnouncePolicy};
 use crate::views::View;
 use crate::views::status::AnnouncingView;
 use crate::views::text_table::{columns, or_dash};
+use crate::views::visible::line;
 
 /// What one gateway knows of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -270,7 +271,7 @@ impl GatewaysView {
     /// For people.
     pub(crate) fn to_text(&self) -> String {
         if self.state.is_empty() {
-            return format!("{} announces no addresses (`announce` in the configuration).\n", self.node);
+            return line(&format!("{} announces no addresses (`announce` in the configuration).", self.node));
         }
         if self.shared {
             return self.shared_to_text();
@@ -287,7 +288,7 @@ impl GatewaysView {
             let answers = if *reachable { "answers" } else { "does not answer" };
             text += &format!(", and {address}, which decides a tie, {answers}");
         }
-        text += ".\n\n";
+        text = line(&(text + ".")) + "\n";
         let head = ["NODE", "ADDRESS", "STATE", "HEARD", "AGREES", "READY"];
         text += &table(&head, self.members.iter().map(|member| member.row(&self.node)));
         text.push('\n');
@@ -307,11 +308,14 @@ impl GatewaysView {
             let [ip, _, here] = address.row();
             vec![ip, here]
         });
-        self.with_warnings(format!("{} {does}.\n\n{}", self.node, table(&["ADDRESS", "HERE"], rows)))
+        let headline = line(&format!("{} {does}.", self.node));
+        self.with_warnings(headline + "\n" + &table(&["ADDRESS", "HERE"], rows))
     }
 
     fn with_warnings(&self, mut text: String) -> String {
-        text.extend(self.warnings.iter().map(|warning| format!("\nWarning: {warning}\n")));
+        text.extend(
+            self.warnings.iter().map(|warning| format!("\n{}", line(&format!("Warning: {warning}")))),
+        );
         text
     }
 }

@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use sheave_dataplane::{SteeringMode, SteeringReport};
 
+use crate::views::visible::line;
+
 /// The words of the configuration.
 pub(crate) const MODES: [(&str, SteeringMode); 3] =
     [("auto", SteeringMode::Auto), ("always", SteeringMode::Always), ("never", SteeringMode::Never)];
@@ -42,10 +44,11 @@ impl SteeringView {
     /// For people: one line, and another if there is an obstacle.
     pub(crate) fn to_text(&self) -> String {
         let Self { mode, sockets, steered, unavailable } = self;
-        let mut text =
-            format!("Reached: {sockets} by sockets of their own, {steered} by steering (mode {mode}).\n");
+        let mut text = line(&format!(
+            "Reached: {sockets} by sockets of their own, {steered} by steering (mode {mode})."
+        ));
         if let Some(why) = unavailable {
-            text += &format!("Steering is not available: {why}.\n");
+            text += &line(&format!("Steering is not available: {why}."));
         }
         text
     }

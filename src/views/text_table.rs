@@ -1,18 +1,23 @@
 //! Tables as text, with aligned columns.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Rows of cells, each column as wide as its widest cell.
+use crate::views::visible::visible;
+
+/// Rows of cells, in which nothing is unseen, each column as wide as its widest cell.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<Cow<'_, str>>> =
+        rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
     let mut widths = Vec::new();
-    for row in rows {
+    for row in &rows {
         widths.resize(row.len().max(widths.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
             // Writing to a String never fails.

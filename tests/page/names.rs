@@ -67,3 +67,50 @@ fn hostile_names_are_text() {
     browser.picture("hostile");
     assert!(browser.complaints().iter().all(|line| line.contains("/api/explain")));
 }
+
+/// Terminals obey what the page and JSON only show.
+#[test]
+fn no_command_lets_hostile_names_steer_a_terminal_or_forge_a_line() {
+    const FORGED: &str = "n1\nFORGED\u{202e}\u{1b}[31m\u{9b}2J\u{200b}\r";
+    let host = host();
+    let services = [
+        Service { node: FORGED, zone: FORGED, ..Service::new("web", 10) },
+        Service { address: None, ..Service::new(&format!("web-{FORGED}"), 11) },
+        Service {
+            address: None,
+            class: "\"other\\nFORGED\\e[2J\"",
+            ..Service::new(&format!("other-{FORGED}"), 12)
+        },
+    ];
+    let gateway = Gateway::start(&host, &services, "");
+    let (admin, manifests) = (gateway.url(""), gateway.manifests().display().to_string());
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    let empty = empty.path().display().to_string();
+    let at_gateway = ["--admin", admin.as_str()];
+    let of_files = ["--manifests", manifests.as_str(), "--node", "gw"];
+    let commands: [(&[&str], &[&str]); 11] = [
+        (&["routes"], &at_gateway),
+        (&["routes", "-o", "wide"], &at_gateway),
+        (&["routes"], &of_files),
+        (&["explain", "shop/web"], &at_gateway),
+        (&["explain", "shop/web"], &of_files),
+        (&["status"], &at_gateway),
+        (&["gateways"], &at_gateway),
+        (&["top", "--once", "--view", "endpoints"], &at_gateway),
+        (&["validate"], &of_files),
+        (&["diff", "--old", &empty], &of_files),
+        (&["status", "--fleet"], &at_gateway),
+    ];
+    let mut all = gateway.log();
+    for (command, source) in commands {
+        let done = gateway.command(&[command, source].concat());
+        assert!(!done.stdout.is_empty() || command.contains(&"--fleet"), "{command:?}: {}", done.stderr);
+        all += &format!("{}{}", done.stdout, done.stderr);
+    }
+    let unseen = |char: char| char != '\n' && char.is_control() || "\u{202e}\u{200b}".contains(char);
+    let steering: Vec<&str> = all.lines().filter(|line| line.contains(unseen)).collect();
+    assert!(steering.is_empty(), "{steering:?}");
+    let forged: Vec<&str> = all.lines().filter(|line| line.trim_start().starts_with("FORGED")).collect();
+    assert!(forged.is_empty(), "{forged:?}");
+    assert!(all.contains(r"n1\u{a}FORGED\u{202e}\u{1b}[31m"), "{all}");
+}

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::support::host::Host;
 use crate::support::http;
 use crate::support::patience::{eventually_within, patience};
-use crate::support::process::Process;
+use crate::support::process::{Finished, Process};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
 
@@ -136,6 +136,21 @@ impl<'h> Gateway<'h> {
             if successor.stderr().contains("took over") { Ok(()) } else { Err(successor.stderr()) }
         });
         std::mem::replace(&mut self.process, successor)
+    }
+
+    /// Runs `sheave` where the gateway can be reached.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Finished {
+        self.host.finish(BINARY, arguments)
+    }
+
+    /// The folder of its manifests.
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.folder.path().join("manifests")
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        self.process.stderr()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

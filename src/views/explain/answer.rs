@@ -313,7 +313,7 @@ impl FrontendAnswer<'_> {
         match &self.frontend.internal {
             Route::Forward(_) => format!("clients inside the cluster may get {}", addresses.join(", ")),
             Route::Reject => "clients inside the cluster are refused".to_owned(),
-            Route::Drop => "packets of clients inside the cluster are dropped in silence".to_owned(),
+            Route::Drop => "packets of clients inside the cluster are silently dropped".to_owned(),
         }
     }
 

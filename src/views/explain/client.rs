@@ -56,7 +56,7 @@ pub(super) fn admission(frontend: &Frontend, client: Option<Client>) -> (bool, S
     let ranges = &frontend.source_ranges;
     let family = if frontend.addr.ip.is_ipv4() { "IPv4" } else { "IPv6" };
     if ranges.allowed().is_empty() {
-        let why = "loadBalancerSourceRanges has no valid CIDR; all packets are dropped in silence";
+        let why = "loadBalancerSourceRanges has no valid CIDR; all packets are silently dropped";
         return (false, format!("no client is admitted: {why}"));
     }
     if ranges.cidrs().is_empty() {
@@ -84,7 +84,7 @@ pub(super) fn admission(frontend: &Frontend, client: Option<Client>) -> (bool, S
             (true, format!("{ip} is admitted: loadBalancerSourceRanges admit this node, whose address it is"))
         }
         (false, _) => {
-            let verdict = "its packets are dropped in silence";
+            let verdict = "its packets are silently dropped";
             (
                 false,
                 format!("{ip} is not admitted: none of loadBalancerSourceRanges has it ({list}); {verdict}"),

@@ -39,7 +39,7 @@ fn keep_first(reasons: &mut Vec<String>, most: usize) {
     let more = reasons.len().saturating_sub(most);
     if more > 0 {
         reasons.truncate(most - 1);
-        reasons.push(format!("{} more, which `sheave explain` on the gateway tells", more + 1));
+        reasons.push(format!("{} more, which `sheave explain` on the gateway shows", more + 1));
     }
 }
 
@@ -124,6 +124,6 @@ mod tests {
         let mut view = ExplainView { reasons: vec!["x".repeat(5000); 300], ..ExplainView::default() };
         shorten(&mut view);
         assert_eq!((view.reasons.len(), view.reasons[0].len()), (MOST_REASONS, LONGEST_REASON));
-        assert_eq!(view.reasons[99], "201 more, which `sheave explain` on the gateway tells");
+        assert_eq!(view.reasons[99], "201 more, which `sheave explain` on the gateway shows");
     }
 }

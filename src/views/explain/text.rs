@@ -6,19 +6,19 @@ use std::fmt::Write as _;
 use sheave_control::projection::explain::{ExplainView, ExplainedEndpoint};
 
 use crate::views::text_table::{columns, or_dash};
+use crate::views::visible::{line, visible};
 
 /// The whole text, with a newline at the end.
 pub(crate) fn render(view: &ExplainView) -> String {
     let mut text = headline(view) + "\n";
     if !view.other_frontends.is_empty() {
-        // Writing to a String never fails.
-        writeln!(text, "The question fits {} as well.", view.other_frontends.join(", ")).unwrap_or_default();
+        text += &line(&format!("The question fits {} as well.", view.other_frontends.join(", ")));
     }
     // Reasons of endpoints are in their table.
     let tabled: HashSet<String> = view.endpoints.iter().map(ExplainedEndpoint::sentence).collect();
     text += "\nWhy\n";
     for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {
-        writeln!(text, "  - {reason}").unwrap_or_default();
+        text += &line(&format!("  - {reason}"));
     }
     let more = view.all_endpoints.as_ref().map_or(0, |all| all.count.saturating_sub(view.endpoints.len()));
     if !view.endpoints.is_empty() {
@@ -27,6 +27,7 @@ pub(crate) fn render(view: &ExplainView) -> String {
     }
     if more > 0 {
         let others = if view.endpoints.is_empty() { "\nEndpoints\n  " } else { "  and " };
+        // Writing to a String never fails.
         writeln!(text, "{others}{more} more, which `sheave explain` on the gateway lists")
             .unwrap_or_default();
     }
@@ -36,7 +37,8 @@ pub(crate) fn render(view: &ExplainView) -> String {
 pub(super) fn headline(view: &ExplainView) -> String {
     let (Some(frontend), Some(kind)) = (&view.frontend, &view.kind) else {
         let client = view.client.as_ref().map(|ip| format!(" for {ip}")).unwrap_or_default();
-        return format!("{} {} is not served here{client}.", view.source, view.service);
+        let text = format!("{} {} is not served here{client}.", view.source, view.service);
+        return visible(&text).into_owned();
     };
     let port = if view.port_name.is_empty() { String::new() } else { format!(", port {}", view.port_name) };
     let origin = if view.origin.as_deref() == Some("internal") { "inside" } else { "outside" };
@@ -45,8 +47,8 @@ pub(super) fn headline(view: &ExplainView) -> String {
         (Some(ip), None) => format!("{ip}, {origin} the cluster,"),
         (None, _) => format!("A client {origin} the cluster"),
     };
-    let source = &view.source;
-    format!("{source} {}{port}, on {frontend} ({kind})\n{client} {}.", view.service, outcome(view))
+    let place = format!("{} {}{port}, on {frontend} ({kind})", view.source, view.service);
+    line(&place) + &visible(&format!("{client} {}.", outcome(view)))
 }
 
 /// What becomes of the client, as the end of a sentence.
@@ -55,7 +57,7 @@ pub(crate) fn outcome(view: &ExplainView) -> String {
         return format!("is not served: the frontend is closed on this gateway: {why}");
     }
     if !view.allowed {
-        return "may not use it: its packets are dropped in silence".to_owned();
+        return "may not use it: its packets are silently dropped".to_owned();
     }
     let listed = || view.endpoints.iter().filter(|endpoint| endpoint.used).count();
     let used = view.all_endpoints.as_ref().map_or_else(listed, |all| all.used);
@@ -63,7 +65,7 @@ pub(crate) fn outcome(view: &ExplainView) -> String {
         (Some("Forward"), Some(endpoint)) => format!("goes to {endpoint}"),
         (Some("Forward"), None) => format!("goes to one of {used} endpoints"),
         (Some("Reject"), _) => "is refused: no endpoint serves".to_owned(),
-        _ => "is dropped in silence".to_owned(),
+        _ => "is silently dropped".to_owned(),
     }
 }
 

@@ -6,15 +6,16 @@ use super::super::problem::LISTED;
 use super::{ClientSourceView, EndpointView, FrontendView, RouteView, RoutesView};
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
+use crate::views::visible::line;
 
 /// The whole text, with a newline at the end.
 pub(super) fn render(view: &RoutesView, wide: bool) -> String {
-    let mut text = format!(
-        "Routing table of node {}, generation {}: {}.\n",
+    let mut text = line(&format!(
+        "Routing table of node {}, generation {}: {}.",
         view.node,
         view.generation,
         count(view.frontends.len(), "frontend")
-    );
+    ));
     text.extend(view.steering.iter().map(SteeringView::to_text));
     if !view.frontends.is_empty() {
         text += "\nFrontends: where traffic is accepted, and what clients get\n";
@@ -35,10 +36,11 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
         text += &columns(&status_rows(view));
     }
     if !view.not_served.is_empty() {
+        // Writing to a String never fails.
         writeln!(text, "\nNot served: {} of type LoadBalancer", count(view.not_served.len(), "object"))
             .unwrap_or_default();
         for note in view.not_served.iter().take(LISTED) {
-            writeln!(text, "  {note}").unwrap_or_default();
+            text += &line(&format!("  {note}"));
         }
         if let more @ 1.. = view.not_served.len().saturating_sub(LISTED) {
             writeln!(text, "  and {more} more; -o json lists all").unwrap_or_default();
@@ -46,14 +48,11 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
     }
     if !view.notes.is_empty() {
         text += "\nNotes\n";
-        text.extend(view.notes.iter().map(|note| format!("  {note}\n")));
+        text.extend(view.notes.iter().map(|note| line(&format!("  {note}"))));
     }
     if !view.problems.is_empty() {
         text += "\nProblems\n";
-        for problem in &view.problems {
-            // Writing to a String never fails.
-            writeln!(text, "  {problem}").unwrap_or_default();
-        }
+        text.extend(view.problems.iter().map(|problem| line(&format!("  {problem}"))));
     }
     text
 }

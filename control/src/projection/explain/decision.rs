@@ -132,10 +132,10 @@ fn outcome(route: &Route, policy: TrafficPolicy) -> String {
             "no endpoint serves anywhere: clients are refused (TCP reset, ICMP port unreachable)".to_owned()
         }
         (Route::Drop, TrafficPolicy::Local) => {
-            "endpoints serve elsewhere, but none on this node: packets are dropped in silence".to_owned()
+            "endpoints serve elsewhere, but none on this node: packets are silently dropped".to_owned()
         }
         (Route::Drop, TrafficPolicy::Cluster) => {
-            "no endpoint may be used: packets are dropped in silence".to_owned()
+            "no endpoint may be used: packets are silently dropped".to_owned()
         }
     }
 }

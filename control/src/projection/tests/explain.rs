@@ -186,7 +186,7 @@ fn what_happens_without_an_endpoint_is_said() {
     let dropped = why(&[&web("externalTrafficPolicy: Local", ""), &there]);
     assert_eq!(
         dropped.external.reasons[1],
-        "endpoints serve elsewhere, but none on this node: packets are dropped in silence"
+        "endpoints serve elsewhere, but none on this node: packets are silently dropped"
     );
     let refused = why(&[&web("externalTrafficPolicy: Local", "")]);
     assert_eq!(

@@ -42,10 +42,10 @@ fn source_ranges_admit_or_not_and_say_which() {
         (false, Some("Drop"), None)
     );
     let why = reason(&refused, "8.8.8.8 is not admitted");
-    assert!(why.contains("198.51.6.0/24, and 5 more); its packets are dropped in silence"), "{why}");
+    assert!(why.contains("198.51.6.0/24, and 5 more); its packets are silently dropped"), "{why}");
     assert!(
         super::super::text::render(&refused)
-            .contains("8.8.8.8, outside the cluster, may not use it: its packets are dropped")
+            .contains("8.8.8.8, outside the cluster, may not use it: its packets are silently dropped")
     );
     // The ranges have the node's address, so they admit the frontend's own, too.
     let own = fixture.ask("port=80&client=203.0.113.10");
