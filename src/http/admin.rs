@@ -41,7 +41,9 @@ pub(crate) fn serve(
         .merge(questions::router(queries.clone(), Asker::Administrator))
         .merge(live.router())
         .merge(page::of_gateway());
-    let router = page::guarded(router, node).merge(probes).merge(metrics_page(queries, scrapes));
+    let router = page::guarded(router, node)
+        .merge(probes)
+        .merge(page::closed_to_websites(metrics_page(queries, scrapes)));
     Server::start(listener, router, connections)
 }
 

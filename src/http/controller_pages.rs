@@ -40,7 +40,7 @@ impl ControllerPages {
             .route("/readyz", get(ready))
             .with_state(self.clone())
             .merge(api)
-            .merge(self.metrics_router())
+            .merge(page::closed_to_websites(self.metrics_router()))
     }
 
     /// The metrics alone.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -88,9 +88,23 @@ pub(crate) fn guarded(router: Router, node: &str) -> Router {
 }
 
 async fn guard(State(node): State<Arc<str>>, request: Request, next: Next) -> Response {
-    if let Err(refused) = admit(request.headers(), &node) {
+    if let Err(refused) = admit(request.uri().path(), request.headers(), &node) {
         return refused.into_response();
     }
+    shielded(request, next).await
+}
+
+/// `router`, whatever name it is asked by, but not for other websites: what no browser asks for.
+pub(crate) fn closed_to_websites(router: Router) -> Router {
+    router.layer(from_fn(|request: Request, next: Next| async move {
+        match admit_site(request.uri().path(), request.headers()) {
+            Ok(()) => shielded(request, next).await,
+            Err(refused) => refused.into_response(),
+        }
+    }))
+}
+
+async fn shielded(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let shields = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -102,16 +116,25 @@ async fn guard(State(node): State<Arc<str>>, request: Request, next: Next) -> Re
     response
 }
 
-fn admit(headers: &HeaderMap, node: &str) -> Result<(), (StatusCode, &'static str)> {
-    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("invalid.invalid"));
+fn admit(path: &str, headers: &HeaderMap, node: &str) -> Result<(), (StatusCode, &'static str)> {
     // HTTP/1.0, which no browser speaks, needs no Host.
-    if !text(header::HOST).is_none_or(|host| is_ours(host, node)) {
+    if !text(headers, header::HOST).is_none_or(|host| is_ours(host, node)) {
         let advice = "no name of this server; use its address, localhost or the node's name\n";
         return Err((StatusCode::MISDIRECTED_REQUEST, advice));
     }
-    let foreign = text(HeaderName::from_static("sec-fetch-site")).is_some_and(|site| site.ends_with("-site"));
-    let navigates = text(HeaderName::from_static("sec-fetch-mode")) == Some("navigate");
-    if foreign && !navigates {
+    admit_site(path, headers)
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or("invalid.invalid"))
+}
+
+/// Another website may have links to the page. All else it could have a browser ask for at a cost, without the answer.
+fn admit_site(path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+    let text = |name| text(headers, HeaderName::from_static(name));
+    let foreign = text("sec-fetch-site").is_some_and(|site| site.ends_with("-site"));
+    let is_link = path == "/" && text("sec-fetch-mode") == Some("navigate");
+    if foreign && !is_link {
         return Err((StatusCode::FORBIDDEN, "other websites get nothing from this server\n"));
     }
     Ok(())
@@ -143,7 +166,7 @@ mod tests {
         let headers = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), header::HeaderValue::from_static(value)));
-        admit(&headers.collect(), "gw-1.Example.org").err().map(|(status, _)| status.as_u16())
+        admit("/", &headers.collect(), "gw-1.Example.org").err().map(|(status, _)| status.as_u16())
     }
 
     #[test]
@@ -175,6 +198,12 @@ mod tests {
         assert_eq!(from("cross-site", "navigate"), None);
         assert_eq!(from("same-origin", "cors"), None);
         assert_eq!(from("none", "navigate"), None);
+        let foreign = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
+        let foreign = foreign
+            .map(|(name, value)| (HeaderName::from_static(name), header::HeaderValue::from_static(value)));
+        let foreign: HeaderMap = foreign.into_iter().collect();
+        let refused = |path| admit_site(path, &foreign).is_err();
+        assert_eq!(["/", "/api/status", "/api/fleet", "/metrics"].map(refused), [false, true, true, true]);
     }
 
     #[test]

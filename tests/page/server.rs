@@ -2,6 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::scene::{Gateway, Service, host};
 use crate::support::http::{self, Response};
@@ -22,10 +26,16 @@ impl Gateway<'_> {
 
     /// Opens a stream of events, and reads its status.
     fn stream(&self, last_event: Option<&str>) -> (u16, BufReader<TcpStream>) {
+        self.stream_of("", last_event)
+    }
+
+    /// With this query.
+    fn stream_of(&self, query: &str, last_event: Option<&str>) -> (u16, BufReader<TcpStream>) {
         let mut stream = self.run(|| TcpStream::connect(self.admin)).expect("the admin server listens");
         stream.set_read_timeout(Some(io_deadline())).expect("a deadline");
         let last = last_event.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
-        write!(stream, "GET /api/live HTTP/1.1\r\nHost: localhost\r\n{last}\r\n").expect("a request is sent");
+        write!(stream, "GET /api/live{query} HTTP/1.1\r\nHost: localhost\r\n{last}\r\n")
+            .expect("a request is sent");
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
         reader.read_line(&mut line).expect("an answer");
@@ -48,13 +58,21 @@ fn next_line(reader: &mut BufReader<TcpStream>, beginning: &str) -> String {
 fn only_those_who_may_get_it() {
     let host = host();
     let gateway = Gateway::start(&host, &[Service::new("web", 10)], "");
+    let link = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate")];
     for path in ["/", "/page/main.js", "/page/style.css", "/api/status", "/api/routes", "/api/traffic"] {
         assert_eq!(gateway.ask("GET", path, &[]).status, 200, "{path}");
         assert_eq!(gateway.ask("GET", path, &[("Host", "localhost:9841")]).status, 200, "{path}");
-        assert_eq!(gateway.ask("POST", path, &[]).status, 405, "{path}");
         assert_eq!(gateway.ask("GET", path, &[("Host", "rebound.example")]).status, 421, "{path}");
         let foreign = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "no-cors")];
         assert_eq!(gateway.ask("GET", path, &foreign).status, 403, "{path}");
+        let followed = if path == "/" { 200 } else { 403 };
+        assert_eq!(gateway.ask("GET", path, &link).status, followed, "{path}");
+    }
+    assert_eq!(gateway.ask("GET", "/metrics", &link).status, 403);
+    for path in ["status", "explain", "routes", "gateways", "traffic", "live"] {
+        for method in ["POST", "PUT", "DELETE", "PATCH"] {
+            assert_eq!(gateway.ask(method, &format!("/api/{path}"), &[]).status, 405, "{method} {path}");
+        }
     }
     for path in ["/livez", "/readyz", "/metrics"] {
         assert_eq!(gateway.ask("GET", path, &[("Host", "gateway.example.com")]).status, 200, "{path}");
@@ -115,6 +133,29 @@ fn streams_are_few_and_go_on_where_they_ended() {
         (200, _) => Ok(()),
         (status, _) => Err(status),
     });
+}
+
+/// Rates are over the time since then, in which what is chosen is counted, whoever looks at what else.
+#[test]
+fn the_first_counters_of_endpoints_are_of_the_moment_when_somebody_begins_to_look() {
+    let host = host();
+    let gateway = Gateway::start(&host, &[Service::new("web", 10)], "");
+    let uptime = |reader: &mut BufReader<TcpStream>, event: &str| {
+        while next_line(reader, "event: ") != event {}
+        let data: Value = serde_json::from_str(&next_line(reader, "data: ")).expect("JSON");
+        data["uptimeMilliseconds"].as_u64().expect("a time")
+    };
+    let (_, mut clients) = gateway.stream_of("?traffic=clients", None);
+    uptime(&mut clients, "clientTraffic");
+    let counted = uptime(&mut clients, "clientTraffic");
+    let read = Instant::now();
+    while read.elapsed() < Duration::from_millis(5) {
+        thread::yield_now();
+    }
+    let (_, mut endpoints) = gateway.stream_of("?traffic=endpoints", None);
+    let began = uptime(&mut endpoints, "endpointTraffic");
+    assert!(began > counted, "{began} is not after {counted}");
+    assert!(uptime(&mut clients, "clientTraffic") > counted, "the others go on");
 }
 
 /// Streams that nobody reads, and the server's own limit of a connection's time, must not take the page from others.
