@@ -33,10 +33,14 @@ impl AdminServer {
         let forwarded = match &running.gateway {
             Some(node) => Self::forwarded(&Remote::GatewayOn(node), config)
                 .map_err(|error| format!("no way to the gateway on node {node}: {error}")),
-            None if running.plugin && is_elsewhere(running, config) => {
-                Self::forwarded(&Remote::AnyGateway, config).map_err(|error| not_here(config, &error))
-            }
-            None => Ok(Self::near(running, config)),
+            None => match Self::here(running, config) {
+                Some(server) => Ok(server),
+                // Whoever asks will be told that nothing answers there.
+                None if !running.plugin => Ok(Self::near(running, config)),
+                None => Self::forwarded(&Remote::AnyGateway, config).map_err(|error| {
+                    format!("nothing listens on http://{}, and {error}", config.admin_listen)
+                }),
+            },
         };
         forwarded.map_err(|error| {
             complain(&error);
@@ -44,15 +48,18 @@ impl AdminServer {
         })
     }
 
-    /// Of a controller, which is looked for in the cluster if none is here.
+    /// The one that is named, or that listens on this machine; in a Pod, that of the Pod.
+    pub(super) fn here(running: &RunningArgs, config: &Config) -> Option<Self> {
+        let listens = || TcpStream::connect_timeout(&config.admin_listen, LOOPBACK_PATIENCE).is_ok();
+        (!may_be_elsewhere(running) || listens()).then(|| Self::near(running, config))
+    }
+
+    /// Of a controller in the cluster.
     ///
     /// # Errors
     /// Why there is no way to one.
-    pub(super) fn of_controller(running: &RunningArgs, config: &Config) -> Result<Self, String> {
-        if !is_elsewhere(running, config) {
-            return Ok(Self::near(running, config));
-        }
-        Self::forwarded(&Remote::Controller, config).map_err(|error| not_here(config, &error))
+    pub(super) fn of_controller(config: &Config) -> Result<Self, String> {
+        Self::forwarded(&Remote::Controller, config)
     }
 
     fn near(running: &RunningArgs, config: &Config) -> Self {
@@ -67,12 +74,7 @@ impl AdminServer {
     }
 }
 
-fn not_here(config: &Config, error: &str) -> String {
-    format!("nothing listens on http://{}, and {error}", config.admin_listen)
-}
-
-/// Whether the process is to be looked for in the cluster: none is named, none is here, and this is no Pod.
-fn is_elsewhere(running: &RunningArgs, config: &Config) -> bool {
-    let is_here = || TcpStream::connect_timeout(&config.admin_listen, LOOPBACK_PATIENCE).is_ok();
-    running.admin.is_none() && std::env::var_os(IN_CLUSTER).is_none() && !is_here()
+/// Whether the process may be looked for in the cluster: none is named, and this is no Pod.
+pub(super) fn may_be_elsewhere(running: &RunningArgs) -> bool {
+    running.admin.is_none() && std::env::var_os(IN_CLUSTER).is_none()
 }

@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 use sheave_control::sources::connection::default_namespace;
 
-use super::admin_client;
-use super::admin_server::AdminServer;
+use super::admin_client::{self, Reply};
+use super::admin_server::{self, AdminServer};
 use super::manifests::ManifestProjection;
 use super::stdout::{complain, print, render};
 use crate::cli::{Explain, Gateways, Routes, RunningArgs, Status, TableFormat};
@@ -163,16 +163,30 @@ const NOT_FOUND: u16 = 404;
 
 /// Queries a controller about all gateways, and reports why there is no answer if there is none.
 fn of_all<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &str) -> Result<(u16, T), Exit> {
-    let advice = "ask a controller, as in `kubectl -n sheave-system exec deployment/sheave-controller -- /sheave status --fleet`";
-    let server = AdminServer::of_controller(running, config).map_err(|error| {
-        complain(&format!("{error}; {advice}"));
-        Exit::Unavailable
-    })?;
-    let authority = &server.authority;
-    parsed(authority, path).map_err(|error| {
+    let namespace = &config.lease.namespace;
+    let advice = format!(
+        "ask a controller, as in `kubectl -n {namespace} exec deployment/sheave-controller -- /sheave status --fleet`"
+    );
+    let unanswered = |authority: &str, error: String| {
         complain(&format!("http://{authority} does not answer for all gateways: {error}; {advice}"));
         Exit::Unavailable
-    })
+    };
+    let not_here = if let Some(AdminServer { authority, .. }) = &AdminServer::here(running, config) {
+        let reply = admin_client::get(authority, path).map_err(|error| unanswered(authority, error))?;
+        match read(&reply, path) {
+            Ok(answer) => return Ok(answer),
+            // A gateway, or what else has that port here.
+            Err(_) if admin_server::may_be_elsewhere(running) && reply.status == NOT_FOUND => "no controller",
+            Err(error) => return Err(unanswered(authority, error)),
+        }
+    } else {
+        "nothing"
+    };
+    let controller = AdminServer::of_controller(config).map_err(|error| {
+        complain(&format!("{not_here} listens on http://{}, and {error}; {advice}", config.admin_listen));
+        Exit::Unavailable
+    })?;
+    parsed(&controller.authority, path).map_err(|error| unanswered(&controller.authority, error))
 }
 
 /// Queries a running process, by default that of the configuration, and reports why it does not answer if it does not.
@@ -187,9 +201,13 @@ pub(super) fn unanswered(authority: &str, why: &str) -> Exit {
     Exit::Unavailable
 }
 
-/// The status code and the parsed body. A gateway answers 404 with a body of the same form.
+/// The status code and the parsed body of what is answered.
 fn parsed<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T), String> {
-    let reply = admin_client::get(authority, path)?;
+    read(&admin_client::get(authority, path)?, path)
+}
+
+/// A gateway answers 404 with a body of the same form.
+fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<(u16, T), String> {
     match serde_json::from_str(&reply.body) {
         Ok(view) if matches!(reply.status, OK | NOT_FOUND) => Ok((reply.status, view)),
         Err(error) if reply.status == OK => Err(format!("this is not an answer to {path}: {error}")),

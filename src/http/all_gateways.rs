@@ -14,7 +14,7 @@ use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::{GatewayClient, GatewayLink, KnownGateway};
 use sheave_control::text::one_line;
 use tokio::sync::{Mutex, Semaphore, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::http::questions::{JSON, bad_request, question};
 use crate::views::View as _;
@@ -26,6 +26,8 @@ use crate::views::status::collect;
 
 /// How long an answer is good for, however many ask.
 const FRESH: Duration = Duration::from_secs(2);
+/// How long an answer may take as a whole: less than the 20 s that `sheave` waits for it, and enough to ask twice.
+const DEADLINE: Duration = Duration::from_secs(17);
 /// What gateways need to take in a change that others have.
 const CATCH_UP: Duration = Duration::from_secs(1);
 /// Larger than any honest status, in which lists are short.
@@ -37,13 +39,12 @@ const LONGEST_REFUSAL: usize = 200;
 /// How many questions about clients are put to all gateways at a time.
 const EXPLAINING: usize = 4;
 /// Why there was no time for a gateway.
-const NO_TIME: &str = "too many others do not answer either";
+const NO_TIME: &str = "not asked in time: too many gateways are slow";
 /// Why a gateway cannot be asked.
 const NO_PORT: &str =
     "its Service has no port named `report` (`gateways.service` in the config of the controller)";
 /// Why a gateway that does answer says little.
-const REPORT_ALONE: &str = "it answers nothing but its report: it is of an older version, or everybody may ask it (set `report.authorization` in its \
-                            configuration)";
+const REPORT_ALONE: &str = "it answers nothing but its report: it runs an older version, or its report.listen has no authorization (`report.authorization`)";
 
 /// The state of all gateways, asked for when somebody wants to know it. Clones share it.
 #[derive(Clone)]
@@ -55,10 +56,10 @@ pub(crate) struct AllGateways {
     explaining: Arc<Semaphore>,
 }
 
-/// What was answered last, and when.
+/// What was answered last, or why nothing was, and when.
 struct LastAnswer {
     at: Instant,
-    json: Arc<str>,
+    json: Result<Arc<str>, String>,
 }
 
 impl AllGateways {
@@ -76,20 +77,17 @@ impl AllGateways {
         Router::new().route("/api/fleet", get(all)).route("/api/fleet/explain", get(explain)).with_state(self)
     }
 
-    /// As JSON. Those who ask at the same time get the same answer.
+    /// As JSON. Those who ask at the same time get the same answer, or the same reason why there is none.
     async fn json(&self) -> Result<Arc<str>, String> {
-        let mut last = self.last.lock().await;
-        if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
-            return Ok(Arc::clone(&last.json));
-        }
-        let mut view = self.ask().await?;
-        if view.tables_differ() {
-            tokio::time::sleep(CATCH_UP).await;
-            view = self.ask().await?;
-        }
-        let json: Arc<str> = view.to_json().into();
-        *last = Some(LastAnswer { at: Instant::now(), json: Arc::clone(&json) });
-        Ok(json)
+        shared(&self.last, || async {
+            let mut view = self.ask().await?;
+            if view.tables_differ() {
+                tokio::time::sleep(CATCH_UP).await;
+                view = self.ask().await?;
+            }
+            Ok(view.to_json().into())
+        })
+        .await
     }
 
     async fn ask(&self) -> Result<AllGatewaysView, String> {
@@ -121,6 +119,25 @@ impl AllGateways {
     }
 }
 
+/// The last answer if it is fresh, else a new one.
+async fn shared<F: Future<Output = Result<Arc<str>, String>>>(
+    last: &Mutex<Option<LastAnswer>>,
+    ask: impl FnOnce() -> F,
+) -> Result<Arc<str>, String> {
+    let mut last = last.lock().await;
+    if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
+        return last.json.clone();
+    }
+    let json = in_time(ask()).await;
+    *last = Some(LastAnswer { at: Instant::now(), json: json.clone() });
+    json
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let late = |_| Err(format!("the gateways were not all asked within {} s", DEADLINE.as_secs()));
+    timeout(DEADLINE, answer).await.unwrap_or_else(late)
+}
+
 async fn all(State(gateways): State<AllGateways>) -> Response {
     match gateways.json().await {
         Ok(json) => ([(header::CONTENT_TYPE, JSON)], json.as_ref().to_owned()).into_response(),
@@ -137,9 +154,12 @@ async fn explain(
         Ok(question) => question,
         Err(why) => return bad_request(why),
     };
-    // It is never closed.
-    let _place = gateways.explaining.acquire().await;
-    match gateways.explain(&question).await {
+    let explained = in_time(async {
+        // It is never closed.
+        let _place = gateways.explaining.acquire().await;
+        gateways.explain(&question).await
+    });
+    match explained.await {
         Ok(view) => {
             let status = if view.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND };
             (status, [(header::CONTENT_TYPE, JSON)], view.to_json()).into_response()
@@ -206,6 +226,23 @@ fn refused(status: StatusCode, body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_ask_at_the_same_time_share_a_failure() {
+        let last = Mutex::default();
+        let slow = |text: &'static str| async move {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            Err(text.to_owned())
+        };
+        let began = Instant::now();
+        let (one, other) = tokio::join!(shared(&last, || slow("first")), shared(&last, || slow("second")));
+        assert_eq!((one, other), (Err("first".to_owned()), Err("first".to_owned())));
+        assert_eq!(began.elapsed().as_secs(), 7);
+        tokio::time::sleep(FRESH).await;
+        assert_eq!(shared(&last, || slow("third")).await, Err("third".to_owned()));
+        let stuck = shared(&Mutex::default(), std::future::pending).await;
+        assert_eq!(stuck, Err("the gateways were not all asked within 17 s".to_owned()));
+    }
 
     #[test]
     fn a_refusal_is_told_in_one_line_with_what_to_do() {
