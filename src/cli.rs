@@ -170,7 +170,7 @@ pub(crate) struct Routes {
 pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) asked: QuestionArgs,
-    /// Ask a controller, and through it all gateways: which of them the client comes to, and what each would do
+    /// Ask a controller, and through it all gateways: which gateway a client reaches, and what each would do
     #[arg(long, conflicts_with_all = ["manifests", "karmada_manifests", "node", "gateway"])]
     pub(crate) fleet: bool,
     #[command(flatten)]
@@ -229,7 +229,7 @@ pub(crate) struct Gateways {
 pub(crate) struct Top {
     #[command(flatten)]
     pub(crate) running: RunningArgs,
-    /// What has a row
+    /// What each row shows
     #[arg(long, value_enum, value_name = "ROWS", default_value_t = TopRows::Services)]
     pub(crate) view: TopRows,
     /// Column to sort by, for example open, new, in, out, errors or state [default: new]

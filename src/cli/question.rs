@@ -21,10 +21,10 @@ pub(crate) struct QuestionArgs {
     /// Namespace of the object [default: that of the kubeconfig context, else "default"]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Mean the MultiClusterService of that name, as mcs/NAME does
+    /// Use the MultiClusterService of that name, as mcs/NAME does
     #[arg(long)]
     multi_cluster: bool,
-    /// Port of the Service, by number or name [default: any, lowest address first]
+    /// Port of the Service, by number or name [default: any; lowest address first, node ports last]
     #[arg(long, value_name = "PORT", value_parser = explain::parse_port)]
     port: Option<Port>,
     /// Protocol of the port, TCP or UDP [default: any]

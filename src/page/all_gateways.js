@@ -42,7 +42,13 @@ export class AllGateways {
 
   /** How many things are wrong. */
   get count() {
-    return this.#view ? this.#findings().length + this.#view.moreProblems + this.#view.moreUnhealthy : 0;
+    return this.#view ? this.#findings().length + this.#left : 0;
+  }
+
+  /** How many of them the answer does not list. */
+  get #left() {
+    const { moreProblems, moreUnhealthy, moreControllerProblems } = this.#view;
+    return moreProblems + moreUnhealthy + moreControllerProblems;
   }
 
   take(view) {
@@ -52,7 +58,7 @@ export class AllGateways {
   }
 
   #findings() {
-    const { gateways, differences, problems, unhealthy, controllerProblems } = this.#view;
+    const { gateways, differences, problems, unhealthy, controllerWrong, controllerProblems } = this.#view;
     const silent = gateways.filter(({ state }) => state === "silent");
     const rest = gateways.filter(({ state }) => state !== "silent");
     const answering = rest.length;
@@ -63,6 +69,7 @@ export class AllGateways {
       ...none.map((text) => finding("broken", "gateways", sentence(text))),
       ...silent.map(({ node, error }) => finding("broken", "silent", [name(node), ` does not answer: `, ...sentence(error ?? "")])),
       ...differences.map((text) => finding("degraded", "differ", sentence(capital(text)))),
+      ...controllerWrong.map((text) => finding("degraded", "controller", sentence(capital(text)))),
       ...rest.flatMap(({ node, error, wrong }) =>
         [error, ...wrong].filter(Boolean).map((text) => finding("degraded", "gateway", [name(node), ": ", ...sentence(text)])),
       ),
@@ -76,10 +83,14 @@ export class AllGateways {
 
   #drawFindings() {
     const items = this.#findings();
-    setText(byId("calm"), items.length ? "" : "Nothing is wrong, and all gateways are alike.");
-    byId("calm").hidden = items.length > 0;
+    const { leading, leader } = this.#view;
+    const calm = items.length ? "" : "Nothing is wrong, and all gateways are alike.";
+    // What controllers alone see is known to the leader.
+    const standby = !leading && leader ? `This controller does not lead: Problems that only controllers see are on the page of ${leader}.` : "";
+    setText(byId("calm"), [calm, standby].filter(Boolean).join(" "));
+    byId("calm").hidden = !calm && !standby;
     const shown = this.#whole ? items : items.slice(0, SHOWN);
-    const left = this.#view.moreProblems + this.#view.moreUnhealthy;
+    const left = this.#left;
     const rest = this.#whole && left ? make("li", { class: "muted" }, `and ${count(left)} more`) : null;
     const list = make("ul", {}, shown, rest);
     // What is drawn anew loses what a person has selected.
@@ -145,9 +156,9 @@ function problem({ object, reason, message, port }) {
 
 /** Which gateways have it. */
 function whose({ gateways, missing }, answering) {
-  // Of some nothing may be known.
-  if (!missing.length && (gateways.length === 1 || gateways.length < answering)) return `on ${names(gateways)}`;
-  if (!missing.length) return `on all ${count(gateways.length)} gateways that answer`;
+  // Of the others nothing is known.
+  if (gateways.length + missing.length < answering) return `on ${names(gateways)}`;
+  if (!missing.length) return gateways.length === 1 ? `on ${names(gateways)}` : `on all ${count(gateways.length)} gateways that answer`;
   return missing.length < gateways.length ? `on all but ${names(missing)}` : `on ${names(gateways)} only`;
 }
 

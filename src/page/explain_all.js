@@ -1,4 +1,4 @@
-// The box that explains which gateway a client comes to, and what each gateway would do.
+// The box that explains which gateway a client reaches, and what each gateway would do.
 
 import { names } from "./all_gateways.js";
 import { byId, fill, make, name } from "./dom.js";
@@ -44,7 +44,8 @@ export class ExplainAll {
   }
 }
 
-function answer({ groups, silent, comesTo, knownBy }) {
+function answer(view) {
+  const { groups, silent } = view;
   const parts = groups.map(({ gateways, explanation }, index) => {
     const who = make("h3", {}, index ? "On " : "As decided on ", name(names(gateways)));
     const whole = [headline(explanation), notes(explanation), explanation.frontend ? endpointTable(explanation) : null];
@@ -53,7 +54,7 @@ function answer({ groups, silent, comesTo, knownBy }) {
   const mute = silent.map(({ node, error }) => make("li", { dir: "auto" }, name(node), ` does not answer: ${error}`));
   const differ = groups.length > 1 ? make("h3", {}, "Other gateways decide otherwise") : null;
   return [
-    make("p", { class: groups.length ? "" : "bad", dir: "auto" }, arrival(groups, comesTo, knownBy)),
+    make("p", { class: groups.length ? "" : "bad", dir: "auto" }, arrival(view)),
     ...parts.slice(0, 1),
     differ,
     ...parts.slice(1),
@@ -62,11 +63,24 @@ function answer({ groups, silent, comesTo, knownBy }) {
 }
 
 /** Which gateway gets the client. */
-function arrival(groups, comesTo, knownBy) {
+function arrival({ groups, silent, comesTo, knownBy, owners }) {
   if (!groups.length) return "No gateway answers.";
-  if (knownBy === "announced" && !comesTo.length) return "No gateway announces this address: its packets come to none.";
+  const [{ explanation: shown, gateways }] = groups;
+  const mute = silent.map(({ node }) => node);
+  if (!shown.frontend) return `No gateway${mute.length ? " that answers" : ""} serves ${shown.service}.`;
+  const does = (nodes) => (nodes.length > 1 ? "do" : "does");
+  if (comesTo.some((node) => mute.includes(node))) {
+    const announce = comesTo.length > 1 ? "announce" : "announces";
+    const whose = knownBy === "announced" ? `${names(comesTo)} ${announce} this address` : `The address belongs to ${names(comesTo)}`;
+    return `${whose}, but ${knownBy === "announced" ? "" : `${names(comesTo)} `}${does(comesTo)} not answer.`;
+  }
+  if (knownBy === "announced" && !comesTo.length) {
+    if (owners.length) return `The address belongs to ${names(owners)}, which ${does(owners)} not announce it at the moment.`;
+    if (mute.length) return `No gateway that answers announces this address; ${names(mute)} ${does(mute)} not answer, and may announce it.`;
+    return "No gateway announces this address: no gateway receives its packets.";
+  }
   if (knownBy === "announced" && comesTo.length > 1) return `${names(comesTo)} announce this address, and routers choose among them.`;
   if (knownBy === "announced") return `${comesTo[0]} announces this address, so the client comes there.`;
-  if (knownBy) return `The address is one of ${names(comesTo)}, so the client comes there.`;
-  return groups.length > 1 ? "Any gateway may get the client, and they differ." : `Any of ${count(groups[0].gateways.length)} gateways may get the client; they do the same.`;
+  if (knownBy) return `The address belongs to ${names(comesTo)}, so the client reaches it there.`;
+  return groups.length > 1 ? "Any gateway may get the client, and they differ." : `Any of ${count(gateways.length)} gateways may get the client; they do the same.`;
 }

@@ -30,6 +30,12 @@ pub(crate) struct AllGatewaysView {
     pub(crate) asked_by: String,
     /// Who leads, as the Lease has it; null if nobody does.
     pub(crate) leader: Option<String>,
+    /// Whether the controller that asked leads. What controllers alone see is known to the leader.
+    #[serde(default)]
+    pub(crate) leading: bool,
+    /// What is wrong with the controllers, as sentences with a remedy.
+    #[serde(default)]
+    pub(crate) controller_wrong: Vec<String>,
     /// By node.
     pub(crate) gateways: Vec<GatewayStatusView>,
     /// What gateways differ in, as sentences.
@@ -40,6 +46,9 @@ pub(crate) struct AllGatewaysView {
     pub(crate) more_problems: usize,
     /// Those that the controller has and no gateway: the first ones, as the leader sees them.
     pub(crate) controller_problems: Vec<ProblemView>,
+    /// How many more the controller has; gateways may have them as well.
+    #[serde(default)]
+    pub(crate) more_controller_problems: usize,
     /// The endpoints that are unhealthy on a gateway, each once; those that are not so everywhere come first.
     pub(crate) unhealthy: Vec<SharedEndpointView>,
     /// How many more there are.
@@ -134,16 +143,20 @@ impl AllGatewaysView {
                 .iter()
                 .any(|shared| (&shared.problem.object, &shared.problem.reason) == (&it.object, &it.reason))
         };
+        let controller_wrong = controller.wrong();
         let mut controller_problems = controller.problems;
         controller_problems.retain(|it| !of_gateways(it));
         Self {
             asked_by: asked_by.to_owned(),
             leader: controller.leader,
+            leading: controller.leading,
+            controller_wrong,
             gateways,
             differences: sentences,
             problems,
             more_problems,
             controller_problems,
+            more_controller_problems: controller.more_problems,
             unhealthy,
             more_unhealthy,
         }
@@ -164,7 +177,9 @@ impl AllGatewaysView {
         } else if self.gateways.iter().all(well)
             && self.differences.is_empty()
             && self.problems.is_empty()
+            && self.controller_wrong.is_empty()
             && self.controller_problems.is_empty()
+            && self.more_controller_problems == 0
         {
             Exit::Ok
         } else {

@@ -194,6 +194,13 @@ pub(crate) struct ControllerView {
 
 impl View for ProcessView {}
 
+impl ControllerView {
+    /// What is wrong with it, as sentences with a remedy: Problems of objects are left out.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        text::wrong_with_controller(self)
+    }
+}
+
 impl ProcessView {
     /// How `sheave status` exits: by whether the process is ready, and whether anything is wrong.
     pub(crate) fn exit(&self) -> Exit {

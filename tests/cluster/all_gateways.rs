@@ -82,14 +82,14 @@ fn gateway<'v>(view: &'v Value, node: &str) -> &'v Value {
 }
 
 /// Outside of the cluster kubectl forwards a port, which is played by a script: it gives the leader's own.
-fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr) {
+fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: SocketAddr) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
     let script = format!(
         "#!/bin/sh\necho $$ \"$@\" > {}\necho 'Forwarding from {admin} -> 9841'\nexec /bin/sleep 1000\n",
         path("called").display()
     );
-    fs::write(path("kubectl"), script).expect("a script is written");
+    fs::write(path("kubectl"), &script).expect("a script is written");
     fs::set_permissions(path("kubectl"), Permissions::from_mode(0o755)).expect("it may be run");
     // Nothing listens at its admin address.
     let unused = stage.host.run(|| free_port(Ipv4Addr::LOCALHOST));
@@ -132,6 +132,15 @@ fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr) {
     }
     let without = run("/nonexistent");
     assert!(without.code() == Some(2) && without.stderr.contains("kubectl: "), "{}", without.stderr);
+
+    // A gateway listens there, which knows nothing of the others.
+    let at_gateway = text.replace(&admin.to_string(), &gateway.to_string());
+    fs::write(path("config.yaml"), at_gateway).expect("a file is written");
+    let refused = run(&folder.path().display().to_string());
+    assert!(refused.stderr.contains("no controller listens on http://"), "{}", refused.stderr);
+    fs::write(path("kubectl"), &script).expect("a script is written");
+    let asked = run(&folder.path().display().to_string());
+    assert!(asked.stdout.contains("6 gateways"), "{}{}", asked.stdout, asked.stderr);
 }
 
 #[test]
@@ -185,7 +194,7 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
     let web = format!("{}/web", cluster.namespace());
     let explained =
         stage.command(&home, "explain", &[&web, "--client", "198.18.0.7", "--fleet"]).expect_success();
-    for part in ["Any gateway may get the client, and they differ. As gw-", "\nOther gateways\n  - on gw-"] {
+    for part in ["Any gateway may get the client, and they differ. On gw-", "\nOther gateways\n  - on gw-"] {
         assert!(explained.contains(part), "{part}: {explained}");
     }
     let unknown = stage.command(&home, "explain", &["shop/none", "--fleet"]);
@@ -216,7 +225,7 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
             "gw-4: it does not answer: no connection: ",
             "gw-6: it does not answer: the answer cannot be read: ",
             "versions differ: ",
-            "on gw-5 only: Service x/y: R: all  is  [31mlost",
+            "on gw-5: Service x/y: R: all  is  [31mlost",
             "gw-5: it calls itself gw-1, and runs on gw-5",
         ],
     );
@@ -226,7 +235,7 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
     );
     assert_eq!(stage.command(&home, "status", &["--fleet", "-o", "json"]).code(), Some(1));
 
-    through_kubectl(&stage, &home, leader.admin());
+    through_kubectl(&stage, &home, leader.admin(), running[0].admin());
 
     // A gateway does not ask others.
     let url = format!("http://{}", running[0].admin());

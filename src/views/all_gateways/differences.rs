@@ -38,10 +38,10 @@ pub(super) fn find(
     match found.mark_the_fewer("health", unhealthy.iter().map(|it| (&it.gateways, &it.missing))) {
         0 => {}
         1 => found.sentences.push(
-            "one endpoint is unhealthy on some gateways and not on others: check the way from those to it".to_owned(),
+            "one endpoint is unhealthy on some gateways and not on others: check the network path from those gateways to it".to_owned(),
         ),
         count => found.sentences.push(format!(
-            "{count} endpoints are unhealthy on some gateways and not on others: check the way from those to them"
+            "{count} endpoints are unhealthy on some gateways and not on others: check the network path from those gateways to them"
         )),
     }
     found
@@ -55,10 +55,8 @@ impl Differences {
         }
         let parts: Vec<String> =
             groups.iter().map(|(version, of)| format!("{version} on {}", names(of))).collect();
-        self.sentences.push(format!(
-            "versions differ: {}; a rollout is under way, or does not go on",
-            parts.join(", ")
-        ));
+        self.sentences
+            .push(format!("versions differ: {}; a rollout is under way, or is stuck", parts.join(", ")));
         self.mark_all_but_the_most(&groups, "version");
     }
 

@@ -59,8 +59,11 @@ fn view(answers: Vec<(KnownGateway, GatewayAnswer)>) -> AllGatewaysView {
 }
 
 fn seen_by(problems: Vec<ProblemView>, answers: Vec<(KnownGateway, GatewayAnswer)>) -> AllGatewaysView {
-    let leader = Some("ctl-0".to_owned());
-    AllGatewaysView::new("ctl", ControllerView { leader, problems, ..ControllerView::default() }, answers)
+    AllGatewaysView::new("ctl", ControllerView { problems, ..leading() }, answers)
+}
+
+fn leading() -> ControllerView {
+    ControllerView { leading: true, leader: Some("ctl-0".to_owned()), ..ControllerView::default() }
 }
 
 fn marks(view: &AllGatewaysView) -> Vec<String> {
@@ -128,9 +131,7 @@ fn tables_of_other_versions_and_of_gateways_that_end_are_not_compared() {
     assert_eq!(marks(&view), ["gw-2: version"]);
     assert_eq!(
         view.differences,
-        [
-            "versions differ: 0.1.0 on gw-1, gw-3, gw-4, 0.2.0 on gw-2; a rollout is under way, or does not go on"
-        ]
+        ["versions differ: 0.1.0 on gw-1, gw-3, gw-4, 0.2.0 on gw-2; a rollout is under way, or is stuck"]
     );
 }
 
@@ -172,6 +173,56 @@ fn what_the_controller_alone_sees_is_wrong_as_well() {
     let text = view.to_text();
     assert!(text.contains("  - by the controller: Service b/b: NoAddress: no pool\n"), "{text}");
     assert_eq!(seen_by(vec![own], vec![well("gw-1")]).exit(), Exit::Degraded);
+}
+
+#[test]
+fn what_is_wrong_with_controllers_degrades_whichever_of_them_is_asked() {
+    let asked = |controller: ControllerView| AllGatewaysView::new("ctl", controller, vec![well("gw-1")]);
+    let nobody = asked(ControllerView::default());
+    assert_eq!(nobody.exit(), Exit::Degraded);
+    let text = nobody.to_text();
+    assert!(
+        text.contains("; no controller leads.\n")
+            && text.contains("  - no controller leads: traffic continues"),
+        "{text}"
+    );
+    let refused = asked(ControllerView { write_failures: Some(2), ..leading() });
+    assert_eq!(refused.exit(), Exit::Degraded);
+    assert!(refused.to_text().contains("writes to 2 objects"), "{}", refused.to_text());
+    let standby = asked(ControllerView { leading: false, ..leading() });
+    assert_eq!(standby.exit(), Exit::Ok);
+    let note = "\nThis controller does not lead. Problems that only controllers see are known to the leader, ctl-0: run \
+                `sheave status --fleet` there.\n";
+    assert!(standby.to_text().ends_with(note) && !asked(leading()).to_text().contains("does not lead"));
+}
+
+#[test]
+fn the_problems_that_a_controller_does_not_list_are_counted() {
+    let more = ControllerView {
+        problems: vec![problem("Service a/a", "NoAddress", "")],
+        more_problems: 7,
+        ..leading()
+    };
+    let view = AllGatewaysView::new(
+        "ctl",
+        more,
+        vec![with_problems("gw-1", &[problem("Service a/a", "NoAddress", "")], 1)],
+    );
+    assert_eq!((view.controller_problems.len(), view.more_controller_problems), (0, 7));
+    let text = view.to_text();
+    assert!(text.contains("\n  and 7 more by the controller, which gateways may have as well\n"), "{text}");
+}
+
+/// A list may be cut, and a gateway that begins or ends sees other things.
+#[test]
+fn nothing_is_claimed_of_gateways_of_which_nothing_is_known() {
+    let one = [problem("Service shop/api", "NoAddress", "")];
+    let draining = |node: &str| status(node, |it| it.draining = true);
+    let has = |node: &str| with_problems(node, &one, 1);
+    let most = view(vec![has("gw-1"), has("gw-2"), well("gw-3"), draining("gw-4")]).to_text();
+    assert!(most.contains("  - on gw-1, gw-2: Service shop/api"), "{most}");
+    let few = view(vec![has("gw-1"), well("gw-2"), draining("gw-3")]).to_text();
+    assert!(few.contains("  - on gw-1: Service shop/api"), "{few}");
 }
 
 /// Each gateway lists its first Problems alone.

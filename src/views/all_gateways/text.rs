@@ -8,21 +8,65 @@ use super::{AllGatewaysView, GatewayStatusView, SharedEndpointView, SharedProble
 use crate::views::problem::LISTED;
 use crate::views::status::{AnnouncingView, span};
 use crate::views::text_table::{columns, or_dash};
+use crate::views::visible::line;
 
 /// How many gateways a line names.
 const NAMED: usize = 5;
 
 /// The whole text, with a newline at the end.
 pub(super) fn render(view: &AllGatewaysView) -> String {
-    let leader = view.leader.as_ref().map(|leader| format!("; {leader} leads")).unwrap_or_default();
-    if view.gateways.is_empty() {
-        return format!(
-            "No gateway, as the controller on {} sees it{leader}: check that gateways run, and that the Service of `gateways.service` in \
-             the config selects their Pods.\n",
-            view.asked_by
-        );
+    let mut text = gateways(view);
+    text += &listed("What differs", view.differences.iter().cloned(), 0, "");
+    text += &listed(
+        "What is wrong with the controllers, and what to do",
+        view.controller_wrong.iter().cloned(),
+        0,
+        "",
+    );
+    text +=
+        &listed("What is wrong with a gateway, and what to do", view.gateways.iter().flat_map(wrong), 0, "");
+    let answering = view.gateways.iter().filter(|it| it.state != "silent").count();
+    let problems = view.problems.iter().map(|shared| {
+        let SharedProblemView { problem, gateways, missing } = shared;
+        format!("{}: {problem}", whose(gateways, missing, answering))
+    });
+    let of_controller =
+        view.controller_problems.iter().map(|problem| format!("by the controller: {problem}"));
+    let more = match view.more_controller_problems {
+        0 => String::new(),
+        more => format!("  and {more} more by the controller, which gateways may have as well\n"),
+    };
+    text += &listed("Problems", problems.chain(of_controller), view.more_problems, &more);
+    let unhealthy = view.unhealthy.iter().map(|shared| {
+        let SharedEndpointView { service, protocol, endpoint, reason, gateways, missing } = shared;
+        format!("{}: {endpoint} ({protocol}) of {service}: {reason}", whose(gateways, missing, answering))
+    });
+    text += &listed("Unhealthy endpoints", unhealthy, view.more_unhealthy, "");
+    match &view.leader {
+        Some(leader) if !view.leading => {
+            text + "\n"
+                + &line(&format!(
+                    "This controller does not lead. Problems that only controllers see are known to the leader, {leader}: run \
+                     `sheave status --fleet` there."
+                ))
+        }
+        _ => text,
     }
-    let mut text = format!("{}, asked by the controller on {}{leader}.\n\n", summary(view), view.asked_by);
+}
+
+/// Who asked, and the gateways as a table.
+fn gateways(view: &AllGatewaysView) -> String {
+    let leader = match &view.leader {
+        Some(leader) => format!("; {leader} leads"),
+        None => "; no controller leads".to_owned(),
+    };
+    if view.gateways.is_empty() {
+        return line(&format!(
+            "No gateway, as the controller on {} sees it{leader}: check that gateways run, and that the Service of `gateways.service` in \
+             the config selects their Pods.",
+            view.asked_by
+        ));
+    }
     let head = [
         "NODE",
         "ADDRESS",
@@ -37,22 +81,8 @@ pub(super) fn render(view: &AllGatewaysView) -> String {
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(view.gateways.iter().map(|gateway| row(gateway).to_vec()));
-    text += &columns(&rows);
-    text += &listed("What differs", view.differences.iter().cloned(), 0);
-    text += &listed("What is wrong with a gateway, and what to do", view.gateways.iter().flat_map(wrong), 0);
-    let answering = view.gateways.iter().filter(|it| it.state != "silent").count();
-    let problems = view.problems.iter().map(|shared| {
-        let SharedProblemView { problem, gateways, missing } = shared;
-        format!("{}: {problem}", whose(gateways, missing, answering))
-    });
-    let of_controller =
-        view.controller_problems.iter().map(|problem| format!("by the controller: {problem}"));
-    text += &listed("Problems", problems.chain(of_controller), view.more_problems);
-    let unhealthy = view.unhealthy.iter().map(|shared| {
-        let SharedEndpointView { service, protocol, endpoint, reason, gateways, missing } = shared;
-        format!("{}: {endpoint} ({protocol}) of {service}: {reason}", whose(gateways, missing, answering))
-    });
-    text + &listed("Unhealthy endpoints", unhealthy, view.more_unhealthy)
+    let headline = format!("{}, asked by the controller on {}{leader}.", summary(view), view.asked_by);
+    line(&headline) + "\n" + &columns(&rows)
 }
 
 fn summary(view: &AllGatewaysView) -> String {
@@ -111,28 +141,27 @@ fn wrong(gateway: &GatewayStatusView) -> impl Iterator<Item = String> {
 fn whose(gateways: &[String], missing: &[String], answering: usize) -> String {
     let names = |of: &[String]| first_few(of, ", ", NAMED);
     match (gateways.len(), missing.len()) {
-        (1, 0) => format!("on {}", names(gateways)),
-        (count, 0) if count >= answering => format!("on all {count} gateways"),
         // Nothing is known of the others.
-        (_, 0) => format!("on {}", names(gateways)),
+        (have, lack) if have + lack < answering => format!("on {}", names(gateways)),
+        (1, 0) => format!("on {}", names(gateways)),
+        (count, 0) => format!("on all {count} gateways"),
         (have, lack) if lack < have => format!("on all but {}", names(missing)),
         (_, _) => format!("on {} only", names(gateways)),
     }
 }
 
-fn listed(title: &str, lines: impl Iterator<Item = String>, more: usize) -> String {
+/// A list under a title, of which so many are left out. `end` is what comes after them.
+fn listed(title: &str, lines: impl Iterator<Item = String>, more: usize, end: &str) -> String {
     let lines: Vec<String> = lines.collect();
-    if lines.is_empty() {
+    if lines.is_empty() && end.is_empty() {
         return String::new();
     }
     let mut text = format!("\n{title}\n");
-    for line in lines.iter().take(LISTED) {
-        // Writing to a String never fails.
-        writeln!(text, "  - {line}").unwrap_or_default();
-    }
+    text.extend(lines.iter().take(LISTED).map(|it| line(&format!("  - {it}"))));
     let more = more + lines.len().saturating_sub(LISTED);
     if more > 0 {
+        // Writing to a String never fails.
         writeln!(text, "  and {more} more (`-o json` lists more)").unwrap_or_default();
     }
-    text
+    text + end
 }

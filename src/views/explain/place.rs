@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheave_control::projection::explain::{ServedService, SpecPort};
-use sheave_model::Frontend;
+use sheave_model::{Frontend, FrontendKind};
 
 use super::question::{Port, Question};
 
@@ -17,10 +17,11 @@ pub(super) enum Place {
     NoSuchPort(String),
 }
 
-/// Finds the frontend: of those that fit, the first of the client's family.
+/// Finds the frontend: of those that fit, the first of the client's family. Node ports come last: they have another address on each
+/// gateway, and whoever means them names their port or address.
 pub(super) fn find(question: &Question, served: &ServedService<'_>) -> Place {
     let mut frontends: Vec<&Arc<Frontend>> = served.frontends().iter().collect();
-    frontends.sort_unstable_by_key(|frontend| frontend.addr);
+    frontends.sort_unstable_by_key(|frontend| (frontend.kind == FrontendKind::NodePort, frontend.addr));
     let listed = served.ports();
     let known = listed.iter().any(|port| lists(port, question))
         || frontends.iter().any(|frontend| fits_port(frontend, question, served));

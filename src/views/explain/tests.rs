@@ -309,7 +309,12 @@ fn node_ports_are_found_by_either_number_and_need_no_source_range() {
     assert_eq!((by_number.kind.as_deref(), by_number.allowed), (Some("NodePort"), true));
     reason(&by_number, "loadBalancerSourceRanges are for load balancer addresses alone");
     let by_service_port = fixture.ask("port=80");
-    assert_eq!(by_service_port.other_frontends, ["203.0.113.10:80/TCP", "[2001:db8::10]:80/TCP"]);
+    assert_eq!(
+        by_service_port.frontend.as_deref(),
+        Some("203.0.113.10:80/TCP"),
+        "an address that all gateways have"
+    );
+    assert_eq!(by_service_port.other_frontends, ["[2001:db8::10]:80/TCP", "192.0.2.1:30080/TCP"]);
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! The status as text: what the process does, where its objects come from, and what is wrong with a remedy for each.
 
-use std::fmt::Write as _;
-
 use super::{AnnouncingView, ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::views::problem::ProblemView;
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
+use crate::views::visible::line;
 
 /// The role of a process that forwards nothing.
 const CONTROLLER: &str = "controller";
@@ -23,10 +22,7 @@ pub(super) fn render(view: &ProcessView) -> String {
         return text + "\nNothing is wrong.\n";
     }
     text += "\nWhat is wrong, and what to do\n";
-    for sentence in wrong {
-        // Writing to a String never fails.
-        writeln!(text, "  - {sentence}").unwrap_or_default();
-    }
+    text.extend(wrong.iter().map(|sentence| line(&format!("  - {sentence}"))));
     if let Some(ControllerView { problems, more_problems, .. }) = &view.controller {
         text += &listed("Problems that the controller reports", problems, *more_problems, "");
     }
@@ -40,7 +36,7 @@ fn unhealthy(view: &ProcessView) -> String {
         return String::new();
     }
     let mut text = "\nUnhealthy endpoints\n".to_owned();
-    text.extend(view.first_unhealthy.iter().map(|endpoint| format!("  - {endpoint}\n")));
+    text.extend(view.first_unhealthy.iter().map(|endpoint| line(&format!("  - {endpoint}"))));
     let more = view.unhealthy_endpoints.saturating_sub(view.first_unhealthy.len());
     if more > 0 {
         text += &format!("  and {more} more\n");
@@ -54,7 +50,7 @@ fn listed(title: &str, problems: &[ProblemView], more: usize, where_else: &str) 
         return String::new();
     }
     let mut text = format!("\n{title}\n");
-    text.extend(problems.iter().map(|problem| format!("  - {problem}\n")));
+    text.extend(problems.iter().map(|problem| line(&format!("  - {problem}"))));
     if more > 0 {
         text += &format!("  and {more} more{where_else}\n");
     }
@@ -64,7 +60,7 @@ fn listed(title: &str, problems: &[ProblemView], more: usize, where_else: &str) 
 fn headline(view: &ProcessView) -> String {
     let ProcessView { version, role, node, generation, frontends, .. } = view;
     let up = span(view.uptime_seconds);
-    let mut text = format!("Sheave {version} ({role}) on node {node}, up for {up}.\n");
+    let mut text = line(&format!("Sheave {version} ({role}) on node {node}, up for {up}."));
     if role != CONTROLLER {
         text += &format!("Routing table: generation {generation}, {}.\n", counted(*frontends, "frontend"));
     }
@@ -77,7 +73,7 @@ fn headline(view: &ProcessView) -> String {
             text += &format!("Controller: this one leads; {gateways} ready, {services} served.\n");
         }
         Some(ControllerView { leader: Some(leader), .. }) => {
-            text += &format!("Controller: {leader} leads; this one is on standby.\n");
+            text += &line(&format!("Controller: {leader} leads; this one is on standby."));
         }
         _ => {}
     }
@@ -102,11 +98,11 @@ fn counted(number: usize, what: &str) -> String {
 
 fn source(source: &SourceView, title: &str) -> String {
     let mut text = match &source.server {
-        Some(server) => format!("{title}: API server {server}.\n"),
+        Some(server) => line(&format!("{title}: API server {server}.")),
         None => format!("{title}: a folder of manifests.\n"),
     };
     if let Some(SnapshotView { path, age_seconds: Some(age), .. }) = &source.snapshot {
-        text += &format!("Snapshot: {path}, written {} ago.\n", span(*age));
+        text += &line(&format!("Snapshot: {path}, written {} ago.", span(*age)));
     }
     if source.kinds.is_empty() {
         return text;
@@ -164,13 +160,7 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
             wrong.push(format!("the snapshot: {error}"));
         }
     }
-    if let Some(ControllerView { leading: false, leader: None, .. }) = view.controller {
-        wrong.push(
-            "no controller leads: traffic continues, but no address is allocated and no status published; check the \
-             controllers' logs and at the Lease (`leaderElection.lease` in the config)"
-                .to_owned(),
-        );
-    }
+    wrong.extend(view.controller.as_ref().and_then(no_leader));
     if let Some(ControllerView { gateways: Some(0), .. }) = view.controller
         && source.synced
     {
@@ -180,13 +170,7 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if let Some(ControllerView { write_failures: Some(count @ 1..), .. }) = view.controller {
-        wrong.push(format!(
-            "the API server keeps refusing what the controller writes to {}: see the Problems with the reason WriteRefused, here \
-             or as Events; usually an admission webhook or policy is in the way",
-            counted(count, "object")
-        ));
-    }
+    wrong.extend(view.controller.as_ref().and_then(refused_writes));
     if let Some(ControllerView { problems, more_problems, .. }) = &view.controller
         && !problems.is_empty()
     {
@@ -210,6 +194,28 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
         wrong.push(format!("it is not ready: {why}"));
     }
     wrong
+}
+
+/// What is wrong with a controller itself, of which one among all gateways says no more.
+pub(super) fn wrong_with_controller(view: &ControllerView) -> Vec<String> {
+    no_leader(view).into_iter().chain(refused_writes(view)).collect()
+}
+
+fn no_leader(view: &ControllerView) -> Option<String> {
+    (!view.leading && view.leader.is_none()).then(|| {
+        "no controller leads: traffic continues, but no address is allocated and no status published; check the \
+         controllers' logs and the Lease (`leaderElection.lease` in the config)"
+            .to_owned()
+    })
+}
+
+fn refused_writes(view: &ControllerView) -> Option<String> {
+    let count = view.write_failures.filter(|count| *count > 0)?;
+    Some(format!(
+        "the API server keeps refusing what the controller writes to {}: see the Problems with the reason WriteRefused, here \
+         or as Events; usually an admission webhook or policy is in the way",
+        counted(count, "object")
+    ))
 }
 
 /// How sentences name a source, and what is not served without it.
