@@ -7,11 +7,13 @@ mod lame_duck;
 mod reconfigure;
 mod reports;
 mod takeover;
+mod takeover_counts;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_control::api::gateway_report::GatewayReport;
@@ -44,6 +46,7 @@ use announcing::Announcing;
 use lame_duck::Phase;
 pub(crate) use reconfigure::NewConfig;
 pub(crate) use takeover::Servers;
+use takeover_counts::TakeoverCounts;
 
 /// How long the workers may take to show that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -96,6 +99,7 @@ pub(crate) struct EventLoop {
     handed_over: bool,
     /// Who serves until this one has taken over.
     predecessor: Option<Predecessor>,
+    takeovers: Arc<TakeoverCounts>,
     announcing: Announcing,
     /// The headless Service over the gateways' Pods.
     gateways: ServiceKey,
@@ -173,6 +177,7 @@ impl EventLoop {
             handed_over: false,
             announcing: Announcing::new(announce_options(config), predecessor.is_none()),
             predecessor,
+            takeovers: Arc::default(),
             gateways: config.gateways.clone(),
         })
     }

@@ -16,7 +16,7 @@ export function draw({ status, gateways }) {
 }
 
 function facts(status) {
-  const { steering, announcing, controller, role } = status;
+  const { steering, announcing, controller, role, takeover } = status;
   // A controller forwards nothing.
   const forwards = role !== "controller";
   return [
@@ -27,6 +27,7 @@ function facts(status) {
     forwards && ["Snapshot", snapshot(status.source.snapshot)],
     forwards && ["Announcing", announcing ? announced(announcing) : "nothing: another load balancer or router brings packets here"],
     controller && ["Controller", leading(controller)],
+    takeover && (takeover.seconds != null || takeover.failures > 0) && ["Hot upgrades", takeovers(takeover)],
     status.guard.length && ["Held lists", status.guard.map(held).join("; ")],
   ].filter(Boolean);
 }
@@ -69,6 +70,12 @@ function announced({ shared, state, heardBy, counted, addresses, announced }) {
 function leading({ leading, leader, gateways, services }) {
   if (!leading) return leader ? `${leader} leads; this one is on standby` : "none leads";
   return `this one leads; ${counted(gateways ?? 0, "gateway")} ready, ${counted(services ?? 0, "Service")} served`;
+}
+
+function takeovers({ seconds, failures }) {
+  const took = seconds == null ? null : `this process took over within ${Math.max(1, Math.round(1000 * seconds))} ms`;
+  const failed = failures ? `${counted(failures, "attempt")} to take over from it failed` : null;
+  return [took, failed].filter(Boolean).join("; ");
 }
 
 function held({ kind, there, listed, remainingSeconds }) {

@@ -329,7 +329,7 @@ impl GatewayProcess {
             match takeover {
                 Takeover::Never => servers,
                 Takeover::Allowed | Takeover::Requested => {
-                    servers.with_successors(config, shares.workers(), former_pod)
+                    servers.with_successors(config, shares.workers(), former_pod, app)
                 }
             }
         };

@@ -17,7 +17,7 @@ use crate::views::problem::ProblemView;
 use crate::views::steering::SteeringView;
 
 /// What the process does, what it knows, and how fresh that is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProcessView {
     /// The node that it runs on.
@@ -64,6 +64,9 @@ pub(crate) struct ProcessView {
     /// What becomes of addresses that gateways announce; null where they announce none.
     #[serde(default)]
     pub(crate) announcing: Option<AnnouncingView>,
+    /// Hot upgrades; null where nothing is forwarded.
+    #[serde(default)]
+    pub(crate) takeover: Option<TakeoverView>,
     /// Is not ready any more, but takes new connections until it drains.
     #[serde(default)]
     pub(crate) lame_duck: bool,
@@ -96,6 +99,16 @@ pub(crate) struct AnnouncingView {
     pub(crate) announced: usize,
     /// What people should know.
     pub(crate) warnings: Vec<String>,
+}
+
+/// Take-overs of this process, and from it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TakeoverView {
+    /// How long this process needed to take over from the one before; null if there was none.
+    pub(crate) seconds: Option<f64>,
+    /// Times that another process asked to take over from this one and did not.
+    pub(crate) failures: u64,
 }
 
 /// Where the objects come from.

@@ -252,6 +252,7 @@ fn a_process_that_cannot_take_over_changes_nothing(family: Family) {
         assert_eq!(other.wait().code(), Some(69));
         assert!(other.stderr().contains("node"), "{}", other.stderr());
         assert_eq!(gateway.metric("sheave_takeover_failures_total", &[]), 1.0);
+        assert!(gateway.ask("/api/status").body.contains("\"failures\": 1"));
         let mut broken = gateway.successor(&[("--config", &config.display().to_string())]);
         assert_eq!(broken.wait().code(), Some(78), "{}", broken.stderr());
     });

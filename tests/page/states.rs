@@ -161,6 +161,7 @@ fn a_page_goes_on_with_the_process_that_takes_over() {
     browser.until("document.querySelector('#connection').className === 'live'");
     assert_eq!(browser.value("window.unchanged"), json!(true));
     assert!(browser.text("#facts").contains("serving"));
+    browser.until_text("#facts", "this process took over within");
 }
 
 #[test]

@@ -120,6 +120,7 @@ impl EventLoop {
             controller: self.controller.as_ref().map(|status| collect::of_controller(&status.borrow())),
             steering: Some(self.dataplane.steering().into()),
             announcing: self.announcing.status().as_deref().map(AnnouncingView::from),
+            takeover: Some(self.takeovers.view()),
             lame_duck: self.phase == Phase::LameDuck,
             draining: self.phase == Phase::Draining,
             not_ready: self.missing().map(str::to_owned),

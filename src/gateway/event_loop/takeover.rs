@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
-use crate::http::metrics::families::{TAKEOVER_FAILURES, TAKEOVER_SECONDS};
 use crate::http::query::Query;
 use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
@@ -38,13 +37,19 @@ impl Servers {
     }
 
     /// Listens for processes that are to take over, if that is possible.
-    pub(crate) fn with_successors(self, config: &Config, workers: usize, former_pod: Option<String>) -> Self {
+    pub(crate) fn with_successors(
+        self,
+        config: &Config,
+        workers: usize,
+        former_pod: Option<String>,
+        app: &EventLoop,
+    ) -> Self {
         let directory = &config.state_dir;
         let listening = make_folder(directory).and_then(|()| {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
-            let failures = metrics::counter!(TAKEOVER_FAILURES.name);
+            let failures = app.takeovers.failures();
             Successors::listen(directory, Greeting { place, former_pod, workers, servers, failures })
         });
         let successors = listening.inspect_err(|error| {
@@ -143,7 +148,7 @@ impl EventLoop {
         self.announcing.begin();
         self.announce();
         self.health.take_over(node_ports);
-        metrics::gauge!(TAKEOVER_SECONDS.name).set(began.elapsed());
+        self.takeovers.took(began.elapsed());
         tracing::info!(
             from = predecessor.version(),
             sockets,

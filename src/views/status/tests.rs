@@ -56,6 +56,7 @@ fn the_keys_are_those_of_the_contract() {
     view.guard =
         vec![GuardView { kind: "Node".to_owned(), there: 50, listed: 1, kept: 49, remaining_seconds: 42 }];
     view.controller = Some(standby());
+    view.takeover = Some(TakeoverView { seconds: Some(0.25), failures: 1 });
     let json: serde_json::Value = serde_json::from_str(&view.to_json()).unwrap();
     let expected = json!({
         "node": "gw-1", "version": "0.1.0", "role": "gateway", "uptimeSeconds": 90, "generation": 7, "tableAgeSeconds": null, "tableHash": null, "frontends": 12,
@@ -77,7 +78,7 @@ fn the_keys_are_those_of_the_contract() {
             "moreProblems": 0,
         },
         "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "lameDuck": false, "draining": false,
-        "announcing": null, "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "notReady": null, "workerStuck": false,
+        "takeover": {"seconds": 0.25, "failures": 1}, "announcing": null, "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "notReady": null, "workerStuck": false,
     });
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<ProcessView>(&view.to_json()).unwrap(), view);
