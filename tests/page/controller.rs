@@ -6,7 +6,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, Look};
+use crate::browser::{Browser, Look, key};
+use crate::keyboard::{expect_names, expect_seen, focused};
 use crate::support::cluster::{Account, Cluster};
 use crate::support::host::Host;
 use crate::support::http;
@@ -114,6 +115,35 @@ impl<'c> Scene<'c> {
     }
 }
 
+/// Without a mouse, and for those who hear it.
+fn reached_by_the_keyboard(browser: &Browser<'_>) {
+    browser.press(key::TAB);
+    assert_eq!(focused(browser), "Skip to gateways");
+    expect_seen(browser);
+    for expected in ["Search gateways", "asked", "client", "Explain"] {
+        let name =
+            "document.activeElement.id || document.activeElement.name || document.activeElement.innerText";
+        browser.press(key::TAB);
+        expect_seen(browser);
+        let reached = [focused(browser), browser.value(name).as_str().unwrap_or_default().to_owned()];
+        assert!(reached.iter().any(|it| it == expected), "{expected}: {reached:?}");
+    }
+    browser.run("document.activeElement.blur()");
+    browser.press("/");
+    assert_eq!(focused(browser), "Search gateways");
+    browser.run("document.activeElement.blur()");
+    expect_names(
+        browser,
+        &[
+            "Sheave all gateways",
+            "Problems and differences",
+            "Gateways",
+            "Explain a decision",
+            "This controller",
+        ],
+    );
+}
+
 #[test]
 fn all_gateways_are_on_the_page_of_a_controller() {
     let cluster = Cluster::simulated("page");
@@ -144,6 +174,7 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     browser.until_text("#facts", "this one leads");
     browser.picture("controller-well");
     browser.expect_well_behaved();
+    reached_by_the_keyboard(&browser);
 
     // The page follows. The fourth does not answer.
     scene.gateways_are(4);
@@ -177,6 +208,21 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     browser.picture("controller");
     browser.expect_well_behaved();
 
+    let medium = Browser::open(&scene.host, Look { width: 960, ..Look::default() });
+    medium.visit(&url("/"));
+    medium.until_text("#matches", "4 gateways");
+    let whole = "(document.querySelector('#list table').getBoundingClientRect().right <= innerWidth)";
+    assert_eq!(medium.value(whole), json!(true), "all columns are seen");
+    medium.picture("controller-medium");
+    medium.expect_well_behaved();
+
+    let plain = Browser::open(&scene.host, Look { javascript: false, ..Look::default() });
+    plain.visit(&url("/"));
+    let text = plain.text("body");
+    for command in ["sheave status --fleet", "sheave explain shop/web", "sheave top", "sheave watch"] {
+        assert!(text.contains(command), "{command}: {text}");
+    }
+
     let narrow = Browser::open(&scene.host, Look { width: 360, dark: true, ..Look::default() });
     narrow.visit(&url("/?explain=shop/web&client=198.51.100.7"));
     narrow.until_text("#answer .decision", "goes to 10.1.0.7:8080");
@@ -184,7 +230,19 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     narrow.picture("controller-narrow-dark");
     narrow.expect_well_behaved();
 
-    let foreign =
-        scene.host.run(|| http::send(admin, "GET", "/api/fleet", &[("Host", "rebound.example")], ""));
-    assert_eq!(foreign.expect("an answer").status, 421);
+    let ask = |method: &str, path: &str, headers: &[(&str, &str)]| {
+        scene.host.run(|| http::send(admin, method, path, headers, "")).expect("an answer")
+    };
+    let host = admin.to_string();
+    let by_address = ("Host", host.as_str());
+    assert_eq!(ask("GET", "/api/fleet", &[("Host", "rebound.example")]).status, 421);
+    let link = [by_address, ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate")];
+    for (path, status) in [("/", 200), ("/api/fleet", 403), ("/api/status", 403), ("/metrics", 403)] {
+        assert_eq!(ask("GET", path, &link).status, status, "{path}");
+    }
+    for path in ["/api/status", "/api/fleet", "/api/fleet/explain"] {
+        for method in ["POST", "PUT", "DELETE", "PATCH"] {
+            assert_eq!(ask(method, path, &[by_address]).status, 405, "{method} {path}");
+        }
+    }
 }

@@ -5,13 +5,13 @@ use serde_json::json;
 use crate::browser::{Browser, Look, key};
 use crate::scene::{Gateway, Service, host};
 
-fn focused(browser: &Browser<'_>) -> String {
+pub(crate) fn focused(browser: &Browser<'_>) -> String {
     let name = "(document.activeElement.innerText || document.activeElement.ariaLabel || document.activeElement.value || \
                 document.activeElement.name || document.activeElement.id).trim().split('\\n')[0]";
     browser.value(name).as_str().expect("a text").to_owned()
 }
 
-fn expect_seen(browser: &Browser<'_>) {
+pub(crate) fn expect_seen(browser: &Browser<'_>) {
     let seen = "((it) => [it, it.nextElementSibling].some((one) => one && getComputedStyle(one).outlineStyle !== 'none'))\
                 (document.activeElement)";
     assert_eq!(browser.value(seen), json!(true), "the focus on {:?} is not seen", focused(browser));
@@ -71,6 +71,19 @@ fn everything_is_reached_by_the_keyboard() {
     browser.expect_well_behaved();
 }
 
+/// Everything has a name, the headings are these, and nothing talks all the time.
+pub(crate) fn expect_names(browser: &Browser<'_>, headings: &[&str]) {
+    let nameless = "[...document.querySelectorAll('button, input, select, section, table, th')].filter((it) => \
+                    !(it.innerText.trim() || it.ariaLabel || it.getAttribute('aria-labelledby') || it.labels?.length || \
+                    it.caption)).map((it) => it.outerHTML)";
+    assert_eq!(browser.value(nameless), json!([]));
+    let found = "[...document.querySelectorAll('h1, h2')].map((it) => it.innerText)";
+    assert_eq!(browser.value(found), json!(headings));
+    let live =
+        "[...document.querySelectorAll('[role=status], [aria-live=polite]')].map((it) => it.id).sort()";
+    assert_eq!(browser.value(live), json!(["answer", "connection", "matches", "verdict"]));
+}
+
 /// What assistive programs get: a table with its size, headers and states in words, and nothing that talks all the time.
 #[test]
 fn the_page_has_names_and_roles() {
@@ -79,16 +92,14 @@ fn the_page_has_names_and_roles() {
     let browser = Browser::open(&host, Look::default());
     browser.visit(&gateway.url("/"));
     browser.until("document.querySelectorAll('#rows .disclose').length === 1");
-    let nameless = "[...document.querySelectorAll('button, input, select, section, table, th')].filter((it) => \
-                    !(it.innerText.trim() || it.ariaLabel || it.getAttribute('aria-labelledby') || it.labels?.length || \
-                    it.caption)).map((it) => it.outerHTML)";
-    assert_eq!(browser.value(nameless), json!([]));
-    let headings = "[...document.querySelectorAll('h1, h2')].map((it) => it.innerText)";
-    let expected = ["Sheave gw", "Problems", "Services", "Traffic", "Explain a decision", "This gateway"];
-    assert_eq!(browser.value(headings), json!(expected));
-    let live =
-        "[...document.querySelectorAll('[role=status], [aria-live=polite]')].map((it) => it.id).sort()";
-    assert_eq!(browser.value(live), json!(["answer", "connection", "matches", "verdict"]));
+    expect_names(
+        &browser,
+        &["Sheave gw", "Problems", "Services", "Traffic", "Explain a decision", "This gateway"],
+    );
+    assert!(
+        browser.text("#process").contains("port-forward deployment/sheave-controller"),
+        "the way to all gateways"
+    );
     let roles = "[...document.querySelectorAll('#list [role]')].map((it) => it.role)";
     let roles = browser.value(roles);
     for role in ["rowgroup", "row", "columnheader", "rowheader", "cell"] {

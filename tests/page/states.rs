@@ -297,6 +297,8 @@ fn without_javascript_the_page_says_what_to_type() {
         "sheave routes",
         "sheave explain shop/web",
         "sheave gateways",
+        "sheave top",
+        "sheave watch",
         "kubectl -n sheave-system exec",
     ] {
         assert!(text.contains(command), "{command}: {text}");
