@@ -223,4 +223,4 @@ fn write_page(text: &mut Exposition, family: &Family, page: &PageCounter) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,11 +1,11 @@
-//! The computation behind all open pages: once a second while there is one.
+//! The computation behind all open pages: once a second while there is one, and a little longer.
 
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use sheave_dataplane::Observer;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant as Moment, MissedTickBehavior, interval};
 
 use super::breakdown::TrafficBy;
 use super::picture::{Events, Picture};
@@ -17,6 +17,9 @@ const TICK: Duration = Duration::from_secs(1);
 const QUEUED: usize = 16;
 /// How long a stream lasts: less than the server gives to an answer, so that it ends between two events.
 const LIFETIME: Duration = Duration::from_secs(45);
+/// How long the computation goes on without a page: a browser opens a stream that has ended again after a second or some, and the only page
+/// would otherwise get everything anew each time.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// A page that wants the events.
 #[derive(Debug)]
@@ -30,7 +33,7 @@ pub(super) struct Join {
 
 /// A page that has joined.
 struct OpenPage {
-    since: Instant,
+    since: Moment,
     traffic: Option<TrafficBy>,
     events: mpsc::Sender<Bytes>,
 }
@@ -54,7 +57,7 @@ impl Ticker {
         }
     }
 
-    /// Serves pages from the first one until the last one has gone, or the loop has.
+    /// Serves pages from the first one until the last one has stayed away, or the loop has gone.
     async fn serve(&self, first: Join, joins: &mut mpsc::Receiver<Join>) {
         let mut picture = Picture::new();
         let mut pages: Vec<OpenPage> = Vec::new();
@@ -64,6 +67,7 @@ impl Ticker {
         let Some((begun, _)) = self.advance(picture, &[]).await else { return };
         picture = begun;
         let mut next = Some(first);
+        let mut seen = Moment::now();
         loop {
             if let Some(join) = next.take() {
                 let Some(joined) = self.admit(picture, join, &mut pages).await else { return };
@@ -76,7 +80,9 @@ impl Ticker {
                 }
                 _ = ticks.tick() => {
                     pages.retain(|page| !page.events.is_closed() && page.since.elapsed() < LIFETIME);
-                    if pages.is_empty() {
+                    if !pages.is_empty() {
+                        seen = Moment::now();
+                    } else if seen.elapsed() >= LINGER {
                         return;
                     }
                     let wanted: Vec<TrafficBy> = pages.iter().filter_map(|page| page.traffic).collect();
@@ -122,7 +128,7 @@ impl Ticker {
         let (picture, first) = caught_up.await.ok()?;
         let (events, next) = mpsc::channel(QUEUED);
         if reply.send(Subscription { first, next }).is_ok() {
-            pages.push(OpenPage { since: Instant::now(), traffic, events });
+            pages.push(OpenPage { since: Moment::now(), traffic, events });
         }
         Some(picture)
     }
@@ -131,3 +137,6 @@ impl Ticker {
 pub(super) fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ use crate::views::status::{GuardView, KindView, SnapshotView, SourceView};
 mod series;
 
 /// One that closes what it accepts: no endpoint answers.
-pub(super) fn dataplane() -> Dataplane {
+pub(in crate::http) fn dataplane() -> Dataplane {
     let second = Duration::from_secs(1);
     let timeouts =
         Timeouts { connect: second, idle: second, udp_idle: second, udp_unanswered: second, drain: second };
