@@ -71,7 +71,7 @@ fn hostile_names_are_text() {
 /// Terminals obey what the page and JSON only show.
 #[test]
 fn no_command_lets_hostile_names_steer_a_terminal_or_forge_a_line() {
-    const FORGED: &str = "n1\nFORGED\u{202e}\u{1b}[31m\u{9b}2J\u{200b}\r";
+    const FORGED: &str = "n1\nFORGED\u{202e}\u{1b}[31m\u{200b}\r";
     let host = host();
     let services = [
         Service { node: FORGED, zone: FORGED, ..Service::new("web", 10) },
