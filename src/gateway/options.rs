@@ -73,6 +73,7 @@ pub(crate) fn announce_options(config: &Config) -> Option<AnnounceOptions> {
         tie_breaker: announce.tie_breaker,
         repeat: Some(announce.repeat).filter(|repeat| !repeat.is_zero()),
         on_conflict: announce.on_conflict,
+        state: config.state_dir.clone(),
     }))
 }
 

@@ -2,6 +2,7 @@
 //! that takes long may run there: a gateway that is late with its heartbeats is dead to the others.
 
 mod bgp;
+mod hold_down_file;
 mod holding;
 mod publish;
 mod run;
@@ -47,6 +48,8 @@ pub struct Options {
     pub repeat: Option<Duration>,
     /// What to do when another machine uses an address.
     pub on_conflict: OnConflict,
+    /// The folder in which it notes its hold-down for the process after it.
+    pub state: PathBuf,
 }
 
 /// Why nothing can be announced.
@@ -120,7 +123,8 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Starts it. It owns nothing before it knows of any claims.
+    /// Starts it. It owns nothing before it knows of any claims. A fresh one is held down for longer if the process before it on this node was
+    /// lost, which a file in [`Options::state`] shows.
     ///
     /// # Errors
     /// If the keys are unusable, or the thread cannot be started. If it cannot go on later, it ends, and the status has the reason.

@@ -35,8 +35,8 @@ pub use layer2::{
 };
 pub use member::Member;
 pub use membership::{
-    Actions, Candidate, Continuation, Datagram, Listing, Membership, MembershipCounters, MembershipOptions,
-    OptionsError, PeerReport, Presence, Quorum, ReceiveOutcome, Standing, Start, View,
+    Actions, Candidate, Continuation, Datagram, HoldDown, Listing, Membership, MembershipCounters,
+    MembershipOptions, OptionsError, PeerReport, Presence, Quorum, ReceiveOutcome, Standing, Start, View,
 };
 pub use network::Network;
 pub use ownership::{

@@ -30,6 +30,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+pub use hold_down::HoldDown;
 pub use options::{Continuation, MembershipOptions, OptionsError, Start};
 pub use peer::Listing;
 pub use quorum::Quorum;
@@ -144,7 +145,11 @@ impl Membership {
             fleet: name_hash(&options.fleet),
             // Numbers of different processes are far apart, so that the echo of one is not taken for another's.
             sequence: mix(incarnation) as u32,
-            view: View { listening: start != Start::Fresh, fenced: standby.fenced, ..View::default() },
+            view: View {
+                listening: matches!(start, Start::Continued(_)),
+                fenced: standby.fenced,
+                ..View::default()
+            },
             standby,
             reaching: Reaching::new(&options),
             options,
@@ -311,7 +316,7 @@ impl Membership {
         Continuation {
             eligible: self.standby.eligible,
             lease_left: until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now)),
-            hold_down: self.standby.hold_down(),
+            hold_down: self.standby.hold_down().time,
         }
     }
 

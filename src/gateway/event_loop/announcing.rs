@@ -245,7 +245,7 @@ impl Announcing {
     }
 
     fn start(&self) -> Start {
-        let Some((handed, since)) = self.handed else { return Start::Fresh };
+        let Some((handed, since)) = self.handed else { return Start::Fresh(None) };
         let lease = Duration::from_micros(handed.lease_microseconds);
         Start::Continued(Continuation {
             eligible: handed.eligible,

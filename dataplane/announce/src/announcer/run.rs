@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use super::hold_down_file::HoldDownFile;
 use super::holding::Holdings;
 use super::socket::HeartbeatSocket;
 use super::{Command, Keys, Options, RENEWAL, RETRY, StartError};
@@ -62,6 +63,7 @@ pub(super) struct Announcing {
     pub(super) membership: Membership,
     pub(super) handover: Handover,
     pub(super) holdings: Holdings,
+    hold_down: HoldDownFile,
     pub(super) pinger: Pinger,
     pub(super) claims: Arc<BTreeMap<IpAddr, Claim>>,
     /// What the API server says of this gateway.
@@ -98,8 +100,10 @@ impl Announcing {
     ) -> Result<Self, StartError> {
         let began = Instant::now();
         let socket = HeartbeatSocket::open_patiently(options.membership.port).await?;
+        let node = Arc::clone(&options.membership.node);
+        let hold_down = HoldDownFile::new(&options.state, Arc::clone(&node));
         let (start, adopt) = match start {
-            Start::Fresh => (Start::Fresh, false),
+            Start::Fresh(lost) => (Start::Fresh(lost.or_else(|| hold_down.read(&options.membership))), false),
             Start::Continued(mut continuation) => {
                 continuation.lease_left = continuation.lease_left.saturating_sub(began.elapsed());
                 (Start::Continued(continuation), true)
@@ -113,7 +117,6 @@ impl Announcing {
         });
         let layer2 = layer2.map_err(StartError::no_rights())?;
         let now = Instant::now();
-        let node = Arc::clone(&options.membership.node);
         let membership = Membership::new(options.membership, keys.ring.clone(), start, random(), now)?;
         let patience = membership.options().hand_over();
         let holdings = Holdings::new(layer2, options.interfaces);
@@ -125,6 +128,7 @@ impl Announcing {
             handover: Handover::new(node, patience, holdings.adopted()),
             membership,
             holdings,
+            hold_down,
             pinger: Pinger::new(options.tie_breaker),
             claims: Arc::default(),
             listing: Listing::Never,
@@ -156,6 +160,9 @@ impl Announcing {
             }
         }
         while self.step().is_continue() && self.wait().await.is_continue() {}
+        if self.membership.presence() == Presence::Left {
+            self.hold_down.remove().await;
+        }
     }
 
     /// Waits until there are conclusions to draw; heartbeats from which none follow are read meanwhile.
@@ -219,6 +226,7 @@ impl Announcing {
             }
             self.publish(now, addresses_changed);
             self.holdings.tell_log();
+            self.hold_down.update(self.membership.hold_down());
             self.status_due = now + RENEWAL;
         }
         ControlFlow::Continue(())

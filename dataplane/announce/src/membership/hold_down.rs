@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::options::MembershipOptions;
 
-#[derive(Debug)]
-pub(super) struct HoldDown {
-    pub(super) time: Duration,
-    /// The next loss doubles it.
-    doubles: bool,
+/// How long is waited, and whether the next loss makes it longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldDown {
+    /// How long what returns is waited for.
+    pub time: Duration,
+    /// The next loss doubles it: there was one before that is not forgiven.
+    pub doubles: bool,
 }
 
 impl HoldDown {
@@ -18,13 +20,23 @@ impl HoldDown {
 
     /// Of a process that another one continues.
     pub(super) fn continued(options: &MembershipOptions, time: Duration) -> Self {
-        Self { time: time.clamp(options.hold_down, options.longest_hold_down), doubles: false }
+        let time = time.clamp(options.hold_down, options.longest_hold_down.max(options.hold_down));
+        // Only losses that are not forgiven have made it longer.
+        Self { time, doubles: time > options.hold_down }
+    }
+
+    /// Of a process that another one follows, after it was lost.
+    pub(super) fn after_loss(self, options: &MembershipOptions) -> Self {
+        let time = Self::continued(options, self.time).time;
+        let mut after = Self { time, ..self };
+        after.lost(options);
+        after
     }
 
     /// Something was lost.
     pub(super) fn lost(&mut self, options: &MembershipOptions) {
         if self.doubles {
-            self.time = (self.time * 2).min(options.longest_hold_down);
+            self.time = (self.time * 2).min(options.longest_hold_down.max(options.hold_down));
         }
         self.doubles = true;
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::hold_down::HoldDown;
 use crate::ability::LARGEST_WEIGHT;
 use crate::heartbeat::{LONGEST_FAIL_AFTER, LONGEST_NAME};
 
@@ -53,8 +54,9 @@ pub enum OptionsError {
 /// How a process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Nothing is announced.
-    Fresh,
+    /// Nothing is announced. The process before this one on the same node had this hold-down if it was lost: killed or crashed, rather than
+    /// ended as planned.
+    Fresh(Option<HoldDown>),
     /// The process before this one on the same node handed over, and has stopped.
     Continued(Continuation),
 }

@@ -1,6 +1,6 @@
 //! Whether this gateway may own addresses: leases of a majority, and the hold-down after it was fenced.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::hold_down::HoldDown;
 use super::options::{Continuation, MembershipOptions, Start};
@@ -71,7 +71,10 @@ impl Standby {
             inherited: None,
         };
         match start {
-            Start::Fresh => fresh,
+            Start::Fresh(lost) => {
+                let hold_down = lost.map_or(fresh.hold_down, |lost| lost.after_loss(options));
+                Self { hold_down, ..fresh }
+            }
             Start::Continued(Continuation { eligible, lease_left, hold_down }) => Self {
                 fenced: false,
                 eligible,
@@ -82,9 +85,9 @@ impl Standby {
         }
     }
 
-    /// How long it must have a quorum before it becomes eligible, while others are.
-    pub(super) fn hold_down(&self) -> Duration {
-        self.hold_down.time
+    /// How long it must have a quorum before it becomes eligible, while others are, and whether that has grown.
+    pub(super) fn hold_down(&self) -> HoldDown {
+        self.hold_down
     }
 
     pub(super) fn inherited(&self) -> Option<Instant> {

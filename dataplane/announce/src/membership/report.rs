@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::peer::Listing;
 use super::view::Standing;
-use super::{Membership, ReceiveOutcome};
+use super::{HoldDown, Membership, ReceiveOutcome};
 use crate::heartbeat::{Applied, NodeState};
 
 /// What this gateway knows of another one.
@@ -107,7 +107,7 @@ impl Membership {
     }
 
     /// How long this gateway must have a quorum before it becomes eligible, while others are.
-    pub fn hold_down(&self) -> Duration {
+    pub fn hold_down(&self) -> HoldDown {
         self.standby.hold_down()
     }
 }

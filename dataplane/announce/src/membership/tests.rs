@@ -30,7 +30,7 @@ fn member(name: &str, ready: bool) -> Member {
 fn start(options: MembershipOptions, key: &str, members: &[&str], now: Instant) -> Membership {
     let incarnation = INCARNATION.fetch_add(1, Ordering::Relaxed);
     let keys = KeyRing::parse([key]).unwrap();
-    let mut membership = Membership::new(options, keys, Start::Fresh, incarnation, now).unwrap();
+    let mut membership = Membership::new(options, keys, Start::Fresh(None), incarnation, now).unwrap();
     membership.set_members(members.iter().map(|name| member(name, true)).collect(), now);
     membership
 }
@@ -211,7 +211,7 @@ fn after_a_standstill_the_silence_is_its_own() {
 fn the_hold_down_doubles_and_is_forgiven() {
     let now = Instant::now();
     let options = options("a");
-    let mut standby = Standby::new(&options, Start::Fresh, now);
+    let mut standby = Standby::new(&options, Start::Fresh(None), now);
     let eligible_after = |standby: &mut Standby, now| {
         standby.unfence(now);
         let due = standby.next_due(&options, true).unwrap();
@@ -229,6 +229,26 @@ fn the_hold_down_doubles_and_is_forgiven() {
     standby.update(&options, true, now + options.longest_hold_down * 2);
     standby.fence(&options);
     assert_eq!(seconds(&mut standby), 5);
+}
+
+#[test]
+fn a_process_after_one_that_was_lost_is_held_down_as_after_a_link_that_was() {
+    let (now, options) = (Instant::now(), options("a"));
+    let mut lost = None;
+    let holds: Vec<u64> = (0..8)
+        .map(|_| {
+            let hold_down = Standby::new(&options, Start::Fresh(lost), now).hold_down();
+            lost = Some(hold_down);
+            hold_down.time.as_secs()
+        })
+        .collect();
+    assert_eq!(holds, [5, 5, 10, 20, 40, 60, 60, 60]);
+    let mut standby = Standby::new(&options, Start::Fresh(lost), now);
+    standby.unfence(now);
+    standby.update(&options, true, now + options.longest_hold_down * 2);
+    assert_eq!(standby.hold_down(), HoldDown::new(&options), "forgiven");
+    let foreign = HoldDown { time: Duration::MAX, doubles: true };
+    assert_eq!(Standby::new(&options, Start::Fresh(Some(foreign)), now).hold_down().time.as_secs(), 60);
 }
 
 #[test]
@@ -254,7 +274,7 @@ fn wrong_options_are_refused() {
         let mut options = options("a");
         change(&mut options);
         let keys = KeyRing::parse([KEY]).unwrap();
-        Membership::new(options, keys, Start::Fresh, 1, Instant::now()).unwrap_err()
+        Membership::new(options, keys, Start::Fresh(None), 1, Instant::now()).unwrap_err()
     };
     assert_eq!(error(|options| options.node = Arc::from("")), OptionsError::NodeName(0));
     assert_eq!(error(|options| options.interval = ms(9)), OptionsError::Interval(ms(9)));

@@ -212,6 +212,27 @@ fn a_slowly_flapping_link_is_held_down_longer_and_longer() {
 }
 
 #[test]
+fn a_gateway_that_crashes_again_and_again_is_held_down_longer_and_longer() {
+    seeds(|seed| {
+        let mut network = Network::settled(seed, 3, ADDRESSES);
+        let own = network.gateway(0).announced.len();
+        // For five minutes, every 10 s.
+        for _ in 0..30 {
+            network.kill(0);
+            network.run(ms(1_000));
+            network.start(0);
+            network.run(ms(9_000));
+        }
+        assert_eq!(network.judge.overlap(), Duration::ZERO, "seed {seed}");
+        // As a link that flaps slowly.
+        assert!(network.judge.moves() <= 3 * own, "seed {seed}: {} moves of {own}", network.judge.moves());
+        network.run(ms(60_000));
+        expect_one_owner(&network, &format!("seed {seed}, at rest"));
+        assert!(!network.gateway(0).announced.is_empty());
+    });
+}
+
+#[test]
 fn clocks_that_run_apart_make_no_second_owner() {
     seeds(|seed| {
         let mut network = Network::new(seed, 3, ADDRESSES);

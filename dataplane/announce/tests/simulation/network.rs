@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_announce::{Claim, Member, MembershipOptions, Network as Subnet, Reach, Start};
+use sheave_announce::{
+    Claim, HoldDown, Member, MembershipOptions, Network as Subnet, Presence, Reach, Start,
+};
 
 use crate::gateway::{Claims, Gateway};
 use crate::judge::Judge;
@@ -30,6 +32,8 @@ pub(crate) struct Link {
 struct Machine {
     name: Arc<str>,
     gateway: Option<Gateway>,
+    /// Of the process before, which was killed.
+    lost: Option<HoldDown>,
     paused: bool,
     /// Of its clock, in millionths.
     drift: i64,
@@ -73,6 +77,7 @@ impl Network {
         let machine = |n: usize| Machine {
             name: name(n),
             gateway: None,
+            lost: None,
             paused: false,
             drift: 0,
             router: false,
@@ -256,7 +261,8 @@ impl Network {
     }
 
     pub(crate) fn start(&mut self, machine: usize) {
-        self.start_as(machine, Start::Fresh, BTreeSet::new());
+        let lost = self.machines[machine].lost;
+        self.start_as(machine, Start::Fresh(lost), BTreeSet::new());
     }
 
     fn start_as(&mut self, machine: usize, start: Start, announced: BTreeSet<IpAddr>) {
@@ -280,6 +286,10 @@ impl Network {
 
     pub(crate) fn kill(&mut self, machine: usize) -> BTreeSet<IpAddr> {
         let gateway = self.machines[machine].gateway.take();
+        if let Some(Gateway { membership, .. }) = &gateway {
+            let lost = Some(membership.hold_down());
+            self.machines[machine].lost = lost.filter(|_| membership.presence() != Presence::Left);
+        }
         self.observe();
         gateway.map(|gateway| gateway.announced).unwrap_or_default()
     }
