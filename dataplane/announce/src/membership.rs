@@ -17,6 +17,7 @@ use crate::member::Member;
 mod agreement;
 mod conclusions;
 mod hold_down;
+mod opposition;
 mod options;
 mod peer;
 mod quorum;
@@ -77,7 +78,7 @@ pub struct Membership {
     urgent: bool,
     /// To be polled at once.
     dirty: bool,
-    /// Someone is silent and not proved dead.
+    /// Someone is silent and not proved dead, or the leases of a majority are about to end.
     doubts: bool,
     counters: MembershipCounters,
 }
@@ -253,6 +254,9 @@ impl Membership {
     /// Takes a datagram.
     pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> ReceiveOutcome {
         let received = self.accept(from, bytes, now);
+        if received == ReceiveOutcome::Unproven {
+            self.note_opposition(bytes, now);
+        }
         self.counters.count(received);
         received
     }
@@ -273,7 +277,7 @@ impl Membership {
         if self.reaching.update(&self.options, self.standby.eligible, reached(&self.peers), now) {
             self.urgent = true;
         }
-        self.doubts = self.has_doubts(now);
+        self.doubts = self.has_doubts(now) || self.lease_risk().is_some_and(|risk| risk.contains(&now));
         let view_changed = self.update_view(now);
         let due = now >= self.send_due();
         // Others take "fenced" for "announces nothing": it is sent when that is so.
@@ -295,7 +299,8 @@ impl Membership {
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
         let split = self.stale_split.due(self.last_poll);
         let reach = self.reaching.next_due(&self.options);
-        let times = [self.silence_due(self.last_poll), eligible, quorum, listened, split, reach];
+        let risk = self.lease_risk().map(|risk| risk.start).filter(|at| *at > self.last_poll);
+        let times = [self.silence_due(self.last_poll), eligible, quorum, risk, listened, split, reach];
         times.into_iter().flatten().fold(self.send_due(), Instant::min)
     }
 

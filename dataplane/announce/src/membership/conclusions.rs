@@ -1,6 +1,7 @@
 //! What a gateway concludes from what it has heard: who counts, whether it has a quorum, who may own addresses.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,15 +54,27 @@ impl Membership {
     }
 
     pub(super) fn tie_breaker_holds(&self, now: Instant) -> bool {
-        self.tie_breaker_until().is_some_and(|until| now < until)
+        self.tie_breaker_until().is_some_and(|until| now < until) && !self.is_opposed(now)
     }
 
     /// When the quorum ends if nothing is heard.
     pub(super) fn quorum_until(&self) -> Option<Instant> {
+        let tie = self.tie_breaker_until().filter(|_| !self.is_opposed(self.last_poll));
+        let until = self.leases_until(tie).max(self.standby.inherited());
+        until.filter(|until| *until > self.last_poll)
+    }
+
+    fn leases_until(&self, tie: Option<Instant>) -> Option<Instant> {
         let counted = self.peers.iter().filter(|peer| self.counts(peer, self.last_poll));
         let leases = counted.filter_map(|peer| peer.lease_until).collect();
-        let until = quorum_until(leases, self.view.quorum.members, self.tie_breaker_until());
-        until.max(self.standby.inherited()).filter(|until| *until > self.last_poll)
+        quorum_until(leases, self.view.quorum.members, tie)
+    }
+
+    /// Until when there are leases of a majority, and from when on a few more lost heartbeats would end that: others are asked to answer
+    /// at once in this time. Without loss it never comes to that: what is echoed is two intervals old at most.
+    pub(super) fn lease_risk(&self) -> Option<Range<Instant>> {
+        let until = self.leases_until(None).filter(|_| !self.standby.fenced)?;
+        Some(until.checked_sub(self.options.fail_after / 3)?..until)
     }
 
     /// Fences or ends the fence; true if it has just been fenced.

@@ -37,6 +37,8 @@ pub(super) struct Peer {
     pub(super) last: Option<LastHeartbeat>,
     /// A heartbeat that proved nothing: it is echoed, so that the next one can.
     pub(super) unproven: Option<(u64, u32)>,
+    /// When it last showed that it goes on without this gateway, which it does not hear.
+    pub(super) opposed_at: Option<Instant>,
     /// Until when it will not believe this gateway dead.
     pub(super) lease_until: Option<Instant>,
     /// What it, or who hears it, last said of its state.
@@ -136,6 +138,7 @@ impl Peer {
             since,
             last: None,
             unproven: None,
+            opposed_at: None,
             lease_until: None,
             state: NodeState::default(),
             ability: Arc::default(),

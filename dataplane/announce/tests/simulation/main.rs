@@ -20,6 +20,7 @@ use network::Network;
 /// How many networks each test builds.
 const SEEDS: u64 = 10;
 const ADDRESSES: u32 = 24;
+const FAIL_AFTER: Duration = Duration::from_millis(350);
 /// `fail_after` and two intervals.
 const TAKEN_OVER: Duration = Duration::from_millis(550);
 /// The hold-down, and time to hand over.

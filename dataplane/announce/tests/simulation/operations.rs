@@ -8,7 +8,7 @@ use std::time::Duration;
 use sheave_announce::{Claim, Nodes, Presence};
 
 use crate::network::{Network, ms};
-use crate::{ADDRESSES, RETURNED, TAKEN_OVER, expect_one_owner, seeds};
+use crate::{ADDRESSES, FAIL_AFTER, RETURNED, TAKEN_OVER, expect_one_owner, seeds};
 
 fn leave(network: &mut Network, machine: usize) {
     network.act(machine, |gateway, clock| {
@@ -138,6 +138,69 @@ fn of_two_gateways_that_are_apart_the_one_with_the_tie_breaker_goes_on() {
         network.run(TAKEN_OVER);
         expect_one_owner(&network, &format!("seed {seed}"));
         assert!(network.gateway(1).announced.is_empty());
+    });
+}
+
+/// The second gateway does not hear the first, which hears it; both reach the router.
+#[test]
+fn of_two_gateways_the_one_that_is_not_heard_gives_up() {
+    for loss in [0.0, 0.3] {
+        seeds(|seed| {
+            let what = format!("seed {seed}, loss {loss}");
+            let mut network = two(seed, true);
+            let own = network.gateway(0).announced.len();
+            network.set_link(0, 1, |link| link.up = false);
+            network.set_link(1, 0, |link| link.loss = loss);
+            network.run(ms(60_000));
+            // With loss, the other one may have taken all before this one hears of it.
+            let most = if loss > 0.0 { FAIL_AFTER } else { Duration::ZERO };
+            let overlap = network.judge.overlap();
+            assert!(overlap <= most, "{what}: two owners for {overlap:?}");
+            let now = network.now;
+            network.judge.reset(now);
+            network.run(ms(60_000));
+            expect_one_owner(&network, &what);
+            assert!(network.gateway(0).announced.is_empty(), "{what}");
+            assert_eq!(network.judge.moves(), 0, "{what}");
+            network.set_links(|link| (link.up, link.loss) = (true, 0.0));
+            network.run(RETURNED);
+            expect_one_owner(&network, &format!("{what}, healed"));
+            assert_eq!(network.judge.moves(), own, "{what}");
+        });
+    }
+}
+
+#[test]
+fn of_two_gateways_the_one_that_is_not_heard_goes_on_where_the_other_cannot() {
+    seeds(|seed| {
+        for dies in [true, false] {
+            let what = format!("seed {seed}, dies {dies}");
+            let mut network = two(seed, true);
+            network.set_link(0, 1, |link| link.up = false);
+            network.run(ms(2_000));
+            if dies {
+                network.kill(1);
+            } else {
+                network.set_router(1, false);
+            }
+            network.run(ms(3_000));
+            expect_one_owner(&network, &what);
+            assert!(!network.gateway(0).announced.is_empty(), "{what}");
+        }
+    });
+}
+
+#[test]
+fn heavy_loss_between_two_gateways_moves_little() {
+    seeds(|seed| {
+        let mut network = two(seed, true);
+        network.set_links(|link| link.loss = 0.3);
+        network.run(ms(60_000));
+        let (moves, gap) = (network.judge.moves(), network.judge.gap());
+        assert!(moves <= 2 * ADDRESSES as usize, "seed {seed}: {moves} moves");
+        assert!(gap <= FAIL_AFTER, "seed {seed}: {gap:?} without an owner");
+        let overlap = network.judge.overlap();
+        assert!(overlap <= FAIL_AFTER, "seed {seed}: two owners for {overlap:?}");
     });
 }
 
