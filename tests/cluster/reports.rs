@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use crate::reporter::Reporter;
+use crate::requests::event;
 use crate::stage::{Role, Stage, condition, pool, service, wait_for_addresses, wait_for_condition};
 use crate::support::cluster::Cluster;
 
@@ -56,6 +57,25 @@ fn a_new_leader_does_not_call_well_what_gateways_have_not_said_yet() {
     );
     assert_eq!(status["controller"]["problems"][0]["reason"], "BindFailed", "{status}");
     assert_eq!(revision(&cluster, "web"), told, "the new leader has nothing to add");
+    stage.gateway_is(false, reporter.port);
+}
+
+#[test]
+fn a_conflict_that_a_gateway_reports_is_an_event_of_the_service() {
+    let cluster = Cluster::start("conflict");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let reporter = Reporter::start(&stage);
+    pool(&cluster, "conflict", "203.0.113.45");
+    service(&cluster, "web", "");
+    stage.gateway_is(true, reporter.port);
+    let message = "203.0.113.45: the machine with the hardware address 02:00:00:00:00:07 on eth0 uses it";
+    let mut conflict = trouble(&cluster, "web", Some(Ipv4Addr::new(203, 0, 113, 45)), message);
+    conflict["reason"] = json!("AddressConflict");
+    reporter.report_troubles(&json!([conflict]), stage.node());
+    let _controller = stage.start(&stage.home(Role::Controller, &road, ""));
+    let note = event(&cluster, "web", "AddressConflict");
+    assert!(note.contains("02:00:00:00:00:07"), "{note}");
     stage.gateway_is(false, reporter.port);
 }
 

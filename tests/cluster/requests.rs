@@ -208,7 +208,7 @@ fn expect_addresses(cluster: &Cluster, name: &str, addresses: &[&str]) {
 }
 
 /// The notes of all Events about a Service with this reason, once there is one.
-fn event(cluster: &Cluster, name: &str, reason: &str) -> String {
+pub(crate) fn event(cluster: &Cluster, name: &str, reason: &str) -> String {
     eventually_within(patience(30.0), &format!("an Event of {name} says {reason}"), || {
         let events = cluster.list("Event");
         let found = events.iter().filter(|it| it["reason"] == reason && it["regarding"]["name"] == name);
