@@ -66,6 +66,28 @@ fn systemd_takes_the_unit_and_finds_it_closed() {
     }
 }
 
+/// What the document has users add with `systemctl edit`, each by itself.
+#[test]
+fn systemd_takes_the_unit_with_each_addition_of_the_document() {
+    let document = files::text("README.md");
+    let additions: Vec<&str> = document.split("```ini\n# systemctl edit sheave\n").skip(1).collect();
+    assert!(additions.len() >= 2, "for either way to announce");
+    for addition in additions {
+        let addition = addition.split("```").next().unwrap_or_default();
+        let folder = tempfile::tempdir().unwrap();
+        let unit = folder.path().join("sheave.service");
+        let text =
+            files::text("sheave.service").replace("/usr/local/bin/sheave", env!("CARGO_BIN_EXE_sheave"));
+        std::fs::write(&unit, text).unwrap();
+        std::fs::create_dir(folder.path().join("sheave.service.d")).unwrap();
+        std::fs::write(folder.path().join("sheave.service.d/override.conf"), addition).unwrap();
+        let said = Command::new("systemd-analyze").args(["--no-pager", "verify"]).arg(&unit).output();
+        let said = said.expect("systemd-analyze is installed");
+        let text = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success() && text.is_empty(), "{addition}{text}");
+    }
+}
+
 #[test]
 fn the_unit_leaves_the_calls_that_a_gateway_makes() {
     let service = service();
