@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::fabric::{Fabric, FabricShape, route, routed_address};
-use crate::failover::spread;
+use crate::figures::{mark, percentile, spread};
 use crate::scale::by_length;
 use crate::segment::PORT;
 use crate::support::load::Load;
@@ -93,7 +93,8 @@ fn a_process_that_is_killed_is_withdrawn_at_once() {
         fabric.start(1);
         all_next_hops(&fabric, &[1, 2]);
     }
-    println!("from SIGKILL of a gateway to the withdrawal at the router: {}", spread(times));
+    println!("from SIGKILL of a gateway to the withdrawal at the router: {}", spread(&times));
+    mark("withdrawal after SIGKILL", Duration::from_secs(1), percentile(&times, 100));
 }
 
 #[test]
@@ -106,7 +107,8 @@ fn a_machine_that_is_gone_is_noticed_by_bfd() {
         all_next_hops(&fabric, &[2]);
         assert_eq!(fabric.answering(Family::V6, 1).unwrap(), 2);
     }
-    println!("from the loss of a machine to the end of its session at the router: {}", spread(times));
+    println!("from the loss of a machine to the end of its session at the router: {}", spread(&times));
+    mark("end of the session of a machine that is gone", Duration::from_secs(1), percentile(&times, 100));
 }
 
 #[test]

@@ -1,17 +1,27 @@
 //! Faults of the network and of its keys: each has a stated outcome, and none makes addresses move to and fro.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::figures::mark;
+use crate::scale::by_length;
 use crate::segment::{Segment, Shape, gateway_address, on_segment, service_address};
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::world::Family;
+use crate::watch::AddressWatch;
 
-#[test]
-fn keys_are_rotated_without_a_gap() {
-    let segment = Segment::running(Shape::default());
-    let owner = segment.wait_for_owner(Family::V4, 1);
+/// The IPv4 addresses are for the second interface.
+const ON_ETH1: &str = "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: second}\n\
+                       spec: {addresses: [10.5.100.0/24], announce: {interfaces: [eth1]}}\n\
+                       ---\napiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: first}\n\
+                       spec: {addresses: [\"fd05::64:0/112\"]}\n";
+
+const SECOND_KEY: &str = "the second key of this segment\n";
+
+/// Replaces the common key by the second one. These gateways have it, and follow.
+fn rotate_keys(segment: &Segment, followers: &[u8]) {
     let read_again = |times: usize| {
-        for number in segment.numbers() {
+        for &number in followers {
             eventually_within(patience(20.0), &format!("gw-{number} reads the keys again"), || {
                 let log = segment.log(number);
                 let read = log.matches("read the keys of heartbeats again").count();
@@ -19,10 +29,17 @@ fn keys_are_rotated_without_a_gap() {
             });
         }
     };
-    segment.set_key("second", Some("the second key of this segment\n"));
+    segment.set_key("second", Some(SECOND_KEY));
     read_again(1);
     segment.set_key("first", None);
     read_again(2);
+}
+
+#[test]
+fn keys_are_rotated_without_a_gap() {
+    let segment = Segment::running(Shape::default());
+    let owner = segment.wait_for_owner(Family::V4, 1);
+    rotate_keys(&segment, &segment.numbers());
     let_pass(Duration::from_secs(1));
     for number in segment.numbers() {
         assert_eq!(segment.metric(number, "sheave_announce_fenced_total"), 0.0, "gw-{number}");
@@ -95,6 +112,32 @@ fn a_gateway_that_leaves_a_subnet_gives_its_addresses_there_to_others_until_it_i
 }
 
 #[test]
+fn an_interface_that_vanishes_gives_its_addresses_to_others() {
+    let mut segment = Segment::new(Shape { pools: ON_ETH1, ..Shape::default() });
+    let _second = segment.add_bridge();
+    segment.numbers().into_iter().for_each(|number| segment.start(number));
+    segment.wait_until_all_eligible();
+    let ip = service_address(Family::V4, 1).to_string();
+    let announces = |number: &u8| {
+        let view = segment.view(*number);
+        let addresses = view["addresses"].as_array().cloned().unwrap_or_default();
+        addresses.iter().any(|it| it["address"] == ip.as_str() && it["state"] == "announced")
+    };
+    let announcer = |what: &str, fits: &dyn Fn(u8) -> bool| {
+        eventually(what, || match segment.numbers().into_iter().filter(announces).collect::<Vec<_>>()[..] {
+            [number] if fits(number) => Ok(number),
+            ref other => Err(format!("{other:?}")),
+        })
+    };
+    let first = announcer("it is announced on eth1", &|_| true);
+    segment.host(first).ip(&["link del eth1".to_owned()]);
+    announcer("another one announces it", &|number| number != first);
+    assert_eq!(segment.view(first)["state"], "eligible", "heartbeats take the other interface");
+    assert_eq!(segment.problems(first), [] as [String; 0], "others answer");
+    eventually("the gateway's other addresses stay where they are", || segment.owner(Family::V6, 1));
+}
+
+#[test]
 fn one_lossy_link_of_three_moves_nothing() {
     let segment = Segment::running(Shape { services: 4, ..Shape::default() });
     let owners = || (1..=4).map(|number| segment.wait_for_owner(Family::V4, number)).collect::<Vec<_>>();
@@ -116,6 +159,31 @@ fn one_lossy_link_of_three_moves_nothing() {
     let_pass(Duration::from_secs(1));
     assert_eq!(owners(), before);
     assert_eq!(segment.numbers().into_iter().map(lost).collect::<Vec<_>>(), lost_before);
+}
+
+#[test]
+fn heavy_loss_makes_no_second_owner_and_ends_with_what_was() {
+    let segment = Segment::running(Shape { services: 4, ..Shape::default() });
+    let of_services = |ip: IpAddr| {
+        Family::BOTH.into_iter().any(|family| (1..=4).any(|it| service_address(family, it) == ip))
+    };
+    let watch = AddressWatch::start(&segment);
+    let lost = || {
+        let lost = |number| segment.metric(number, "sheave_announce_moves_total{event=\"lost\"}");
+        segment.numbers().into_iter().map(lost).sum::<f64>()
+    };
+    let before = lost();
+    segment.numbers().into_iter().for_each(|number| {
+        segment.drop_on(number, "udp dport 9846 numgen random mod 10 < 3");
+    });
+    let_pass(Duration::from_secs(by_length(10, 120)));
+    let moves = lost() - before;
+    segment.numbers().into_iter().for_each(|number| segment.accept_on(number));
+    segment.wait_until_all_eligible();
+    segment.wait_until_owned();
+    println!("30 % of all heartbeats lost: 8 addresses were given up {moves} times");
+    let overlap = watch.longest_overlap(of_services);
+    mark("two owners under heavy loss", Duration::from_millis(350), overlap);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use sheave_announce::{
     Applied, Datagram, KeyRing, Member, Membership, MembershipOptions, ReceiveOutcome, Start, assign,
 };
 
-use crate::failover::spread;
+use crate::figures::spread;
 use crate::scale::by_length;
 use crate::segment::{KEY, Segment, Shape, gateway_address};
 use crate::support::patience::{eventually_within, let_pass, patience};
@@ -83,7 +83,7 @@ fn played(segment: &Segment, gateways: u8) -> Vec<Played> {
         let keys = KeyRing::parse([KEY]).expect("a key");
         let now = Instant::now();
         let mut membership =
-            Membership::new(options, keys, Start::Fresh, number.into(), now).expect("good options");
+            Membership::new(options, keys, Start::Fresh(None), number.into(), now).expect("good options");
         membership.set_members(members.clone(), now);
         Played { at: at(number), socket, membership }
     };
@@ -188,7 +188,7 @@ fn all_gateways_on_one_machine() {
     let spent: Vec<Duration> = spent.map(|spent| spent / u32::try_from(time).expect("few seconds")).collect();
     println!(
         "heartbeats of {gateways} gateways, all on this machine, take of each in a second: {}",
-        spread(spent)
+        spread(&spent)
     );
     let refused: f64 = segment
         .numbers()

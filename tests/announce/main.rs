@@ -22,9 +22,13 @@ mod failover;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod figures;
+#[cfg(test)]
 mod frr;
 #[cfg(test)]
 mod heartbeat_cost;
+#[cfg(test)]
+mod manifests;
 #[cfg(test)]
 mod many;
 #[cfg(test)]
@@ -34,4 +38,8 @@ mod planned;
 #[cfg(test)]
 mod pools;
 #[cfg(test)]
+mod quick_start;
+#[cfg(test)]
 mod segment;
+#[cfg(test)]
+mod watch;

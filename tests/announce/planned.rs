@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::signal::Signal;
 
+use crate::pools::wait_for_holder;
 use crate::segment::{PORT, Segment, Shape, service_address};
 use crate::support::load::Load;
 use crate::support::patience::{eventually, patience};
@@ -59,6 +60,35 @@ fn a_gateway_that_ends_hands_its_addresses_over_first() {
     let lost = lost.load(Ordering::Relaxed);
     println!(
         "{done} new connections while gateways ended and came back: none failed; {lost} were open in that moment, and lost"
+    );
+}
+
+/// Under the policy Local only the gateway beside an endpoint may have the address. The endpoint goes from one node to another at once, and
+/// gateways learn of it one after the other. Meanwhile nobody can serve the address: whoever connects then repeats its SYN, a second later, and
+/// is served. None is refused, and none runs into its timeout.
+#[test]
+fn under_the_policy_local_an_address_follows_its_only_endpoint() {
+    let mut segment = Segment::new(Shape::default());
+    segment.set_local_endpoint(1);
+    segment.numbers().into_iter().for_each(|number| segment.start(number));
+    segment.wait_until_all_eligible();
+    wait_for_holder(&segment, 1, 1);
+    let (load, lost) = new_clients(&segment, 1);
+    load.wait_for(50);
+    let moves = [2, 3, 1];
+    for number in moves {
+        segment.set_local_endpoint(number);
+        wait_for_holder(&segment, 1, number);
+        load.wait_for(50);
+    }
+    let done = load.expect_no_failure();
+    let lost = lost.load(Ordering::Relaxed);
+    assert!(
+        lost <= moves.len() as u64 * 4,
+        "each move may catch one connection of each client; {lost} were lost"
+    );
+    println!(
+        "{done} new connections while an endpoint moved: none failed; {lost} were open in that moment, and lost"
     );
 }
 

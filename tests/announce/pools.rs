@@ -25,7 +25,7 @@ const INTERFACES: &str = "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nme
                           spec: {addresses: [10.5.100.3, \"fd05::64:3\"]}\n";
 
 /// Waits until this gateway alone has the addresses of the Service.
-fn wait_for_holder(segment: &Segment, service: u8, number: u8) {
+pub(crate) fn wait_for_holder(segment: &Segment, service: u8, number: u8) {
     for family in Family::BOTH {
         eventually(&format!("gw-{number} has the {family} address of service {service}"), || {
             let (holders, owner) = (segment.holders(family, service), segment.owner(family, service));

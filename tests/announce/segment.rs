@@ -9,7 +9,6 @@
 //! so a client learns from one connection who has the address.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -20,6 +19,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::manifests::{Manifests, POOL};
 use crate::support::host::Host;
 use crate::support::http;
 use crate::support::patience::{eventually, eventually_within, patience};
@@ -32,7 +32,7 @@ const ADMIN: &str = "127.0.0.1:9841";
 /// The port of all Services.
 pub(crate) const PORT: u16 = 80;
 /// The port of all endpoints.
-const TARGET: u16 = 8080;
+pub(crate) const TARGET: u16 = 8080;
 
 /// The key of all gateways.
 pub(crate) const KEY: &str = "the first key of this segment";
@@ -57,10 +57,6 @@ pub(crate) fn gateway_address(family: Family, number: u8) -> IpAddr {
 pub(crate) fn service_address(family: Family, number: u8) -> IpAddr {
     on_segment(family, 100, number)
 }
-
-/// Every address of Services.
-const POOL: &str = "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: segment}\n\
-                    spec: {addresses: [10.5.100.0/24, \"fd05::64:0/112\", 10.5.128.0/17], maxPerService: 64}\n";
 
 /// What the gateways of a segment have in common.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +105,8 @@ pub(crate) struct Segment {
     gateways: BTreeMap<u8, GatewayHost>,
     /// Of Nodes, as in a manifest.
     labels: BTreeMap<u8, &'static str>,
+    /// Where the only endpoint of each Service is, if Services have the policy `Local`.
+    local: Option<u8>,
     folder: TempDir,
     _endpoints: Vec<tcp::Server>,
 }
@@ -139,6 +137,7 @@ impl Segment {
             server,
             gateways: BTreeMap::new(),
             labels: BTreeMap::new(),
+            local: None,
             folder,
             _endpoints: endpoints.into(),
             shape,
@@ -152,7 +151,7 @@ impl Segment {
             fs::create_dir_all(own.join("state")).expect("folders are made");
             fs::create_dir_all(own.join("manifests")).expect("folders are made");
             fs::write(own.join("config.yaml"), segment.config(number)).expect("a file is written");
-            fs::write(own.join("manifests/all.yaml"), segment.manifests()).expect("a file is written");
+            segment.write_manifests(number);
         }
         segment
     }
@@ -205,42 +204,14 @@ impl Segment {
         )
     }
 
-    fn manifests(&self) -> String {
-        let mut text = self.shape.pools.to_owned();
-        for number in 1..=self.shape.gateways {
-            let [v4, v6] = Family::BOTH.map(|family| gateway_address(family, number));
-            let labels = self.labels.get(&number).copied().unwrap_or_default();
-            write!(
-                text,
-                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: gw-{number}, labels: {{{labels}}}}}\nstatus: {{addresses: [\
-                 {{type: InternalIP, address: {v4}}}, {{type: InternalIP, address: \"{v6}\"}}]}}\n"
-            )
-            .expect("strings take text");
-        }
-        text += &self.gateway_slice(|_| true);
-        for number in 1..=self.shape.services {
-            text += &service(number);
-        }
-        for number in 0..self.shape.many {
-            text += &many_service(number);
-        }
-        text
+    fn manifests(&self) -> Manifests<'_> {
+        let Shape { pools, gateways, services, many, .. } = self.shape;
+        Manifests { pools, gateways, services, many, labels: &self.labels, local: self.local }
     }
 
-    fn gateway_slice(&self, ready: impl Fn(u8) -> bool) -> String {
-        let mut text = String::from(
-            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: sheave-gateways, namespace: sheave-system, \
-             labels: {kubernetes.io/service-name: sheave-gateways}}\naddressType: IPv4\nports: []\nendpoints:\n",
-        );
-        for number in 1..=self.shape.gateways {
-            let (address, ready) = (gateway_address(Family::V4, number), ready(number));
-            writeln!(
-                text,
-                "- {{addresses: [{address}], nodeName: gw-{number}, conditions: {{ready: {ready}}}}}"
-            )
-            .expect("strings take text");
-        }
-        text
+    fn write_manifests(&self, number: u8) {
+        let path = self.own_folder(number).join("manifests/all.yaml");
+        fs::write(path, self.manifests().text()).expect("a file is written");
     }
 
     /// Adds a file of keys, or removes it.
@@ -253,10 +224,10 @@ impl Segment {
         .expect("the folder of keys is writable");
     }
 
-    /// Gives a gateway that does not run yet a key of its own.
+    /// Gives a gateway a key of its own, before it starts; or another one then.
     pub(crate) fn set_keys_of(&self, number: u8, key: &str) {
         let own = self.own_folder(number);
-        fs::create_dir(own.join("keys")).expect("a folder is made");
+        fs::create_dir_all(own.join("keys")).expect("a folder is made");
         fs::write(own.join("keys/own"), key).expect("a key is written");
         let shared = self.folder.path().join("keys").display().to_string();
         let config = self.config(number).replace(&shared, &own.join("keys").display().to_string());
@@ -266,16 +237,30 @@ impl Segment {
     /// Sets the labels of Nodes; the others have none.
     pub(crate) fn set_labels(&mut self, labels: &[(u8, &'static str)]) {
         self.labels = labels.iter().copied().collect();
-        for number in self.numbers() {
-            let manifests = self.own_folder(number).join("manifests/all.yaml");
-            fs::write(manifests, self.manifests()).expect("a file is written");
-        }
+        self.numbers().into_iter().for_each(|number| self.write_manifests(number));
+    }
+
+    /// Gives all Services `externalTrafficPolicy: Local`, and has the only endpoint of each on the node of this gateway.
+    pub(crate) fn set_local_endpoint(&mut self, number: u8) {
+        self.local = Some(number);
+        self.numbers().into_iter().for_each(|number| self.write_manifests(number));
     }
 
     /// Takes the EndpointSlice of the gateways from the manifests of one.
     pub(crate) fn set_manifests_without_gateways(&self, number: u8) {
-        let manifests = self.manifests().replace(&self.gateway_slice(|_| true), "");
+        let manifests = self.manifests();
+        let manifests = manifests.text().replace(&manifests.gateway_slice(), "");
         fs::write(self.own_folder(number).join("manifests/all.yaml"), manifests).expect("a file is written");
+    }
+
+    /// Replaces the configuration of a gateway that does not run yet.
+    pub(crate) fn set_config(&self, number: u8, config: &str) {
+        fs::write(self.own_folder(number).join("config.yaml"), config).expect("a file is written");
+    }
+
+    /// Adds a file to the manifests of a gateway.
+    pub(crate) fn add_manifest(&self, number: u8, name: &str, text: &str) {
+        fs::write(self.own_folder(number).join("manifests").join(name), text).expect("a file is written");
     }
 
     /// Starts a gateway.
@@ -295,7 +280,8 @@ impl Segment {
         let own = self.own_folder(number);
         let path = |name: &str| own.join(name).display().to_string();
         let (manifests, config) = (path("manifests"), path("config.yaml"));
-        let mut arguments = vec!["run", "--manifests", &manifests, "--config", &config];
+        let node = port_of(number);
+        let mut arguments = vec!["run", "--manifests", &manifests, "--config", &config, "--node", &node];
         arguments.extend_from_slice(flags);
         self.host(number).start(env!("CARGO_BIN_EXE_sheave"), &arguments)
     }
@@ -325,6 +311,16 @@ impl Segment {
     pub(crate) fn kill(&mut self, number: u8) {
         self.signal(number, Signal::SIGKILL);
         self.wait_for_end(number);
+    }
+
+    /// The file with a gateway's hold-down, which is there while it takes part.
+    pub(crate) fn hold_down_file(&self, number: u8) -> PathBuf {
+        self.own_folder(number).join("state/hold-down")
+    }
+
+    /// Has a gateway that was killed start as one that never was: it does not wait for longer each time.
+    pub(crate) fn forgive(&self, number: u8) {
+        fs::remove_file(self.hold_down_file(number)).expect("it was there when the gateway was killed");
     }
 
     /// What a gateway logged.
@@ -466,47 +462,6 @@ pub(crate) fn gateway_of(ip: IpAddr) -> u8 {
 
 fn port_of(number: u8) -> String {
     format!("gw-{number}")
-}
-
-fn service(number: u8) -> String {
-    let [v4, v6] = Family::BOTH.map(|family| service_address(family, number));
-    let mut text = format!(
-        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: web-{number}, namespace: shop, annotations: \
-         {{sheave.dev/addresses: \"{v4},{v6}\"}}}}\n\
-         spec: {{type: LoadBalancer, loadBalancerClass: sheave.dev/l4, ipFamilyPolicy: RequireDualStack, \
-         ipFamilies: [IPv4, IPv6], clusterIP: 10.96.0.{number}, clusterIPs: [10.96.0.{number}, \"fd96::{number}\"], \
-         ports: [{{port: {PORT}, targetPort: {TARGET}}}]}}\n"
-    );
-    for family in Family::BOTH {
-        let (address, suffix) = (on_segment(family, 0, 3), family.to_string().to_lowercase());
-        write!(
-            text,
-            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web-{number}-{suffix}, namespace: shop, \
-             labels: {{kubernetes.io/service-name: web-{number}}}}}\naddressType: {family}\nports: [{{port: {TARGET}}}]\n\
-             endpoints: [{{addresses: [\"{address}\"], nodeName: elsewhere, conditions: {{ready: true}}}}]\n"
-        )
-        .expect("strings take text");
-    }
-    text
-}
-
-/// One of a Service that has many.
-fn many_address(service: u8, index: u8) -> IpAddr {
-    Ipv4Addr::new(10, 5, 128 + service, index).into()
-}
-
-fn many_service(number: u8) -> String {
-    let addresses: Vec<String> = (1..=64).map(|index| many_address(number, index).to_string()).collect();
-    let (addresses, server) = (addresses.join(","), on_segment(Family::V4, 0, 3));
-    format!(
-        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: many-{number}, namespace: shop, annotations: \
-         {{sheave.dev/addresses: \"{addresses}\"}}}}\n\
-         spec: {{type: LoadBalancer, loadBalancerClass: sheave.dev/l4, ipFamilies: [IPv4], clusterIP: 10.97.0.{number}, \
-         clusterIPs: [10.97.0.{number}], ports: [{{port: {PORT}, targetPort: {TARGET}}}]}}\n\
-         ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: many-{number}, namespace: shop, \
-         labels: {{kubernetes.io/service-name: many-{number}}}}}\naddressType: IPv4\nports: [{{port: {TARGET}}}]\n\
-         endpoints: [{{addresses: [\"{server}\"], nodeName: elsewhere, conditions: {{ready: true}}}}]\n"
-    )
 }
 
 /// Plugs a host into the bridge, with these addresses.
