@@ -56,6 +56,40 @@ fn keys_are_rotated_without_a_gap() {
 }
 
 #[test]
+fn a_gateway_that_is_left_with_the_old_key_owns_nothing_until_it_has_the_new_one() {
+    let mut segment = Segment::new(Shape { services: 4, ..Shape::default() });
+    segment.set_keys_of(3, "the first key of this segment\n");
+    segment.numbers().into_iter().for_each(|number| segment.start(number));
+    segment.wait_until_all_eligible();
+    segment.wait_until_owned();
+    let owners = || -> Vec<u8> {
+        let services = Family::BOTH.into_iter().flat_map(|family| (1..=4).map(move |it| (family, it)));
+        services.map(|(family, service)| segment.wait_for_owner(family, service)).collect()
+    };
+    let before = owners();
+    assert!(before.contains(&3));
+    rotate_keys(&segment, &[1, 2]);
+    eventually("it is fenced, and says why", || {
+        let view = segment.view(3);
+        let warned = view["warnings"].to_string().contains("none of this gateway's keys has signed");
+        if view["state"] == "fenced" && warned { Ok(()) } else { Err(view.to_string()) }
+    });
+    eventually("the others have all", || {
+        let holders: Vec<Vec<u8>> = Family::BOTH
+            .into_iter()
+            .flat_map(|family| (1..=4).map(move |service| (family, service)))
+            .map(|(family, service)| segment.holders(family, service))
+            .collect();
+        let one_each = holders.iter().all(|holders| matches!(holders[..], [1 | 2]));
+        if one_each { Ok(()) } else { Err(format!("{holders:?}")) }
+    });
+    assert!(!owners().contains(&3));
+    segment.set_keys_of(3, SECOND_KEY);
+    segment.wait_until_all_eligible();
+    eventually("all is as before", || if owners() == before { Ok(()) } else { Err("not yet") });
+}
+
+#[test]
 fn a_gateway_without_a_link_owns_nothing_until_it_is_heard_again() {
     let segment = Segment::running(Shape::default());
     let family = Family::V4;

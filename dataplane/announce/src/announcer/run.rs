@@ -219,17 +219,23 @@ impl Announcing {
         self.renew(now);
         self.holdings.announce_some(AT_ONCE, &self.claims);
         let addresses_changed = self.holdings.take_changed() || follows_another;
-        if addresses_changed || now >= self.status_due {
-            if now >= self.status_due {
-                let unsigned = self.membership.counters().unsigned;
-                self.unsigned = (unsigned, unsigned > self.unsigned.0);
-            }
-            self.publish(now, addresses_changed);
-            self.holdings.tell_log();
+        self.tell(addresses_changed, now);
+        ControlFlow::Continue(())
+    }
+
+    /// Publishes what is new, and everything once in a while; changes of the hold-down only then.
+    fn tell(&mut self, addresses_changed: bool, now: Instant) {
+        let due = now >= self.status_due;
+        if due {
+            let unsigned = self.membership.counters().unsigned;
+            self.unsigned = (unsigned, unsigned > self.unsigned.0);
             self.hold_down.update(self.membership.hold_down());
             self.status_due = now + RENEWAL;
         }
-        ControlFlow::Continue(())
+        if due || addresses_changed {
+            self.publish(now, addresses_changed);
+            self.holdings.tell_log();
+        }
     }
 
     /// Does what the present view asks for.
