@@ -43,3 +43,28 @@
 {{- $root := index . 0 -}}
 {{ merge (include "sheave.labels" . | fromYaml) $root.Values.podMonitor.labels | toJson }}
 {{- end }}
+
+{{/* The files that FRR reads, by name. */}}
+{{- define "sheave.frrFiles" -}}
+frr.conf: |
+  {{- .Values.frr.config | nindent 2 }}
+daemons: |
+  # Which daemons of FRR run. bgpd and bfdd listen on the node's addresses.
+  bgpd=yes
+  bfdd=yes
+  vtysh_enable=yes
+  zebra_options="-A 127.0.0.1 -s 90000000"
+  bgpd_options="-A 127.0.0.1"
+  bfdd_options="-A 127.0.0.1"
+{{- end }}
+
+{{/* The Pod's profile, as SecurityContextConstraints name it. */}}
+{{- define "sheave.seccompOfConstraints" -}}
+{{- with .Values.gateway.seccompProfile -}}
+{{- if eq .type "Localhost" -}}
+{{ required "gateway.seccompProfile.localhostProfile is missing" .localhostProfile | printf "localhost/%s" }}
+{{- else -}}
+{{ get (dict "RuntimeDefault" "runtime/default" "Unconfined" "unconfined") .type }}
+{{- end -}}
+{{- end -}}
+{{- end }}
