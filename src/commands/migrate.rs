@@ -61,7 +61,9 @@ fn text(migration: &Migration) -> String {
         text += &comment(&format!("{number}. {step}"));
     }
     if !migration.frr.is_empty() {
-        text += &comment("For frr.conf of deploy/examples/bgp-frr:");
+        text += &comment(
+            "For frr.conf of deploy/examples/bgp-frr, in place of its neighbors and of `remote-as` of ROUTERS4 and ROUTERS6:",
+        );
         text.extend(migration.frr.iter().map(|line| comment(&format!("  {line}"))));
     }
     if migration.unchanged > 0 {

@@ -1,5 +1,7 @@
 //! BGP sessions as lines of FRR's configuration, which announces what Sheave puts on its interface.
 
+use std::net::IpAddr;
+
 use serde_json::Value;
 
 use super::Findings;
@@ -15,15 +17,40 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What a session has, in the words of FRR.
+/// The group of deploy/examples/bgp-frr/frr.conf that gives a neighbor its route-maps, and activates it.
+fn peer_group(name: &str) -> &'static str {
+    match name.parse() {
+        Ok(IpAddr::V4(_)) => "ROUTERS4",
+        Ok(IpAddr::V6(_)) => "ROUTERS6",
+        Err(_) => "ROUTERS4    (ROUTERS6 for an IPv6 address)",
+    }
+}
+
+/// A session by interface carries routes of both families, and a neighbor is in one group alone.
+fn on_interface(name: &str) -> Vec<String> {
+    let neighbor = |what: &str| format!("  neighbor {name} {what}");
+    vec![
+        format!(" neighbor {name} peer-group ROUTERS4"),
+        " address-family ipv6 unicast".to_owned(),
+        neighbor("activate"),
+        neighbor("route-map TO-ROUTERS out"),
+        neighbor("route-map FROM-ROUTERS in"),
+        " exit-address-family".to_owned(),
+    ]
+}
+
+/// What a session has, in the words of FRR. A group comes right after the AS: it leaves alone what is set later.
 fn neighbor(name: &str, spec: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let remote = spec("peerASN").filter(|asn| asn != "0").or_else(|| spec("dynamicASN"));
     let remote = remote.unwrap_or_else(|| "AS".to_owned());
-    let mut lines = vec![if spec("interface").is_some() {
-        format!(" neighbor {name} interface remote-as {remote}")
+    let mut lines = Vec::new();
+    if spec("interface").is_some() {
+        lines.push(format!(" neighbor {name} interface remote-as {remote}"));
+        lines.extend(on_interface(name));
     } else {
-        format!(" neighbor {name} remote-as {remote}")
-    }];
+        lines.push(format!(" neighbor {name} remote-as {remote}"));
+        lines.push(format!(" neighbor {name} peer-group {}", peer_group(name)));
+    }
     let mut add = |line: String| lines.push(format!(" neighbor {name} {line}"));
     if let Some(port) = spec("peerPort").filter(|port| port != "179" && port != "0") {
         add(format!("port {port}"));
