@@ -18,6 +18,9 @@ pub const API_VERSION: &str = "sheave.dev/v1alpha1";
 pub const KIND: &str = "AddressPool";
 /// What `spec.maxPerService` may be.
 pub(crate) const PER_SERVICE: RangeInclusive<u32> = 1..=64;
+/// How many interfaces `spec.announce.interfaces` may name. Nobody has a pool announced in more places; the API server wants a limit for
+/// lists of which each element stands once.
+pub(crate) const MAX_INTERFACES: usize = 16;
 
 /// What the pool holds and who may use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]

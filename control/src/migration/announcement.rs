@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::draft::PoolDraft;
 use super::selectors::{self, Joined};
-use crate::api::address_pool::PoolAnnouncement;
+use crate::api::address_pool::{MAX_INTERFACES, PoolAnnouncement};
 
 /// How addresses are announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,16 @@ pub(super) fn announce(pool: &mut PoolDraft<'_>, name: &str, advertisements: &[A
             None
         }
     };
-    let interfaces: Vec<String> = interfaces.into_iter().flatten().cloned().collect();
+    let mut interfaces: Vec<String> = interfaces.into_iter().flatten().cloned().collect();
+    if interfaces.len() > MAX_INTERFACES {
+        let message = format!(
+            "it is announced on {} interfaces, and an AddressPool names {MAX_INTERFACES} at most: restrict them by announce.interfaces in \
+             the configuration of the gateways",
+            interfaces.len()
+        );
+        pool.left("metadata.name", message);
+        interfaces.clear();
+    }
     if node_selector.is_some() || !interfaces.is_empty() {
         pool.spec.announce = Some(PoolAnnouncement { node_selector, interfaces });
     }

@@ -1,10 +1,10 @@
 //! What a migration collects on its way: AddressPools in the making, and what has no equivalent.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde_json::Value;
 
-use crate::api::address_pool::AddressPoolSpec;
+use crate::api::address_pool::{AddressPoolSpec, is_interface_name};
 use crate::api::problem::{ObjectRef, Problem};
 use crate::projection::AddressRange;
 use crate::sources::manifests::{FileProblem, RawObject};
@@ -88,6 +88,12 @@ impl<'a> PoolDraft<'a> {
     /// Adds a CIDR, a range or an address that `field` of the source holds, unless no AddressPool may hold it.
     pub(super) fn add(&mut self, field: &str, entry: &str) {
         match AddressRange::read(entry, false) {
+            Ok(_) if has_mapped(entry) => {
+                self.left(
+                    field,
+                    format!("{entry:?} is IPv4, written as IPv6; it is left out: write it as IPv4"),
+                );
+            }
             Ok(_) => self.spec.addresses.push(entry.trim().to_owned()),
             Err(why) => self.left(field, format!("{entry:?} {why}; it is left out")),
         }
@@ -98,6 +104,22 @@ impl<'a> PoolDraft<'a> {
         let mut ranges = self.spec.addresses.iter().filter_map(|entry| AddressRange::read(entry, false).ok());
         ranges.any(|range| range.spans(ip))
     }
+}
+
+/// Whether one of its addresses is IPv4 that is written as IPv6, which the API server refuses.
+fn has_mapped(entry: &str) -> bool {
+    let is_mapped =
+        |text: &str| text.trim().parse::<Ipv6Addr>().is_ok_and(|ip| ip.to_ipv4_mapped().is_some());
+    entry.split(['-', '/']).any(is_mapped)
+}
+
+/// Whether an AddressPool may name this interface; if not, `report` gets the reason.
+pub(super) fn may_be_named(interface: &str, report: impl FnOnce(String)) -> bool {
+    let may = is_interface_name(interface);
+    if !may {
+        report(format!("{interface:?} is not the name of a network interface; it is left out"));
+    }
+    may
 }
 
 /// A list of texts; what is not text is left out.

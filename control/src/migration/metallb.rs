@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::announcement::{self, Advertisement, AdvertisementKind};
-use super::draft::{PoolDraft, left, texts};
+use super::draft::{PoolDraft, left, may_be_named, texts};
 use super::frr;
 use super::selectors::{self, Joined};
 use super::{Findings, NAMESPACE_NAME};
@@ -137,11 +137,18 @@ fn advertisement(object: &RawObject, findings: &mut Findings<'_>) -> Option<Adve
             "FRR announces all addresses to each of its peers; restrict that by a route-map of the neighbor";
         findings.left.push(left(object, "spec.peers", message));
     }
+    let interfaces =
+        texts(object.at(&["spec", "interfaces"])).into_iter().enumerate().filter(|(index, name)| {
+            may_be_named(name, |why| {
+                findings.left.push(left(object, &format!("spec.interfaces[{index}]"), why));
+            })
+        });
+    let interfaces = interfaces.map(|(_, name)| name).collect();
     Some(Advertisement {
         mode,
         pools: texts(object.at(&["spec", "ipAddressPools"])),
         pool_labels,
         nodes,
-        interfaces: texts(object.at(&["spec", "interfaces"])).into_iter().collect(),
+        interfaces,
     })
 }

@@ -19,9 +19,18 @@ pub(super) fn read_list(value: Option<&Value>) -> Option<Vec<LabelSelector>> {
 
 /// `key in (values)`.
 pub(super) fn one_of(key: &str, values: impl IntoIterator<Item = String>) -> LabelSelector {
+    requirement(key, "In", values)
+}
+
+/// `key notin (values)`, or no such label.
+pub(super) fn none_of(key: &str, values: impl IntoIterator<Item = String>) -> LabelSelector {
+    requirement(key, "NotIn", values)
+}
+
+fn requirement(key: &str, operator: &str, values: impl IntoIterator<Item = String>) -> LabelSelector {
     let requirement = LabelSelectorRequirement {
         key: key.to_owned(),
-        operator: "In".to_owned(),
+        operator: operator.to_owned(),
         values: Some(values.into_iter().collect::<BTreeSet<_>>().into_iter().collect()),
     };
     LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None }

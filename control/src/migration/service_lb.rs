@@ -45,8 +45,13 @@ pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a
         .filter(|name| net::is_host_name(name))
         .collect();
     let chosen = nodes.values().any(|labels| labels.contains_key(ENABLE));
-    let which = if chosen { enabled.join(" ") } else { "--all".to_owned() };
-    findings.steps.push(format!("kubectl label node {which} {GATEWAY}="));
+    findings.steps.push(match enabled.as_slice() {
+        _ if !chosen => format!("kubectl label node --all {GATEWAY}="),
+        [] => format!(
+            "kubectl label node NODE {GATEWAY}=, for each Node that is to be a gateway: no Node that was read has {ENABLE}=true."
+        ),
+        enabled => format!("kubectl label node {} {GATEWAY}=", enabled.join(" ")),
+    });
     findings.steps.push(
         "Start k3s with --disable=servicelb: ServiceLB has the ports of its Services on each Node."
             .to_owned(),

@@ -3,15 +3,13 @@
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use super::Sharing;
+use super::{MAX_INTERFACES, Sharing};
 
 /// The API server bounds what evaluating rules may cost by these two, so without them it refuses the definition.
 const MAX_ADDRESSES: u32 = 256;
 /// Two IPv6 addresses written in full, with blanks around the hyphen; the server's own limit for addresses is 45.
 const MAX_LENGTH: u32 = 96;
 
-/// Nobody has a pool announced in more places; the API server wants a limit for lists of which each element stands once.
-const MAX_INTERFACES: u32 = 16;
 /// As dev_valid_name() of the kernel has it: IFNAMSIZ less the zero at the end.
 const MAX_INTERFACE_LENGTH: u32 = 15;
 
