@@ -80,6 +80,7 @@ pub fn migrate(objects: &[RawObject], class: &str) -> Migration {
     let (some, none): (Vec<_>, Vec<_>) = pools.partition(|pool| !pool.is_empty());
     let mut left = findings.left;
     left.extend(none.into_iter().flat_map(|pool| pool.left));
+    left.extend(services.left);
     Migration {
         steps,
         frr: findings.frr,

@@ -2,19 +2,21 @@
 //!
 //! A Service is printed as it is, with annotations added: those of other projects stay, so that nothing stands in the way back.
 
+mod addresses;
 mod annotations;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
+use self::addresses::Given;
 use self::annotations::Wishes;
+use super::MigratedObject;
 use super::draft::{PoolDraft, left, reference, texts};
-use super::{MigratedObject, is_address_pool};
-use crate::api::address_pool::Sharing;
+use crate::api::names::SHARED_FINALIZER;
 use crate::net;
-use crate::projection::{ADDRESS_POOL, ADDRESSES, AddressRange, BALANCE};
+use crate::projection::{ADDRESS_POOL, ADDRESSES, BALANCE};
 use crate::sources::manifests::{FileProblem, RawObject};
 
 /// What the API server or kubectl writes to an object.
@@ -29,6 +31,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub(super) struct MigratedServices {
     pub(super) objects: Vec<MigratedObject>,
     pub(super) steps: Vec<String>,
+    /// What is unclear about Services that nothing is made of.
+    pub(super) left: Vec<FileProblem>,
     pub(super) unchanged: usize,
 }
 
@@ -67,18 +71,23 @@ pub(super) fn is_load_balancer(object: &RawObject) -> bool {
         && object.at(&["spec", "type"]).and_then(Value::as_str) == Some("LoadBalancer")
 }
 
-/// Translates them. Pools are shared among namespaces where addresses are.
+/// Translates them. Pools are shared among namespaces where addresses are, and give as many to one Service as one asks for.
 pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDraft<'_>]) -> MigratedServices {
     let load_balancers = objects.iter().filter(|it| is_load_balancer(it));
     let drafts = load_balancers.map(|it| ServiceDraft::read(it, class));
-    let mut drafts: Vec<ServiceDraft<'_>> = drafts.filter(|it| it.class != ClassChange::Foreign).collect();
-    let given = given(objects, pools);
+    let (foreign, mut drafts): (Vec<_>, Vec<_>) = drafts.partition(|it| it.class == ClassChange::Foreign);
     for draft in &mut drafts {
-        draft.ask(pools, &given);
+        draft.ask(pools);
     }
-    share(&mut drafts, &given);
-    share_among_namespaces(&drafts, pools);
+    addresses::share(&mut drafts);
+    addresses::share_among_namespaces(&mut drafts, pools);
+    addresses::raise_limits(&mut drafts, pools);
+    let given = Given::read(objects, pools);
+    for draft in &mut drafts {
+        draft.report_missing(&given);
+    }
     let mut services = MigratedServices { steps: steps(&drafts, class), ..MigratedServices::default() };
+    services.left.extend(foreign.iter().filter_map(|draft| draft.unclear(class)));
     for draft in drafts {
         if draft.added.is_empty() && draft.left.is_empty() && draft.class != ClassChange::Recreate {
             services.unchanged += 1;
@@ -87,14 +96,6 @@ pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDra
         }
     }
     services
-}
-
-/// What the AddressPools give: those that are made, and those that are there.
-fn given(objects: &[RawObject], pools: &[PoolDraft<'_>]) -> Vec<AddressRange> {
-    let there = objects.iter().filter(|it| is_address_pool(it));
-    let there = there.flat_map(|it| texts(it.at(&["spec", "addresses"])));
-    let made = pools.iter().flat_map(|it| it.spec.addresses.iter().cloned());
-    there.chain(made).filter_map(|entry| AddressRange::read(&entry, false).ok()).collect()
 }
 
 fn steps(drafts: &[ServiceDraft<'_>], class: &str) -> Vec<String> {
@@ -106,6 +107,16 @@ fn steps(drafts: &[ServiceDraft<'_>], class: &str) -> Vec<String> {
              loadBalancerClass, and the API server lets none be set later. End the load balancer that serves them first: two would \
              write the same status.",
             if unclassified == 1 { "has" } else { "have" }
+        ));
+    }
+    // Those that are created anew lose their finalizers.
+    let held = drafts.iter().filter(|it| it.class == ClassChange::Unclassified && it.has_shared_finalizer());
+    let held = held.count();
+    if held > 0 {
+        steps.push(format!(
+            "In the configuration of the controllers: sharedFinalizer: true. {held} of the Services {} the finalizer {SHARED_FINALIZER}, \
+             which nobody else removes once the other load balancer is gone.",
+            if held == 1 { "has" } else { "have" }
         ));
     }
     if drafts.iter().any(|it| it.class == ClassChange::Recreate) {
@@ -137,6 +148,10 @@ impl<'a> ServiceDraft<'a> {
         Self { source, class, wishes, published, added: BTreeMap::new(), comments: Vec::new(), left }
     }
 
+    fn has_shared_finalizer(&self) -> bool {
+        texts(self.source.at(&["metadata", "finalizers"])).iter().any(|it| it == SHARED_FINALIZER)
+    }
+
     /// Adds an annotation, unless the Service has it already.
     fn add(&mut self, name: &'static str, value: String) {
         if !self.source.texts("annotations").contains_key(name) {
@@ -145,7 +160,7 @@ impl<'a> ServiceDraft<'a> {
     }
 
     /// What it asks for by itself.
-    fn ask(&mut self, pools: &[PoolDraft<'_>], given: &[AddressRange]) {
+    fn ask(&mut self, pools: &[PoolDraft<'_>]) {
         if let Some((field, pool)) = self.wishes.pool.clone() {
             let found = pools.iter().find(|it| it.source.kind() != "ConfigMap" && it.source.name() == pool);
             if found.is_none() {
@@ -157,47 +172,25 @@ impl<'a> ServiceDraft<'a> {
             self.add(ADDRESS_POOL, found.map_or(pool, |found| found.name.clone()));
         }
         if !self.wishes.addresses.is_empty() {
-            self.add(ADDRESSES, joined(&self.wishes.addresses));
+            self.add(ADDRESSES, addresses::joined(&self.wishes.addresses));
         }
         if self.wishes.balance_maglev {
             self.add(BALANCE, "maglev".to_owned());
         }
         // A Service that is created anew has no status to keep its address by.
         if self.class == ClassChange::Recreate && self.requested().is_empty() {
-            self.keep_published(given);
+            self.keep_published();
         }
     }
 
-    /// The addresses that it asks for by value.
-    fn requested(&self) -> Vec<IpAddr> {
-        let field = self.source.at(&["spec", "loadBalancerIP"]).and_then(Value::as_str);
-        let field = field.and_then(|text| net::parse_ip(text).ok());
-        let own = self.source.texts("annotations");
-        let annotated = own.get(ADDRESSES).or_else(|| self.added.get(ADDRESSES));
-        let annotated = annotated.into_iter().flat_map(|list| list.split(','));
-        let mut all: Vec<IpAddr> = annotated.filter_map(|text| net::parse_ip(text).ok()).collect();
-        if all.is_empty() {
-            all.extend(field);
-        }
-        all
-    }
-
-    /// Asks for the addresses that it has, those too that no pool is known to give: another one may be made, or come from elsewhere.
-    fn keep_published(&mut self, given: &[AddressRange]) {
-        if self.published.is_empty() {
-            return;
-        }
-        self.add(ADDRESSES, joined(&self.published));
-        self.comments.push("sheave.dev/addresses keeps the addresses that it has.".to_owned());
-        let is_given = |ip: &&IpAddr| given.iter().any(|range| range.spans(**ip));
-        let none: Vec<IpAddr> = self.published.iter().filter(|ip| !is_given(ip)).copied().collect();
-        if !none.is_empty() {
-            let message = format!(
-                "{}: no pool that was read has it; there must be an AddressPool with it",
-                joined(&none)
-            );
-            self.left.push(left(self.source, "status.loadBalancer.ingress", message));
-        }
+    /// What to know about a Service of a class that this is not about, if it asks for an address all the same.
+    fn unclear(&self, class: &str) -> Option<FileProblem> {
+        let request = self.wishes.request.as_ref()?;
+        let message = format!(
+            "{request} asks for an address, but no annotation shows that one was given, so the Service stays with the load balancer of \
+             its class: if it is to move, delete it and create it anew with loadBalancerClass: {class}"
+        );
+        Some(left(self.source, "spec.loadBalancerClass", message))
     }
 
     fn finish(self, class: &str) -> MigratedObject {
@@ -246,54 +239,4 @@ fn begin_anew(manifest: &mut Map<String, Value>) -> Option<String> {
 fn is_left_behind(class: &str) -> bool {
     let domain = class.split('/').next().unwrap_or_default();
     domain.contains("metallb") || matches!(domain, "io.cilium" | "kube-vip.io")
-}
-
-fn joined(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// Services of one sharing key: they share an address if they ask for the same one.
-fn share(drafts: &mut [ServiceDraft<'_>], given: &[AddressRange]) {
-    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (index, draft) in drafts.iter().enumerate() {
-        if let Some((_, key)) = &draft.wishes.sharing_key {
-            groups.entry(key.clone()).or_default().push(index);
-        }
-    }
-    for group in groups.values().filter(|group| group.len() > 1) {
-        for index in group {
-            let Some(draft) = drafts.get_mut(*index) else { continue };
-            if draft.requested().is_empty() {
-                draft.keep_published(given);
-            }
-            let Some((field, key)) =
-                draft.wishes.sharing_key.clone().filter(|_| draft.requested().is_empty())
-            else {
-                continue;
-            };
-            let message = format!(
-                "{key:?}: Services share an address only if they ask for it; give all Services with this key the same annotation \
-                 {ADDRESSES}"
-            );
-            draft.left.push(left(draft.source, &field, message));
-        }
-    }
-}
-
-/// A pool with an address that Services of several namespaces ask for.
-fn share_among_namespaces(drafts: &[ServiceDraft<'_>], pools: &mut [PoolDraft<'_>]) {
-    let mut namespaces: BTreeMap<IpAddr, BTreeSet<&str>> = BTreeMap::new();
-    for draft in drafts {
-        for ip in draft.requested() {
-            namespaces.entry(ip).or_default().insert(draft.source.namespace());
-        }
-    }
-    for (ip, namespaces) in namespaces.iter().filter(|(_, namespaces)| namespaces.len() > 1) {
-        for pool in pools.iter_mut().filter(|pool| pool.spans(*ip) && pool.spec.sharing != Sharing::Cluster) {
-            pool.spec.sharing = Sharing::Cluster;
-            let names: Vec<&str> = namespaces.iter().copied().collect();
-            pool.comments
-                .push(format!("sharing: Cluster, since Services of {} share {ip}.", names.join(", ")));
-        }
-    }
 }

@@ -10,12 +10,15 @@ use crate::sources::manifests::{FileProblem, RawObject};
 /// What a Service asks for.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
-    /// Whether something says that a project that this is about gives it its address. Hints that several programs may read do not.
+    /// Whether a project that this is about has noted that it gave it its address.
     pub(super) allocated: bool,
+    /// An annotation that asks such a project for an address, which does not show that it gave one.
+    pub(super) request: Option<String>,
     /// The pool that it names, and where.
     pub(super) pool: Option<(String, String)>,
-    /// Addresses by value.
+    /// Addresses by value, and where the last of them are.
     pub(super) addresses: Vec<IpAddr>,
+    pub(super) addresses_field: Option<String>,
     /// Services with the same key share an address; and where it is.
     pub(super) sharing_key: Option<(String, String)>,
     /// Whether endpoints are chosen by Maglev hashing.
@@ -32,6 +35,8 @@ enum Meaning {
     SourceRanges,
     /// Written by the other program, which gave it its address.
     Allocated,
+    /// kube-vip leaves the Service alone.
+    Ignored,
     /// Without effect here.
     Nothing,
     /// This is to be done instead.
@@ -39,9 +44,9 @@ enum Meaning {
 }
 
 impl Meaning {
-    /// Whether it is about who gives the address.
-    fn is_allocation(self) -> bool {
-        matches!(self, Self::Pool | Self::Addresses | Self::SharingKey | Self::Allocated)
+    /// Whether it asks for an address.
+    fn is_request(self) -> bool {
+        matches!(self, Self::Pool | Self::Addresses | Self::SharingKey)
     }
 }
 
@@ -60,6 +65,8 @@ const EGRESS: &str = "Sheave takes no traffic out of the cluster; leave egress t
 const DHCP: &str = "Sheave gives addresses of AddressPools alone, not of DHCP";
 const MESH: &str =
     "endpoints of several clusters come from a Karmada control plane, by a MultiClusterService";
+const IGNORED: &str = "kube-vip leaves the Service alone, and handleUnclassified: true has Sheave serve it: if another program is to, delete \
+                       it and create it anew with that one's loadBalancerClass";
 const EVERYWHERE: &str = "every gateway serves all Services";
 
 fn meaning(name: &str) -> Meaning {
@@ -79,12 +86,12 @@ fn meaning(name: &str) -> Meaning {
         "metallb.io/ip-allocated-from-pool"
         | "metallb.universe.tf/ip-allocated-from-pool"
         | "kube-vip.io/vipHost" => Meaning::Allocated,
+        "kube-vip.io/ignore" => Meaning::Ignored,
         "lbipam.cilium.io/sharing-cross-namespace"
         | "io.cilium/lb-ipam-sharing-cross-namespace"
         | "lbipam.cilium.io/sharing-permit-different-pods"
         | "io.cilium/lb-ipam-sharing-permit-different-pods"
         | "kube-vip.io/hwaddr"
-        | "kube-vip.io/ignore"
         | "kube-vip.io/leaseName"
         | "kube-vip.io/forcePerServiceElection"
         | "kube-vip.io/allow-reconcile-without-endpoints"
@@ -124,15 +131,23 @@ fn meaning(name: &str) -> Meaning {
 /// Reads them; what has no equivalent is reported.
 pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wishes {
     let mut wishes = Wishes::default();
+    let has_class = service.at(&["spec", "loadBalancerClass"]).is_some();
     let ours = |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in service.texts("annotations").into_iter().filter(|(name, _)| ours(name)) {
         let field = format!("metadata.annotations[{name}]");
         let mut report = |message: String| problems.push(left(service, &field, message));
         let meaning = meaning(&name);
-        wishes.allocated |= meaning.is_allocation() && !value.trim().is_empty();
+        let says_something = !value.trim().is_empty();
+        wishes.allocated |= matches!(meaning, Meaning::Allocated) && says_something;
+        if meaning.is_request() && says_something {
+            wishes.request = Some(name);
+        }
         match meaning {
             Meaning::Pool => wishes.pool = Some((field, value.trim().to_owned())),
-            Meaning::Addresses => read_addresses(&value, &mut wishes.addresses, &mut report),
+            Meaning::Addresses => {
+                read_addresses(&value, &mut wishes.addresses, &mut report);
+                wishes.addresses_field = Some(field);
+            }
             Meaning::SharingKey if value.is_empty() => {}
             Meaning::SharingKey => wishes.sharing_key = Some((field, value)),
             Meaning::Algorithm => match value.trim() {
@@ -146,7 +161,8 @@ pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wish
                  of all others"
                     .to_owned(),
             ),
-            Meaning::SourceRanges | Meaning::Allocated | Meaning::Nothing => {}
+            Meaning::Ignored if value == "true" && !has_class => report(IGNORED.to_owned()),
+            Meaning::SourceRanges | Meaning::Allocated | Meaning::Ignored | Meaning::Nothing => {}
             Meaning::Left(instead) => report(format!("{value:?}: {instead}")),
         }
     }

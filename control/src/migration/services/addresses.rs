@@ -1,0 +1,205 @@
+//! The addresses of Services: which each asks for or keeps, who shares one, and whether a pool gives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::super::draft::{PoolDraft, left, reference, texts};
+use super::super::is_address_pool;
+use super::{ClassChange, ServiceDraft};
+use crate::api::address_pool::{PER_SERVICE, Sharing};
+use crate::net;
+use crate::projection::{ADDRESSES, AddressRange};
+use crate::sources::manifests::RawObject;
+
+/// Where the addresses are that a Service has.
+const PUBLISHED: &str = "status.loadBalancer.ingress";
+
+/// What the AddressPools give: those that are made, and those that are there.
+#[derive(Debug)]
+pub(super) struct Given {
+    ranges: Vec<AddressRange>,
+    /// Addresses of the Nodes that were read, if a pool gives those of gateway nodes.
+    of_nodes: Option<BTreeSet<IpAddr>>,
+}
+
+impl Given {
+    pub(super) fn read(objects: &[RawObject], pools: &[PoolDraft<'_>]) -> Self {
+        let there = || objects.iter().filter(|it| is_address_pool(it));
+        let entries = there().flat_map(|it| texts(it.at(&["spec", "addresses"])));
+        let made = pools.iter().flat_map(|it| it.spec.addresses.iter().cloned());
+        let ranges = entries.chain(made).filter_map(|entry| AddressRange::read(&entry, false).ok()).collect();
+        let from_nodes = pools.iter().any(|it| it.spec.from_gateway_nodes)
+            || there().any(|it| it.at(&["spec", "fromGatewayNodes"]) == Some(&true.into()));
+        let nodes = || objects.iter().filter(|it| it.kind() == "Node" && it.group().is_empty());
+        Self { ranges, of_nodes: from_nodes.then(|| nodes().flat_map(addresses_of).collect()) }
+    }
+
+    /// Whether a pool may give it. Where no Node was read, any address may be one of theirs.
+    fn has(&self, ip: IpAddr) -> bool {
+        let of_nodes = self.of_nodes.as_ref();
+        self.ranges.iter().any(|range| range.spans(ip))
+            || of_nodes.is_some_and(|nodes| nodes.is_empty() || nodes.contains(&ip))
+    }
+}
+
+fn addresses_of(node: &RawObject) -> Vec<IpAddr> {
+    let all = node.at(&["status", "addresses"]).and_then(Value::as_array);
+    let all = all.into_iter().flatten();
+    all.filter_map(|entry| net::parse_ip(entry.get("address")?.as_str()?).ok()).collect()
+}
+
+pub(super) fn joined(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl ServiceDraft<'_> {
+    /// The addresses that it asks for by value.
+    pub(super) fn requested(&self) -> Vec<IpAddr> {
+        let field = self.source.at(&["spec", "loadBalancerIP"]).and_then(Value::as_str);
+        let field = field.and_then(|text| net::parse_ip(text).ok());
+        let own = self.source.texts("annotations");
+        let annotated = own.get(ADDRESSES).or_else(|| self.added.get(ADDRESSES));
+        let annotated = annotated.into_iter().flat_map(|list| list.split(','));
+        let mut all: Vec<IpAddr> = annotated.filter_map(|text| net::parse_ip(text).ok()).collect();
+        if all.is_empty() {
+            all.extend(field);
+        }
+        all
+    }
+
+    /// Where it asks for them, or has them.
+    fn field(&self) -> String {
+        if self.source.texts("annotations").contains_key(ADDRESSES) {
+            return format!("metadata.annotations[{ADDRESSES}]");
+        }
+        match &self.wishes.addresses_field {
+            Some(field) if !self.wishes.addresses.is_empty() => field.clone(),
+            _ if self.added.contains_key(ADDRESSES) || self.requested().is_empty() => PUBLISHED.to_owned(),
+            _ => "spec.loadBalancerIP".to_owned(),
+        }
+    }
+
+    /// Asks for the addresses that it has, those too that no pool is known to give: another one may be made, or come from elsewhere.
+    pub(super) fn keep_published(&mut self) {
+        if self.published.is_empty() {
+            return;
+        }
+        self.add(ADDRESSES, joined(&self.published));
+        self.comments.push("sheave.dev/addresses keeps the addresses that it has.".to_owned());
+    }
+
+    /// Reports addresses that it asks for, or keeps by its status, and that no pool gives. One of ours without a change has what it needs.
+    pub(super) fn report_missing(&mut self, given: &Given) {
+        if self.class == ClassChange::Ours && !self.added.contains_key(ADDRESSES) {
+            return;
+        }
+        let mut addresses = self.requested();
+        if addresses.is_empty() {
+            addresses.clone_from(&self.published);
+        }
+        addresses.retain(|ip| !given.has(*ip));
+        if !addresses.is_empty() {
+            let message = format!(
+                "{}: no pool that was read has it; there must be an AddressPool with it",
+                joined(&addresses)
+            );
+            self.left.push(left(self.source, &self.field(), message));
+        }
+    }
+}
+
+/// Services of one sharing key: they share an address if they ask for the same one.
+pub(super) fn share(drafts: &mut [ServiceDraft<'_>]) {
+    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, draft) in drafts.iter().enumerate() {
+        if let Some((_, key)) = &draft.wishes.sharing_key {
+            groups.entry(key.clone()).or_default().push(index);
+        }
+    }
+    for group in groups.values().filter(|group| group.len() > 1) {
+        for index in group {
+            let Some(draft) = drafts.get_mut(*index) else { continue };
+            if draft.requested().is_empty() {
+                draft.keep_published();
+            }
+            let Some((field, key)) =
+                draft.wishes.sharing_key.clone().filter(|_| draft.requested().is_empty())
+            else {
+                continue;
+            };
+            let message = format!(
+                "{key:?}: Services share an address only if they ask for it; give all Services with this key the same annotation \
+                 {ADDRESSES}"
+            );
+            draft.left.push(left(draft.source, &field, message));
+        }
+    }
+}
+
+/// A pool with an address that Services of several namespaces ask for, and share by a key. Without one, the first namespace had it alone.
+pub(super) fn share_among_namespaces(drafts: &mut [ServiceDraft<'_>], pools: &mut [PoolDraft<'_>]) {
+    let mut asking: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
+    for (index, draft) in drafts.iter().enumerate() {
+        for ip in draft.requested() {
+            asking.entry(ip).or_default().push(index);
+        }
+    }
+    for (ip, asking) in asking {
+        let those = || asking.iter().filter_map(|index| drafts.get(*index));
+        let namespaces: BTreeSet<String> = those().map(|it| it.source.namespace().to_owned()).collect();
+        if namespaces.len() < 2 {
+            continue;
+        }
+        let keys: BTreeSet<Option<&str>> =
+            those().map(|it| it.wishes.sharing_key.as_ref().map(|(_, key)| key.as_str())).collect();
+        let have_one_key = keys.len() == 1 && !keys.contains(&None);
+        let names = namespaces.into_iter().collect::<Vec<_>>().join(", ");
+        for pool in pools.iter_mut().filter(|pool| pool.spans(ip) && pool.spec.sharing != Sharing::Cluster) {
+            if have_one_key {
+                pool.spec.sharing = Sharing::Cluster;
+                pool.comments.push(format!("sharing: Cluster, since Services of {names} share {ip}."));
+                continue;
+            }
+            let message = format!(
+                "{ip}: Services of {names} ask for it and have no sharing key in common, so those of the namespace that has it first get \
+                 it alone; set sharing: Cluster of AddressPool {} if they are to share it",
+                pool.name
+            );
+            for index in &asking {
+                if let Some(draft) = drafts.get_mut(*index) {
+                    draft.left.push(left(draft.source, &draft.field(), message.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Lets each pool give one Service as many addresses as one asks for.
+pub(super) fn raise_limits(drafts: &mut [ServiceDraft<'_>], pools: &mut [PoolDraft<'_>]) {
+    for draft in drafts {
+        let requested = draft.requested();
+        for pool in pools.iter_mut() {
+            let asked = requested.iter().filter(|ip| pool.spans(**ip)).count();
+            let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+            if asked <= pool.spec.max_per_service {
+                continue;
+            }
+            if PER_SERVICE.contains(&asked) {
+                pool.spec.max_per_service = asked;
+                let service = reference(draft.source);
+                pool.comments.push(format!(
+                    "maxPerService: {asked}, since {service} asks for so many of its addresses."
+                ));
+            } else {
+                let message = format!(
+                    "asks for {asked} addresses of AddressPool {}, which gives one Service {} at most: divide the Service",
+                    pool.name,
+                    PER_SERVICE.end()
+                );
+                draft.left.push(left(draft.source, &draft.field(), message));
+            }
+        }
+    }
+}
