@@ -83,4 +83,13 @@ fn the_image_says_what_it_is() {
         let line = format!("org.opencontainers.image.{label}=\"{value}\"");
         assert!(dockerfile.contains(&line), "{line}");
     }
+    let (_, last_stage) = dockerfile.rsplit_once("\nFROM ").unwrap();
+    for (label, argument) in [("revision", "COMMIT"), ("created", "CREATED")] {
+        assert!(last_stage.contains(&format!("org.opencontainers.image.{label}=${argument}")), "{label}");
+        assert!(last_stage.contains(&format!("\nARG {argument}=\"\"\n")), "{argument} is of another stage");
+        assert!(
+            dockerfile.contains(&format!("--build-arg {argument}=")),
+            "nothing says how {argument} is given"
+        );
+    }
 }

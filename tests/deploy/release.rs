@@ -36,6 +36,41 @@ fn the_package_has_what_the_unit_names() {
     }
 }
 
+/// Of folders the file system knows the size, and the package has to be the same on each.
+#[test]
+fn the_package_is_as_large_as_its_files() {
+    let script = files::text("release");
+    let (_, function) = script.split_once("\ninstalled_size() {").expect("the function");
+    let (function, _) = function.split_once("\n}\n").expect("its end");
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("usr/share/doc");
+    std::fs::create_dir_all(&below).unwrap();
+    std::fs::write(below.join("large"), [0; 2049]).unwrap();
+    std::fs::write(below.join("small"), [0; 1]).unwrap();
+    let command = format!("installed_size() {{{function}\n}}\ninstalled_size \"$1\"");
+    let output = Command::new("bash").args(["-c", &command, "bash"]).arg(folder.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "4\n", "{output:?}");
+}
+
+/// The files that documents have somebody install are those that are made.
+#[test]
+fn documents_name_files_of_the_release() {
+    let (script, document) = (files::text("release"), files::text("README.md"));
+    let version = env!("CARGO_PKG_VERSION");
+    let arch = "amd64";
+    for (made, named) in [
+        ("sheave-$version-linux-$arch", format!("sheave-{version}-linux-{arch}.tar.gz")),
+        ("sheave_${version}_$arch.deb", format!("sheave_{version}_{arch}.deb")),
+        ("sheave-chart-$version.tgz", format!("sheave-chart-{version}.tgz")),
+        ("SHA256SUMS", "SHA256SUMS".to_owned()),
+    ] {
+        assert!(script.contains(made), "deploy/release makes no {made}");
+        assert!(document.contains(&named), "deploy/README.md does not name {named}");
+    }
+    // `helm push` names the chart by what it is called inside, so it needs a folder of its own beside the image.
+    assert!(document.contains("\"oci://$REGISTRY/charts/sheave\" --version "));
+}
+
 #[test]
 fn the_package_and_the_image_are_of_the_same_licence() {
     assert!(files::text("release").contains(concat!("expression: \"", env!("CARGO_PKG_LICENSE"), "\"")));
