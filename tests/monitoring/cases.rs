@@ -96,6 +96,20 @@ pub(crate) const CASES: &[Case] = &[
         &[("sheave_metrics_frontends_omitted{instance='gw-1'}", "0")],
     ),
     case(
+        "SheaveEndpointSeriesOmitted",
+        &[("sheave_metrics_endpoints_omitted{instance='gw-1'}", "3")],
+        &[("sheave_metrics_endpoints_omitted{instance='gw-1'}", "0")],
+    ),
+    case(
+        "SheaveConnectionLogLinesLost",
+        &[("sheave_connection_log_lines_total{instance='gw-1', outcome='lost'}", "0+1x200")],
+        // Lines over the rate are left out on purpose.
+        &[
+            ("sheave_connection_log_lines_total{instance='gw-1', outcome='lost'}", "40"),
+            ("sheave_connection_log_lines_total{instance='gw-1', outcome='over_rate'}", "0+9x200"),
+        ],
+    ),
+    case(
         "SheaveServiceWithoutEndpoints",
         &[
             ("sheave_frontend_endpoints{instance='gw-1', service='shop/web', frontend='a'}", "0"),

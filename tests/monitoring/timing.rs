@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cases::{CASES, Case, HEALTHY};
 use crate::prometheus::promtool_accepts;
-use crate::rules;
+use crate::{dashboards, rules};
 
 /// Minutes after which the worlds are looked at for the last time.
 const END: u32 = 100;
@@ -34,6 +34,38 @@ fn alerts_fire_in_their_worlds_and_not_in_others() {
         tests.push(test(&format!("nearly {alert}"), near, &[firing_at(END, &[])]));
     }
     promtool_agrees(&tests);
+}
+
+/// Nobody leads where no controller can be scraped at all.
+#[test]
+fn controllers_that_are_all_gone_are_noticed() {
+    let gone: Vec<(&str, &str)> = HEALTHY
+        .iter()
+        .filter(|(series, _)| series.starts_with("sheave_controller_"))
+        .map(|(series, _)| (*series, "_"))
+        .collect();
+    assert!(!gone.is_empty());
+    let looks = [firing_at(1, &[]), firing_at(END, &["SheaveNoLeader"])];
+    promtool_agrees(&[test("no controller", &gone, &looks)]);
+}
+
+/// One Service with both protocols has the traffic of both.
+#[test]
+fn the_busiest_services_are_those_of_all_their_traffic() {
+    let panel = "overview: Busiest Services, by bits";
+    let query =
+        dashboards::queries().into_iter().find(|it| it.panel == panel).expect("there is such a panel");
+    let series = [("tcp", "TCP", 3), ("udp", "UDP", 4)].map(|(family, protocol, bytes)| {
+        let name = format!(
+            "sheave_{family}_bytes_total{{instance='gw-1', service='kube-system/dns', frontend='10.0.0.1:53/{protocol}', from='client'}}"
+        );
+        json!({"series": name, "values": format!("0+{bytes}x200")})
+    });
+    let sample = json!({"labels": "{service=\"kube-system/dns\"}", "value": 8 * (3 + 4)});
+    let look = json!({"expr": query.text, "eval_time": "2m", "exp_samples": [sample]});
+    promtool_agrees(&[
+        json!({"name": panel, "interval": "1s", "input_series": series, "promql_expr_test": [look]}),
+    ]);
 }
 
 #[test]
