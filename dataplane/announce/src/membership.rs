@@ -59,6 +59,8 @@ pub struct Membership {
     sent: VecDeque<(u32, Instant)>,
     last_sent: Option<Instant>,
     last_poll: Instant,
+    /// When there is something to conclude next, as of the last poll.
+    conclusions_due: Instant,
     /// Since when it would have heard whoever was alive.
     listening_since: Instant,
     /// Sorted by node.
@@ -159,6 +161,7 @@ impl Membership {
             sent: VecDeque::new(),
             last_sent: None,
             last_poll: now,
+            conclusions_due: now,
             listening_since: now,
             peers: Vec::new(),
             presence: Presence::Staying,
@@ -283,6 +286,7 @@ impl Membership {
         // Others take "fenced" for "announces nothing": it is sent when that is so.
         let send = if fenced || !due { None } else { self.datagram(now) };
         (self.last_poll, self.dirty) = (now, fenced);
+        self.conclusions_due = self.next_conclusions();
         Actions { fenced, unfenced, view_changed, send }
     }
 
@@ -294,6 +298,12 @@ impl Membership {
     /// When `poll` would be called if nothing came. Whoever is later than that by far did not run; the last call says nothing of it,
     /// since heartbeats that change nothing are read between two calls.
     fn scheduled(&self) -> Instant {
+        self.send_due().min(self.conclusions_due)
+    }
+
+    /// When there is something to conclude even if nothing comes. What comes may put it off, which the next `poll` finds out: it is due within an
+    /// interval anyway, and whoever reads five hundred heartbeats in a second need not compute it after each of them.
+    fn next_conclusions(&self) -> Instant {
         let eligible = self.standby.next_due(&self.options, self.others_eligible());
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
@@ -301,7 +311,7 @@ impl Membership {
         let reach = self.reaching.next_due(&self.options);
         let risk = self.lease_risk().map(|risk| risk.start).filter(|at| *at > self.last_poll);
         let times = [self.silence_due(self.last_poll), eligible, quorum, risk, listened, split, reach];
-        times.into_iter().flatten().fold(self.send_due(), Instant::min)
+        times.into_iter().flatten().fold(self.last_poll + self.options.interval, Instant::min)
     }
 
     /// What this gateway concludes.
