@@ -14,6 +14,8 @@ mod support;
 mod scale;
 
 #[cfg(test)]
+mod addresses;
+#[cfg(test)]
 mod bgp;
 #[cfg(test)]
 mod fabric;

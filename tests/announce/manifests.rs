@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::segment::{PORT, TARGET, gateway_address, on_segment, service_address};
+use crate::addresses::{PORT, TARGET, gateway_address, on_segment, service_address};
 use crate::support::world::Family;
 
 /// Every address of Services.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::signal::Signal;
 
-use crate::pools::wait_for_holder;
 use crate::segment::{PORT, Segment, Shape, service_address};
 use crate::support::load::Load;
 use crate::support::patience::{eventually, patience};
@@ -72,13 +71,13 @@ fn under_the_policy_local_an_address_follows_its_only_endpoint() {
     segment.set_local_endpoint(1);
     segment.numbers().into_iter().for_each(|number| segment.start(number));
     segment.wait_until_all_eligible();
-    wait_for_holder(&segment, 1, 1);
+    segment.wait_for_holder(1, 1);
     let (load, lost) = new_clients(&segment, 1);
     load.wait_for(50);
     let moves = [2, 3, 1];
     for number in moves {
         segment.set_local_endpoint(number);
-        wait_for_holder(&segment, 1, number);
+        segment.wait_for_holder(1, number);
         load.wait_for(50);
     }
     let done = load.expect_no_failure();

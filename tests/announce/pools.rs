@@ -24,20 +24,6 @@ const INTERFACES: &str = "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nme
                           ---\napiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: both}\n\
                           spec: {addresses: [10.5.100.3, \"fd05::64:3\"]}\n";
 
-/// Waits until this gateway alone has the addresses of the Service.
-pub(crate) fn wait_for_holder(segment: &Segment, service: u8, number: u8) {
-    for family in Family::BOTH {
-        eventually(&format!("gw-{number} has the {family} address of service {service}"), || {
-            let (holders, owner) = (segment.holders(family, service), segment.owner(family, service));
-            if holders == [number] && owner.as_ref().ok() == Some(&number) {
-                Ok(())
-            } else {
-                Err(format!("{holders:?} {owner:?}"))
-            }
-        });
-    }
-}
-
 /// What a gateway says of the IPv4 address of a Service.
 fn address(segment: &Segment, number: u8, service: u8) -> Value {
     let view = segment.view(number);
@@ -53,7 +39,7 @@ fn addresses_stay_with_the_gateways_that_the_pool_selects() {
     segment.numbers().into_iter().for_each(|number| segment.start(number));
     segment.wait_until_all_eligible();
     segment.wait_until_owned();
-    (1..=2).for_each(|service| wait_for_holder(&segment, service, 2));
+    (1..=2).for_each(|service| segment.wait_for_holder(service, 2));
     assert!(segment.problems(1).is_empty(), "{:?}", segment.problems(1));
 
     segment.kill(2);
@@ -73,7 +59,7 @@ fn addresses_stay_with_the_gateways_that_the_pool_selects() {
     assert!((3..=4).all(|service| segment.wait_for_owner(Family::V4, service) != 2), "others go on");
     segment.start(2);
     segment.wait_until_all_eligible();
-    (1..=2).for_each(|service| wait_for_holder(&segment, service, 2));
+    (1..=2).for_each(|service| segment.wait_for_holder(service, 2));
 }
 
 #[test]
@@ -87,7 +73,7 @@ fn a_label_that_changes_moves_addresses_and_no_new_client_notices() {
     load.wait_for(50);
     for number in [3, 1, 2] {
         segment.set_labels(&[(number, "rack: r1")]);
-        (1..=2).for_each(|service| wait_for_holder(&segment, service, number));
+        (1..=2).for_each(|service| segment.wait_for_holder(service, number));
         load.wait_for(50);
     }
     let done = load.expect_no_failure();
@@ -121,7 +107,7 @@ fn a_selector_that_leaves_no_gateway_is_told_with_the_name_of_the_pool() {
     });
     assert_eq!(segment.holders(Family::V4, 1), [0_u8; 0]);
     segment.set_labels(&[(1, "rack: r1")]);
-    wait_for_holder(&segment, 1, 1);
+    segment.wait_for_holder(1, 1);
     eventually("it is told no more", || {
         let problems = segment.problems(2);
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }

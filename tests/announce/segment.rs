@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::addresses::TARGET;
+pub(crate) use crate::addresses::{PORT, gateway_address, on_segment, service_address};
 use crate::manifests::{Manifests, POOL};
 use crate::support::host::Host;
 use crate::support::http;
@@ -29,34 +31,11 @@ use crate::support::world::Family;
 
 /// Where every admin server listens, in its own namespace.
 const ADMIN: &str = "127.0.0.1:9841";
-/// The port of all Services.
-pub(crate) const PORT: u16 = 80;
-/// The port of all endpoints.
-pub(crate) const TARGET: u16 = 8080;
-
 /// The key of all gateways.
 pub(crate) const KEY: &str = "the first key of this segment";
 
 /// How long a probe waits: a SYN that is lost is sent again after a second, which would be the clients' own.
 const PROBE: Duration = Duration::from_millis(100);
-
-/// An address of the segment.
-pub(crate) fn on_segment(family: Family, third: u8, fourth: u8) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::new(10, 5, third, fourth).into(),
-        Family::V6 => Ipv6Addr::new(0xfd05, 0, 0, 0, 0, 0, third.into(), fourth.into()).into(),
-    }
-}
-
-/// The address of a gateway, which is counted from 1.
-pub(crate) fn gateway_address(family: Family, number: u8) -> IpAddr {
-    on_segment(family, 1, number)
-}
-
-/// The address of a Service, which is counted from 1.
-pub(crate) fn service_address(family: Family, number: u8) -> IpAddr {
-    on_segment(family, 100, number)
-}
 
 /// What the gateways of a segment have in common.
 #[derive(Clone, Copy, Debug)]
@@ -430,6 +409,20 @@ impl Segment {
     /// Which gateway a new connection of the client gets to.
     pub(crate) fn owner(&self, family: Family, service: u8) -> io::Result<u8> {
         self.client.run(|| answering(service_address(family, service)))
+    }
+
+    /// Waits until this gateway alone has the addresses of the Service.
+    pub(crate) fn wait_for_holder(&self, service: u8, number: u8) {
+        for family in Family::BOTH {
+            eventually(&format!("gw-{number} has the {family} address of service {service}"), || {
+                let (holders, owner) = (self.holders(family, service), self.owner(family, service));
+                if holders == [number] && owner.as_ref().ok() == Some(&number) {
+                    Ok(())
+                } else {
+                    Err(format!("{holders:?} {owner:?}"))
+                }
+            });
+        }
     }
 
     /// Which gateways have the address of a Service on an interface.

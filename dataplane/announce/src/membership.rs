@@ -26,17 +26,19 @@ mod receiving;
 mod report;
 mod sending;
 mod silence;
+mod start;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
 pub use hold_down::HoldDown;
-pub use options::{Continuation, MembershipOptions, OptionsError, Start};
+pub use options::{MembershipOptions, OptionsError};
 pub use peer::Listing;
 pub use quorum::Quorum;
 pub use report::{MembershipCounters, PeerReport};
 pub use sending::Datagram;
+pub use start::{Continuation, Start};
 pub(crate) use view::view_hash;
 pub use view::{Candidate, Standing, View};
 

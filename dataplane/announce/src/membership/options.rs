@@ -1,9 +1,8 @@
-//! How a gateway takes part, and how it started.
+//! How a gateway takes part.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold_down::HoldDown;
 use crate::ability::LARGEST_WEIGHT;
 use crate::heartbeat::{LONGEST_FAIL_AFTER, LONGEST_NAME};
 
@@ -49,27 +48,6 @@ pub enum OptionsError {
     /// The weight is out of its range.
     #[error("the weight is {0}; 1 to {LARGEST_WEIGHT} are possible")]
     Weight(u8),
-}
-
-/// How a process started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// Nothing is announced. The process before this one on the same node had this hold-down if it was lost: killed or crashed, rather than
-    /// ended as planned.
-    Fresh(Option<HoldDown>),
-    /// The process before this one on the same node handed over, and has stopped.
-    Continued(Continuation),
-}
-
-/// What a process hands over to its successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Continuation {
-    /// It may own addresses.
-    pub eligible: bool,
-    /// How long its quorum still holds. What passes between the processes is to be subtracted.
-    pub lease_left: Duration,
-    /// Its hold-down.
-    pub hold_down: Duration,
 }
 
 impl MembershipOptions {

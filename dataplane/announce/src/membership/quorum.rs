@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::hold_down::HoldDown;
-use super::options::{Continuation, MembershipOptions, Start};
+use super::options::MembershipOptions;
+use super::start::{Continuation, Start};
 
 /// How many members give this gateway a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

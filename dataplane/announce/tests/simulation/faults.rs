@@ -165,7 +165,7 @@ fn heavy_loss_makes_no_second_owner_and_moves_little() {
             let what = format!("{machines} machines, seed {seed}");
             let mut network = Network::settled(seed, machines, ADDRESSES);
             network.set_links(|link| link.loss = 0.3);
-            network.run(ms(120_000));
+            network.run(ms(60_000));
             assert_eq!(network.judge.overlap(), Duration::ZERO, "{what}");
             let (moves, gap) = (network.judge.moves(), network.judge.gap());
             assert!(moves <= 2 * ADDRESSES as usize, "{what}: {moves} moves");
