@@ -49,7 +49,7 @@ pub(crate) fn line(text: &str) -> String {
     visible(text).into_owned() + "\n"
 }
 
-/// Lines of text in which nothing else reaches a terminal that is not seen. Renderers make their lines with [`line`], which keeps others from
+/// Lines of text in which nothing else reaches a terminal that is not seen. Renderers make their lines with [`line()`], which keeps others from
 /// adding any.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|char| char != '\n' && is_unseen(char)) {
