@@ -53,8 +53,16 @@ impl AddressWatch {
         self.began.iter().any(|(address, holders)| of(*address) && holders.contains(&number))
     }
 
-    /// The longest time for which two gateways had one of the addresses.
+    /// The longest time for which two gateways had one of the addresses, once no two have one any more.
     pub(crate) fn longest_overlap(&self, of: impl Fn(IpAddr) -> bool) -> Duration {
+        eventually("no address has two owners", || match self.overlaps(&of) {
+            (longest, lasting) if lasting.is_empty() => Ok(longest),
+            (_, lasting) => Err(format!("{lasting:?}")),
+        })
+    }
+
+    /// The longest time, and the addresses that two have by the reports so far: one monitor may be behind another.
+    fn overlaps(&self, of: &impl Fn(IpAddr) -> bool) -> (Duration, Vec<IpAddr>) {
         let (mut has, mut since, mut longest) = (self.began.clone(), BTreeMap::new(), Duration::ZERO);
         for Report { at, address, number, has: gained } in self.reports() {
             let holders: &mut BTreeSet<u8> = has.entry(address).or_default();
@@ -69,9 +77,7 @@ impl AddressWatch {
                 longest = longest.max(at.saturating_sub(since));
             }
         }
-        let lasting: Vec<&IpAddr> = since.keys().filter(|address| of(**address)).collect();
-        assert!(lasting.is_empty(), "two gateways still have {lasting:?}");
-        longest
+        (longest, since.into_keys().filter(|address| of(*address)).collect())
     }
 
     fn reports(&self) -> Vec<Report> {

@@ -14,6 +14,8 @@ use crate::membership::{HoldDown, MembershipOptions};
 /// The file's name in the folder of the process's state.
 const NAME: &str = "hold-down";
 const HEADING: &str = "sheave hold-down 1";
+/// How long the end of the process waits for it to be written.
+const LAST_WRITE: Duration = Duration::from_millis(200);
 /// Longer files are somebody else's.
 const LONGEST: u64 = 1024;
 
@@ -64,7 +66,8 @@ impl HoldDownFile {
     /// This process ends as planned.
     pub(super) async fn remove(self) {
         if let Some(writing) = self.writing {
-            writing.await.ok();
+            // A disk that hangs must not keep the process.
+            tokio::time::timeout(LAST_WRITE, writing).await.ok();
         }
         fs::remove_file(self.path).ok();
     }

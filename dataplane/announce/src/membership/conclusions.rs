@@ -71,7 +71,7 @@ impl Membership {
     }
 
     /// Until when there are leases of a majority, and from when on a few more lost heartbeats would end that: others are asked to answer
-    /// at once in this time. Without loss it never comes to that: what is echoed is two intervals old at most.
+    /// at once in this time. Without loss it hardly ever comes to that: what is echoed is two intervals old at most.
     pub(super) fn lease_risk(&self) -> Option<Range<Instant>> {
         let until = self.leases_until(None).filter(|_| !self.standby.fenced)?;
         Some(until.checked_sub(self.options.fail_after / 3)?..until)

@@ -125,7 +125,8 @@ impl Peer {
         if self.ability != heartbeat.ability {
             self.ability = Arc::clone(&heartbeat.ability);
         }
-        (self.heard_at, self.was_heard, self.from, self.unproven) = (now, true, Some(from), None);
+        (self.heard_at, self.was_heard, self.from) = (now, true, Some(from));
+        (self.unproven, self.opposed_at) = (None, None);
         let last = LastHeartbeat::new(heartbeat, now, proof.sent);
         if proof.lease {
             self.lease_until = self.lease_until.max(Some(last.lease()));

@@ -16,9 +16,12 @@ fn impatient(kind: CheckKind) -> Check {
 
 /// Waits until a check has passed.
 async fn until_checked(dataplane: &mut Dataplane) {
-    while dataplane.health_counts().checks_passed == 0 {
-        following(dataplane, tokio::time::sleep(INTERVAL)).await;
-    }
+    let passed = async {
+        while dataplane.health_counts().checks_passed == 0 {
+            following(dataplane, tokio::time::sleep(INTERVAL)).await;
+        }
+    };
+    timeout(PATIENCE, passed).await.expect("no check passes");
 }
 
 fn http(path: &str) -> CheckKind {
