@@ -30,6 +30,9 @@ fn it_is_left_out_only_if_that_is_said() {
     let without = rendered("sheave-system", &["announce=bgp", "frr.enabled=false"]);
     with.retain(|name, _| !name.ends_with(" sheave-frr") && !name.ends_with(" sheave-frr-config"));
     assert_eq!(with, without);
+    // As an upgrade does that reuses the values of a chart before `frr.enabled`.
+    let reused = rendered("sheave-system", &[WITH_FRR[0], WITH_FRR[1], "frr.enabled=null"]);
+    assert_eq!(reused, rendered("sheave-system", &WITH_FRR));
     // As an upgrade does that forgets `--set-file`.
     let output = helm("sheave-system", &["announce=bgp"]);
     let said = String::from_utf8_lossy(&output.stderr);
