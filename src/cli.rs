@@ -206,7 +206,8 @@ pub(crate) struct Status {
     ///
     /// Exits 0 (all are healthy and alike), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
     ///
-    /// Without --admin, and where nothing listens on `admin.listen`, kubectl forwards a port to a controller in the cluster.
+    /// Without --admin, and where no controller listens on `admin.listen`, or with --context or --kubeconfig, kubectl forwards a port to a
+    /// controller in the cluster.
     #[arg(long, conflicts_with_all = ["here", "gateway"])]
     pub(crate) fleet: bool,
     /// Output format

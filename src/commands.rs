@@ -1,7 +1,7 @@
 //! The commands that answer and end, and the demo.
 
 mod admin_client;
-mod admin_server;
+pub(crate) mod admin_server;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod diff;

@@ -14,7 +14,8 @@ mod views;
 
 use std::process::ExitCode;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, RunningArgs};
+use commands::admin_server::AdminServer;
 use commands::{completions, demo, diff, inspect, migrate, top, uninstall, validate, version, watch};
 use config::{Config, ConfigOrigin};
 use exit::Exit;
@@ -45,20 +46,30 @@ fn execute(cli: Cli) -> Exit {
         (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),
         (Command::Gateway(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::Api),
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config, origin)),
-        (Command::Watch(options), Ok(config)) => serve(&config, watch::run(&options, &config)),
+        (Command::Watch(options), Ok(config)) => with_server(&options.running, &config, |server| {
+            serve(&config, watch::run(&options, &config, server))
+        }),
         (Command::Status(status), Ok(config)) if status.here => {
             serve(&config, inspect::served_elsewhere(&config))
         }
         (Command::Status(status), Ok(config)) if status.fleet => inspect::all_gateways(&status, &config),
         (Command::Status(status), Ok(config)) => inspect::status(&status, &config),
         (Command::Gateways(gateways), Ok(config)) => inspect::gateways(&gateways, &config),
-        (Command::Top(options), Ok(config)) => serve(&config, top::run(&options, &config)),
+        (Command::Top(options), Ok(config)) => {
+            with_server(&options.running, &config, |server| serve(&config, top::run(&options, server)))
+        }
         (Command::Uninstall(options), Ok(config)) => serve(&config, uninstall::run(&options, &config)),
         (Command::Demo(demo), Ok(config)) => {
             let logging = config.clone();
             serve(&logging, demo::run(config, demo.duration))
         }
     }
+}
+
+/// Runs a command that goes on asking a process. The way there is opened before this process gives up its privileges: what kubectl
+/// starts may need them.
+fn with_server(running: &RunningArgs, config: &Config, command: impl FnOnce(AdminServer) -> Exit) -> Exit {
+    AdminServer::of_process(running, config).map_or_else(|exit| exit, command)
 }
 
 /// Runs a gateway on manifests, or without them on `otherwise`.

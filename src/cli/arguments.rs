@@ -38,7 +38,8 @@ pub(crate) struct RunningArgs {
     pub(crate) admin: Option<AdminUrl>,
     /// Query the gateway on this Node of the cluster, to which kubectl forwards a port
     ///
-    /// As `kubectl sheave`, and where nothing listens on `admin.listen`, a ready gateway of the cluster is the default.
+    /// Where --kubeconfig or --context says which cluster, a ready gateway of it is the default, and as `kubectl sheave` also where nothing
+    /// listens on `admin.listen`.
     #[arg(long, value_name = "NODE")]
     pub(crate) gateway: Option<String>,
     #[command(flatten)]
@@ -46,6 +47,13 @@ pub(crate) struct RunningArgs {
     /// Whether the program was called as a plugin of kubectl.
     #[arg(skip)]
     pub(crate) plugin: bool,
+}
+
+impl RunningArgs {
+    /// Whether a cluster is named, and so nothing on this machine is meant.
+    pub(crate) fn names_cluster(&self) -> bool {
+        self.admin.is_none() && (self.api.kubeconfig.is_some() || self.api.context.is_some())
+    }
 }
 
 /// `--kubeconfig` and `--context`.

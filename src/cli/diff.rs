@@ -10,10 +10,10 @@ use super::arguments::{Folders, RunningArgs, TextFormat};
 #[derive(Debug, PartialEq, Args)]
 #[command(group(ArgGroup::new("new").args(["manifests", "karmada_manifests"]).required(true).multiple(true)))]
 pub(crate) struct Diff {
-    /// Folder or file of Kubernetes manifests to read; a second one is compared with instead of a gateway
+    /// Folder or file of the new Kubernetes manifests; a second --manifests names the old ones, in place of a gateway
     #[arg(id = "manifests", long = "manifests", value_name = "DIR")]
     local: Vec<PathBuf>,
-    /// Folder or file of a Karmada control plane's manifests to read; a second one is compared with
+    /// Folder or file of the new manifests of a Karmada control plane; a second one names the old ones, also where they are the same
     #[arg(id = "karmada_manifests", long = "karmada-manifests", value_name = "DIR")]
     karmada: Vec<PathBuf>,
     /// The same as a second --manifests

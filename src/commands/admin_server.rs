@@ -16,11 +16,11 @@ const LOOPBACK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where to ask, as long as this lasts.
 #[derive(Debug)]
-pub(super) struct AdminServer {
+pub(crate) struct AdminServer {
     /// Its `host:port`.
-    pub(super) authority: String,
+    pub(crate) authority: String,
     /// Held for what dropping it does.
-    _forward: Option<PortForward>,
+    forward: Option<PortForward>,
 }
 
 impl AdminServer {
@@ -29,17 +29,16 @@ impl AdminServer {
     ///
     /// # Errors
     /// How to exit, if there is no way to it, which is reported.
-    pub(super) fn of_process(running: &RunningArgs, config: &Config) -> Result<Self, Exit> {
+    pub(crate) fn of_process(running: &RunningArgs, config: &Config) -> Result<Self, Exit> {
         let forwarded = match &running.gateway {
             Some(node) => Self::forwarded(&Remote::GatewayOn(node), config)
                 .map_err(|error| format!("no way to the gateway on node {node}: {error}")),
             None => match Self::here(running, config) {
                 Some(server) => Ok(server),
                 // Whoever asks will be told that nothing answers there.
-                None if !running.plugin => Ok(Self::near(running, config)),
-                None => Self::forwarded(&Remote::AnyGateway, config).map_err(|error| {
-                    format!("nothing listens on http://{}, and {error}", config.admin_listen)
-                }),
+                None if !running.plugin && !running.names_cluster() => Ok(Self::near(running, config)),
+                None => Self::forwarded(&Remote::AnyGateway, config)
+                    .map_err(|error| not_here(running, config, &error)),
             },
         };
         forwarded.map_err(|error| {
@@ -48,10 +47,18 @@ impl AdminServer {
         })
     }
 
-    /// The one that is named, or that listens on this machine; in a Pod, that of the Pod.
+    /// The one that is named, or that listens on this machine; in a Pod, that of the Pod. None if a cluster is named.
     pub(super) fn here(running: &RunningArgs, config: &Config) -> Option<Self> {
+        if running.names_cluster() {
+            return None;
+        }
         let listens = || TcpStream::connect_timeout(&config.admin_listen, LOOPBACK_PATIENCE).is_ok();
         (!may_be_elsewhere(running) || listens()).then(|| Self::near(running, config))
+    }
+
+    /// Whether kubectl leads there: to one Pod, for as long as that lives.
+    pub(super) fn is_forwarded(&self) -> bool {
+        self.forward.is_some()
     }
 
     /// Of a controller in the cluster.
@@ -65,13 +72,21 @@ impl AdminServer {
     fn near(running: &RunningArgs, config: &Config) -> Self {
         let named = running.admin.as_ref().map(|admin| admin.authority.clone());
         let authority = named.unwrap_or_else(|| config.admin_listen.to_string());
-        Self { authority, _forward: None }
+        Self { authority, forward: None }
     }
 
     fn forwarded(remote: &Remote<'_>, config: &Config) -> Result<Self, String> {
         let forward = PortForward::open(remote, config)?;
-        Ok(Self { authority: forward.authority.clone(), _forward: Some(forward) })
+        Ok(Self { authority: forward.authority.clone(), forward: Some(forward) })
     }
+}
+
+/// Why there is none: what has the port here instead, and why there is no way to the cluster.
+pub(super) fn not_here(running: &RunningArgs, config: &Config, error: &str) -> String {
+    if running.names_cluster() {
+        return error.to_owned();
+    }
+    format!("nothing listens on http://{}, and {error}", config.admin_listen)
 }
 
 /// Whether the process may be looked for in the cluster: none is named, and this is no Pod.

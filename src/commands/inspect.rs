@@ -171,22 +171,36 @@ fn of_all<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &st
         complain(&format!("http://{authority} does not answer for all gateways: {error}; {advice}"));
         Exit::Unavailable
     };
-    let not_here = if let Some(AdminServer { authority, .. }) = &AdminServer::here(running, config) {
+    if let Some(AdminServer { authority, .. }) = &AdminServer::here(running, config) {
         let reply = admin_client::get(authority, path).map_err(|error| unanswered(authority, error))?;
         match read(&reply, path) {
             Ok(answer) => return Ok(answer),
             // A gateway, or what else has that port here.
-            Err(_) if admin_server::may_be_elsewhere(running) && reply.status == NOT_FOUND => "no controller",
+            Err(_) if admin_server::may_be_elsewhere(running) && reply.status == NOT_FOUND => {
+                let not_here = |error| format!("no controller listens on http://{authority}, and {error}");
+                return of_cluster(config, path, &advice, not_here);
+            }
             Err(error) => return Err(unanswered(authority, error)),
         }
-    } else {
-        "nothing"
-    };
-    let controller = AdminServer::of_controller(config).map_err(|error| {
-        complain(&format!("{not_here} listens on http://{}, and {error}; {advice}", config.admin_listen));
+    }
+    of_cluster(config, path, &advice, |error| admin_server::not_here(running, config, &error))
+}
+
+/// Queries a controller of the cluster; `no_way` says why there is no way to one.
+fn of_cluster<T: DeserializeOwned>(
+    config: &Config,
+    path: &str,
+    advice: &str,
+    no_way: impl FnOnce(String) -> String,
+) -> Result<(u16, T), Exit> {
+    let unavailable = |why: String| {
+        complain(&format!("{why}; {advice}"));
         Exit::Unavailable
-    })?;
-    parsed(&controller.authority, path).map_err(|error| unanswered(&controller.authority, error))
+    };
+    let controller = AdminServer::of_controller(config).map_err(|error| unavailable(no_way(error)))?;
+    let authority = &controller.authority;
+    parsed(authority, path)
+        .map_err(|error| unavailable(format!("http://{authority} does not answer for all gateways: {error}")))
 }
 
 /// Queries a running process, by default that of the configuration, and reports why it does not answer if it does not.

@@ -62,7 +62,7 @@ fn text(migration: &Migration) -> String {
     }
     if !migration.frr.is_empty() {
         text += &comment(
-            "For frr.conf of deploy/examples/bgp-frr, in place of its neighbors and of `remote-as` of ROUTERS4 and ROUTERS6:",
+            "For frr.conf of deploy/examples/bgp-frr: remove its neighbors with addresses, and the lines `remote-as` of ROUTERS4 and ROUTERS6, and add:",
         );
         text.extend(migration.frr.iter().map(|line| comment(&format!("  {line}"))));
     }

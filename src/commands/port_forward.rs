@@ -1,9 +1,10 @@
 //! A way to an admin server in the cluster, which listens on loopback in its Pod: `kubectl port-forward`, which has the user's
 //! credentials, plugins and proxies.
 
-use std::io::{self, BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const GATEWAYS: &str = "daemonset/sheave-gateway";
 const OF_GATEWAYS: &str = "app.kubernetes.io/name=sheave,app.kubernetes.io/component=gateway";
 /// How long kubectl may take: credentials may come from a plugin that asks the user.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long what it said before its end may take to be read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What kubectl prints once it listens (`ForwardedPort` in client-go, tools/portforward).
 const LISTENING: &str = "Forwarding from ";
 
@@ -57,11 +60,22 @@ impl PortForward {
         let port = format!(":{}", config.admin_listen.port());
         command.args(["port-forward", "--address", "127.0.0.1", &target, &port]);
         kill_with_parent(&mut command);
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let kubectl = spawned.map_err(|error| format!("kubectl: {error}"))?;
         // From here on it is ended whatever happens.
         let mut forward = Self { kubectl, authority: String::new() };
-        forward.authority = forward.listening()?;
+        let opening = Arc::new(AtomicBool::new(true));
+        let said = forward.kubectl.stderr.take().map(|stderr| pass_on(stderr, Arc::clone(&opening)));
+        match forward.listening() {
+            Ok(authority) => forward.authority = authority,
+            Err(error) => {
+                drop(forward);
+                // What it said comes before what is made of it; whoever else has its stderr is not waited for.
+                said.map(|said| said.recv_timeout(LAST_WORDS));
+                return Err(error);
+            }
+        }
+        opening.store(false, Ordering::Release);
         Ok(forward)
     }
 
@@ -94,6 +108,22 @@ impl Drop for PortForward {
         self.kubectl.kill().ok();
         self.kubectl.wait().ok();
     }
+}
+
+/// Passes on what kubectl says while the way is opened: why there is none, or what credentials ask for. Later `sheave top` has the terminal,
+/// and the command itself reports that nothing answers. The receiver hears of the end.
+fn pass_on(mut stderr: ChildStderr, opening: Arc<AtomicBool>) -> mpsc::Receiver<()> {
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = [0; 1024];
+        while let Ok(length @ 1..) = stderr.read(&mut bytes) {
+            if opening.load(Ordering::Acquire) {
+                io::stderr().write_all(&bytes[..length]).ok();
+            }
+        }
+        drop(ended);
+    });
+    end
 }
 
 /// kubectl with the cluster that the command line means.

@@ -21,7 +21,6 @@ use super::admin_server::AdminServer;
 use super::inspect;
 use super::stdout::{complain, print, render};
 use crate::cli::{Top, TopRows};
-use crate::config::Config;
 use crate::exit::Exit;
 use crate::views::text_table::{columns, or_dash};
 
@@ -31,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHORTEST_SECOND: f64 = 0.9;
 
 /// Runs until the user ends it, or once.
-pub(crate) async fn run(command: &Top, config: &Config) -> Exit {
+pub(crate) async fn run(command: &Top, server: AdminServer) -> Exit {
     let order = match &command.sort {
         Some(name) => table::column_named(command.view, name)
             .map(|column| Order { column, ..Order::usual(command.view) }),
@@ -43,10 +42,6 @@ pub(crate) async fn run(command: &Top, config: &Config) -> Exit {
             complain(&format!("--sort: {why}"));
             return Exit::Usage;
         }
-    };
-    let server = match AdminServer::of_process(&command.running, config) {
-        Ok(server) => server,
-        Err(exit) => return exit,
     };
     if command.once {
         once(command, &server.authority, order).await

@@ -24,7 +24,7 @@ use crate::views::watch::{ChangeKind, Decision, WatchChange};
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Follows the gateway until a signal ends it, or nobody reads.
-pub(crate) async fn run(command: &Watch, config: &Config) -> Exit {
+pub(crate) async fn run(command: &Watch, config: &Config, server: AdminServer) -> Exit {
     let question = match command.asked.question(|| inspect::namespace_of_context(config)) {
         Ok(question) => question,
         Err(why) => {
@@ -32,14 +32,11 @@ pub(crate) async fn run(command: &Watch, config: &Config) -> Exit {
             return Exit::Usage;
         }
     };
-    let server = match AdminServer::of_process(&command.running, config) {
-        Ok(server) => server,
-        Err(exit) => return exit,
-    };
     let authority = server.authority.clone();
     let mut watched = Watched {
         service: question.service.to_string(),
         authority: authority.clone(),
+        forwarded: server.is_forwarded(),
         known: None,
         silent_since: None,
     };
@@ -85,6 +82,8 @@ pub(crate) async fn run(command: &Watch, config: &Config) -> Exit {
 struct Watched {
     service: String,
     authority: String,
+    /// kubectl leads there, to one Pod.
+    forwarded: bool,
     known: Option<Decision>,
     silent_since: Option<Instant>,
 }
@@ -98,8 +97,10 @@ impl Watched {
             Err(_) if self.silent_since.is_some() => return Vec::new(),
             Err(why) => {
                 self.silent_since = Some(Instant::now());
+                let retries =
+                    if self.forwarded { "if its Pod is gone, start again; retrying" } else { "retrying" };
                 let text =
-                    format!("the gateway at http://{} does not answer: {why}; retrying", self.authority);
+                    format!("the gateway at http://{} does not answer: {why}; {retries}", self.authority);
                 return vec![of_gateway(text)];
             }
         };
@@ -162,6 +163,7 @@ mod tests {
     fn silence_is_reported_once_and_so_is_its_end_with_what_changed_meanwhile() {
         let mut watched = Watched {
             service: "shop/web".to_owned(),
+            forwarded: false,
             authority: "gw:9841".to_owned(),
             known: None,
             silent_since: None,

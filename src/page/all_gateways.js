@@ -40,15 +40,15 @@ export class AllGateways {
     this.search.value = search;
   }
 
-  /** How many things are wrong. */
+  /** How many things are wrong, as far as it is known. */
   get count() {
     return this.#view ? this.#findings().length + this.#left : 0;
   }
 
-  /** How many of them the answer does not list. */
+  /** How many of them the answer does not list. Gateways may have the further ones of the controller as well, so they count for none. */
   get #left() {
-    const { moreProblems, moreUnhealthy, moreControllerProblems } = this.#view;
-    return moreProblems + moreUnhealthy + moreControllerProblems;
+    const { moreProblems, moreUnhealthy } = this.#view;
+    return moreProblems + moreUnhealthy;
   }
 
   take(view) {
@@ -92,7 +92,11 @@ export class AllGateways {
     const shown = this.#whole ? items : items.slice(0, SHOWN);
     const left = this.#left;
     const rest = this.#whole && left ? make("li", { class: "muted" }, `and ${count(left)} more`) : null;
-    const list = make("ul", {}, shown, rest);
+    const { moreControllerProblems } = this.#view;
+    const ofController = this.#whole && moreControllerProblems
+      ? make("li", { class: "muted" }, `and ${count(moreControllerProblems)} more by the controller, which gateways may have as well`)
+      : null;
+    const list = make("ul", {}, shown, rest, ofController);
     // What is drawn anew loses what a person has selected.
     if (list.innerText !== this.#drawn || byId("findings").childElementCount !== list.childElementCount) {
       this.#drawn = list.textContent;

@@ -31,8 +31,9 @@ pub(crate) struct AllGatewaysView {
     /// Who leads, as the Lease has it; null if nobody does.
     pub(crate) leader: Option<String>,
     /// Whether the controller that asked leads. What controllers alone see is known to the leader.
+    /// Null if it is of an older version.
     #[serde(default)]
-    pub(crate) leading: bool,
+    pub(crate) leading: Option<bool>,
     /// What is wrong with the controllers, as sentences with a remedy.
     #[serde(default)]
     pub(crate) controller_wrong: Vec<String>,
@@ -149,7 +150,7 @@ impl AllGatewaysView {
         Self {
             asked_by: asked_by.to_owned(),
             leader: controller.leader,
-            leading: controller.leading,
+            leading: Some(controller.leading),
             controller_wrong,
             gateways,
             differences: sentences,

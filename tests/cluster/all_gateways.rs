@@ -96,13 +96,15 @@ fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: S
     let text = fs::read_to_string(home.config()).expect("a configuration");
     let elsewhere = text.replace(&admin.to_string(), &format!("127.0.0.1:{unused}"));
     fs::write(path("config.yaml"), elsewhere).expect("a file is written");
-    let run = |folder: &str| {
+    let run_with = |folder: &str, cluster: &[&str]| {
         let search = format!("PATH={folder}");
         let config = path("config.yaml").display().to_string();
-        let flags = ["status", "--fleet", "--config", &config, "--kubeconfig", "/k", "--context", "prod"];
-        stage.host.finish("env", &[&[search.as_str(), env!("CARGO_BIN_EXE_sheave")][..], &flags].concat())
+        let flags = ["status", "--fleet", "--config", &config];
+        let program = [search.as_str(), env!("CARGO_BIN_EXE_sheave")];
+        stage.host.finish("env", &[&program[..], &flags, cluster].concat())
     };
-    let asked = run(&folder.path().display().to_string());
+    let run = |folder: &str| run_with(folder, &[]);
+    let asked = run_with(&folder.path().display().to_string(), &["--kubeconfig", "/k", "--context", "prod"]);
     assert!(
         asked.code() == Some(1) && asked.stdout.contains("6 gateways"),
         "{}{}",

@@ -101,7 +101,10 @@ fn commands_ask_a_gateway_of_the_cluster_through_kubectl() {
         let any = laptop.run(&plugin, &[words, &cluster].concat());
         assert!(any.stdout.contains(part), "{words:?}: {}{}", any.stdout, any.stderr);
         assert_eq!(laptop.called(), [forward("daemonset/sheave-gateway")], "{words:?}");
-        let here = laptop.run(BINARY, &[words, &cluster].concat());
+        let named = laptop.run(BINARY, &[words, &cluster].concat());
+        assert!(named.stdout.contains(part), "{words:?}: {}{}", named.stdout, named.stderr);
+        assert_eq!(laptop.called(), [forward("daemonset/sheave-gateway")], "{words:?}");
+        let here = laptop.run(BINARY, words);
         assert!(here.stderr.contains("http://127.0.0.1:9842 does not answer"), "{}", here.stderr);
         assert_eq!(laptop.called(), [""; 0], "only a plugin looks elsewhere by itself");
     }
@@ -128,4 +131,11 @@ fn commands_ask_a_gateway_of_the_cluster_through_kubectl() {
     fs::write(laptop.path("config.yaml"), "").expect("a file is written");
     laptop.run(&plugin, &["status"]).expect_success();
     assert_eq!(laptop.called(), [""; 0]);
+    // Whoever names a cluster does not mean what serves here.
+    laptop.run(&plugin, &["status", "--context", "prod"]).expect_success();
+    let [forward] = laptop.called().try_into().expect("kubectl is called once");
+    assert!(
+        forward.starts_with("--context prod ") && forward.ends_with(" daemonset/sheave-gateway :9841"),
+        "{forward}"
+    );
 }

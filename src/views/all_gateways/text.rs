@@ -43,7 +43,7 @@ pub(super) fn render(view: &AllGatewaysView) -> String {
     });
     text += &listed("Unhealthy endpoints", unhealthy, view.more_unhealthy, "");
     match &view.leader {
-        Some(leader) if !view.leading => {
+        Some(leader) if view.leading == Some(false) => {
             text + "\n"
                 + &line(&format!(
                     "This controller does not lead. Problems that only controllers see are known to the leader, {leader}: run \

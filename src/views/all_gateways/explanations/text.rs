@@ -59,6 +59,7 @@ fn headline(view: &ExplanationsView, first: &ExplanationGroupView) -> String {
             format!("{one} announces the address of {frontend}, so the client comes to {one}.{same}")
         }
         (Some(ANNOUNCED), several) => {
+            let same = if view.groups.len() == 1 { &same } else { &shown };
             format!(
                 "{} announce the address of {frontend}, and routers choose among them.{same}",
                 names(several)
