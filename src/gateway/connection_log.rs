@@ -1,22 +1,21 @@
 //! The log of TCP connections that have ended: one JSON object per line on standard output. A thread of its own writes it, since whoever
 //! reads may be slow; workers never wait for it. No Service gets more lines than its share.
 
+mod line;
+
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use serde::Serialize;
 use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::ConnectionRecord;
 use sheave_model::ServicePort;
 
-use crate::views::routes::source_name;
+use self::line::Line;
 use crate::views::visible::visible_json;
 
 /// As many records are written at once.
@@ -208,66 +207,6 @@ impl Writing {
         }
         self.broken = broken;
     }
-}
-
-/// One line. Its keys are a contract: more may come.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Line<'a> {
-    /// When it ended.
-    time: Timestamp,
-    service: String,
-    port_name: &'a str,
-    source: &'static str,
-    frontend: SocketAddr,
-    client: SocketAddr,
-    /// The proxy that named the client.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    proxy: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    endpoint: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<&'a str>,
-    /// From accept to the endpoint's answer; absent if none answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    connect_seconds: Option<f64>,
-    duration_seconds: f64,
-    client_bytes: u64,
-    endpoint_bytes: u64,
-    reason: &'static str,
-}
-
-impl<'a> Line<'a> {
-    fn of(record: &'a ConnectionRecord) -> Self {
-        let (frontend, endpoint) = (&record.frontend, record.endpoint.as_ref());
-        let place = endpoint.and_then(|endpoint| endpoint.place.as_ref());
-        let peer = canonical(record.peer.0);
-        let named = record.named_client.map(canonical).filter(|client| *client != peer);
-        Self {
-            time: record.ended.try_into().unwrap_or_else(|_| Timestamp::now()),
-            service: frontend.service.to_string(),
-            port_name: &frontend.service.port_name,
-            source: source_name(frontend.source),
-            frontend: frontend.addr.socket_addr(),
-            client: named.unwrap_or(peer),
-            proxy: named.map(|_| peer),
-            endpoint: endpoint.map(|endpoint| endpoint.addr.socket_addr()),
-            cluster: place.map(|(cluster, _)| &**cluster),
-            node: place.map(|(_, node)| &**node).filter(|node| !node.is_empty()),
-            connect_seconds: record.connected_after.map(|after| after.as_secs_f64()),
-            duration_seconds: record.duration.as_secs_f64(),
-            client_bytes: record.client_bytes,
-            endpoint_bytes: record.endpoint_bytes,
-            reason: record.reason.label(),
-        }
-    }
-}
-
-/// An IPv4 address that an IPv6 socket met, as what it is.
-fn canonical(addr: SocketAddr) -> SocketAddr {
-    SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! A connection from accept to relay: admission, the header of a trusted proxy, a pick, an attempt to connect, and after a failure
 //! another, before any byte that the client sent is lost with it.
 
+mod attempts;
+
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 
-use super::SHORTAGE_PAUSE;
-use super::connect::{CrowdedEndpoints, Dial, DialFailure};
+use super::connect::{CrowdedEndpoints, Dial};
 use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeaderError};
 use super::session::Session;
 use super::splice::{Direction, RelayBuffers};
@@ -17,15 +18,12 @@ use super::stream::Stream;
 use crate::connection_log::LoggedConnection;
 use crate::counters::CloseReason;
 use crate::proxy_protocol::{self, Addresses, Transport};
-use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
+use crate::select::ActiveFrontend;
 use crate::sys::epoll::{Readiness, Watch};
 use crate::sys::sockets::reset_on_close;
 use crate::worker::context::WorkerContext;
 use crate::worker::port::Accepted;
 use crate::worker::token::{Key, Token};
-
-/// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
-const ATTEMPTS: usize = 3;
 
 /// What setting up connections needs of the worker.
 pub(super) struct SetupContext {
@@ -53,15 +51,6 @@ enum SetupPhase {
     Endpoint(Dial),
     /// A port towards any of the endpoints that have none; or nothing yet.
     Port,
-}
-
-/// What is tried after a failure.
-#[must_use]
-enum NextAttempt {
-    SameEndpoint,
-    /// Once this machine has what a socket needs.
-    SameEndpointLater,
-    AnotherEndpoint,
 }
 
 /// A connection that has no endpoint yet.
@@ -245,145 +234,6 @@ impl Setup {
     fn header_failed(&self, error: &ProxyHeaderError) -> SetupStep {
         tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");
         SetupStep::Ends(error.reason())
-    }
-
-    /// Looks for an endpoint and begins to connect it.
-    ///
-    /// Every endpoint is picked by the table of that moment, so one that has just left is not tried.
-    fn search(&mut self, context: &SetupContext, active: Option<&Arc<ActiveFrontend>>) -> SetupStep {
-        self.phase = SetupPhase::Port;
-        match self.next_dial(&context.worker, active) {
-            Ok(dial) => self.connect(context, dial, None),
-            Err(step) => step,
-        }
-    }
-
-    /// The endpoint to be connected next, or what to do without one.
-    fn next_dial(
-        &mut self,
-        worker: &WorkerContext,
-        active: Option<&Arc<ActiveFrontend>>,
-    ) -> Result<Dial, SetupStep> {
-        if self.attempts >= ATTEMPTS {
-            return Err(SetupStep::Ends(self.unserved(worker)));
-        }
-        let Some((picked, source)) = self.pick(worker, active) else {
-            let now = worker.now();
-            if self.crowded.is_empty() || *self.ports_until.get_or_insert(now + self.connect_timeout) <= now {
-                return Err(SetupStep::Ends(self.unserved(worker)));
-            }
-            // Ports come back as connections end.
-            return Err(SetupStep::Waits(SHORTAGE_PAUSE));
-        };
-        if self.attempts > 0 {
-            self.session.counters.add(|it| &it.connect_retries, 1);
-        }
-        self.attempts += 1;
-        let endpoint = picked.addr();
-        self.session.try_endpoint(endpoint);
-        let source_ip = worker.shared.transparency.source_ip(source, self.client, self.frontend, endpoint);
-        Ok(Dial::new(picked, source, source_ip, worker.now()))
-    }
-
-    fn pick(
-        &self,
-        worker: &WorkerContext,
-        active: Option<&Arc<ActiveFrontend>>,
-    ) -> Option<(Picked, ClientSource)> {
-        let (table, client, tried) = (worker.table(), self.client, &self.tried[..]);
-        let origin = table.origin(self.frontend, client);
-        let request = PickRequest { client, origin, random: worker.random.next(), now: worker.now(), tried };
-        let frontend = match active {
-            Some(active) => active,
-            None => table.get(self.frontend)?,
-        };
-        match frontend.pick(&request, &worker.shared.affinity) {
-            // An endpoint that failed already comes back only when there is no other.
-            Pick::Forward(picked) if !tried.contains(&picked.addr()) => {
-                Some((picked, frontend.client_source(origin)))
-            }
-            Pick::Forward(_) | Pick::Reject | Pick::Drop => None,
-        }
-    }
-
-    /// Begins to connect the endpoint, unless that has failed already, and then others, until one is being connected. A loop, since
-    /// thousands may fail at once.
-    fn connect(
-        &mut self,
-        context: &SetupContext,
-        mut dial: Dial,
-        mut failure: Option<io::Error>,
-    ) -> SetupStep {
-        loop {
-            let begun = match failure.take() {
-                Some(error) => Err(error),
-                None => dial.begin(&context.worker, &context.crowded, self.key),
-            };
-            let wait = match begun.map_err(|error| self.failed(context, &mut dial, error)) {
-                Ok(()) => self.connect_timeout,
-                Err(NextAttempt::SameEndpoint) => continue,
-                Err(NextAttempt::SameEndpointLater) => SHORTAGE_PAUSE,
-                Err(NextAttempt::AnotherEndpoint) => {
-                    dial = match self.next_dial(&context.worker, None) {
-                        Ok(dial) => dial,
-                        Err(step) => return step,
-                    };
-                    continue;
-                }
-            };
-            self.phase = SetupPhase::Endpoint(dial);
-            return SetupStep::Waits(wait);
-        }
-    }
-
-    /// What to try after a failed attempt.
-    fn failed(&mut self, context: &SetupContext, dial: &mut Dial, error: io::Error) -> NextAttempt {
-        let (endpoint, from) = (dial.endpoint(), dial.connected_from());
-        let failure = dial.failed(&error, self.connect_timeout);
-        let Self { client, frontend, .. } = self;
-        tracing::debug!(client.addr = %client, %frontend, %endpoint, %error, ?failure, "connect failed");
-        match failure {
-            DialFailure::SourceUnusable => return NextAttempt::SameEndpoint,
-            DialFailure::Shortage => return NextAttempt::SameEndpointLater,
-            DialFailure::SourceUnanswered if self.attempts < ATTEMPTS => {
-                self.attempts += 1;
-                return NextAttempt::SameEndpoint;
-            }
-            DialFailure::NoPort => {
-                self.attempts -= 1;
-                self.crowded.push(endpoint);
-                self.log_lack_of_ports(context, endpoint);
-            }
-            DialFailure::Endpoint => {
-                let worker = &context.worker;
-                let (table, reports) = (worker.table(), &worker.shared.reports);
-                reports.failed(&table, self.frontend, endpoint, from, error, worker.now());
-            }
-            DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
-        }
-        self.tried.push(endpoint);
-        NextAttempt::AnotherEndpoint
-    }
-
-    fn log_lack_of_ports(&self, context: &SetupContext, endpoint: EndpointAddr) {
-        if context.worker.log_throttle.admits(context.worker.now()) {
-            let frontend = self.frontend;
-            let advice =
-                "widen net.ipv4.ip_local_port_range, set net.ipv4.tcp_tw_reuse to 1, or add endpoints";
-            tracing::warn!(%frontend, %endpoint, advice, "all local ports towards an endpoint are in use; clients wait");
-        }
-    }
-
-    /// Why there is no endpoint.
-    fn unserved(&self, worker: &WorkerContext) -> CloseReason {
-        if !self.tried.is_empty() {
-            return CloseReason::ConnectFailed;
-        }
-        let table = worker.table();
-        match table.get(self.frontend).is_some_and(|frontend| !frontend.admits(self.client)) {
-            true => CloseReason::Denied,
-            false => CloseReason::NoEndpoint,
-        }
     }
 
     fn connected(&self, context: &SetupContext) -> SetupStep {
