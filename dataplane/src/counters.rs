@@ -2,15 +2,17 @@
 //! metrics reads it.
 
 mod counter;
+mod kernel_drops;
 mod shed;
 mod tcp;
 mod udp;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 pub use counter::{CoarseHistogram, Counter, FineHistogram, Histogram};
+pub use kernel_drops::KernelDrops;
 use sheave_model::{FrontendAddr, Protocol};
 pub use shed::{FrontendUse, ShedCounts, ShedReason};
 pub use tcp::{CloseReason, TcpCounters, TcpTotals};
@@ -24,13 +26,17 @@ const _: () = assert!(size_of::<TcpCounters>() <= 224);
 pub struct Totals {
     workers: Vec<(Arc<TcpTotals>, Arc<UdpTotals>)>,
     shed: Arc<ShedCounts>,
+    /// What the kernel dropped at sockets of frontends, as far as it was read.
+    kernel_drops: Arc<AtomicU64>,
+    /// At those that steered frontends share.
+    steered_drops: Arc<KernelDrops>,
 }
 
 impl Totals {
-    /// All zero, for so many workers.
-    pub(crate) fn of_workers(workers: usize) -> Self {
+    /// All zero, for so many workers, with what is dropped at the sockets that steered frontends share.
+    pub(crate) fn new(workers: usize, steered_drops: Arc<KernelDrops>) -> Self {
         let workers = std::iter::repeat_with(Default::default).take(workers).collect();
-        Self { workers, shed: Arc::default() }
+        Self { workers, shed: Arc::default(), kernel_drops: Arc::default(), steered_drops }
     }
 
     /// What each worker counted for TCP frontends.
@@ -47,6 +53,11 @@ impl Totals {
     pub fn shed(&self) -> &ShedCounts {
         &self.shed
     }
+
+    /// Packets that the kernel dropped at listening sockets, those that steered frontends share included.
+    fn kernel_drops(&self) -> u64 {
+        self.kernel_drops.load(Ordering::Relaxed) + self.steered_drops.packets()
+    }
 }
 
 /// Where frontends are counted, for scrapes to look up. It holds no counters: whose are gone has left.
@@ -57,6 +68,18 @@ impl CounterRegistry {
     /// The counters of each worker for the frontend; none if it is not there (any more).
     pub(crate) fn get(&self, addr: FrontendAddr) -> Option<Weak<[FrontendCounters]>> {
         self.all().get(&addr).cloned()
+    }
+
+    /// Reads what the kernel has dropped at the sockets of all frontends.
+    pub(crate) fn kernel_drops(&self, totals: &Totals) -> u64 {
+        // Asking the kernel takes a while, and the control loop must not wait for the lock.
+        let all: Vec<_> = self.all().values().cloned().collect();
+        for counters in all.iter().filter_map(Weak::upgrade) {
+            if let Some(first) = counters.first() {
+                first.usage().kernel_drops().packets();
+            }
+        }
+        totals.kernel_drops()
     }
 
     pub(crate) fn insert(&self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) {
@@ -129,7 +152,8 @@ impl FrontendCounters {
 
     /// Those of a frontend on each worker, all zero. `open` counts what its Service has open.
     pub(crate) fn of_workers(protocol: Protocol, totals: &Totals, open: Arc<AtomicU32>) -> Arc<[Self]> {
-        let usage = Arc::new(FrontendUse::of_service(open, Arc::clone(&totals.shed)));
+        let kernel_drops = KernelDrops::new(Arc::clone(&totals.kernel_drops));
+        let usage = Arc::new(FrontendUse::of_service(open, Arc::clone(&totals.shed), kernel_drops));
         let one = |(tcp, udp): &(Arc<TcpTotals>, Arc<UdpTotals>)| match protocol {
             Protocol::Tcp => Self::Tcp(Arc::new(TcpCounters::new(Arc::clone(&usage), Arc::clone(tcp)))),
             Protocol::Udp => Self::Udp(Arc::new(UdpCounters::new(Arc::clone(&usage), Arc::clone(udp)))),

@@ -8,6 +8,7 @@
 mod address_claims;
 pub(crate) mod allowed_sources;
 mod binding;
+mod choose_binding;
 mod handover;
 mod open;
 pub(crate) mod sk_lookup;
@@ -23,24 +24,21 @@ use std::sync::atomic::AtomicU32;
 
 use socket2::Socket;
 
-use crate::counters::{CounterRegistry, FrontendCounters, FrontendUse, Totals};
+use crate::counters::{CounterRegistry, FrontendCounters, FrontendUse, KernelDrops, Totals};
 use crate::limits::capacity::Capacity;
 use crate::limits::overload::{Frontends, SynPolicy};
-use crate::sys::Errno;
-use crate::sys::sockets::dropped_packets;
 use crate::weak_map::{ServiceId, WeakMap, service_id};
 use crate::worker::context::BrokenSocket;
 use crate::worker::{Command, WorkerHandle};
 use address_claims::AddressClaims;
 use binding::{Binding, Occupancy};
-use handover::{Former, FormerListeners};
+use handover::FormerListeners;
 pub use open::BindFailure;
-use open::Claim;
 use sheave_model::AddressSet;
-use sheave_model::{Frontend, FrontendAddr, Protocol};
+use sheave_model::{Frontend, FrontendAddr};
 use sk_lookup::DeferredVerdict;
 use source_filter::SourceFilters;
-use state::{Admission, ListenerState};
+use state::ListenerState;
 use steering::{Steering, SteeringMode, SteeringReport};
 
 /// One frontend, open or closed.
@@ -50,6 +48,26 @@ struct Listener {
     state: Option<ListenerState>,
     binding: Binding,
     counters: Arc<[FrontendCounters]>,
+}
+
+impl Listener {
+    fn kernel_drops(&self) -> Option<&KernelDrops> {
+        self.counters.first().map(|counters| counters.usage().kernel_drops())
+    }
+
+    /// Counts what the kernel drops at the sockets that it has now.
+    fn count_drops(&self) {
+        if let Some(drops) = self.kernel_drops() {
+            drops.count_at(self.binding.sockets());
+        }
+    }
+
+    /// To be called before its sockets close, which forget what they have dropped.
+    fn stop_counting_drops(&self) {
+        if let Some(drops) = self.kernel_drops() {
+            drops.count_at([]);
+        }
+    }
 }
 
 /// The listeners of all frontends.
@@ -86,7 +104,7 @@ impl ListenerSet {
             listeners: HashMap::new(),
             open_of_services: WeakMap::default(),
             counters: Arc::default(),
-            totals: Arc::new(Totals::of_workers(workers)),
+            totals: Arc::new(Totals::new(workers, steering.drops())),
             claims: AddressClaims::default(),
             filters: SourceFilters::default(),
             steering,
@@ -130,6 +148,7 @@ impl ListenerSet {
             listener.state = None;
             let before = listener.binding.occupancy();
             let changed = self.change(addr, &mut listener, &wanted, workers);
+            listener.count_drops();
             self.count(before, listener.binding.occupancy());
             changed.map(|()| listener.state = Some(wanted))
         };
@@ -155,7 +174,10 @@ impl ListenerSet {
         workers: &[WorkerHandle],
     ) -> io::Result<()> {
         match (wanted, &mut listener.binding) {
-            (ListenerState::Closed, _) => self.retire(addr, &mut listener.binding, workers),
+            (ListenerState::Closed, _) => {
+                listener.stop_counting_drops();
+                self.retire(addr, &mut listener.binding, workers)
+            }
             (ListenerState::Open(admission), Binding::Nowhere) => {
                 listener.binding = self.open(addr, admission, &listener.counters, workers)?;
                 // A start opens thousands; those that cannot be opened are told.
@@ -176,83 +198,6 @@ impl ListenerSet {
                 Ok(())
             }
         }
-    }
-
-    fn open(
-        &mut self,
-        addr: FrontendAddr,
-        admission: &Admission,
-        counters: &Arc<[FrontendCounters]>,
-        workers: &[WorkerHandle],
-    ) -> io::Result<Binding> {
-        let former = match self.former.take(addr, workers.len()) {
-            Former::Sockets(sockets) => {
-                return self.serve_former(addr, sockets, admission, counters, workers);
-            }
-            former => former,
-        };
-        // What was steered stays so: until the other process lets go, its program gives the packets to the steered sockets.
-        if matches!(former, Former::Steered) && self.steering.is_ready() {
-            return self.steer(addr, admission, counters, workers);
-        }
-        if !self.chooses_steering(workers)? {
-            return self.bind(addr, admission, counters, workers);
-        }
-        self.claim(addr, counters)?;
-        self.steer(addr, admission, counters, workers)
-    }
-
-    /// Whether a frontend that opens is to be steered.
-    ///
-    /// # Errors
-    /// `EMFILE` if it cannot be and there is no room for sockets.
-    fn chooses_steering(&mut self, workers: &[WorkerHandle]) -> io::Result<bool> {
-        let room = self.has_room_for_sockets(workers);
-        let steered = (self.steering.mode() == SteeringMode::Always || !room) && self.steering.is_ready();
-        if steered || room { Ok(steered) } else { Err(Errno::EMFILE.into()) }
-    }
-
-    fn bind(
-        &mut self,
-        addr: FrontendAddr,
-        admission: &Admission,
-        counters: &Arc<[FrontendCounters]>,
-        workers: &[WorkerHandle],
-    ) -> io::Result<Binding> {
-        let claim = if self.claims.is_ours(addr, counters) { Claim::Again } else { Claim::First };
-        let (sources, syn_policy) = (admission.sources(addr.ip), admission.syn_policy());
-        let (filter, sockets) = self
-            .filters
-            .with(&sources, addr.ip, syn_policy, |filter| open::open(addr, claim, filter, workers.len()))?;
-        serve(addr, &sockets, counters, workers);
-        Ok(Binding::Sockets { sockets, filter })
-    }
-
-    fn steer(
-        &mut self,
-        addr: FrontendAddr,
-        admission: &Admission,
-        counters: &Arc<[FrontendCounters]>,
-        workers: &[WorkerHandle],
-    ) -> io::Result<Binding> {
-        if self.claims.is_reserved(addr) {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "this gateway itself listens there"));
-        }
-        // Packets of connections that have begun do not come this way.
-        let sources = match admission.syn_policy() {
-            SynPolicy::Accept => admission.sources(addr.ip),
-            SynPolicy::Drop => AddressSet::default(),
-        };
-        self.steering.steer(addr, &sources, counters, workers).map(|lease| Binding::Steered(Some(lease)))
-    }
-
-    /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted, which it never is
-    /// at an address of this machine itself. Answers to datagrams leave from a socket on the address in any case.
-    fn claim(&mut self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) -> io::Result<()> {
-        let takes_over = self.steering.mode() == SteeringMode::Always
-            && addr.protocol == Protocol::Tcp
-            && !self.claims.is_machine(addr.ip);
-        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { open::probe(addr) }
     }
 
     /// Refuses everything new at `addr`; UDP flows live on.
@@ -290,6 +235,7 @@ impl ListenerSet {
     /// Closes a frontend that has left the table. What is open on it has the time of a drain.
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
+            listener.stop_counting_drops();
             self.give_up(addr, &mut listener.binding, workers, Command::Remove);
             self.claims.add_departed(addr, &listener.counters);
             self.counters.remove(addr);
@@ -335,6 +281,7 @@ impl ListenerSet {
     /// Closes a frontend, so that the next reconcile opens it anew.
     fn start_over(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         let Some(mut listener) = self.listeners.remove(&addr) else { return };
+        listener.stop_counting_drops();
         self.give_up(addr, &mut listener.binding, workers, |addr, _| Command::Close(addr));
         listener.state = None;
         self.listeners.insert(addr, listener);
@@ -389,6 +336,7 @@ impl ListenerSet {
     /// Lets go of all sockets, so that the workers hold them alone. What was counted stays.
     pub(crate) fn release(&mut self) {
         for listener in self.listeners.values_mut() {
+            listener.stop_counting_drops();
             listener.binding.release();
             listener.state = None;
         }
@@ -428,12 +376,7 @@ impl Frontends for ListenerSet {
     }
 
     fn drops(&self, frontend: FrontendAddr) -> u64 {
-        match self.listeners.get(&frontend).map(|listener| &listener.binding) {
-            Some(Binding::Sockets { sockets, .. }) => {
-                sockets.iter().map(|socket| u64::from(dropped_packets(&**socket).unwrap_or(0))).sum()
-            }
-            Some(Binding::Nowhere | Binding::Steered(_)) | None => 0,
-        }
+        self.listeners.get(&frontend).and_then(Listener::kernel_drops).map_or(0, KernelDrops::packets)
     }
 }
 

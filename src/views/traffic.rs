@@ -52,6 +52,7 @@ pub(crate) struct TrafficView {
 
 /// What one Service has had on the frontends that it has now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceTraffic {
     /// `namespace/name`.
     pub(crate) service: String,
@@ -60,6 +61,9 @@ pub(crate) struct ServiceTraffic {
     /// Whose counters these are, sorted. Counters of a frontend outlast a move to another Service, so that there is no rate between
     /// counts of different frontends.
     pub(crate) frontends: Vec<String>,
+    /// Packets that the kernel dropped at sockets of these frontends: from clients that source ranges leave out, or because a queue was
+    /// full. Steered frontends have none of their own.
+    pub(crate) kernel_dropped_packets: u64,
     #[serde(flatten)]
     pub(crate) counts: TrafficCounts,
 }
@@ -103,8 +107,8 @@ impl TrafficView {
 }
 
 fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> Vec<ServiceTraffic> {
-    let mut counts: BTreeMap<&ServiceKey, (Vec<String>, TrafficCounts)> =
-        asked.iter().map(|key| (key, Default::default())).collect();
+    let mut of_services: BTreeMap<&ServiceKey, ServiceTraffic> =
+        asked.iter().map(|key| (key, ServiceTraffic::none(key))).collect();
     for frontend in table.frontends() {
         let service = &frontend.service;
         let key = ServiceKey {
@@ -112,17 +116,23 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
             name: Arc::clone(&service.name),
             source: frontend.source,
         };
-        let Some((frontends, counts)) = counts.get_mut(&key) else { continue };
-        frontends.push(frontend.addr.to_string());
-        counts.add_frontend(observer, frontend.addr);
+        let Some(traffic) = of_services.get_mut(&key) else { continue };
+        traffic.frontends.push(frontend.addr.to_string());
+        traffic.counts.add_frontend(observer, frontend.addr);
+        traffic.kernel_dropped_packets += kernel_drops(observer, frontend.addr);
     }
-    let traffic = |(key, (frontends, counts)): (&ServiceKey, (Vec<String>, TrafficCounts))| ServiceTraffic {
-        service: key.to_string(),
-        source: source_name(key.source),
-        frontends,
-        counts,
-    };
-    counts.into_iter().map(traffic).filter(|service| !service.frontends.is_empty()).collect()
+    of_services.into_values().filter(|service| !service.frontends.is_empty()).collect()
+}
+
+fn kernel_drops(observer: &Observer, addr: FrontendAddr) -> u64 {
+    let counters = observer.counters(addr).and_then(|weak| weak.upgrade());
+    counters.and_then(|workers| Some(workers.first()?.usage().kernel_drops().packets())).unwrap_or(0)
+}
+
+impl ServiceTraffic {
+    fn none(key: &ServiceKey) -> Self {
+        Self { service: key.to_string(), source: source_name(key.source), ..Self::default() }
+    }
 }
 
 impl TrafficCounts {

@@ -3,6 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
+
+use serde_json::Value;
 
 use crate::policies::{expect_dropped, expect_served};
 use crate::support::gateway::{Gateway, Settings};
@@ -17,6 +20,7 @@ for_both_families!(
     ten_thousand_ranges_admit_nobody_else_without_the_privilege_to_load_them,
     a_gateway_without_privileges_serves_listed_clients_only,
     ranges_that_change_leave_open_connections_alone,
+    what_the_kernel_drops_is_counted,
 );
 
 /// More than a classic filter holds by far, in either family.
@@ -169,4 +173,48 @@ fn ranges_that_change_leave_open_connections_alone(family: Family) {
         0.0 => Ok(()),
         open => Err(format!("{open} are open")),
     });
+}
+
+/// What `ss` reads of the sockets at an address.
+fn dropped_by_the_kernel(world: &World, at: SocketAddr) -> f64 {
+    let sockets =
+        world.gateway.run(|| Command::new("ss").args(["-HaOtunm", "src", &at.to_string()]).output());
+    let sockets = String::from_utf8(sockets.expect("ss comes with iproute2").stdout).unwrap();
+    let drops = sockets.split([',', ')']).filter_map(|field| field.strip_prefix('d')?.parse::<f64>().ok());
+    drops.sum()
+}
+
+fn what_the_kernel_drops_is_counted(family: Family) {
+    const ALL: &str = "sheave_gateway_kernel_dropped_packets_total";
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let _datagrams = udp::Server::on_every_backend(&world, family, 9000);
+    let listed = [host(family, family.client(0))];
+    let gateway = Gateway::start(&world, &[web(family).source_ranges(&listed)]);
+    expect_served(&world, family, 0);
+    assert_eq!(gateway.metric(ALL, &[]), 0.0);
+    expect_dropped(&world, family, 1);
+    let all = gateway.metric(ALL, &[]);
+    assert!(all >= 2.0, "a SYN and a datagram at least, and not {all}");
+    let [tcp, udp] = ["TCP", "UDP"].map(|protocol| {
+        let label = format!("\"{}/{protocol}\"", vip(family));
+        gateway.metric("sheave_kernel_dropped_packets_total", &[&label])
+    });
+    // Steered frontends share sockets.
+    if gateway.steering().get("sockets").and_then(Value::as_u64) == Some(2) {
+        assert!(tcp >= 1.0 && udp >= 1.0, "{tcp} packets of TCP and {udp} of UDP");
+        assert_eq!((tcp + udp, all), (dropped_by_the_kernel(&world, vip(family)), tcp + udp));
+    } else {
+        assert_eq!((tcp, udp), (0.0, 0.0));
+    }
+    // Neither other filters nor other sockets take anything back.
+    gateway.apply(&[web(family)]);
+    expect_served(&world, family, 1);
+    assert_eq!(gateway.metric(ALL, &[]), all);
+    gateway.apply(&[]);
+    eventually("the frontends are gone", || match gateway.metric("sheave_table_frontends", &[]) {
+        0.0 => Ok(()),
+        left => Err(format!("{left} are left")),
+    });
+    assert_eq!(gateway.metric(ALL, &[]), all);
 }

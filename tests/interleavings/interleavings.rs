@@ -20,6 +20,7 @@ use loom::sync;
 #[path = "../../dataplane/src/counters"]
 mod counters {
     mod counter;
+    mod kernel_drops;
     mod shed;
     mod tcp;
 
@@ -86,7 +87,13 @@ mod sys {
     }
 
     pub(crate) mod sockets {
+        use std::io;
+
         use socket2::Socket;
+
+        pub(crate) fn dropped_packets(_: impl std::os::fd::AsFd) -> io::Result<u32> {
+            Ok(0)
+        }
 
         pub(crate) fn reset_on_close(socket: &Socket) {
             socket.set_linger(Some(std::time::Duration::ZERO)).expect("a TCP socket");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::counter::labelled;
+use super::kernel_drops::KernelDrops;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 labelled! {
@@ -45,14 +46,19 @@ pub struct FrontendUse {
     shed: ShedCounts,
     /// Where the same is counted for all frontends.
     shed_by_all: Arc<ShedCounts>,
+    kernel_drops: KernelDrops,
     /// It is among those that the control loop has not looked at since it was last refused something.
     noticed: AtomicBool,
 }
 
 impl FrontendUse {
     /// That of a frontend whose Service counts here what it has open.
-    pub(crate) fn of_service(open: Arc<AtomicU32>, shed_by_all: Arc<ShedCounts>) -> Self {
-        Self { open, shed_by_all, ..Self::default() }
+    pub(crate) fn of_service(
+        open: Arc<AtomicU32>,
+        shed_by_all: Arc<ShedCounts>,
+        kernel_drops: KernelDrops,
+    ) -> Self {
+        Self { open, shed_by_all, kernel_drops, ..Self::default() }
     }
 
     /// Connections and flows that the Service has open now, by all its frontends: what there is is shared between Services, or
@@ -64,6 +70,11 @@ impl FrontendUse {
     /// New ones that were not taken for this reason.
     pub fn shed(&self, reason: ShedReason) -> u64 {
         self.shed.get(reason)
+    }
+
+    /// What the kernel dropped at the frontend's own sockets.
+    pub fn kernel_drops(&self) -> &KernelDrops {
+        &self.kernel_drops
     }
 
     pub(crate) fn add_shed(&self, reason: ShedReason, count: u64) {

@@ -32,11 +32,7 @@ pub(super) struct Occupancy {
 impl Binding {
     /// What it takes of what there is for all.
     pub(super) fn occupancy(&self) -> Occupancy {
-        let sockets = match self {
-            Self::Sockets { sockets, .. } => sockets.len(),
-            Self::Nowhere | Self::Steered(_) => 0,
-        };
-        Occupancy { sockets, steered: matches!(self, Self::Steered(Some(_))) }
+        Occupancy { sockets: self.sockets().len(), steered: matches!(self, Self::Steered(Some(_))) }
     }
 
     /// Whether it takes anything new.
@@ -44,12 +40,17 @@ impl Binding {
         matches!(self, Self::Sockets { .. } | Self::Steered(Some(_)))
     }
 
+    /// Its own sockets.
+    pub(super) fn sockets(&self) -> &[Arc<Socket>] {
+        match self {
+            Self::Sockets { sockets, .. } => sockets,
+            Self::Nowhere | Self::Steered(_) => &[],
+        }
+    }
+
     /// Whether `socket` is one of its own.
     pub(super) fn has(&self, socket: &Arc<Socket>) -> bool {
-        match self {
-            Self::Sockets { sockets, .. } => sockets.iter().any(|own| Arc::ptr_eq(own, socket)),
-            Self::Nowhere | Self::Steered(_) => false,
-        }
+        self.sockets().iter().any(|own| Arc::ptr_eq(own, socket))
     }
 
     /// Takes nothing new from now on; the workers have been told.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use socket2::Socket;
 
 use super::sk_lookup::{DeferredVerdict, SkLookup, SourceSetLease, Verdict};
-use crate::counters::FrontendCounters;
+use crate::counters::{FrontendCounters, KernelDrops};
 use crate::sys::Errno;
 use crate::worker::{Command, WorkerHandle};
 use frontends::SteeredFrontends;
@@ -90,18 +90,24 @@ pub(crate) struct Steering {
     obstacle: Option<Obstacle>,
     /// Of the process that was there before, by [`SocketKind::index`].
     former: [Vec<Socket>; SocketKind::COUNT],
+    drops: Arc<KernelDrops>,
 }
 
 impl Steering {
     /// Steers nothing yet.
     pub(crate) fn new(mode: SteeringMode) -> Self {
-        let (frontends, former) = (Arc::default(), Default::default());
-        Self { mode, frontends, kernel: None, obstacle: None, former }
+        let (frontends, former, drops) = (Arc::default(), Default::default(), Arc::default());
+        Self { mode, frontends, kernel: None, obstacle: None, former, drops }
     }
 
     /// Where workers look up steered frontends.
     pub(crate) fn frontends(&self) -> Arc<SteeredFrontends> {
         Arc::clone(&self.frontends)
+    }
+
+    /// What the kernel drops at the sockets that steered frontends share, and at those for what is to vanish.
+    pub(crate) fn drops(&self) -> Arc<KernelDrops> {
+        Arc::clone(&self.drops)
     }
 
     /// Which frontends are to be steered.
@@ -124,7 +130,7 @@ impl Steering {
         if self.kernel.is_some() || !self.may_be_ready() {
             return self.kernel.is_some();
         }
-        match Kernel::new() {
+        match Kernel::new(self.drops()) {
             Ok(kernel) => {
                 tracing::info!("the program that steers frontends is in force");
                 (self.kernel, self.obstacle) = (Some(kernel), None);
@@ -209,6 +215,7 @@ impl Steering {
             return false;
         };
         slot.open = None;
+        self.kernel.iter().for_each(Kernel::count_drops);
         true
     }
 
@@ -255,6 +262,7 @@ impl Steering {
 
     /// Ends the steering here: another process steers.
     pub(super) fn leave(&mut self) {
+        self.drops.count_at([]);
         self.kernel = None;
     }
 
@@ -265,6 +273,7 @@ impl Steering {
                 open.sockets.clear();
             }
         }
+        self.drops.count_at([]);
     }
 }
 
@@ -274,6 +283,7 @@ struct Kernel {
     program: SkLookup,
     /// By [`SocketKind::index`].
     sockets: [OpenSockets; SocketKind::COUNT],
+    drops: Arc<KernelDrops>,
 }
 
 /// The sockets of one kind, if a frontend needs them.
@@ -285,8 +295,8 @@ struct OpenSockets {
 }
 
 impl Kernel {
-    fn new() -> io::Result<Self> {
-        Ok(Self { program: SkLookup::new()?, sockets: Default::default() })
+    fn new(drops: Arc<KernelDrops>) -> io::Result<Self> {
+        Ok(Self { program: SkLookup::new()?, sockets: Default::default(), drops })
     }
 
     /// Makes sure that there are sockets of this kind, the former ones if there are any, and that workers serve them.
@@ -309,7 +319,13 @@ impl Kernel {
             worker.send(Command::Steer { addr: opened.addr, socket: Arc::clone(socket) });
         }
         slot.open = Some(opened);
+        self.count_drops();
         Ok(())
+    }
+
+    fn count_drops(&self) {
+        let open = self.sockets.iter().filter_map(|slot| slot.open.as_ref());
+        self.drops.count_at(open.flat_map(|open| open.sockets.iter().chain([&open.sink])));
     }
 }
 

@@ -104,6 +104,7 @@ families! {
     UDP_BYTES: counter "sheave_udp_bytes_total" [frontend, service, from] = "Bytes in forwarded datagrams, by the side that sent them.";
     FLOWS_EVICTED: counter "sheave_udp_flows_evicted_total" [frontend, service] = "Flows that ended before their time because others needed the room.";
     SHED: counter "sheave_shed_total" [frontend, service, reason] = "New connections and flows that were refused because of too many, by reason.";
+    KERNEL_DROPS: counter "sheave_kernel_dropped_packets_total" [frontend, service] = "Packets that the kernel dropped at a frontend's own sockets before Sheave saw them: from clients that source ranges leave out, or because a queue was full.";
     UPDATE_SECONDS: histogram "sheave_control_update_seconds" [] = "Time from new objects to the routing table in force.";
     PROGRAMMING_SECONDS: histogram "sheave_network_programming_seconds" [] = "Time from the change that an EndpointSlice is written for to the routing table in force.";
     TAKEOVER_SECONDS: gauge "sheave_takeover_seconds" [] = "Time that this process needed to take over from the one before; 0 if there was none.";

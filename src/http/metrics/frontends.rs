@@ -47,6 +47,7 @@ pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingT
     let shown: Vec<ShownFrontend> = frontends.iter().take(most).filter_map(of).collect();
     let totals = observer.totals();
     write_shed(text, observer, &shown);
+    write_kernel_drops(text, observer, &shown);
     write_tcp(
         text,
         &FrontendCounts {
@@ -114,6 +115,19 @@ fn write_shed(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend
     for reason in ShedReason::ALL {
         total.add(&[("reason", reason.label())], observer.totals().shed().get(reason));
     }
+}
+
+/// Of each frontend only if there were any, as above. The total has those of steered frontends, too, which share sockets.
+fn write_kernel_drops(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend]) {
+    let mut samples = text.family(&names::KERNEL_DROPS);
+    for ShownFrontend { labels, counters, .. } in shown {
+        let packets =
+            counters.upgrade().and_then(|counters| Some(counters.first()?.usage().kernel_drops().packets()));
+        if let Some(packets) = packets.filter(|packets| *packets > 0) {
+            samples.add_to(labels, &[], packets);
+        }
+    }
+    text.total_of(&names::KERNEL_DROPS).add(&[], observer.kernel_drops());
 }
 
 fn write_tcp(text: &mut Exposition, counts: &FrontendCounts<'_, TcpCounters>) {

@@ -46,7 +46,7 @@ pub(super) struct SteeringSockets {
     /// One per worker.
     pub(super) sockets: Vec<Arc<Socket>>,
     /// Drops whatever is steered to it.
-    pub(super) sink: Socket,
+    pub(super) sink: Arc<Socket>,
 }
 
 impl SteeringSockets {
@@ -82,7 +82,7 @@ impl SteeringSockets {
         let addr = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol };
         let sockets = sockets.into_iter().map(Arc::new).collect();
-        Ok(Self { addr, sockets, sink: sink(protocol, family)? })
+        Ok(Self { addr, sockets, sink: Arc::new(sink(protocol, family)?) })
     }
 }
 

@@ -1,0 +1,97 @@
+//! How a frontend that opens gets its packets: by sockets of its own, or steered where there is no room for them or all are.
+
+use std::io;
+use std::sync::Arc;
+
+use sheave_model::{AddressSet, FrontendAddr, Protocol};
+
+use super::binding::Binding;
+use super::handover::Former;
+use super::open::{self, Claim};
+use super::state::Admission;
+use super::steering::SteeringMode;
+use super::{ListenerSet, serve};
+use crate::counters::FrontendCounters;
+use crate::limits::overload::SynPolicy;
+use crate::sys::Errno;
+use crate::worker::WorkerHandle;
+
+impl ListenerSet {
+    /// Opens a frontend that is closed, with what another process had open for it if there is any.
+    pub(super) fn open(
+        &mut self,
+        addr: FrontendAddr,
+        admission: &Admission,
+        counters: &Arc<[FrontendCounters]>,
+        workers: &[WorkerHandle],
+    ) -> io::Result<Binding> {
+        let former = match self.former.take(addr, workers.len()) {
+            Former::Sockets(sockets) => {
+                return self.serve_former(addr, sockets, admission, counters, workers);
+            }
+            former => former,
+        };
+        // What was steered stays so: until the other process lets go, its program gives the packets to the steered sockets.
+        if matches!(former, Former::Steered) && self.steering.is_ready() {
+            return self.steer(addr, admission, counters, workers);
+        }
+        if !self.chooses_steering(workers)? {
+            return self.bind(addr, admission, counters, workers);
+        }
+        self.claim(addr, counters)?;
+        self.steer(addr, admission, counters, workers)
+    }
+
+    /// Whether a frontend that opens is to be steered.
+    ///
+    /// # Errors
+    /// `EMFILE` if it cannot be and there is no room for sockets.
+    fn chooses_steering(&mut self, workers: &[WorkerHandle]) -> io::Result<bool> {
+        let room = self.has_room_for_sockets(workers);
+        let steered = (self.steering.mode() == SteeringMode::Always || !room) && self.steering.is_ready();
+        if steered || room { Ok(steered) } else { Err(Errno::EMFILE.into()) }
+    }
+
+    fn bind(
+        &mut self,
+        addr: FrontendAddr,
+        admission: &Admission,
+        counters: &Arc<[FrontendCounters]>,
+        workers: &[WorkerHandle],
+    ) -> io::Result<Binding> {
+        let claim = if self.claims.is_ours(addr, counters) { Claim::Again } else { Claim::First };
+        let (sources, syn_policy) = (admission.sources(addr.ip), admission.syn_policy());
+        let (filter, sockets) = self
+            .filters
+            .with(&sources, addr.ip, syn_policy, |filter| open::open(addr, claim, filter, workers.len()))?;
+        serve(addr, &sockets, counters, workers);
+        Ok(Binding::Sockets { sockets, filter })
+    }
+
+    pub(super) fn steer(
+        &mut self,
+        addr: FrontendAddr,
+        admission: &Admission,
+        counters: &Arc<[FrontendCounters]>,
+        workers: &[WorkerHandle],
+    ) -> io::Result<Binding> {
+        if self.claims.is_reserved(addr) {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "this gateway itself listens there"));
+        }
+        // Packets of connections that have begun do not come this way.
+        let sources = match admission.syn_policy() {
+            SynPolicy::Accept => admission.sources(addr.ip),
+            SynPolicy::Drop => AddressSet::default(),
+        };
+        self.steering.steer(addr, &sources, counters, workers).map(|lease| Binding::Steered(Some(lease)))
+    }
+
+    /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted, which it never is
+    /// at an address of this machine itself. Answers to datagrams leave from a socket on the address in any case.
+    fn claim(&mut self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) -> io::Result<()> {
+        let takes_over = self.steering.mode() == SteeringMode::Always
+            && addr.protocol == Protocol::Tcp
+            && !self.claims.is_machine(addr.ip);
+        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { open::probe(addr) }
+    }
+}
