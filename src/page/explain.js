@@ -9,9 +9,12 @@ const SUGGESTED = 30;
 export class Explain {
   #asked = 0;
 
-  /** `suggestions(text, most)` names Services, `frontends(service)` where one is reached; `changed()` is called for a new question. */
-  constructor({ suggestions, frontends, changed }) {
-    Object.assign(this, { suggestions, frontends, changed });
+  /**
+   * `suggestions(text, most)` names Services, `frontends(service)` where one is reached, `find(text)` the Service that an address or a
+   * part of a name means; `changed()` is called for a new question.
+   */
+  constructor({ suggestions, frontends, find, changed }) {
+    Object.assign(this, { suggestions, frontends, find, changed });
     this.form = byId("question");
     this.service = byId("asked");
     this.service.addEventListener("input", () => this.#suggest());
@@ -32,10 +35,13 @@ export class Explain {
   restore({ explain: service = "", client = "", frontend = "" }) {
     this.service.value = service;
     this.form.client.value = client;
-    if (service) {
-      this.#offer(frontend ? [frontend] : [], frontend);
-      this.ask();
+    if (!service) {
+      this.#asked += 1;
+      fill(byId("answer"));
+      return;
     }
+    this.#offer(frontend ? [frontend] : [], frontend);
+    this.ask().then(() => byId("explain").scrollIntoView({ block: "start" }));
   }
 
   /** Asks about a Service that a person chose. */
@@ -48,6 +54,11 @@ export class Explain {
   }
 
   async ask() {
+    const meant = this.find(this.query.explain);
+    if (meant) {
+      this.service.value = meant.service;
+      this.#offer(this.frontends(meant.service), meant.frontend);
+    }
     const { explain: service, client } = this.query;
     if (!service) return;
     if (this.#chosen !== service) this.#offer([], "");
@@ -101,10 +112,14 @@ export function headline(view) {
 }
 
 /** As `sheave explain` puts it. */
-export function outcome({ closed, allowed, action, endpoint, endpoints, allEndpoints }) {
+export function outcome({ closed, allowed, action, endpoint, endpoints, allEndpoints, refusing }) {
   if (closed) return ["is not served: the frontend is closed on this gateway."];
   if (!allowed) return ["may not use it: its packets are silently dropped."];
-  if (action === "Forward" && endpoint) return ["goes to ", name(endpoint), "."];
-  if (action === "Forward") return [`goes to one of ${counted(allEndpoints?.used ?? endpoints.filter(({ used }) => used).length, "endpoint")}.`];
-  return [action === "Reject" ? "is refused: no endpoint serves." : "is silently dropped."];
+  if (action !== "Forward") return [action === "Reject" ? "is refused: no endpoint serves." : "is silently dropped."];
+  const used = endpoints.filter((it) => it.used);
+  const several = allEndpoints?.used ?? used.length;
+  const where = endpoint ? ["goes to ", name(endpoint)] : [several === 1 ? "goes to the only endpoint" : `goes to one of ${counted(several, "endpoint")}`];
+  const allFail = used.length > 0 && used.every(({ unhealthy }) => unhealthy);
+  const fails = !allFail ? "" : endpoint || several === 1 ? ", which is unhealthy" : ", all of which are unhealthy";
+  return [...where, fails, refusing ? `, but new connections are being refused (${refusing})` : "", "."];
 }

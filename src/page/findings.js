@@ -47,6 +47,18 @@ export class Findings {
     return this.#processItems.length + this.#others.length + this.#objects.total;
   }
 
+  /** The worst state among them: "broken", "degraded", or "" if nothing is wrong. */
+  get worst() {
+    const states = this.#objects.findings.map(({ state }) => state);
+    if (this.#stuck || this.#process.length || states.includes("broken")) return "broken";
+    return this.count ? "degraded" : "";
+  }
+
+  /** Files that cannot be read. */
+  get files() {
+    return this.#objects.findings.map(({ object }) => split(object)).filter(([kind]) => kind === "File").map(([, file]) => file);
+  }
+
   get #processItems() {
     return [...(this.#stuck ? [this.#stuck] : []), ...this.#process];
   }

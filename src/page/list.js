@@ -33,6 +33,8 @@ export class VirtualList {
     this.#measure();
     body.addEventListener("keydown", (event) => this.#move(event));
     this.sizes = new ResizeObserver(() => this.schedule());
+    // It grows with its rows until it scrolls, and then there is room for more of them.
+    this.sizes.observe(scroller);
   }
 
   /** Shows these, in this order. */
@@ -55,6 +57,11 @@ export class VirtualList {
   with(key, act) {
     const made = this.#made.get(key);
     if (made) act(made);
+  }
+
+  /** Whether it is among those shown, in sight or not. */
+  has(key) {
+    return this.#places.has(key);
   }
 
   isExpanded(key) {
@@ -185,6 +192,11 @@ export class VirtualList {
   #move(event) {
     const made = [...this.#made].find(([, { button }]) => button === event.target);
     if (!made || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "Escape" && this.#expanded.has(made[0])) {
+      event.preventDefault();
+      this.toggle(made[0]);
+      return;
+    }
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / this.#height) - 2);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     const step = steps[event.key];

@@ -10,31 +10,47 @@ import { follow } from "./stream.js";
 import { TotalTraffic } from "./traffic.js";
 
 const findings = new Findings({ reveal: (object) => services.reveal(object) });
-const services = new Services({ explain: (service, frontend) => explain.about(service, frontend), changed: keep });
+const services = new Services({
+  explain: (service, frontend) => explain.about(service, frontend),
+  changed: keep,
+  unreadable: () => findings.files,
+});
 const explain = new Explain({
   suggestions: (text, most) => services.suggestions(text, most),
   frontends: (service) => services.frontends(service),
-  changed: keep,
+  find: (text) => services.find(text),
+  changed: () => keep(true),
 });
 const total = new TotalTraffic(byId("tiles"));
 
 let restored = false;
 
-/** Keeps the question and the search in the address, without a step in the browser's history for each letter. */
-function keep() {
+/** Keeps the question and the search in the address. A question is a step in the browser's history, a letter of the search is none. */
+function keep(isStep = false) {
   if (!restored) return;
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries({ ...services.query, ...explain.query })) {
     if (value) query.set(key, value);
   }
   const text = query.toString();
-  history.replaceState(null, "", (text ? `?${text}` : location.pathname) + location.hash);
+  const address = (text ? `?${text}` : location.pathname) + location.hash;
+  if (isStep && text !== location.search.slice(1)) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+}
+
+/** Shows what the address of the page asks for. */
+function restore() {
+  restored = false;
+  const query = Object.fromEntries(new URLSearchParams(location.search));
+  services.restore(query);
+  explain.restore(query);
+  restored = true;
 }
 
 function verdict() {
   const count = findings.count;
   setText(byId("verdict"), count ? counted(count, "problem") : "all well");
-  byId("verdict").className = count ? "bad" : "";
+  byId("verdict").className = { broken: "bad", degraded: "warned" }[findings.worst] ?? "";
   document.title = `${count ? `(${count}) ` : ""}${byId("node").textContent} · Sheave`;
 }
 
@@ -85,7 +101,5 @@ addEventListener("keydown", (event) => {
 
 setText(byId("connection"), "connecting");
 byId("main").hidden = false;
-const query = Object.fromEntries(new URLSearchParams(location.search));
-services.restore(query);
-explain.restore(query);
-restored = true;
+restore();
+addEventListener("popstate", restore);

@@ -23,13 +23,19 @@ function facts(status) {
     ["State", state(status)],
     forwards && ["Routing table", `generation ${count(status.generation)}${age(status.tableAgeSeconds)}`],
     ["Process", `started ${span(status.uptimeSeconds)} ago, ${status.role}, version ${status.version}`],
-    steering && ["Frontends", `${count(steering.sockets)} by sockets of their own, ${count(steering.steered)} by steering (${steering.mode})`],
+    steering && ["Frontends", frontends(status)],
     forwards && ["Snapshot", snapshot(status.source.snapshot)],
     forwards && ["Announcing", announcing ? announced(announcing) : "nothing: another load balancer or router brings packets here"],
     controller && ["Controller", leading(controller)],
     takeover && (takeover.seconds != null || takeover.failures > 0) && ["Hot upgrades", takeovers(takeover)],
     status.guard.length && ["Held lists", status.guard.map(held).join("; ")],
   ].filter(Boolean);
+}
+
+function frontends({ frontends, steering: { sockets, steered, mode } }) {
+  const closed = frontends - sockets - steered;
+  const rest = closed > 0 ? `, ${count(closed)} closed` : "";
+  return `${count(sockets)} by sockets of their own, ${count(steered)} by steering (${mode})${rest}`;
 }
 
 function fact([title, text]) {

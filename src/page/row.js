@@ -5,6 +5,9 @@ import { bytes, count, rate, visible } from "./format.js";
 
 export const SAMPLES = 60;
 
+/** Seconds that a row's rates are the mean of, lest a connection now and then looks like a flood. */
+const AVERAGED = 5;
+
 /** A row without a Service; `toggle(key)` opens what is below the one that it shows. */
 export function create(toggle) {
   const cell = (kind, ...children) => make("td", { role: "cell", class: kind }, ...children);
@@ -36,26 +39,31 @@ export function update(made, key, service) {
   const { row, cells, button } = made;
   row.className = service.state;
   const [namespace, own] = splitName(service.service);
-  const tag = service.source === "Service" ? null : make("span", { class: "tag" }, "multi-cluster");
-  fill(cells.name, make("span", { class: "muted" }, `${namespace}/`), own, tag);
+  const fleet = service.source === "Service" ? null : make("span", { class: "tag" }, "multi-cluster");
+  const title = "Source ranges admit some clients alone; ask below about one of them";
+  const restricted = service.restricted ? make("span", { class: "tag", title }, "restricted") : null;
+  fill(cells.name, make("span", { class: "muted" }, `${namespace}/`), own, fleet, restricted);
   button.title = visible(service.service);
-  setText(cells.state, service.state);
+  setText(cells.state, service.elsewhere ? "not here" : service.state);
   cells.state.title = visible(service.why ?? "");
-  const addresses = [...new Set(service.frontends.map(addressOf))];
-  showList(cells.addresses, addresses, service.frontends.join("\n"));
+  showPlaces(cells.addresses, service.frontends);
   showList(cells.owner, service.owners ?? [], (service.owners ?? []).join("\n"));
   showClusters(cells.clusters, service.clusters);
   const [healthy, of] = endpoints(service);
-  setText(cells.endpoints, of ? `${count(healthy)}/${count(of)}` : "0");
+  setText(cells.endpoints, `${count(healthy)}/${count(of)}`);
 }
 
 /** Shows the last values of a Service's counters. */
-export function updateTraffic({ cells, spark }, rates) {
-  const last = rates.at(-1);
-  setText(cells.opened, last ? rate(last.opened) : "");
-  setText(cells.bytes, last ? bytes(last.bytes) : "");
-  setText(cells.errors, last ? rate(last.errors) : "");
-  cells.errors.classList.toggle("bad", Boolean(last?.errors));
+export function updateTraffic({ cells, spark, service }, rates) {
+  const recent = rates.slice(-AVERAGED);
+  const mean = (key) => recent.reduce((sum, it) => sum + it[key], 0) / recent.length;
+  const show = (cell, text) => setText(cell, recent.length ? text() : "");
+  show(cells.opened, () => rate(mean("opened")));
+  show(cells.bytes, () => bytes(mean("bytes")));
+  const refused = !service?.clusters.some(({ serving }) => serving);
+  cells.errors.title = refused ? "The kernel refuses clients of a Service without endpoints, and counts none" : "";
+  show(cells.errors, () => (refused ? "–" : rate(mean("errors"))));
+  cells.errors.classList.toggle("bad", !refused && mean("errors") > 0);
   spark.draw(rates.map(({ opened }) => opened), SAMPLES);
 }
 
@@ -68,6 +76,18 @@ export function endpoints(service) {
 /** The address of `address:port/protocol`, IPv6 without brackets. */
 export function addressOf(frontend) {
   return frontend.slice(0, frontend.lastIndexOf(":")).replace(/^\[|\]$/g, "");
+}
+
+/** Where it is reached: the first place, and how many more there are. */
+function showPlaces(cell, frontends) {
+  cell.title = visible(frontends.join("\n"));
+  const [first, ...others] = frontends;
+  if (first === undefined) {
+    fill(cell, make("span", { class: "muted" }, "–"));
+    return;
+  }
+  const port = first.slice(first.lastIndexOf(":")).replace(/\/TCP$/, "");
+  fill(cell, name(addressOf(first)), make("span", { class: "muted" }, port, others.length ? ` +${count(others.length)}` : null));
 }
 
 function splitName(service) {

@@ -1,6 +1,6 @@
 // What is below an expanded row: why, where it is reached, its clusters, and each endpoint with its state and the reason.
 
-import { fill, make, name, table } from "./dom.js";
+import { fill, make, name, setText, table } from "./dom.js";
 import { count, counted } from "./format.js";
 
 /** Endpoints that are listed; `sheave explain` has all. */
@@ -17,7 +17,8 @@ export class Detail {
     this.element = make("div", { class: "inside" });
     this.head = make("div");
     this.endpoints = make("div", { class: "endpoints-list", "aria-live": "off" }, make("p", { class: "muted" }, "Loading"));
-    this.element.append(this.head, this.endpoints);
+    this.dropped = make("p", { class: "muted", hidden: true });
+    this.element.append(this.head, this.endpoints, this.dropped);
     this.update(service);
   }
 
@@ -31,17 +32,25 @@ export class Detail {
     this.#load();
   }
 
+  /** Shows what the kernel has dropped. */
+  takeCounts({ kernelDroppedPackets = 0 }) {
+    this.dropped.hidden = !kernelDroppedPackets;
+    const packets = counted(kernelDroppedPackets, "packet");
+    setText(this.dropped, `${packets} dropped by the kernel so far: from clients that source ranges leave out, or because a queue was full.`);
+  }
+
   #places(service) {
     const button = make("button", { type: "button" }, "Explain for a client");
     button.addEventListener("click", () => this.explain(service, this.#frontend));
     if (!service.frontends.length) return make("p", {}, "It has no address. ", button);
+    const owners = service.owners?.length ? make("span", {}, "announced by ", ...names(service.owners)) : null;
+    if (service.frontends.length === 1) return make("p", { class: "places" }, name(this.#frontend), owners, button);
     const select = make("select", { "aria-label": "Frontend" });
     select.append(...service.frontends.map((it) => make("option", { value: it, selected: it === this.#frontend }, it)));
     select.addEventListener("change", () => {
       this.#frontend = select.value;
       this.#load();
     });
-    const owners = service.owners?.length ? make("span", {}, "announced by ", ...names(service.owners)) : null;
     return make("p", { class: "places" }, select, owners, button);
   }
 
@@ -85,7 +94,7 @@ export function endpointTable({ endpoints, allEndpoints }) {
   const heads = ["Endpoint", "State", several ? "Cluster" : null, "Node", "Zone", "Used", "Why"];
   const rows = endpoints.slice(0, LISTED).map((it) => [
     name(it.address || "–"),
-    make("span", { class: it.state === "Ready" && it.used ? "ok" : "dim" }, it.state),
+    make("span", { class: it.unhealthy ? "bad" : it.state === "Ready" && it.used ? "ok" : "dim" }, it.unhealthy ? `${it.state}, unhealthy` : it.state),
     several ? name(it.cluster || "–") : null,
     make("span", {}, name(it.node || "–"), it.local ? make("span", { class: "muted" }, " (here)") : null),
     name(it.zone || "–"),

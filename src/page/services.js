@@ -21,9 +21,12 @@ export class Services {
   #details = new Map();
   #traffic = new RowTraffic();
 
-  /** `explain(service)` is called for a Service that a person asks about; `changed()` when what is searched for has. */
-  constructor({ explain, changed }) {
-    Object.assign(this, { explain, changed });
+  /**
+   * `explain(service)` is called for a Service that a person asks about, `changed()` when what is searched for has; `unreadable()` gives
+   * the names of files that may have further ones.
+   */
+  constructor({ explain, changed, unreadable }) {
+    Object.assign(this, { explain, changed, unreadable });
     this.search = byId("search");
     this.list = new VirtualList(byId("scroller"), byId("rows"), {
       create: () => row.create((key) => this.list.toggle(key)),
@@ -80,13 +83,16 @@ export class Services {
     for (const key of this.list.shown) {
       this.list.with(key, (made) => row.updateTraffic(made, this.#traffic.rates(key)));
     }
+    for (const [key, detail] of this.#details) detail.takeCounts(this.#traffic.counts(key) ?? {});
   }
 
-  /** Finds one Service and opens it. */
+  /** Brings one Service into sight and opens it. */
   reveal(key) {
     if (!this.#all.has(key)) return;
-    this.search.value = this.#all.get(key).service;
-    this.#choose("all");
+    if (!this.list.has(key)) {
+      this.search.value = "";
+      this.#choose("all");
+    }
     if (!this.list.isExpanded(key)) this.list.toggle(key);
     byId("services").scrollIntoView({ block: "start" });
     this.list.focus(key);
@@ -100,6 +106,22 @@ export class Services {
       if (service.toLowerCase().includes(wanted) && found.push(service) === most) break;
     }
     return found;
+  }
+
+  /** The Service, and the frontend if it says so, that an address or the end of a name means; null if that is none, or several. */
+  find(text) {
+    if (!text || text.includes("/")) {
+      const [, at, protocol] = /^(.*:\d+)\/(tcp|udp)$/i.exec(text ?? "") ?? [];
+      if (!at) return null;
+      text = `${at}/${protocol.toUpperCase()}`;
+    }
+    const found = [];
+    for (const { service, frontends } of this.#all.values()) {
+      const frontend = frontends.find((it) => it === text || it.startsWith(`${text}/`) || row.addressOf(it) === text);
+      if (frontend) found.push({ service, frontend });
+      else if (service.slice(service.indexOf("/") + 1) === text) found.push({ service, frontend: frontends[0] ?? "" });
+    }
+    return found.length === 1 || new Set(found.map(({ service }) => service)).size === 1 ? found[0] : null;
   }
 
   frontends(service) {
@@ -136,7 +158,9 @@ export class Services {
     setText(byId("matches"), asked ? `${counted(found.length, "match", "matches")}` : this.#more ? "loading" : "");
     const none = byId("no-rows");
     none.hidden = found.length > 0;
-    setText(none, asked ? "No Service matches." : "No Services. Create one of type LoadBalancer with loadBalancerClass sheave.dev/l4.");
+    const files = this.unreadable();
+    const more = files.length ? ` A file that cannot be read may have it: ${files.join(", ")}.` : "";
+    setText(none, asked ? `No Service matches.${more}` : "No Services. Create one of type LoadBalancer with loadBalancerClass sheave.dev/l4.");
     this.changed();
   }
 

@@ -24,6 +24,11 @@ export class RowTraffic {
     return this.#past.get(key)?.rates ?? [];
   }
 
+  /** The newest counters of a Service, if there are any. */
+  counts(key) {
+    return this.#past.get(key)?.counts;
+  }
+
   /** Asks for the counters of these Services, unless an answer is still on its way. */
   async refresh(services) {
     if (this.#asking || !services.length) return;
@@ -103,9 +108,9 @@ export class TotalTraffic {
     this.#tiles.forEach((tile) => tile.draw(rates));
     const [connections, toClients, toEndpoints, errors] = this.#tiles;
     connections.note(total ? `${count(total.open)} open` : "");
-    toClients.note(total ? `${bytes(total.endpointBytes)} in all` : "");
-    toEndpoints.note(total ? `${bytes(total.clientBytes)} in all` : "");
-    errors.note(total ? `${count(total.errors)} in all` : "");
+    toClients.note(total ? `${bytes(total.endpointBytes)} in total` : "");
+    toEndpoints.note(total ? `${bytes(total.clientBytes)} in total` : "");
+    errors.note(total ? `${count(total.errors)} in total` : "");
   }
 }
 

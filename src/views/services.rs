@@ -5,6 +5,7 @@ mod findings;
 mod row;
 
 use std::collections::BTreeMap;
+use std::ops::Not;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -46,6 +47,12 @@ pub(crate) struct ServiceRow {
     /// The nodes of the gateways that announce its addresses; empty where gateways announce nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) owners: Vec<String>,
+    /// All is well, but clients outside the cluster get nothing here: its endpoints are on other nodes, and the policy is Local.
+    #[serde(skip_serializing_if = "Not::not")]
+    pub(crate) elsewhere: bool,
+    /// Source ranges admit some clients alone.
+    #[serde(skip_serializing_if = "Not::not")]
+    pub(crate) restricted: bool,
     /// Of the port with the fewest endpoints that serve.
     pub(crate) clusters: Vec<ClusterRow>,
     /// Its Problems.

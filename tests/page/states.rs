@@ -50,7 +50,7 @@ fn each_broken_service_has_its_reason_and_what_to_do() {
     let states = "Object.fromEntries([...document.querySelectorAll('#rows tr[role=row]')].map((row) => \
                   [row.querySelector('.name').innerText, row.querySelector('.state').innerText]))";
     let expected = json!({
-        "shop/cart": "broken", "shop/local": "ok", "shop/misspelt": "degraded", "shop/orders": "broken",
+        "shop/cart": "broken", "shop/local": "not here", "shop/misspelt": "degraded", "shop/orders": "broken",
         "shop/ranges": "broken", "shop/web": "ok", "shop/web-copy": "broken",
     });
     assert_eq!(browser.value(states), expected);
@@ -69,13 +69,13 @@ fn each_broken_service_has_its_reason_and_what_to_do() {
     for (service, why, what_to_do) in [
         (
             "shop/cart",
-            "no endpoint is ready",
+            "none of its 2 endpoints is ready",
             "kubectl -n shop get endpointslices -l kubernetes.io/service-name=cart",
         ),
         ("shop/orders", "NoAddress", "kubectl get addresspools"),
         ("shop/web-copy", "already belongs to Service shop/web", "another port or another address"),
-        ("shop/ranges", "10.0.0.0/33", "Correct the value"),
-        ("shop/misspelt", "fastest", "Correct the value"),
+        ("shop/ranges", "10.0.0.0/33", "Correct the field"),
+        ("shop/misspelt", "fastest", "Correct the field"),
     ] {
         let text = problem(service);
         assert!(text.contains(why) && text.contains(what_to_do), "{service}: {text}");
@@ -87,7 +87,7 @@ fn each_broken_service_has_its_reason_and_what_to_do() {
     browser.click("#findings button.link");
     browser.until_text("tr.detail", "127.0.1.11:8080");
     let detail = browser.text("tr.detail");
-    assert!(detail.contains("no endpoint is ready") && detail.contains("NotReady"), "{detail}");
+    assert!(detail.contains("none of its 2 endpoints is ready") && detail.contains("NotReady"), "{detail}");
     assert_eq!(browser.text("#rows .name"), "shop/cart");
     browser.picture("broken");
     browser.click("tr.detail .places button");

@@ -236,7 +236,7 @@ fn port_target(
     let backends: Arc<[Backend]> = merged
         .parts
         .into_iter()
-        .filter_map(|(index, serving)| Some(backend(plan, members.get(index)?, serving)))
+        .filter_map(|(index, serving)| Some(backend(members.get(index)?, serving)))
         .collect();
     if plan.fleet.is_some() {
         merged::report_overlaps(plan.key(), port, members, &backends, &mut output.problems);
@@ -244,14 +244,13 @@ fn port_target(
     PortTarget { routes, backends }
 }
 
-fn backend(plan: &Plan, member: &ClusterMember, serving: PortEndpoints) -> Backend {
+fn backend(member: &ClusterMember, serving: PortEndpoints) -> Backend {
     let served = u32::try_from(serving.endpoints.len()).unwrap_or(u32::MAX);
     Backend {
         cluster: member.cluster.clone(),
         weight: member.weight,
         priority: member.priority,
-        // Within one cluster nothing is measured by it.
-        capacity: if plan.fleet.is_some() { serving.capacity.max(served) } else { served },
+        capacity: serving.capacity.max(served),
         endpoints: serving.endpoints,
         lingering: serving.lingering,
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_announce::{Here, NoOwner};
+use sheave_control::api::problem::reason;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::explain::{
     ClientSide, ExplainView, ExplainedEndpoint, Explanation, FrontendExplanation, ServedService,
@@ -138,7 +139,11 @@ fn add_problems(
         _ => true,
     };
     let ours = basis.problems.iter().filter(|problem| objects.contains(&problem.object) && touches(problem));
-    view.problems = ours.map(ToString::to_string).collect();
+    let ours: Vec<&ProblemView> = ours.collect();
+    let limit =
+        |problem: &&&ProblemView| [reason::LIMIT_REACHED, reason::OVERLOADED].contains(&&*problem.reason);
+    view.refusing = ours.iter().find(limit).map(|problem| problem.reason.clone());
+    view.problems = ours.iter().map(ToString::to_string).collect();
     view.reasons.extend(view.problems.iter().map(|problem| problem_reason(problem)));
 }
 
@@ -179,10 +184,14 @@ impl FrontendAnswer<'_> {
         view.reasons.push(why_origin);
         view.reasons.extend(client::proxied(frontend, question.client));
         view.reasons.push(why_allowed);
+        if !allowed {
+            view.reasons.push("what follows is for clients that are admitted".to_owned());
+        }
         view.reasons.extend(explained.reasons.iter().cloned());
 
         let active = basis.active.get(frontend.addr);
         view.endpoints = self.endpoints(&explained, origin, active.map(AsRef::as_ref));
+        view.reasons.extend(left_out(route, &view.endpoints));
         view.reasons.extend(view.endpoints.iter().map(ExplainedEndpoint::sentence));
         view.reasons.extend(self.other_slices(&explained.other_slices));
         match active {
@@ -279,13 +288,19 @@ impl FrontendAnswer<'_> {
             }
             let Some(addr) = endpoint.addr.take().filter(|_| endpoint.used) else { continue };
             endpoint.share = parts.get(&addr).copied();
+            endpoint.unhealthy = unhealthy(active, addr, self.basis);
             if chosen.contains(&addr) {
+                if let Some(why) = &endpoint.unhealthy {
+                    endpoint.reason = format!("it is unhealthy ({why}), but too few others are healthy");
+                }
                 endpoint.reason.push_str(&slow_start(active, addr, self.basis));
                 continue;
             }
             endpoint.used = false;
-            endpoint.reason = if routed(addr) {
-                no_share(active, addr, self.basis)
+            endpoint.reason = if let Some(why) = &endpoint.unhealthy {
+                format!("it is unhealthy ({why}), and others are not")
+            } else if routed(addr) {
+                no_share(active, addr)
             } else {
                 "it would be used, but the table in force does not have it".to_owned()
             };
@@ -332,13 +347,26 @@ impl FrontendAnswer<'_> {
     }
 }
 
-/// Why an endpoint that may be used gets nothing.
-fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> String {
-    let Some(spec) = active.map(ActiveFrontend::spec) else { return String::new() };
-    let health = basis.active.health().of(&spec.service);
-    if let Some(why) = health.and_then(|health| health.reason(addr)) {
-        return format!("it is unhealthy ({why}), and others are not");
+/// How many of those that may be chosen get nothing all the same.
+fn left_out(route: &Route, endpoints: &[ExplainedEndpoint]) -> Option<String> {
+    let may = route.candidates().len();
+    let used = endpoints.iter().filter(|endpoint| endpoint.used).count();
+    match may.saturating_sub(used) {
+        0 => None,
+        1 => Some("1 of them gets nothing new at present".to_owned()),
+        left => Some(format!("{left} of them get nothing new at present")),
     }
+}
+
+/// Why an endpoint is unhealthy, if it is.
+fn unhealthy(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> Option<String> {
+    let health = basis.active.health().of(&active?.spec().service)?;
+    health.reason(addr).map(ToString::to_string)
+}
+
+/// Why a healthy endpoint that may be used gets nothing.
+fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr) -> String {
+    let Some(spec) = active.map(ActiveFrontend::spec) else { return String::new() };
     if spec.failover.is_none() {
         return "its weight is 0, and others have more".to_owned();
     }

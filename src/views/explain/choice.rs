@@ -82,7 +82,7 @@ fn balanced(active: &ActiveFrontend, client: Option<Client>, hashed: EndpointAdd
         (Some(hashed), reason)
     } else {
         let reason = format!(
-            "any of these {count}: Maglev hashes the client's port, too, which is not given (--client IP:PORT)"
+            "any of these {count}: Maglev hashes the client's port, too, which is not given: ask with IP:PORT"
         );
         (None, reason)
     };

@@ -78,6 +78,7 @@ mod tests {
             node: "node".repeat(20),
             zone: "zone".repeat(10),
             state: "Ready".to_owned(),
+            unhealthy: None,
             local: false,
             used: index % 2 == 1,
             share: None,

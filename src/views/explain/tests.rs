@@ -2,6 +2,7 @@
 
 mod choice;
 mod client;
+mod failing;
 
 use std::fs;
 use std::sync::Arc;
@@ -67,6 +68,8 @@ struct Fixture {
     affinity: AffinityTable,
     no_client_addresses: Option<&'static str>,
     closed: BTreeMap<FrontendAddr, String>,
+    /// Besides those of the objects.
+    problems: Vec<ProblemView>,
 }
 
 impl Fixture {
@@ -85,8 +88,18 @@ impl Fixture {
         let projection = projector.project(store.objects(), &dirty);
         let active = ActiveTable::compile(Arc::clone(&projection.table), &ActiveTable::default());
         let affinity = AffinityTable::default();
-        let (no_client_addresses, closed) = (None, BTreeMap::new());
-        Self { folder, loaded, store, projector, projection, active, affinity, no_client_addresses, closed }
+        Self {
+            folder,
+            loaded,
+            store,
+            projector,
+            projection,
+            active,
+            affinity,
+            no_client_addresses: None,
+            closed: BTreeMap::new(),
+            problems: Vec::new(),
+        }
     }
 
     /// With every frontend in force changed, and the objects as they were.
@@ -103,7 +116,9 @@ impl Fixture {
     }
 
     fn answer(&self, query: &str, running: bool) -> Answer {
-        let problems = ProblemPositions::of([(self.folder.path(), &self.loaded)]).problems(&self.projection);
+        let mut problems =
+            ProblemPositions::of([(self.folder.path(), &self.loaded)]).problems(&self.projection);
+        problems.extend(self.problems.iter().cloned());
         let basis = Basis {
             projector: &self.projector,
             objects: self.store.objects(),

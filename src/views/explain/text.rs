@@ -61,11 +61,37 @@ pub(crate) fn outcome(view: &ExplainView) -> String {
     }
     let listed = || view.endpoints.iter().filter(|endpoint| endpoint.used).count();
     let used = view.all_endpoints.as_ref().map_or_else(listed, |all| all.used);
-    match (view.action.as_deref(), &view.endpoint) {
+    let goes = match (view.action.as_deref(), &view.endpoint) {
         (Some("Forward"), Some(endpoint)) => format!("goes to {endpoint}"),
+        (Some("Forward"), None) if used == 1 => "goes to the only endpoint".to_owned(),
         (Some("Forward"), None) => format!("goes to one of {used} endpoints"),
-        (Some("Reject"), _) => "is refused: no endpoint serves".to_owned(),
-        _ => "is silently dropped".to_owned(),
+        (Some("Reject"), _) => return "is refused: no endpoint serves".to_owned(),
+        _ => return "is silently dropped".to_owned(),
+    };
+    goes + fails(view, used) + &refused(view)
+}
+
+/// What is wrong with all endpoints that it may go to.
+fn fails(view: &ExplainView, used: usize) -> &'static str {
+    let mut listed = view.endpoints.iter().filter(|endpoint| endpoint.used).peekable();
+    let all_fail = listed.peek().is_some() && listed.all(|endpoint| endpoint.unhealthy.is_some());
+    match (all_fail, &view.endpoint, used) {
+        (false, ..) => "",
+        (true, Some(_), _) | (true, None, 0 | 1) => ", which is unhealthy",
+        (true, None, _) => ", all of which are unhealthy",
+    }
+}
+
+fn refused(view: &ExplainView) -> String {
+    let refusing = view.refusing.as_ref();
+    refusing.map(|reason| format!(", but new connections are being refused ({reason})")).unwrap_or_default()
+}
+
+/// As Kubernetes has it, and whether it is unhealthy besides.
+fn state(endpoint: &ExplainedEndpoint) -> String {
+    match endpoint.unhealthy {
+        Some(_) => format!("{}, unhealthy", endpoint.state),
+        None => endpoint.state.clone(),
     }
 }
 
@@ -88,7 +114,7 @@ fn rows(endpoints: &[ExplainedEndpoint]) -> Vec<Vec<String>> {
         };
         let mut row = vec![
             or_dash(&endpoint.address),
-            endpoint.state.clone(),
+            state(endpoint),
             format!("{}{here}", or_dash(&endpoint.node)),
             or_dash(&endpoint.zone),
             endpoint.slice.clone(),

@@ -23,11 +23,15 @@ pub(crate) fn no_ready_endpoint(source: &str, service: &str) -> String {
 
 /// For an object whose endpoints fail.
 pub(crate) fn unhealthy_endpoints(source: &str, service: &str) -> String {
-    let where_to_look = match plain_name(source, service) {
-        Some((namespace, _)) => format!("those Pods: `kubectl -n {namespace} get pods -o wide`"),
-        None => "those Pods in the clusters that serve it".to_owned(),
+    let which = match plain_name(source, service) {
+        Some((namespace, name)) => {
+            format!(
+                " (`kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name} -o yaml` names them)"
+            )
+        }
+        None => String::new(),
     };
-    format!("Open it under Services for the reason of each endpoint, then check {where_to_look}.")
+    format!("Check that its Pods{which} listen on that port, and the path from this gateway to them.")
 }
 
 /// Namespace and name of a Service, if people can copy them into a shell: manifests may have any text as a name.
@@ -40,7 +44,7 @@ fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> 
 pub(crate) fn of_reason(reason: &str) -> &'static str {
     match reason {
         reason::INVALID_MANIFEST => {
-            "Correct the file. `sheave validate --manifests DIR` lists every mistake."
+            "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake."
         }
         reason::DUPLICATE_OBJECT => "Delete one of the two documents.",
         reason::UNREADABLE_OBJECT => "Correct the object with `kubectl edit`.",
@@ -48,9 +52,9 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         reason::ACCESS_DENIED => {
             "Grant the rights of `deploy/base` to the ServiceAccount: `kubectl apply -k deploy/base`."
         }
-        reason::INVALID_VALUE => "Correct the value in the object.",
+        reason::INVALID_VALUE => "Correct the field; the message says what holds until then.",
         reason::PROTOCOL_NOT_SUPPORTED => "Remove the port, or serve it with another load balancer.",
-        reason::ADDRESS_IN_USE => "Give one of the two another port or another address.",
+        reason::ADDRESS_IN_USE => "Use another port or another address.",
         reason::EXTERNAL_IP_REFUSED => {
             "Remove the address from spec.externalIPs, or add it to `externalIPs.allow` in the configuration."
         }
@@ -75,7 +79,7 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         }
         reason::OVERLOADED => "Add gateways, or raise `limits` and the limit of open files (ulimit -n).",
         reason::LIMIT_REACHED => {
-            "If the traffic is wanted, raise the limit: the Service's annotations, or `limits.perService` and `limits.perClient`."
+            "If the traffic is wanted, raise the limit: the annotation on the Service, or the key in the gateway's configuration."
         }
         reason::NOT_SERVED => "Change the field in the object, or remove the class from it.",
         reason::FAILED_TO_START_SERVICE_HEALTHCHECK => {

@@ -6,6 +6,10 @@ use std::sync::Arc;
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, Route};
 
+/// Of a Service whose endpoints are all on other nodes.
+const NOT_HERE: &str = "externalTrafficPolicy is Local and no endpoint is on this node: clients outside the cluster who come to this \
+                        gateway are dropped, so packets must go to gateways that have one";
+
 use super::{ClusterRow, ServiceFacts, ServiceRow, ServiceState};
 use crate::views::problem::ProblemView;
 
@@ -45,6 +49,8 @@ pub(super) fn of_frontends(
         why,
         frontends: frontends.iter().map(|frontend| frontend.addr.to_string()).collect(),
         owners: owners(frontends, facts),
+        elsewhere: state == ServiceState::Ok && frontends.iter().all(|it| matches!(it.external, Route::Drop)),
+        restricted: frontends.iter().any(|frontend| !frontend.source_ranges.cidrs().is_empty()),
         clusters,
         problems: problems.len(),
     }
@@ -92,7 +98,7 @@ fn judged(
         return (Broken, none_ready(of));
     }
     if matches!(frontend.external, Route::Drop) {
-        return (Ok, "no endpoint on this node: clients outside the cluster get other gateways".to_owned());
+        return (Ok, NOT_HERE.to_owned());
     }
     let chosen = |origin| active.is_some_and(|active| active.choices(origin).next().is_some());
     if !chosen(Origin::External) && !chosen(Origin::Internal) {
@@ -101,7 +107,8 @@ fn judged(
     let unhealthy = total(clusters, |it| it.unhealthy);
     if unhealthy > 0 {
         let state = if unhealthy == serving { Broken } else { Degraded };
-        return (state, some_unhealthy(unhealthy, serving));
+        let first = first_unhealthy(frontend, facts).unwrap_or_default();
+        return (state, some_unhealthy(unhealthy, serving) + &first);
     }
     match clusters.iter().find(|cluster| cluster.serving == 0 && clusters.len() > 1) {
         Some(empty) => (Degraded, format!("no endpoint of cluster {} is ready", empty.cluster)),
@@ -109,10 +116,9 @@ fn judged(
     }
 }
 
-/// Where a single cluster serves, the table does not have what is not ready.
 fn none_ready(of: usize) -> String {
     match of {
-        0 => "no endpoint is ready".to_owned(),
+        0 => "it has no endpoints".to_owned(),
         1 => "its only endpoint is not ready".to_owned(),
         _ => format!("none of its {of} endpoints is ready"),
     }
@@ -125,6 +131,13 @@ fn some_unhealthy(unhealthy: usize, serving: usize) -> String {
         _ if unhealthy == serving => format!("all {serving} endpoints are unhealthy"),
         _ => format!("{unhealthy} of {serving} endpoints are unhealthy"),
     }
+}
+
+/// What the first unhealthy endpoint says.
+fn first_unhealthy(frontend: &Frontend, facts: ServiceFacts<'_>) -> Option<String> {
+    let health = facts.active.health().of(&frontend.service)?;
+    let mut endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
+    endpoints.find_map(|it| Some(format!("; {}: {}", it.addr, health.reason(it.addr)?)))
 }
 
 fn total(clusters: &[ClusterRow], count: impl Fn(&ClusterRow) -> usize) -> usize {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
-use sheave_model::{Algorithm, Frontend, Route};
+use sheave_model::{Algorithm, Backend, Frontend, Route, SourceRanges};
 
 use super::*;
 
@@ -49,17 +49,35 @@ fn a_service_is_as_its_clients_find_it() {
     use ServiceState::{Broken, Degraded, Ok};
     let said = |state, why: &str| (state, why.to_owned());
     assert_eq!(state(web(1), &[]), said(Ok, ""));
-    assert_eq!(state(web(1), &[1]), said(Degraded, "1 of 2 endpoints is unhealthy"));
-    assert_eq!(state(web(1), &[1, 2]), said(Broken, "all 2 endpoints are unhealthy"));
+    assert_eq!(state(web(1), &[1]), said(Degraded, "1 of 2 endpoints is unhealthy; 10.0.0.1:8080: refused"));
+    assert_eq!(state(web(1), &[1, 2]), said(Broken, "all 2 endpoints are unhealthy; 10.0.0.1:8080: refused"));
     let none = frontend(1, Algorithm::Maglev, &[]);
-    assert_eq!(state(none, &[]), said(Broken, "no endpoint is ready"));
+    assert_eq!(state(none, &[]), said(Broken, "it has no endpoints"));
+    let not_ready = Backend { capacity: 3, ..backend("local", 100, &[]) };
+    let not_ready = Frontend { backends: Arc::new([not_ready]), ..frontend(1, Algorithm::Maglev, &[]) };
+    assert_eq!(state(not_ready, &[]), said(Broken, "none of its 3 endpoints is ready"));
     let elsewhere = Frontend { node_local: true, external: Route::Drop, ..web(1) };
-    let why = "no endpoint on this node: clients outside the cluster get other gateways";
-    assert_eq!(state(elsewhere, &[]), said(Ok, why));
+    let (how, why) = state(elsewhere, &[]);
+    assert!(
+        how == Ok && why.starts_with("externalTrafficPolicy is Local and no endpoint is on this node"),
+        "{why}"
+    );
     let clusters: Arc<[_]> = Arc::new([backend("east", 100, &[(1, 100)]), backend("west", 100, &[])]);
     let half =
         Frontend { external: route([(0, 0)]), internal: route([(0, 0)]), backends: clusters, ..web(1) };
     assert_eq!(state(half, &[]), said(Degraded, "no endpoint of cluster west is ready"));
+}
+
+#[test]
+fn what_a_row_says_besides_its_state() {
+    let row = |frontends: [Frontend; 2]| rows_of(&active(frontends, &[]), &[]).remove(0);
+    let second = || Frontend { service: web(1).service, ..web(2) };
+    let dropped = |frontend: Frontend| Frontend { external: Route::Drop, ..frontend };
+    assert!(row([dropped(web(1)), dropped(second())]).elsewhere);
+    assert!(!row([web(1), dropped(second())]).elsewhere, "one port serves here");
+    assert!(!row([web(1), second()]).restricted);
+    let ranges = SourceRanges::new(vec!["192.0.2.0/24".parse().unwrap()]);
+    assert!(row([web(1), Frontend { source_ranges: ranges.into(), ..second() }]).restricted);
 }
 
 #[test]
@@ -124,5 +142,5 @@ fn what_is_unhealthy_without_a_problem_is_found() {
     let view = FindingsView::new(&rows, &[], &[]);
     let [finding] = view.findings.as_slice() else { panic!("{view:?}") };
     assert_eq!(finding.problem.reason, "UnhealthyEndpoints");
-    assert!(finding.advice.contains("kubectl -n shop get pods"), "{}", finding.advice);
+    assert!(finding.advice.contains("kubectl -n shop get endpointslices"), "{}", finding.advice);
 }

@@ -11,6 +11,7 @@ fn endpoint(address: &str, used: bool, reason: &str) -> ExplainedEndpoint {
         node: "n1".to_owned(),
         zone: String::new(),
         state: "Ready".to_owned(),
+        unhealthy: None,
         local: true,
         used,
         share: None,

@@ -96,8 +96,6 @@ fn time(
 ) -> Option<Duration> {
     annotations::read(service, name, report, |text| {
         let time = time::parse_duration(text.trim()).ok().filter(|time| allowed.contains(time));
-        time.ok_or_else(|| {
-            format!("{text:?} is not a duration from {range}, such as 500ms, 30s or 1h; {otherwise}")
-        })
+        time.ok_or_else(|| format!("{text:?} is not a duration from {range}, such as 30s or 1m; {otherwise}"))
     })
 }

@@ -108,6 +108,7 @@ impl<'a> EndpointRecorder<'a> {
                 node: endpoint.node_name.clone().unwrap_or_default(),
                 zone: endpoint.zone.clone().unwrap_or_default(),
                 state: state.to_owned(),
+                unhealthy: None,
                 local: self.own && endpoints::is_local(endpoint, self.context),
                 used: false,
                 share: None,

@@ -32,6 +32,9 @@ pub struct ExplainView {
     pub action: Option<String>,
     /// Where the client goes; null if nowhere, or if that is decided anew for each connection.
     pub endpoint: Option<String>,
+    /// The reason of the Problem because of which new connections are being refused: `LimitReached` or `Overloaded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusing: Option<String>,
     /// Why the frontend accepts nothing on this gateway, whatever the reasons are; null if it is open, and for manifests.
     #[serde(default)]
     pub closed: Option<String>,
@@ -84,6 +87,9 @@ pub struct ExplainedEndpoint {
     pub zone: String,
     /// `Ready`, `Terminating` or `NotReady`.
     pub state: String,
+    /// Why this gateway finds it unhealthy, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy: Option<String>,
     /// Runs on this node.
     pub local: bool,
     /// Whether the client may get it.

@@ -90,6 +90,7 @@ fn five_hundred_gateways_that_all_differ_make_a_short_answer() {
         node: format!("gw-{:03}", index % 500),
         zone: String::new(),
         state: "Ready".to_owned(),
+        unhealthy: None,
         local: index % 500 == gateway,
         used: index % 500 == gateway,
         share: None,

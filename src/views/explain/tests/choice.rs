@@ -59,7 +59,7 @@ fn maglev_chooses_what_the_data_plane_picks_and_needs_the_clients_port() {
     assert_eq!(unknown.endpoint, None);
     reason(
         &unknown,
-        "any of these 2: Maglev hashes the client's port, too, which is not given (--client IP:PORT)",
+        "any of these 2: Maglev hashes the client's port, too, which is not given: ask with IP:PORT",
     );
     reason(&unknown, "a flow that is open already stays with its endpoint while that serves");
     reason(
