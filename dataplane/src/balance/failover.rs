@@ -19,6 +19,9 @@ pub struct FailoverRules {
     pub overprovisioning: u16,
     /// As in [`HealthPolicy`](sheave_model::HealthPolicy).
     pub panic_threshold: u8,
+    /// Endpoints that serve nothing at present count as lost. Within one cluster they do not: there is no other to take over, and a Pod
+    /// that is not ready says nothing of those that are.
+    pub counts_lost: bool,
 }
 
 impl FailoverRules {
@@ -28,7 +31,8 @@ impl FailoverRules {
             Some(failover) => (failover.spread, failover.overprovisioning),
             None => (Spread::Endpoints, 100),
         };
-        Self { spread, overprovisioning, panic_threshold: frontend.health.panic_threshold }
+        let counts_lost = frontend.failover.is_some();
+        Self { spread, overprovisioning, panic_threshold: frontend.health.panic_threshold, counts_lost }
     }
 }
 
@@ -52,12 +56,12 @@ const GRAIN: u128 = 1 << 24;
 
 /// The candidates as members to [fold](super::shares::fold), in order.
 ///
-/// Health is measured over the candidates, and over the endpoints in a backend's `capacity` that serve nothing at present.
+/// Health is measured over the candidates, and by the rules over the endpoints in a backend's `capacity` that serve nothing at present.
 /// Endpoints that serve but are no candidates were left out by a policy and do not count as lost, nor do those of a backend
 /// of weight 0: while any candidate has more, its own get nothing, in whatever tier. When nothing is healthy anywhere, every
 /// candidate counts as healthy: traffic is never refused while an endpoint exists.
 pub fn members(backends: &[Backend], candidates: &[FailoverCandidate], rules: FailoverRules) -> Vec<Member> {
-    let mut clusters = ClusterHealth::all(backends, candidates);
+    let mut clusters = ClusterHealth::all(backends, candidates, rules);
     if clusters.iter().all(|cluster| cluster.healthy == 0) {
         clusters.iter_mut().for_each(|cluster| cluster.healthy = cluster.candidates);
     }
@@ -118,8 +122,8 @@ struct ClusterHealth {
 }
 
 impl ClusterHealth {
-    fn all(backends: &[Backend], candidates: &[FailoverCandidate]) -> Vec<Self> {
-        let mut clusters: Vec<Self> = backends.iter().map(Self::new).collect();
+    fn all(backends: &[Backend], candidates: &[FailoverCandidate], rules: FailoverRules) -> Vec<Self> {
+        let mut clusters: Vec<Self> = backends.iter().map(|backend| Self::new(backend, rules)).collect();
         for candidate in candidates {
             if let Some(cluster) = clusters.get_mut(candidate.backend as usize) {
                 cluster.candidates += 1;
@@ -146,14 +150,15 @@ impl ClusterHealth {
     }
 
     /// Without candidates yet.
-    fn new(backend: &Backend) -> Self {
+    fn new(backend: &Backend, rules: FailoverRules) -> Self {
+        let lost = u64::from(backend.capacity).saturating_sub(backend.endpoints.len() as u64);
         Self {
             priority: backend.priority,
             weight: u64::from(backend.weight.0),
             even: true,
             candidates: 0,
             healthy: 0,
-            total: u64::from(backend.capacity).saturating_sub(backend.endpoints.len() as u64),
+            total: if rules.counts_lost { lost } else { 0 },
             unsound: 0,
             share: 0,
         }

@@ -22,7 +22,7 @@ const fn sketch(priority: u32, weight: u16, total: u32, healthy: u32) -> Sketch 
 }
 
 fn rules(spread: Spread) -> FailoverRules {
-    FailoverRules { spread, overprovisioning: 140, panic_threshold: 50 }
+    FailoverRules { spread, overprovisioning: 140, panic_threshold: 50, counts_lost: true }
 }
 
 fn places(sketches: &[Sketch]) -> Vec<FailoverCandidate> {
@@ -312,4 +312,16 @@ proptest! {
         let moved: f64 = before.iter().zip(&after).map(|(before, after)| (before - after).abs()).sum();
         prop_assert!(moved < 0.04, "{moved} of the traffic moved");
     }
+}
+
+#[test]
+fn within_one_cluster_endpoints_that_serve_nothing_do_not_count_as_lost() {
+    let plain = test_util::frontend(1, sheave_model::Algorithm::Random, &[(0, 100), (1, 100)]);
+    assert_eq!(plain.failover, None);
+    let mut unready = sketch(0, 100, 10, 1);
+    unready.sick = 1;
+    let shares = parts(&[unready], FailoverRules { panic_threshold: 50, ..FailoverRules::of(&plain) });
+    assert_eq!(shares, [1.0, 0.0], "8 Pods that are not ready do not send clients to the one that fails");
+    let counted = parts(&[unready], rules(Spread::Endpoints));
+    assert!(counted[1] > 0.2, "{counted:?}");
 }
