@@ -25,8 +25,11 @@ export class Explain {
     this.form.frontend.addEventListener("change", () => this.ask());
   }
 
-  /** What the page's address keeps. */
-  get query() {
+  /** The question that was asked last, for the page's address to keep. */
+  query = {};
+
+  /** What is in the fields. */
+  get #typed() {
     const [service, client, frontend] = ["explain", "client", "frontend"].map((key) => this.form.elements[key].value.trim());
     return { explain: service, client: service && client, frontend: service && frontend };
   }
@@ -36,12 +39,13 @@ export class Explain {
     this.service.value = service;
     this.form.client.value = client;
     if (!service) {
+      this.query = {};
       this.#asked += 1;
       fill(byId("answer"));
       return;
     }
     this.#offer(frontend ? [frontend] : [], frontend);
-    this.ask().then(() => byId("explain").scrollIntoView({ block: "start" }));
+    this.ask().then((isShown) => isShown && byId("explain").scrollIntoView({ block: "start" }));
   }
 
   /** Asks about a Service that a person chose. */
@@ -53,26 +57,33 @@ export class Explain {
     this.ask();
   }
 
+  /** Whether the answer was shown, and no other question was asked meanwhile. */
   async ask() {
-    const meant = this.find(this.query.explain);
+    const meant = this.find(this.#typed.explain);
+    if (this.#typed.explain && !meant && !this.#typed.explain.includes("/")) {
+      fill(byId("answer"), make("p", { class: "bad" }, `No Service has the name or the address ${this.#typed.explain}, or several have: write it as NAMESPACE/NAME.`));
+      return false;
+    }
     if (meant) {
       this.service.value = meant.service;
       this.#offer(this.frontends(meant.service), meant.frontend);
     }
-    const { explain: service, client } = this.query;
-    if (!service) return;
+    const { explain: service, client } = this.#typed;
+    if (!service) return false;
     if (this.#chosen !== service) this.#offer([], "");
     const asked = ++this.#asked;
+    this.query = this.#typed;
     this.changed();
     const view = await explain(service, "", this.form.frontend.value, client);
-    if (asked !== this.#asked) return;
+    if (asked !== this.#asked) return false;
     const answer = byId("answer");
     if (view.error) {
       fill(answer, make("p", { class: "bad", dir: "auto" }, view.error));
-      return;
+      return true;
     }
     if (view.frontend) this.#offer([view.frontend, ...view.otherFrontends], view.frontend);
     fill(answer, headline(view), notes(view), view.frontend ? endpointTable(view) : null);
+    return true;
   }
 
   /** The Service whose frontends are offered. */
@@ -112,14 +123,12 @@ export function headline(view) {
 }
 
 /** As `sheave explain` puts it. */
-export function outcome({ closed, allowed, action, endpoint, endpoints, allEndpoints, refusing }) {
+export function outcome({ closed, allowed, action, endpoint, endpoints, allEndpoints, failing, refusing }) {
   if (closed) return ["is not served: the frontend is closed on this gateway."];
   if (!allowed) return ["may not use it: its packets are silently dropped."];
   if (action !== "Forward") return [action === "Reject" ? "is refused: no endpoint serves." : "is silently dropped."];
-  const used = endpoints.filter((it) => it.used);
-  const several = allEndpoints?.used ?? used.length;
+  const several = allEndpoints?.used ?? endpoints.filter(({ used }) => used).length;
   const where = endpoint ? ["goes to ", name(endpoint)] : [several === 1 ? "goes to the only endpoint" : `goes to one of ${counted(several, "endpoint")}`];
-  const allFail = used.length > 0 && used.every(({ unhealthy }) => unhealthy);
-  const fails = !allFail ? "" : endpoint || several === 1 ? ", which is unhealthy" : ", all of which are unhealthy";
-  return [...where, fails, refusing ? `, but new connections are being refused (${refusing})` : "", "."];
+  const fails = !failing ? "" : endpoint || several === 1 ? ", which is unhealthy" : ", all of which are unhealthy";
+  return [...where, fails, refusing ? `, but some new connections are being refused (${refusing})` : "", "."];
 }

@@ -24,6 +24,8 @@ const explain = new Explain({
 const total = new TotalTraffic(byId("tiles"));
 
 let restored = false;
+/** What the address has asked for so far. */
+let kept = "";
 
 /** Keeps the question and the search in the address. A question is a step in the browser's history, a letter of the search is none. */
 function keep(isStep = false) {
@@ -36,11 +38,13 @@ function keep(isStep = false) {
   const address = (text ? `?${text}` : location.pathname) + location.hash;
   if (isStep && text !== location.search.slice(1)) history.pushState(null, "", address);
   else history.replaceState(null, "", address);
+  kept = location.search;
 }
 
 /** Shows what the address of the page asks for. */
 function restore() {
   restored = false;
+  kept = location.search;
   const query = Object.fromEntries(new URLSearchParams(location.search));
   services.restore(query);
   explain.restore(query);
@@ -67,6 +71,7 @@ follow("api/live", {
   findings(event) {
     services.takeCounts(event.services);
     findings.takeObjects(event);
+    services.sayNone();
     verdict();
   },
   services: (event) => services.take(event),
@@ -102,4 +107,5 @@ addEventListener("keydown", (event) => {
 setText(byId("connection"), "connecting");
 byId("main").hidden = false;
 restore();
-addEventListener("popstate", restore);
+// A link within the page is a step as well, and changes no question.
+addEventListener("popstate", () => location.search === kept || restore());

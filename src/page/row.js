@@ -27,7 +27,8 @@ export function create(toggle) {
   const first = make("th", { role: "rowheader", scope: "row", class: "name" }, button);
   const row = make("tr", { role: "row" }, first, ...Object.values(cells).slice(1), cell("spark", spark.svg));
   const made = { row, button, cells, spark, key: null, service: null };
-  button.addEventListener("click", () => toggle(made.key));
+  // Wherever it is clicked, unless that selects text; the button is for the keyboard.
+  row.addEventListener("click", () => getSelection().isCollapsed && toggle(made.key));
   return made;
 }
 
@@ -37,7 +38,7 @@ export function update(made, key, service) {
   if (made.service === service) return;
   made.service = service;
   const { row, cells, button } = made;
-  row.className = service.state;
+  row.className = service.elsewhere ? "elsewhere" : service.state;
   const [namespace, own] = splitName(service.service);
   const fleet = service.source === "Service" ? null : make("span", { class: "tag" }, "multi-cluster");
   const title = "Source ranges admit some clients alone; ask below about one of them";
@@ -50,7 +51,7 @@ export function update(made, key, service) {
   showList(cells.owner, service.owners ?? [], (service.owners ?? []).join("\n"));
   showClusters(cells.clusters, service.clusters);
   const [healthy, of] = endpoints(service);
-  setText(cells.endpoints, `${count(healthy)}/${count(of)}`);
+  setText(cells.endpoints, service.frontends.length ? `${count(healthy)}/${count(of)}` : "–");
 }
 
 /** Shows the last values of a Service's counters. */
@@ -60,7 +61,7 @@ export function updateTraffic({ cells, spark, service }, rates) {
   const show = (cell, text) => setText(cell, recent.length ? text() : "");
   show(cells.opened, () => rate(mean("opened")));
   show(cells.bytes, () => bytes(mean("bytes")));
-  const refused = !service?.clusters.some(({ serving }) => serving);
+  const refused = service?.state === "broken" && !service.clusters.some(({ serving }) => serving);
   cells.errors.title = refused ? "The kernel refuses clients of a Service without endpoints, and counts none" : "";
   show(cells.errors, () => (refused ? "–" : rate(mean("errors"))));
   cells.errors.classList.toggle("bad", !refused && mean("errors") > 0);

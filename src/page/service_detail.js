@@ -60,7 +60,7 @@ export class Detail {
     // Another answer may be on its way since.
     if (asked !== this.#asked) return;
     if (view.error) fill(this.endpoints, make("p", { class: "bad" }, view.error));
-    else fill(this.endpoints, endpointTable(view), notes(view));
+    else fill(this.endpoints, view.frontend ? endpointTable(view) : null, notes(view));
   }
 }
 

@@ -18,6 +18,7 @@ export class Services {
   #state = "all";
   #counts = { broken: 0, degraded: 0, ok: 0 };
   #more = 0;
+  #isAsked = false;
   #details = new Map();
   #traffic = new RowTraffic();
 
@@ -111,13 +112,15 @@ export class Services {
   /** The Service, and the frontend if it says so, that an address or the end of a name means; null if that is none, or several. */
   find(text) {
     if (!text || text.includes("/")) {
-      const [, at, protocol] = /^(.*:\d+)\/(tcp|udp)$/i.exec(text ?? "") ?? [];
-      if (!at) return null;
-      text = `${at}/${protocol.toUpperCase()}`;
+      const [, place, protocol] = /^(.*:\d+)\/(tcp|udp)$/i.exec(text ?? "") ?? [];
+      if (!place) return null;
+      text = `${place}/${protocol.toUpperCase()}`;
     }
     const found = [];
+    // IPv6 in capitals.
+    const at = text.replace(/^[^/]+/, (address) => address.toLowerCase());
     for (const { service, frontends } of this.#all.values()) {
-      const frontend = frontends.find((it) => it === text || it.startsWith(`${text}/`) || row.addressOf(it) === text);
+      const frontend = frontends.find((it) => it === at || it.startsWith(`${at}/`) || row.addressOf(it) === at);
       if (frontend) found.push({ service, frontend });
       else if (service.slice(service.indexOf("/") + 1) === text) found.push({ service, frontend: frontends[0] ?? "" });
     }
@@ -156,12 +159,18 @@ export class Services {
     byId("list").classList.toggle("no-owners", !owned);
     const asked = words.length > 0 || this.#state !== "all";
     setText(byId("matches"), asked ? `${counted(found.length, "match", "matches")}` : this.#more ? "loading" : "");
-    const none = byId("no-rows");
-    none.hidden = found.length > 0;
-    const files = this.unreadable();
-    const more = files.length ? ` A file that cannot be read may have it: ${files.join(", ")}.` : "";
-    setText(none, asked ? `No Service matches.${more}` : "No Services. Create one of type LoadBalancer with loadBalancerClass sheave.dev/l4.");
+    byId("no-rows").hidden = found.length > 0;
+    this.#isAsked = asked;
+    this.sayNone();
     this.changed();
+  }
+
+  /** Says why no row is shown, if none is. */
+  sayNone() {
+    const files = this.unreadable();
+    const more = files.length ? ` A file that cannot be read may have more: ${files.join(", ")}.` : "";
+    const none = this.#isAsked ? "No Service matches." : "No Services. Create one of type LoadBalancer with loadBalancerClass sheave.dev/l4.";
+    setText(byId("no-rows"), none + more);
   }
 
   #choose(state) {
@@ -199,5 +208,6 @@ export class Services {
   }
 }
 
-const rank = ({ state }) => STATES.indexOf(state);
+// What is served elsewhere alone comes before what is simply well.
+const rank = ({ state, elsewhere }) => 2 * STATES.indexOf(state) - (elsewhere ? 1 : 0);
 const keyName = ({ service, source }) => `${service} ${source}`;

@@ -18,6 +18,7 @@ mod demo;
 mod keyboard;
 #[cfg(test)]
 mod names;
+#[cfg(test)]
 mod reading;
 #[cfg(test)]
 mod scene;

@@ -51,6 +51,11 @@ impl KernelDrops {
         counted.packets
     }
 
+    /// As of the last time that somebody asked the kernel.
+    pub fn last_packets(&self) -> u64 {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).packets
+    }
+
     fn read(&self, counted: &mut Counted) {
         let mut more = 0;
         for (socket, last) in &mut counted.sockets {

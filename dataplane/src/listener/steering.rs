@@ -214,8 +214,9 @@ impl Steering {
         let Some(slot) = self.kernel.iter_mut().flat_map(|kernel| &mut kernel.sockets).find(has_it) else {
             return false;
         };
+        // While its sink is there to be asked.
+        self.drops.packets();
         slot.open = None;
-        self.kernel.iter().for_each(Kernel::count_drops);
         true
     }
 
@@ -268,12 +269,12 @@ impl Steering {
 
     /// Lets go of the sockets, so that the workers hold them alone. The program stays attached for them.
     pub(crate) fn release(&mut self) {
+        self.drops.count_at([]);
         for slot in self.kernel.iter_mut().flat_map(|kernel| &mut kernel.sockets) {
             if let Some(open) = &mut slot.open {
                 open.sockets.clear();
             }
         }
-        self.drops.count_at([]);
     }
 }
 

@@ -119,15 +119,17 @@ fn write_shed(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend
 
 /// Of each frontend only if there were any, as above. The total has those of steered frontends, too, which share sockets.
 fn write_kernel_drops(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend]) {
+    let all = observer.kernel_drops();
     let mut samples = text.family(&names::KERNEL_DROPS);
     for ShownFrontend { labels, counters, .. } in shown {
-        let packets =
-            counters.upgrade().and_then(|counters| Some(counters.first()?.usage().kernel_drops().packets()));
+        let packets = counters
+            .upgrade()
+            .and_then(|counters| Some(counters.first()?.usage().kernel_drops().last_packets()));
         if let Some(packets) = packets.filter(|packets| *packets > 0) {
             samples.add_to(labels, &[], packets);
         }
     }
-    text.total_of(&names::KERNEL_DROPS).add(&[], observer.kernel_drops());
+    text.total_of(&names::KERNEL_DROPS).add(&[], all);
 }
 
 fn write_tcp(text: &mut Exposition, counts: &FrontendCounts<'_, TcpCounters>) {

@@ -230,7 +230,9 @@ fn asked_frontend(groups: &[ExplanationGroupView]) -> Option<String> {
 /// What two gateways have in common that do the same.
 fn decision(view: &ExplainView) -> impl PartialEq + use<'_> {
     let used = view.all_endpoints.as_ref().map(|it| &it.used_hash);
-    (&view.frontend, view.closed.is_some(), view.allowed, &view.action, &view.endpoint, &view.origin, used)
+    let what =
+        (&view.frontend, view.closed.is_some(), view.allowed, &view.action, &view.endpoint, &view.origin);
+    (what, used, view.failing, view.refusing.is_some())
 }
 
 #[cfg(test)]

@@ -202,6 +202,7 @@ impl FrontendAnswer<'_> {
             view.reasons.push(self.inside());
         }
         view.reasons.extend(self.differences(active.map(AsRef::as_ref)));
+        view.failing = failing(view);
         view.closed = basis.closed.get(&frontend.addr).cloned();
         if view.closed.is_some() {
             view.endpoint = None;
@@ -291,7 +292,9 @@ impl FrontendAnswer<'_> {
             endpoint.unhealthy = unhealthy(active, addr, self.basis);
             if chosen.contains(&addr) {
                 if let Some(why) = &endpoint.unhealthy {
-                    endpoint.reason = format!("it is unhealthy ({why}), but too few others are healthy");
+                    let rest = endpoint.reason.strip_prefix("it may be chosen").unwrap_or_default();
+                    endpoint.reason =
+                        format!("it is unhealthy ({why}), but too few others are healthy{rest}");
                 }
                 endpoint.reason.push_str(&slow_start(active, addr, self.basis));
                 continue;
@@ -345,6 +348,16 @@ impl FrontendAnswer<'_> {
         reasons.extend(obstacle(self.basis));
         reasons
     }
+}
+
+/// Whether the client meets none but unhealthy endpoints.
+fn failing(view: &ExplainView) -> bool {
+    let meets = |it: &&ExplainedEndpoint| match &view.endpoint {
+        Some(endpoint) => it.address == *endpoint,
+        None => it.used,
+    };
+    let mut met = view.endpoints.iter().filter(meets).peekable();
+    met.peek().is_some() && met.all(|endpoint| endpoint.unhealthy.is_some())
 }
 
 /// How many of those that may be chosen get nothing all the same.

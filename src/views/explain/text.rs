@@ -73,9 +73,7 @@ pub(crate) fn outcome(view: &ExplainView) -> String {
 
 /// What is wrong with all endpoints that it may go to.
 fn fails(view: &ExplainView, used: usize) -> &'static str {
-    let mut listed = view.endpoints.iter().filter(|endpoint| endpoint.used).peekable();
-    let all_fail = listed.peek().is_some() && listed.all(|endpoint| endpoint.unhealthy.is_some());
-    match (all_fail, &view.endpoint, used) {
+    match (view.failing, &view.endpoint, used) {
         (false, ..) => "",
         (true, Some(_), _) | (true, None, 0 | 1) => ", which is unhealthy",
         (true, None, _) => ", all of which are unhealthy",
@@ -84,7 +82,9 @@ fn fails(view: &ExplainView, used: usize) -> &'static str {
 
 fn refused(view: &ExplainView) -> String {
     let refusing = view.refusing.as_ref();
-    refusing.map(|reason| format!(", but new connections are being refused ({reason})")).unwrap_or_default()
+    refusing
+        .map(|reason| format!(", but some new connections are being refused ({reason})"))
+        .unwrap_or_default()
 }
 
 /// As Kubernetes has it, and whether it is unhealthy besides.

@@ -8,16 +8,18 @@ pub(crate) const NO_READY_ENDPOINT: &str = "NoReadyEndpoint";
 pub(crate) const UNHEALTHY_ENDPOINTS: &str = "UnhealthyEndpoints";
 
 /// For an object that has no endpoint that serves.
-pub(crate) fn no_ready_endpoint(source: &str, service: &str) -> String {
+pub(crate) fn no_ready_endpoint(source: &str, service: &str, has_endpoints: bool) -> String {
+    let check = match has_endpoints {
+        true => "Check why its Pods are not ready",
+        false => "Check that its selector matches Pods, and that its ports are theirs",
+    };
     match plain_name(source, service) {
-        Some((namespace, name)) => format!(
-            "Check that its selector matches Pods and that they are ready: `kubectl -n {namespace} get endpointslices -l \
-             kubernetes.io/service-name={name}`."
-        ),
-        None => {
-            "Check that its selector matches Pods in the clusters that serve it, and that they are ready."
-                .to_owned()
+        Some((namespace, name)) => {
+            format!(
+                "{check}: `kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}`."
+            )
         }
+        None => format!("{check}, in the clusters that serve it."),
     }
 }
 
@@ -106,8 +108,8 @@ mod tests {
 
     #[test]
     fn only_plain_names_are_put_into_commands() {
-        assert!(no_ready_endpoint("Service", "shop/web").contains("kubectl -n shop get"));
-        assert!(!no_ready_endpoint("Service", "shop/web;reboot").contains("reboot"));
+        assert!(no_ready_endpoint("Service", "shop/web", false).contains("kubectl -n shop get"));
+        assert!(!no_ready_endpoint("Service", "shop/web;reboot", true).contains("reboot"));
         assert!(!unhealthy_endpoints("MultiClusterService", "shop/web").contains("kubectl"));
     }
 

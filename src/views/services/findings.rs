@@ -108,11 +108,12 @@ fn object(row: &ServiceRow) -> String {
 
 /// What is wrong with a Service that has no Problem.
 fn of_row(row: &ServiceRow) -> Option<FindingView> {
+    let has_endpoints = row.clusters.iter().any(|cluster| cluster.of > 0);
     let failing = row.clusters.iter().any(|cluster| cluster.unhealthy > 0);
     let (reason, advice) = match row.state {
         ServiceState::Ok => return None,
         _ if failing => (advice::UNHEALTHY_ENDPOINTS, advice::unhealthy_endpoints(row.source, &row.service)),
-        _ => (advice::NO_READY_ENDPOINT, advice::no_ready_endpoint(row.source, &row.service)),
+        _ => (advice::NO_READY_ENDPOINT, advice::no_ready_endpoint(row.source, &row.service, has_endpoints)),
     };
     let problem = ProblemView {
         object: object(row),

@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sheave_dataplane::select::{ActiveFrontend, Origin};
-use sheave_model::{Backend, EndpointAddr, Frontend, Route};
-
-/// Of a Service whose endpoints are all on other nodes.
-const NOT_HERE: &str = "externalTrafficPolicy is Local and no endpoint is on this node: clients outside the cluster who come to this \
-                        gateway are dropped, so packets must go to gateways that have one";
+use sheave_model::{Backend, EndpointAddr, Frontend, FrontendKind, Route};
 
 use super::{ClusterRow, ServiceFacts, ServiceRow, ServiceState};
 use crate::views::problem::ProblemView;
+
+/// Of a frontend whose endpoints are all on other nodes.
+const NOT_HERE: &str = "externalTrafficPolicy is Local and no endpoint is on this node: clients outside the cluster who come to this \
+                        gateway are dropped, so packets must go to gateways that have one";
+/// The same of a cluster address.
+const NOT_HERE_INSIDE: &str = "internalTrafficPolicy is Local and no endpoint is on this node: packets to its cluster address are dropped here";
 
 /// How one frontend is.
 struct FrontendHealth {
@@ -49,11 +51,22 @@ pub(super) fn of_frontends(
         why,
         frontends: frontends.iter().map(|frontend| frontend.addr.to_string()).collect(),
         owners: owners(frontends, facts),
-        elsewhere: state == ServiceState::Ok && frontends.iter().all(|it| matches!(it.external, Route::Drop)),
-        restricted: frontends.iter().any(|frontend| !frontend.source_ranges.cidrs().is_empty()),
+        elsewhere: state == ServiceState::Ok && is_elsewhere(frontends),
+        restricted: frontends.iter().any(|frontend| is_restricted(frontend)),
         clusters,
         problems: problems.len(),
     }
+}
+
+/// Whether clients outside the cluster get nothing here.
+fn is_elsewhere(frontends: &[&Arc<Frontend>]) -> bool {
+    // A cluster address is for those inside, and has a policy of its own.
+    let mut outside = frontends.iter().filter(|frontend| frontend.kind != FrontendKind::ClusterIp).peekable();
+    outside.peek().is_some() && outside.all(|frontend| matches!(frontend.external, Route::Drop))
+}
+
+fn is_restricted(Frontend { addr, source_ranges, .. }: &Frontend) -> bool {
+    !source_ranges.cidrs().is_empty() && !source_ranges.allowed().has_family(addr.ip)
 }
 
 /// Of an object that is served nowhere.
@@ -98,7 +111,10 @@ fn judged(
         return (Broken, none_ready(of));
     }
     if matches!(frontend.external, Route::Drop) {
-        return (Ok, NOT_HERE.to_owned());
+        return (
+            Ok,
+            if frontend.kind == FrontendKind::ClusterIp { NOT_HERE_INSIDE } else { NOT_HERE }.to_owned(),
+        );
     }
     let chosen = |origin| active.is_some_and(|active| active.choices(origin).next().is_some());
     if !chosen(Origin::External) && !chosen(Origin::Internal) {
@@ -118,7 +134,7 @@ fn judged(
 
 fn none_ready(of: usize) -> String {
     match of {
-        0 => "it has no endpoints".to_owned(),
+        0 => "it has no endpoints for this port".to_owned(),
         1 => "its only endpoint is not ready".to_owned(),
         _ => format!("none of its {of} endpoints is ready"),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
-use sheave_model::{Algorithm, Backend, Frontend, Route, SourceRanges};
+use sheave_model::{Algorithm, Backend, Frontend, FrontendKind, Route, SourceRanges};
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn a_service_is_as_its_clients_find_it() {
     assert_eq!(state(web(1), &[1]), said(Degraded, "1 of 2 endpoints is unhealthy; 10.0.0.1:8080: refused"));
     assert_eq!(state(web(1), &[1, 2]), said(Broken, "all 2 endpoints are unhealthy; 10.0.0.1:8080: refused"));
     let none = frontend(1, Algorithm::Maglev, &[]);
-    assert_eq!(state(none, &[]), said(Broken, "it has no endpoints"));
+    assert_eq!(state(none, &[]), said(Broken, "it has no endpoints for this port"));
     let not_ready = Backend { capacity: 3, ..backend("local", 100, &[]) };
     let not_ready = Frontend { backends: Arc::new([not_ready]), ..frontend(1, Algorithm::Maglev, &[]) };
     assert_eq!(state(not_ready, &[]), said(Broken, "none of its 3 endpoints is ready"));
@@ -75,9 +75,18 @@ fn what_a_row_says_besides_its_state() {
     let dropped = |frontend: Frontend| Frontend { external: Route::Drop, ..frontend };
     assert!(row([dropped(web(1)), dropped(second())]).elsewhere);
     assert!(!row([web(1), dropped(second())]).elsewhere, "one port serves here");
+    let inside = |frontend| Frontend { kind: FrontendKind::ClusterIp, ..frontend };
+    assert!(row([inside(web(1)), dropped(second())]).elsewhere, "what those inside get is another matter");
+    let local_inside = row([dropped(inside(web(1))), second()]);
+    assert!(
+        !local_inside.elsewhere && local_inside.why.starts_with("internalTrafficPolicy is Local"),
+        "{local_inside:?}"
+    );
     assert!(!row([web(1), second()]).restricted);
     let ranges = SourceRanges::new(vec!["192.0.2.0/24".parse().unwrap()]);
     assert!(row([web(1), Frontend { source_ranges: ranges.into(), ..second() }]).restricted);
+    let everybody = SourceRanges::new(vec!["0.0.0.0/0".parse().unwrap()]);
+    assert!(!row([web(1), Frontend { source_ranges: everybody.into(), ..second() }]).restricted);
 }
 
 #[test]

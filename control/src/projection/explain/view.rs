@@ -1,5 +1,7 @@
 //! The explanation as users and programs see it. The JSON is a contract: keys are added, never renamed.
 
+use std::ops::Not;
+
 use serde::{Deserialize, Serialize};
 use sheave_model::EndpointAddr;
 
@@ -32,7 +34,10 @@ pub struct ExplainView {
     pub action: Option<String>,
     /// Where the client goes; null if nowhere, or if that is decided anew for each connection.
     pub endpoint: Option<String>,
-    /// The reason of the Problem because of which new connections are being refused: `LimitReached` or `Overloaded`.
+    /// The endpoint that the client goes to, or each that it may go to, is unhealthy.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub failing: bool,
+    /// The reason of the Problem because of which some new connections are being refused: `LimitReached` or `Overloaded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusing: Option<String>,
     /// Why the frontend accepts nothing on this gateway, whatever the reasons are; null if it is open, and for manifests.

@@ -69,7 +69,7 @@ fn an_unhealthy_endpoint_says_why_and_whether_it_is_used_all_the_same() {
 fn the_verdict_knows_that_connections_are_refused() {
     let view = Fixture::new(&web("")).problem(reason::LIMIT_REACHED).ask("protocol=TCP");
     assert_eq!(view.refusing.as_deref(), Some("LimitReached"));
-    let expected = "A client outside the cluster goes to one of 2 endpoints, but new connections are being refused (LimitReached).";
+    let expected = "A client outside the cluster goes to one of 2 endpoints, but some new connections are being refused (LimitReached).";
     assert_eq!(sentence(&view), expected);
     let other_port = Fixture::new(&web("")).problem(reason::LIMIT_REACHED).ask("protocol=UDP");
     assert_eq!(other_port.refusing, None);
