@@ -262,7 +262,14 @@ fn a_process_that_cannot_take_over_changes_nothing(family: Family) {
 fn a_process_that_dies_on_the_way_changes_nothing(family: Family) {
     let world = World::new(ENDPOINTS);
     let _servers = servers(&world, family);
-    let mut gateway = Gateway::start(&world, &apps(family));
+    // On a busy machine the first one may have taken over before it is killed.
+    let died = (0..5).any(|_| dies_on_the_way(&world, family));
+    assert!(died, "none died before it had taken over");
+}
+
+/// Kills successors, each a little later than the one before, until one has taken over; whether any had not.
+fn dies_on_the_way(world: &World, family: Family) -> bool {
+    let mut gateway = Gateway::start(world, &apps(family));
     let client = udp::Client::new(&world.client, family.client(1), at(family.vip(0), 53));
     let name = client.ask().unwrap().name;
     let mut died = 0;
@@ -282,7 +289,7 @@ fn a_process_that_dies_on_the_way_changes_nothing(family: Family) {
         }
         assert_eq!(client.ask().unwrap().name, name);
     }
-    assert!(died > 0, "none died before it had taken over");
+    died > 0
 }
 
 fn a_process_that_stops_on_the_way_is_not_waited_for(family: Family) {
