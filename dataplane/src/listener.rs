@@ -235,8 +235,7 @@ impl ListenerSet {
     /// Closes a frontend that has left the table. What is open on it has the time of a drain.
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
-            listener.stop_counting_drops();
-            self.give_up(addr, &mut listener.binding, workers, Command::Remove);
+            self.give_up(addr, &mut listener, workers, Command::Remove);
             self.claims.add_departed(addr, &listener.counters);
             self.counters.remove(addr);
         }
@@ -245,10 +244,12 @@ impl ListenerSet {
     fn give_up(
         &mut self,
         addr: FrontendAddr,
-        binding: &mut Binding,
+        listener: &mut Listener,
         workers: &[WorkerHandle],
         command: impl Fn(FrontendAddr, Option<Arc<DeferredVerdict>>) -> Command,
     ) {
+        listener.stop_counting_drops();
+        let binding = &mut listener.binding;
         self.count(binding.occupancy(), Occupancy::default());
         let verdict = match binding {
             Binding::Steered(lease) => self.steering.forget(addr, lease.take()),
@@ -281,8 +282,7 @@ impl ListenerSet {
     /// Closes a frontend, so that the next reconcile opens it anew.
     fn start_over(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         let Some(mut listener) = self.listeners.remove(&addr) else { return };
-        listener.stop_counting_drops();
-        self.give_up(addr, &mut listener.binding, workers, |addr, _| Command::Close(addr));
+        self.give_up(addr, &mut listener, workers, |addr, _| Command::Close(addr));
         listener.state = None;
         self.listeners.insert(addr, listener);
     }

@@ -124,7 +124,7 @@ export class Services {
       if (frontend) found.push({ service, frontend });
       else if (service.slice(service.indexOf("/") + 1) === text) found.push({ service, frontend: frontends[0] ?? "" });
     }
-    return found.length === 1 || new Set(found.map(({ service }) => service)).size === 1 ? found[0] : null;
+    return new Set(found.map(({ service }) => service)).size === 1 ? found[0] : null;
   }
 
   frontends(service) {

@@ -10,7 +10,7 @@ use sheave_dataplane::Observer;
 use sheave_dataplane::counters::{
     CloseReason, DropReason, FrontendCounters, ShedReason, TcpCounters, UdpCounters,
 };
-use sheave_model::{FrontendAddr, RoutingTable};
+use sheave_model::RoutingTable;
 
 use crate::views::View;
 use crate::views::routes::source_name;
@@ -118,15 +118,14 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
         };
         let Some(traffic) = of_services.get_mut(&key) else { continue };
         traffic.frontends.push(frontend.addr.to_string());
-        traffic.counts.add_frontend(observer, frontend.addr);
-        traffic.kernel_dropped_packets += kernel_drops(observer, frontend.addr);
+        let Some(workers) = observer.counters(frontend.addr).and_then(|weak| weak.upgrade()) else {
+            continue;
+        };
+        traffic.counts.add_frontend(&workers);
+        let usage = workers.first().map(FrontendCounters::usage);
+        traffic.kernel_dropped_packets += usage.map_or(0, |usage| usage.kernel_drops().packets());
     }
     of_services.into_values().filter(|service| !service.frontends.is_empty()).collect()
-}
-
-fn kernel_drops(observer: &Observer, addr: FrontendAddr) -> u64 {
-    let counters = observer.counters(addr).and_then(|weak| weak.upgrade());
-    counters.and_then(|workers| Some(workers.first()?.usage().kernel_drops().packets())).unwrap_or(0)
 }
 
 impl ServiceTraffic {
@@ -144,9 +143,8 @@ impl TrafficCounts {
         [self.opened, self.open, self.client_bytes, self.endpoint_bytes, self.datagrams, self.errors]
     }
 
-    /// Adds what a frontend has had, if it still has counters.
-    pub(crate) fn add_frontend(&mut self, observer: &Observer, addr: FrontendAddr) {
-        let Some(workers) = observer.counters(addr).and_then(|weak| weak.upgrade()) else { return };
+    /// Adds what a frontend has had, by the counters of its workers.
+    pub(crate) fn add_frontend(&mut self, workers: &[FrontendCounters]) {
         workers.iter().for_each(|worker| self.add(worker));
         if let Some(worker) = workers.first() {
             self.errors += ShedReason::ALL.iter().map(|reason| worker.usage().shed(*reason)).sum::<u64>();

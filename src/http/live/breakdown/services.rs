@@ -37,7 +37,9 @@ impl Counted for ServiceLabel {
     fn counts(observer: &Observer, table: &ActiveTable, places: &[usize], rows: usize) -> Vec<u64> {
         let mut counts = vec![TrafficCounts::default(); rows];
         for (frontend, place) in table.table().frontends().iter().zip(places) {
-            counts[*place].add_frontend(observer, frontend.addr);
+            if let Some(workers) = observer.counters(frontend.addr).and_then(|weak| weak.upgrade()) {
+                counts[*place].add_frontend(&workers);
+            }
         }
         counts.iter().flat_map(TrafficCounts::listed).collect()
     }
