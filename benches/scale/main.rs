@@ -12,9 +12,7 @@ mod report;
 mod terminal;
 mod usage;
 
-#[path = "../../tests/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the kit serves the test programs; this bench uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 use std::process::ExitCode;
 

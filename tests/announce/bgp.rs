@@ -320,7 +320,7 @@ fn a_machine_without_tun_devices_is_told_at_the_start() {
     fs::write(&config, "node: gw-1\nannounce: bgp\n").expect("a file is written");
     let script = format!(
         "mount -t tmpfs none /dev/net && exec {} run --manifests {} --config {}",
-        env!("CARGO_BIN_EXE_sheave"),
+        sheave_test_support::program::path(),
         folder.path().display(),
         config.display()
     );

@@ -264,7 +264,7 @@ impl Fabric {
         let (manifests, config) = (path("manifests"), path("config.yaml"));
         let mut arguments = vec!["run", "--manifests", &manifests, "--config", &config];
         arguments.extend_from_slice(flags);
-        self.host(number).start(env!("CARGO_BIN_EXE_sheave"), &arguments)
+        self.host(number).start(sheave_test_support::program::path(), &arguments)
     }
 
     pub(crate) fn host(&self, number: u8) -> &Host {

@@ -3,10 +3,7 @@
 //!
 //! Cases that move addresses many times have a short form for `tests/run` and a long one for `tests/soak`.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 #[cfg(test)]
 #[path = "../endurance/scale.rs"]

@@ -64,7 +64,7 @@ fn two_bare_machines_share_the_addresses_by_what_the_document_says() {
     }
     segment.wait_until_all_eligible();
     segment.wait_until_owned();
-    let shown = segment.host(1).finish(env!("CARGO_BIN_EXE_sheave"), &["gateways"]).expect_success();
+    let shown = segment.host(1).finish(sheave_test_support::program::path(), &["gateways"]).expect_success();
     for part in ["gw-1", "gw-2", &service_address(Family::V4, 1).to_string()] {
         assert!(shown.contains(part), "{part}: {shown}");
     }

@@ -262,7 +262,7 @@ impl Segment {
         let node = port_of(number);
         let mut arguments = vec!["run", "--manifests", &manifests, "--config", &config, "--node", &node];
         arguments.extend_from_slice(flags);
-        self.host(number).start(env!("CARGO_BIN_EXE_sheave"), &arguments)
+        self.host(number).start(sheave_test_support::program::path(), &arguments)
     }
 
     /// The host of a gateway.

@@ -1,9 +1,6 @@
 //! API tests: the test API server against what a real kube-apiserver answered, and its faults against their description.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 #[cfg(test)]
 mod access;

@@ -70,7 +70,7 @@ fn config(server: &ApiServer, more: &str) -> (NamedTempFile, NamedTempFile) {
 /// Runs the command to its end: exit code, standard output, standard error.
 fn uninstall(server: &ApiServer, more: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let (_kubeconfig, config) = config(server, more);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
+    let mut command = Command::new(sheave_test_support::program::path());
     command.arg("uninstall").args(arguments).arg("--config").arg(config.path());
     let Output { status, stdout, stderr } = command.output().expect("sheave runs");
     let text = |bytes| String::from_utf8(bytes).expect("text");

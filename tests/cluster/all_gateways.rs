@@ -100,7 +100,7 @@ fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: S
         let search = format!("PATH={folder}");
         let config = path("config.yaml").display().to_string();
         let flags = ["status", "--fleet", "--config", &config];
-        let program = [search.as_str(), env!("CARGO_BIN_EXE_sheave")];
+        let program = [search.as_str(), sheave_test_support::program::path()];
         stage.host.finish("env", &[&program[..], &flags, cluster].concat())
     };
     let run = |folder: &str| run_with(folder, &[]);

@@ -95,7 +95,7 @@ fn create<'s>(stage: &'s Stage<'s>, home: &Home, object: &Value, number: usize) 
     let mut command: Vec<String> =
         ["unshare", "--pid", "--fork", "--kill-child", "env"].map(str::to_owned).into();
     command.extend(variables.map(|it| format!("{it}={}", given(it))));
-    command.push(env!("CARGO_BIN_EXE_sheave").to_owned());
+    command.push(sheave_test_support::program::path().to_owned());
     command.extend(configured(texts(part(container, "/args")), home));
     Pod { sheave: stage.launch_as(&command, home) }
 }
@@ -104,7 +104,7 @@ fn create<'s>(stage: &'s Stage<'s>, home: &Home, object: &Value, number: usize) 
 fn wait_until_ready(stage: &Stage<'_>, home: &Home, object: &Value, pod: &mut Pod<'_>) {
     let container = container(object);
     let mut probe = configured(texts(part(container, "/startupProbe/exec/command")), home);
-    env!("CARGO_BIN_EXE_sheave").clone_into(&mut probe[0]);
+    sheave_test_support::program::path().clone_into(&mut probe[0]);
     let most = part(container, "/startupProbe/failureThreshold").as_u64().expect("a number");
     let mut failures = 0;
     eventually_within(patience(60.0), "the Pod has started", || {

@@ -3,10 +3,7 @@
 //!
 //! Hosts are network namespaces, so the tests need root, or a user namespace: `tests/run` arranges for either.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 #[cfg(test)]
 mod all_gateways;
@@ -88,5 +85,7 @@ mod scene;
 mod sharing;
 #[cfg(test)]
 mod stage;
+#[cfg(test)]
+mod starts;
 #[cfg(test)]
 mod uninstall;

@@ -143,7 +143,7 @@ impl<'c> Stage<'c> {
 
     /// As [`Stage::launch`], by a command that becomes it.
     pub(crate) fn launch_behind(&self, prefix: &[String], home: &Home) -> Sheave<'_> {
-        self.launch_program(prefix, env!("CARGO_BIN_EXE_sheave"), home)
+        self.launch_program(prefix, sheave_test_support::program::path(), home)
     }
 
     /// As [`Stage::launch_behind`], of another version.
@@ -175,7 +175,7 @@ impl<'c> Stage<'c> {
     pub(crate) fn command(&self, home: &Home, command: &str, arguments: &[&str]) -> Finished {
         let config = home.config();
         let all = [&[command, "--config", &config], arguments].concat();
-        self.host.finish(env!("CARGO_BIN_EXE_sheave"), &all)
+        self.host.finish(sheave_test_support::program::path(), &all)
     }
 
     /// Says to the controller that a gateway is ready on this Node, or that none is. It reports at `port`, or nowhere.
@@ -308,7 +308,7 @@ impl Sheave<'_> {
     /// What `sheave status` prints, whatever it thinks of that.
     pub(crate) fn status_text(&self) -> String {
         let admin = format!("http://{}", self.admin);
-        let told = self.host.finish(env!("CARGO_BIN_EXE_sheave"), &["status", "--admin", &admin]);
+        let told = self.host.finish(sheave_test_support::program::path(), &["status", "--admin", &admin]);
         assert!(matches!(told.code(), Some(0..=2)) && !told.stdout.is_empty(), "{}", told.stderr);
         told.stdout
     }

@@ -1,23 +1,17 @@
 //! Runs the real binary on a case's input, as a user would.
 
-use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use sheave_test_support::program;
 use tempfile::TempDir;
 
 /// The folder of the objects of the gateways' own cluster.
 const MANIFESTS: &str = "manifests";
 /// The folder of those of the Karmada control plane.
 const KARMADA_MANIFESTS: &str = "karmada-manifests";
-
-/// What is tested: `SHEAVE_TEST_PROGRAM`, for example one of another architecture, or the program that was built along with the tests.
-fn program() -> OsString {
-    env::var_os("SHEAVE_TEST_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_sheave").into())
-}
 
 /// A configuration file and folders of manifests, for as long as this lives.
 pub(crate) struct Input {
@@ -58,7 +52,7 @@ impl Input {
 
     fn run(&self, command: &str, args: &[String]) -> Result<Value, String> {
         let path = |name| self.folder.path().join(name);
-        let mut sheave = Command::new(program());
+        let mut sheave = Command::new(program::path());
         sheave.arg(command).args(args).args(["-o", "json", "--node", &self.node]);
         sheave.arg("--config").arg(path("config.yaml")).arg("--manifests").arg(path(MANIFESTS));
         if self.karmada {

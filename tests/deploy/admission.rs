@@ -101,7 +101,7 @@ fn problems(object: &Value, mcs: bool) -> String {
         std::fs::write(&path, list.to_string()).expect("it can be written");
         path
     };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
+    let mut command = Command::new(sheave_test_support::program::path());
     command.args(["validate", "--node", "gw-1"]);
     if mcs {
         let template = service(&json!({}), &json!({}));

@@ -280,7 +280,7 @@ fn takes_the_configurations(values: &[&str]) {
         let file = folder.path().join(name);
         fs::write(&file, text(&object["data"]["config.yaml"])).expect("it is written");
         let arguments = ["validate", "--node", "gw-1", "--config"];
-        let output = Command::new(env!("CARGO_BIN_EXE_sheave"))
+        let output = Command::new(sheave_test_support::program::path())
             .args(arguments)
             .arg(&file)
             .output()

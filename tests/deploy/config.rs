@@ -59,7 +59,7 @@ impl Config {
 
 /// What `sheave validate` says of a file: its exit code and both outputs.
 fn validate(file: &std::path::Path) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_sheave"))
+    let output = Command::new(sheave_test_support::program::path())
         .args(["validate", "--node", "gw-1", "--config"])
         .arg(file)
         .output()
@@ -100,7 +100,7 @@ fn a_key_that_the_program_does_not_have_would_be_found() {
 
 #[test]
 fn the_example_pools_are_free_of_problems() {
-    let output = Command::new(env!("CARGO_BIN_EXE_sheave"))
+    let output = Command::new(sheave_test_support::program::path())
         .args(["validate", "--node", "gw-1", "--manifests"])
         .arg(files::place("examples/address-pool.yaml"))
         .output()

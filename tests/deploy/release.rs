@@ -19,7 +19,8 @@ fn every_script_can_be_read_by_its_shell() {
 fn the_program_takes_the_configuration_of_the_package() {
     let file = files::place("debian/config.yaml");
     let arguments = ["validate", "--node", "gw-1", "--config"];
-    let output = Command::new(env!("CARGO_BIN_EXE_sheave")).args(arguments).arg(file).output().unwrap();
+    let output =
+        Command::new(sheave_test_support::program::path()).args(arguments).arg(file).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 

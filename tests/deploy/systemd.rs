@@ -54,7 +54,8 @@ fn systemd_takes_the_unit_and_finds_it_closed() {
     const MOST_EXPOSED: &str = "--threshold=20";
     let folder = tempfile::tempdir().unwrap();
     let unit = folder.path().join("sheave.service");
-    let text = files::text("sheave.service").replace("/usr/local/bin/sheave", env!("CARGO_BIN_EXE_sheave"));
+    let text =
+        files::text("sheave.service").replace("/usr/local/bin/sheave", sheave_test_support::program::path());
     std::fs::write(&unit, text).unwrap();
     for check in [&["verify"][..], &["security", "--offline=true", MOST_EXPOSED]] {
         let said = Command::new("systemd-analyze").args(["--no-pager"]).args(check).arg(&unit).output();
@@ -76,8 +77,8 @@ fn systemd_takes_the_unit_with_each_addition_of_the_document() {
         let addition = addition.split("```").next().unwrap_or_default();
         let folder = tempfile::tempdir().unwrap();
         let unit = folder.path().join("sheave.service");
-        let text =
-            files::text("sheave.service").replace("/usr/local/bin/sheave", env!("CARGO_BIN_EXE_sheave"));
+        let text = files::text("sheave.service")
+            .replace("/usr/local/bin/sheave", sheave_test_support::program::path());
         std::fs::write(&unit, text).unwrap();
         std::fs::create_dir(folder.path().join("sheave.service.d")).unwrap();
         std::fs::write(folder.path().join("sheave.service.d/override.conf"), addition).unwrap();

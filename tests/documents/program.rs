@@ -57,7 +57,7 @@ impl Drop for Server {
 
 /// The program, in the repository's folder.
 pub(crate) fn sheave() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
+    let mut command = Command::new(sheave_test_support::program::path());
     command.current_dir(root()).env_remove("KUBECONFIG").env_remove("NODE_NAME");
     command
 }

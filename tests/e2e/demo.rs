@@ -8,12 +8,11 @@ use nix::sys::signal::Signal;
 use crate::support::host::Host;
 use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::process::Process;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
+use sheave_test_support::program;
 
 /// Starts the demo and waits until it has said what to try.
 fn start(host: &Host, arguments: &[&str]) -> Process {
-    let mut demo = host.start(BINARY, &[&["demo"], arguments].concat());
+    let mut demo = host.start(program::path(), &[&["demo"], arguments].concat());
     eventually("the demo says what to try", || {
         demo.expect_running();
         let text = demo.stdout();

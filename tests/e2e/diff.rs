@@ -29,7 +29,7 @@ fn what_would_change_is_told_by_the_exit_code(family: Family) {
     let run = |new: &Path, arguments: &[&str]| -> Finished {
         let new = new.display().to_string();
         let first = ["diff", "--manifests", new.as_str()];
-        world.gateway.finish(env!("CARGO_BIN_EXE_sheave"), &[&first, arguments].concat())
+        world.gateway.finish(sheave_test_support::program::path(), &[&first, arguments].concat())
     };
     let nothing = run(same.path(), &[]);
     assert_eq!(nothing.code(), Some(0), "{}{}", nothing.stdout, nothing.stderr);

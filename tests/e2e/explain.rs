@@ -137,7 +137,7 @@ fn a_frontend_that_cannot_be_opened_is_explained(family: Family) {
     let explained = explain(&gateway, "protocol=TCP");
     assert!(explained["closed"].is_string() && explained["endpoint"].is_null(), "{explained}");
     let shown = |arguments: &[&str]| -> String {
-        world.gateway.finish(env!("CARGO_BIN_EXE_sheave"), arguments).expect_success()
+        world.gateway.finish(sheave_test_support::program::path(), arguments).expect_success()
     };
     let headline = shown(&["explain", "e2e/web", "--protocol", "TCP"]);
     assert!(
@@ -164,7 +164,7 @@ fn the_command_asks_a_gateway_or_reads_manifests(family: Family) {
         vec!["--manifests", folder.as_str(), "--node", manifest::GATEWAY_NODE],
     ];
     let run = |arguments: &[&str]| -> Finished {
-        world.gateway.finish(env!("CARGO_BIN_EXE_sheave"), &[&["explain"], arguments].concat())
+        world.gateway.finish(sheave_test_support::program::path(), &[&["explain"], arguments].concat())
     };
     let client = family.client(0).to_string();
     let question = ["e2e/web", "--port", "tcp-80", "--client", &client];

@@ -10,8 +10,7 @@ use crate::support::manifest::App;
 use crate::support::patience::eventually;
 use crate::support::process::Finished;
 use crate::support::world::{Family, World};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
+use sheave_test_support::program;
 
 /// A folder with `kubectl`, `kubectl-sheave`, and a configuration by which nothing listens on this machine.
 struct Laptop<'w> {
@@ -24,7 +23,7 @@ impl<'w> Laptop<'w> {
         let laptop = Self { world, folder: tempfile::tempdir().expect("a temporary folder") };
         fs::write(laptop.path("config.yaml"), "admin: {listen: \"127.0.0.1:9842\"}\n")
             .expect("a file is written");
-        symlink(BINARY, laptop.path("kubectl-sheave")).expect("a link is made");
+        symlink(program::path(), laptop.path("kubectl-sheave")).expect("a link is made");
         laptop.script("echo pod/sheave-gateway-x");
         laptop
     }
@@ -95,16 +94,16 @@ fn commands_ask_a_gateway_of_the_cluster_through_kubectl() {
     ] {
         let cluster = ["--kubeconfig", "/k", "--context", "prod"];
         let on_node = [words, &["--gateway", "gw-1"], &cluster].concat();
-        let told = laptop.run(BINARY, &on_node);
+        let told = laptop.run(program::path(), &on_node);
         assert!(told.stdout.contains(part), "{words:?}: {}{}", told.stdout, told.stderr);
         assert_eq!(laptop.called(), [pods.to_owned(), forward("pod/sheave-gateway-x")], "{words:?}");
         let any = laptop.run(&plugin, &[words, &cluster].concat());
         assert!(any.stdout.contains(part), "{words:?}: {}{}", any.stdout, any.stderr);
         assert_eq!(laptop.called(), [forward("daemonset/sheave-gateway")], "{words:?}");
-        let named = laptop.run(BINARY, &[words, &cluster].concat());
+        let named = laptop.run(program::path(), &[words, &cluster].concat());
         assert!(named.stdout.contains(part), "{words:?}: {}{}", named.stdout, named.stderr);
         assert_eq!(laptop.called(), [forward("daemonset/sheave-gateway")], "{words:?}");
-        let here = laptop.run(BINARY, words);
+        let here = laptop.run(program::path(), words);
         assert!(here.stderr.contains("http://127.0.0.1:9842 does not answer"), "{}", here.stderr);
         assert_eq!(laptop.called(), [""; 0], "only a plugin looks elsewhere by itself");
     }
@@ -116,13 +115,13 @@ fn commands_ask_a_gateway_of_the_cluster_through_kubectl() {
     drop(watch);
 
     laptop.script("true");
-    let nobody = laptop.run(BINARY, &["routes", "--gateway", "gw-9"]);
+    let nobody = laptop.run(program::path(), &["routes", "--gateway", "gw-9"]);
     assert_eq!(nobody.code(), Some(69));
     let why =
         "no way to the gateway on node gw-9: no gateway runs there, by the Pods of namespace sheave-system";
     assert!(nobody.stderr.contains(why), "{}", nobody.stderr);
     laptop.script("echo 'error: forbidden' >&2; exit 1");
-    let refused = laptop.run(BINARY, &["status", "--gateway", "gw-1"]);
+    let refused = laptop.run(program::path(), &["status", "--gateway", "gw-1"]);
     assert!(refused.code() == Some(2) && refused.stderr.contains("error: forbidden"), "{}", refused.stderr);
 
     // What is asked for by name, or serves here, is not looked for elsewhere.

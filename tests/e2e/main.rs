@@ -3,9 +3,7 @@
 //! Each case runs once per address family. Hosts are network namespaces, so the tests need root, or a user namespace:
 //! `tests/run` arranges for either.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-mod support;
+use sheave_test_support as support;
 
 /// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.
 #[cfg(test)]

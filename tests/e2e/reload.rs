@@ -235,7 +235,7 @@ fn a_process_without_a_configuration_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let manifests = folder.path().display().to_string();
     let arguments = ["run", "--manifests", &manifests, "--node", GATEWAY_NODE];
-    let mut process = world.gateway.start(env!("CARGO_BIN_EXE_sheave"), &arguments);
+    let mut process = world.gateway.start(sheave_test_support::program::path(), &arguments);
     let logged = |process: &crate::support::process::Process, text: &str| {
         let log = process.stderr();
         if log.contains(text) { Ok(()) } else { Err(log) }

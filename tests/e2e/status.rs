@@ -32,7 +32,7 @@ fn the_command_tells_how_a_gateway_is(family: Family) {
     let web = App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready(family.backend(0));
     let gateway = Gateway::start(&world, std::slice::from_ref(&web));
     let run = |arguments: &[&str]| -> Finished {
-        world.gateway.finish(env!("CARGO_BIN_EXE_sheave"), &[&["status"], arguments].concat())
+        world.gateway.finish(sheave_test_support::program::path(), &[&["status"], arguments].concat())
     };
 
     let mut told: Value = serde_json::from_str(&run(&["-o", "json"]).expect_success()).unwrap();
@@ -88,7 +88,8 @@ fn kubectl_ends_with_the_command_that_started_it() {
     let host = Host::new("outside");
     let search = format!("PATH={}", folder.path().display());
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
-        let mut asking = host.start("env", &[&search, env!("CARGO_BIN_EXE_sheave"), "status", "--fleet"]);
+        let mut asking =
+            host.start("env", &[&search, sheave_test_support::program::path(), "status", "--fleet"]);
         let of_kubectl = eventually("kubectl runs", || {
             asking.expect_running();
             let id = fs::read_to_string(&called).unwrap_or_default();

@@ -14,8 +14,7 @@ use crate::support::tcp::{self, Conversation};
 use crate::support::terminal::Terminal;
 use crate::support::udp;
 use crate::support::world::{Family, World};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
+use sheave_test_support::program;
 
 for_both_families!(
     connections_are_shown_by_service_endpoint_and_cluster,
@@ -33,7 +32,7 @@ fn db(family: Family) -> App {
 
 fn once(host: &Host, arguments: &[&str]) -> Value {
     let arguments = [&["top", "--once", "-o", "json"], arguments].concat();
-    serde_json::from_str(&host.finish(BINARY, &arguments).expect_success()).expect("it is JSON")
+    serde_json::from_str(&host.finish(program::path(), &arguments).expect_success()).expect("it is JSON")
 }
 
 fn connections_are_shown_by_service_endpoint_and_cluster(family: Family) {
@@ -80,7 +79,8 @@ fn connections_are_shown_by_service_endpoint_and_cluster(family: Family) {
         let all = ["openedPerSecond", "clientBytesPerSecond", "endpointBytesPerSecond"];
         if all.into_iter().all(rate) { Ok(()) } else { Err(view) }
     });
-    let text = world.gateway.finish(BINARY, &["top", "--once", "--filter", "nothing"]).expect_success();
+    let text =
+        world.gateway.finish(program::path(), &["top", "--once", "--filter", "nothing"]).expect_success();
     assert_eq!(text.lines().count(), 1, "{text}");
 }
 
@@ -172,7 +172,7 @@ fn networks_of_clients_are_shown_with_what_they_have(family: Family) {
 fn a_gateway_that_dies_is_waited_for(family: Family) {
     let world = World::new(1);
     let mut gateway = Gateway::start(&world, &[web(family)]);
-    let mut terminal = Terminal::start(&world.gateway, BINARY, &["top"]);
+    let mut terminal = Terminal::start(&world.gateway, program::path(), &["top"]);
     terminal.until_drawn(81, "e2e/web");
     gateway.kill();
     gateway.wait();
@@ -191,7 +191,7 @@ fn a_gateway_that_dies_is_waited_for(family: Family) {
 #[test]
 fn the_terminal_is_as_before_after_keys_and_signals() {
     let host = Host::new("terminal");
-    let mut demo = host.start(BINARY, &["demo"]);
+    let mut demo = host.start(program::path(), &["demo"]);
     let admin = eventually("the demo says what to try", || {
         demo.expect_running();
         let text = demo.stdout();
@@ -199,7 +199,7 @@ fn the_terminal_is_as_before_after_keys_and_signals() {
         page.map(|url| url.trim().to_owned()).ok_or(text)
     });
     let start = || {
-        let mut terminal = Terminal::start(&host, BINARY, &["top", "--admin", &admin]);
+        let mut terminal = Terminal::start(&host, program::path(), &["top", "--admin", &admin]);
         terminal.until_drawn(81, "mcs/demo/shop");
         terminal
     };
@@ -221,13 +221,13 @@ fn the_terminal_is_as_before_after_keys_and_signals() {
     terminal.press("q");
     assert_eq!(terminal.wait_until_restored().code(), Some(0));
 
-    let without = host.finish(BINARY, &["top", "--admin", &admin]);
+    let without = host.finish(program::path(), &["top", "--admin", &admin]);
     assert!(without.stderr.contains("needs a terminal; --once prints"), "{}", without.stderr);
     assert_eq!(without.code(), Some(64));
-    let away = host.finish(BINARY, &["top", "--once", "--admin", "http://127.0.0.1:1"]);
+    let away = host.finish(program::path(), &["top", "--once", "--admin", "http://127.0.0.1:1"]);
     assert!(away.stderr.contains("does not answer: Connection refused"), "{}", away.stderr);
     assert_eq!(away.code(), Some(69));
-    let sorted = host.finish(BINARY, &["top", "--once", "--sort", "nwe", "--admin", &admin]);
+    let sorted = host.finish(program::path(), &["top", "--once", "--sort", "nwe", "--admin", &admin]);
     assert!(
         sorted.stderr.contains("there is no column \"nwe\"; sort by service, state"),
         "{}",

@@ -28,7 +28,7 @@ fn web(family: Family) -> App {
 }
 
 fn watch(world: &World, arguments: &[&str]) -> Process {
-    world.gateway.start(env!("CARGO_BIN_EXE_sheave"), &[&["watch", "e2e/web"], arguments].concat())
+    world.gateway.start(sheave_test_support::program::path(), &[&["watch", "e2e/web"], arguments].concat())
 }
 
 /// Waits for the line after the first `taken`, and takes it, without its time.
@@ -133,7 +133,7 @@ fn a_signal_ends_it_while_its_reader_has_stopped() {
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
     let host = Host::new("watch");
     let script = "exec \"$0\" watch e2e/web --admin http://127.0.0.1:1 > \"$1\"";
-    let arguments = ["-c", script, env!("CARGO_BIN_EXE_sheave"), &path.display().to_string()];
+    let arguments = ["-c", script, sheave_test_support::program::path(), &path.display().to_string()];
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut watching = host.start("sh", &arguments);
         eventually("it waits for its reader", || {

@@ -37,7 +37,7 @@ fn upgrades_to_broken_programs_change_nothing() {
     let _servers = serve(&world, family);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("sheave");
-    let good = fs::read(env!("CARGO_BIN_EXE_sheave")).expect("the program is readable");
+    let good = fs::read(sheave_test_support::program::path()).expect("the program is readable");
     install(&program, &good, 0o755);
     let settings = Settings { managed: true, program: Some(program.clone()), ..Settings::default() };
     let mut gateway = Gateway::start_with(&world, &apps(family, &endpoints(family), false), &settings);

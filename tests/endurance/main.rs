@@ -3,10 +3,7 @@
 //!
 //! Each case has a short form for `tests/run` and a long one for `tests/soak` ([`scale`]), and prints one line of figures.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 /// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.
 #[cfg(test)]

@@ -17,13 +17,13 @@ use crate::support::tcp;
 use crate::support::world::{Family, World};
 use crate::timeline::Timeline;
 use crate::upgrades::{ADDRESSES, BACKENDS, apps, endpoints, serve, targets};
+use sheave_test_support::program;
 
-const NOW: &str = env!("CARGO_BIN_EXE_sheave");
 /// The Service that controllers publish.
 const WEB: (&str, &str) = ("Service", "web");
 
 fn before() -> PathBuf {
-    std::env::var_os("SHEAVE_TEST_BEFORE_BINARY").map_or_else(|| NOW.into(), PathBuf::from)
+    std::env::var_os("SHEAVE_TEST_BEFORE_BINARY").map_or_else(|| program::path().into(), PathBuf::from)
 }
 
 /// The one takes over from the other without a trace, or refuses cleanly because they do not understand each other.
@@ -58,12 +58,12 @@ fn upgrade(from: &Path, to: &Path) {
 
 #[test]
 fn this_version_takes_over_from_the_one_before() {
-    upgrade(&before(), Path::new(NOW));
+    upgrade(&before(), Path::new(program::path()));
 }
 
 #[test]
 fn the_version_before_takes_over_from_this_one() {
-    upgrade(Path::new(NOW), &before());
+    upgrade(Path::new(program::path()), &before());
 }
 
 /// The one writes a snapshot, and the other serves by it.
@@ -103,12 +103,12 @@ fn start<'s>(stage: &'s Stage<'_>, program: &Path, home: &Home) -> Sheave<'s> {
 
 #[test]
 fn this_version_reads_the_snapshot_of_the_one_before() {
-    snapshot(&before(), Path::new(NOW));
+    snapshot(&before(), Path::new(program::path()));
 }
 
 #[test]
 fn the_version_before_reads_the_snapshot_of_this_one() {
-    snapshot(Path::new(NOW), &before());
+    snapshot(Path::new(program::path()), &before());
 }
 
 /// A gateway of the one reports what it cannot bind, and a controller of the other publishes that.
@@ -134,12 +134,12 @@ fn report(gateway: &Path, controller: &Path) {
 
 #[test]
 fn a_controller_of_this_version_reads_reports_of_the_one_before() {
-    report(&before(), Path::new(NOW));
+    report(&before(), Path::new(program::path()));
 }
 
 #[test]
 fn a_controller_of_the_version_before_reads_reports_of_this_one() {
-    report(Path::new(NOW), &before());
+    report(Path::new(program::path()), &before());
 }
 
 /// The definition of AddressPools is of the one, and the controller of the other. Without the older one, it is the same.
@@ -154,7 +154,7 @@ fn this_version_serves_by_the_definition_of_the_one_before() {
     service(&cluster, "web", "");
     let road = stage.road();
     stage.gateway_is(true, None);
-    let _controller = start(&stage, Path::new(NOW), &stage.home(Role::Controller, &road, ""));
+    let _controller = start(&stage, Path::new(program::path()), &stage.home(Role::Controller, &road, ""));
     let addresses = wait_for_addresses(&cluster, "web");
     assert_eq!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["203.0.113.40"]);
 }

@@ -25,7 +25,7 @@ mod cases {
 
     /// Runs the program in a folder, where paths are short.
     fn sheave(folder: &Path, arguments: &[&str], stdin: Stdio) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
+        let mut command = Command::new(sheave_test_support::program::path());
         command.current_dir(folder).args(arguments).stdin(stdin).output().unwrap()
     }
 

@@ -75,7 +75,7 @@ fn hostile_names_arrive_as_they_are() {
     std::fs::write(&config, text).unwrap();
     let paths = [&config, &manifests].map(|path| path.display().to_string());
     let arguments = ["run", "--node", "gw", "--config", &paths[0], "--manifests", &paths[1]];
-    let mut process = host.start(env!("CARGO_BIN_EXE_sheave"), &arguments);
+    let mut process = host.start(sheave_test_support::program::path(), &arguments);
     let text = eventually_within(patience(20.0), "the gateway serves", || {
         process.expect_running();
         match host.run(|| http::get(metrics, "/metrics")) {

@@ -2,10 +2,7 @@
 //!
 //! Hosts are network namespaces, so the tests need root, or a user namespace: `tests/run` arranges for either.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 #[cfg(test)]
 #[path = "../cluster/stage.rs"]

@@ -13,8 +13,8 @@ use crate::support::host::Host;
 use crate::support::http;
 use crate::support::patience::{eventually_within, patience};
 use crate::support::process::Process;
+use sheave_test_support::program;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
 const HOSTILE: &str = "<img src=x onerror=alert(1)>\u{202e}txt";
 
 /// A pretended gateway that answers each path with what a case chooses, on an address of its own.
@@ -104,7 +104,8 @@ impl<'c> Scene<'c> {
         fs::write(&config, text).expect("a file is written");
         // The road lasts as long as the process.
         std::mem::forget(road);
-        let process = self.host.start(BINARY, &["controller", "--config", &config.display().to_string()]);
+        let process =
+            self.host.start(program::path(), &["controller", "--config", &config.display().to_string()]);
         eventually_within(patience(60.0), "the controller leads", || {
             let answer =
                 self.host.run(|| http::get(admin, "/api/status")).map_err(|error| error.to_string())?;

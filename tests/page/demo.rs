@@ -9,7 +9,7 @@ use crate::support::patience::eventually;
 #[test]
 fn the_demo_shows_its_clusters_and_what_is_forwarded() {
     let host = Host::new("demo");
-    let mut demo = host.start(env!("CARGO_BIN_EXE_sheave"), &["demo"]);
+    let mut demo = host.start(sheave_test_support::program::path(), &["demo"]);
     let text = eventually("the demo says what to try", || {
         demo.expect_running();
         let text = demo.stdout();

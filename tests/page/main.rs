@@ -3,10 +3,7 @@
 //!
 //! With `SHEAVE_TEST_SCREENSHOTS=FOLDER` the states of the page are put there as pictures.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 #[cfg(test)]
 mod browser;

@@ -13,8 +13,7 @@ use crate::support::host::Host;
 use crate::support::http;
 use crate::support::patience::{eventually_within, patience};
 use crate::support::process::{Finished, Process};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_sheave");
+use sheave_test_support::program;
 
 /// A host for gateway and browser.
 pub(crate) fn host() -> Host {
@@ -140,7 +139,7 @@ impl<'h> Gateway<'h> {
 
     /// Runs `sheave` where the gateway can be reached.
     pub(crate) fn command(&self, arguments: &[&str]) -> Finished {
-        self.host.finish(BINARY, arguments)
+        self.host.finish(program::path(), arguments)
     }
 
     /// The folder of its manifests.
@@ -172,7 +171,7 @@ fn launch(host: &Host, folder: &TempDir, flags: &[&str]) -> Process {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (manifests, config) = (path("manifests"), path("config.yaml"));
     let command = ["run", "--manifests", &manifests, "--config", &config, "--node", "gw"];
-    host.start(BINARY, &[&command, flags].concat())
+    host.start(program::path(), &[&command, flags].concat())
 }
 
 /// As one step.

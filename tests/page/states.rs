@@ -192,7 +192,7 @@ fn an_api_server_that_is_away_is_told_and_what_is_served_stays() {
     let file = folder.path().join("config.yaml");
     std::fs::write(&file, config).expect("a file is written");
     let file = file.display().to_string();
-    let gateway = host.start(env!("CARGO_BIN_EXE_sheave"), &["gateway", "--config", &file]);
+    let gateway = host.start(sheave_test_support::program::path(), &["gateway", "--config", &file]);
     eventually_within(patience(30.0), "the gateway is ready", || {
         match host.run(|| http::get(admin, "/readyz")) {
             Ok(answer) if answer.status == 200 => Ok(()),

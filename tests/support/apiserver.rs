@@ -4,20 +4,20 @@
 //! out on purpose: TLS, HTTP/2, protobuf, YAML answers, tables, gzip, flow control's headers, conversion between
 //! versions of custom kinds, their CEL rules, and all controllers.
 
-pub(crate) mod access;
-pub(crate) mod faults;
+pub mod access;
+pub mod faults;
 mod handle;
-pub(crate) mod kind;
-pub(crate) mod record;
+pub mod kind;
+pub mod record;
 mod reply;
 mod route;
 mod rules;
 mod selector;
 mod server;
 mod shared;
-pub(crate) mod status;
+pub mod status;
 mod store;
-pub(crate) mod write;
+pub mod write;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -36,20 +36,20 @@ use shared::{Shared, now};
 const NAMESPACES: &[&str] = &["default", "kube-system", "sheave-system"];
 
 /// A running API server. It ends when dropped, with its thread and all connections.
-pub(crate) struct ApiServer {
+pub struct ApiServer {
     shared: Arc<Shared>,
     server: Server,
 }
 
 impl ApiServer {
     /// Starts a server on a free port of the loopback interface.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_on(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
     /// Starts a server on this address, in the network namespace of the calling thread; `Host::run` brings a thread into
     /// a host's.
-    pub(crate) fn start_on(address: SocketAddr) -> Self {
+    pub fn start_on(address: SocketAddr) -> Self {
         let shared = Arc::new(Shared::new());
         let server = Server::start(address, Arc::clone(&shared))
             .unwrap_or_else(|error| panic!("the API server cannot listen on {address}: {error}"));
@@ -63,42 +63,42 @@ impl ApiServer {
     }
 
     /// Serves Karmada's Clusters beside all else, by a server of their own as far as clients can tell.
-    pub(crate) fn aggregate_clusters(&self) {
+    pub fn aggregate_clusters(&self) {
         self.shared.world().registry.aggregate();
     }
 
     /// Puts the admission webhook of Karmada before MultiClusterServices.
-    pub(crate) fn admit_as_karmada(&self) {
+    pub fn admit_as_karmada(&self) {
         self.shared.world().karmada_webhook = true;
     }
 
     /// Where it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.server.address
     }
 
     /// `http://<address>`.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
     /// The bearer token of a user, who is known from now on.
-    pub(crate) fn token(&self, user: &str) -> String {
+    pub fn token(&self, user: &str) -> String {
         self.shared.access().token(user)
     }
 
     /// A token of a user for another audience than the API server.
-    pub(crate) fn token_for(&self, user: &str, audience: &str) -> String {
+    pub fn token_for(&self, user: &str, audience: &str) -> String {
         self.shared.access().token_for(user, audience)
     }
 
     /// Nobody is known by the token any more.
-    pub(crate) fn revoke(&self, token: &str) {
+    pub fn revoke(&self, token: &str) {
         self.shared.access().revoke(token);
     }
 
     /// A kubeconfig for a user, who is known from now on. Its namespace is `sheave-system`.
-    pub(crate) fn kubeconfig(&self, user: &str) -> String {
+    pub fn kubeconfig(&self, user: &str) -> String {
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -112,18 +112,18 @@ impl ApiServer {
     }
 
     /// Goes away: nobody listens, and all connections are closed. Objects, history and the port stay.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.server.stop().expect("the server's thread runs");
     }
 
     /// Comes back on the same port.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         self.server.resume().expect("the port was kept");
     }
 
     /// Stores objects as they come, past HTTP, rules and rights. An object with a `metadata.resourceVersion` newer than
     /// all others keeps it. Watches see it as any write.
-    pub(crate) fn load(&self, objects: impl IntoIterator<Item = Value>) {
+    pub fn load(&self, objects: impl IntoIterator<Item = Value>) {
         let moment = now();
         let mut world = self.shared.world();
         for object in objects {
@@ -139,7 +139,7 @@ impl ApiServer {
     }
 
     /// Removes an object past HTTP and finalizers; `false` if there is none.
-    pub(crate) fn unload(&self, plural: &str, namespace: Option<&str>, name: &str) -> bool {
+    pub fn unload(&self, plural: &str, namespace: Option<&str>, name: &str) -> bool {
         let mut world = self.shared.world();
         let served = any_of(&world.registry, plural);
         let gone = world.store.remove(&served, &store::entry::key(namespace, name));
@@ -150,7 +150,7 @@ impl ApiServer {
     }
 
     /// An object as it is stored.
-    pub(crate) fn object(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Value> {
+    pub fn object(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Value> {
         let mut world = self.shared.world();
         let served = any_of(&world.registry, plural);
         let entry = world.store.get(&served, &store::entry::key(namespace, name))?;
@@ -158,7 +158,7 @@ impl ApiServer {
     }
 
     /// All objects of a kind, in the order of their keys.
-    pub(crate) fn objects(&self, plural: &str) -> Vec<Value> {
+    pub fn objects(&self, plural: &str) -> Vec<Value> {
         let (served, entries): (_, Vec<_>) = {
             let mut world = self.shared.world();
             let served = any_of(&world.registry, plural);
@@ -170,58 +170,58 @@ impl ApiServer {
     }
 
     /// The newest revision.
-    pub(crate) fn revision(&self) -> u64 {
+    pub fn revision(&self) -> u64 {
         self.shared.world().store.revision()
     }
 
     /// Passes over revisions, as if other kinds had been written.
-    pub(crate) fn skip_to(&self, revision: u64) {
+    pub fn skip_to(&self, revision: u64) {
         self.shared.world().store.skip_to(revision);
     }
 
     /// Forgets all history: watches and pages from before get 410.
-    pub(crate) fn compact(&self) {
+    pub fn compact(&self) {
         self.shared.world().store.compact();
     }
 
     /// Sets the pace of bookmarks, for watches that begin from now on.
-    pub(crate) fn bookmark_every(&self, interval: Duration) {
+    pub fn bookmark_every(&self, interval: Duration) {
         self.shared.world().bookmark_every = interval;
     }
 
     /// All requests until now, in the order in which they were answered.
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<Request> {
         self.shared.requests().clone()
     }
 
     /// All requests for changes until now.
-    pub(crate) fn writes(&self) -> Vec<Request> {
+    pub fn writes(&self) -> Vec<Request> {
         self.shared.requests().iter().filter(|request| request.is_write()).cloned().collect()
     }
 
     /// Forgets the requests until now.
-    pub(crate) fn forget_requests(&self) {
+    pub fn forget_requests(&self) {
         self.shared.requests().clear();
     }
 
     /// Restricts a user to the rules of these Role and ClusterRole objects, in place of earlier ones. Users that were
     /// never restricted may do everything.
-    pub(crate) fn authorize(&self, user: &str, roles: &[Value]) {
+    pub fn authorize(&self, user: &str, roles: &[Value]) {
         self.shared.access().authorize(user, roles);
     }
 
     /// The user's permissions that no request needed until now.
-    pub(crate) fn unused_rules(&self, user: &str) -> Vec<Permission> {
+    pub fn unused_rules(&self, user: &str) -> Vec<Permission> {
         self.shared.access().unused(user)
     }
 
     /// What users tried without permission.
-    pub(crate) fn refused(&self) -> Vec<Permission> {
+    pub fn refused(&self) -> Vec<Permission> {
         self.shared.access().refused()
     }
 
     /// Switches for what goes wrong.
-    pub(crate) fn faults(&self) -> Switches<'_> {
+    pub fn faults(&self) -> Switches<'_> {
         Switches(&self.shared)
     }
 }
@@ -248,41 +248,41 @@ fn any_of(registry: &kind::registry::Registry, plural: &str) -> Arc<Served> {
 }
 
 /// Switches for what goes wrong. Everything is off at first.
-pub(crate) struct Switches<'a>(&'a Shared);
+pub struct Switches<'a>(&'a Shared);
 
 impl Switches<'_> {
     /// Resets every connection on which a watch runs; tells how many watches that were.
-    pub(crate) fn cut_watches(&self) -> usize {
+    pub fn cut_watches(&self) -> usize {
         self.0.cut_watches()
     }
 
     /// How many watches run now.
-    pub(crate) fn open_watches(&self) -> usize {
+    pub fn open_watches(&self) -> usize {
         self.0.watches()
     }
 
     /// Answers new watches with 503, or no longer.
-    pub(crate) fn refuse_watches(&self, refuse: bool) {
+    pub fn refuse_watches(&self, refuse: bool) {
         self.0.faults().refuse_watches = refuse;
     }
 
     /// Delays every answer, or no longer.
-    pub(crate) fn delay(&self, delay: Option<Duration>) {
+    pub fn delay(&self, delay: Option<Duration>) {
         self.0.faults().delay = delay;
     }
 
     /// Plans a fault for the next `times` requests that match.
-    pub(crate) fn plan(&self, matching: Matching, times: usize, fault: Fault) {
+    pub fn plan(&self, matching: Matching, times: usize, fault: Fault) {
         self.0.faults().plan(matching, times, fault);
     }
 
     /// How many planned faults have not happened yet.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         self.0.faults().outstanding()
     }
 
     /// From now on reads at resourceVersion 0 see the present moment, whatever is written later.
-    pub(crate) fn freeze_cached_reads(&self) {
+    pub fn freeze_cached_reads(&self) {
         let mut faults = self.0.faults();
         let mut world = self.0.world();
         let revision = world.store.revision();
@@ -293,7 +293,7 @@ impl Switches<'_> {
 
     /// Takes the server behind aggregated kinds away: they answer 503 and their watches end, all else goes on. Or brings it
     /// back.
-    pub(crate) fn aggregated_away(&self, away: bool) {
+    pub fn aggregated_away(&self, away: bool) {
         self.0.faults().aggregated_away = away;
         let mut world = self.0.world();
         let world = &mut *world;
@@ -303,12 +303,12 @@ impl Switches<'_> {
     }
 
     /// Answers the first list or watch of each custom kind with 429, as while its storage is made.
-    pub(crate) fn slow_definitions(&self, slow: bool) {
+    pub fn slow_definitions(&self, slow: bool) {
         self.0.faults().slow_definitions = slow;
     }
 
     /// Switches everything off.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         self.0.faults().clear();
     }
 }

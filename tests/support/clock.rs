@@ -8,13 +8,13 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A clock that goes with the machine's, but for its steps.
-pub(crate) struct Clock(TempDir);
+pub struct Clock(TempDir);
 
 impl Clock {
     /// A clock that shows the right time.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/clock.c");
         // Rust links with the same compiler.
         let mut compiler = Command::new("cc");
         compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(folder.path().join("clock.so")).arg(source);
@@ -25,13 +25,13 @@ impl Clock {
     }
 
     /// Sets it to so many seconds before or after the machine's.
-    pub(crate) fn set(&self, seconds: i64) {
+    pub fn set(&self, seconds: i64) {
         let offset = fs::OpenOptions::new().write(true).open(self.offset()).expect("the file is there");
         offset.write_all_at(&seconds.to_ne_bytes(), 0).expect("a file is written");
     }
 
     /// A command that becomes the process that has this clock.
-    pub(crate) fn prefix(&self) -> Vec<String> {
+    pub fn prefix(&self) -> Vec<String> {
         let library = self.0.path().join("clock.so");
         let variables = [("LD_PRELOAD", library), ("SHEAVE_TEST_CLOCK", self.offset())];
         let variables = variables.map(|(name, path)| format!("{name}={}", path.display()));

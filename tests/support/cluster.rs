@@ -42,7 +42,7 @@ const MANAGER: &str = "sheave-tests";
 
 /// As whom a process speaks to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Account {
+pub enum Account {
     /// With the rights that `deploy` gives to gateways.
     Gateway,
     /// With the rights that `deploy` gives to controllers.
@@ -52,7 +52,7 @@ pub(crate) enum Account {
 }
 
 /// A cluster with Sheave's definitions and roles, and nothing else of Sheave.
-pub(crate) struct Cluster {
+pub struct Cluster {
     runtime: Runtime,
     client: kube::Client,
     backing: Backing,
@@ -71,30 +71,30 @@ enum Backing {
 
 /// An answer that is no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The HTTP status.
-    pub(crate) code: u16,
+    pub code: u16,
     /// The `message` of the Status, or the body.
-    pub(crate) message: String,
+    pub message: String,
 }
 
 impl Cluster {
     /// The cluster of the environment, with an empty namespace whose name begins with `name`.
-    pub(crate) fn start(name: &str) -> Self {
+    pub fn start(name: &str) -> Self {
         let cluster = Self::empty(name, std::env::var_os(REAL));
         cluster.install(&INSTALLED);
         cluster
     }
 
     /// As [`Cluster::start`], but always the test API server: for what no real one can be made to do.
-    pub(crate) fn simulated(name: &str) -> Self {
+    pub fn simulated(name: &str) -> Self {
         let cluster = Self::empty(name, None);
         cluster.install(&INSTALLED);
         cluster
     }
 
     /// As [`Cluster::simulated`], but nobody has installed the definition of AddressPools yet.
-    pub(crate) fn without_definition(name: &str) -> Self {
+    pub fn without_definition(name: &str) -> Self {
         let cluster = Self::empty(name, None);
         let others: Vec<&str> = INSTALLED.into_iter().filter(|file| *file != DEFINITION).collect();
         cluster.install(&others);
@@ -135,7 +135,7 @@ impl Cluster {
     }
 
     /// The test API server, if this is one, for what only it can do.
-    pub(crate) fn test_server(&self) -> Option<&ApiServer> {
+    pub fn test_server(&self) -> Option<&ApiServer> {
         match &self.backing {
             Backing::Test(server) => Some(server),
             Backing::Real(_) => None,
@@ -143,17 +143,17 @@ impl Cluster {
     }
 
     /// The case's own namespace.
-    pub(crate) fn namespace(&self) -> &str {
+    pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// A road from `host` to the API server.
-    pub(crate) fn road<'h>(&self, host: &'h Host) -> Road<'h> {
+    pub fn road<'h>(&self, host: &'h Host) -> Road<'h> {
         Road::open(host, self.address())
     }
 
     /// Writes a kubeconfig by which a process on the road's host speaks to the API server, and answers its path.
-    pub(crate) fn kubeconfig(&self, account: Account, road: &Road<'_>) -> PathBuf {
+    pub fn kubeconfig(&self, account: Account, road: &Road<'_>) -> PathBuf {
         let config = match &self.backing {
             Backing::Test(server) => {
                 let text = server.kubeconfig(self.rights.user(account));
@@ -169,7 +169,7 @@ impl Cluster {
     }
 
     /// Writes a token of an account for this audience, and answers its path.
-    pub(crate) fn token(&self, account: Account, audience: &str) -> PathBuf {
+    pub fn token(&self, account: Account, audience: &str) -> PathBuf {
         let user = self.rights.user(account);
         let token = match &self.backing {
             Backing::Test(server) => server.token_for(user, audience),
@@ -189,7 +189,7 @@ impl Cluster {
 
     /// Makes or changes objects, given as YAML documents, by server-side apply as another manager than Sheave. Where a
     /// namespace is missing it is the case's own. A `status` is applied as well.
-    pub(crate) fn apply(&self, documents: &str) {
+    pub fn apply(&self, documents: &str) {
         for object in documents_of(documents) {
             self.apply_object(object);
         }
@@ -213,7 +213,7 @@ impl Cluster {
     }
 
     /// An object of the case's namespace, or a cluster-scoped one.
-    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Value> {
+    pub fn get(&self, kind: &str, name: &str) -> Option<Value> {
         match self.send("GET", &self.path_of(kind, name), "", &Value::Null) {
             Ok(object) => Some(object),
             Err(Refusal { code: 404, .. }) => None,
@@ -222,7 +222,7 @@ impl Cluster {
     }
 
     /// All objects of a kind in the case's namespace, or of the cluster.
-    pub(crate) fn list(&self, kind: &str) -> Vec<Value> {
+    pub fn list(&self, kind: &str) -> Vec<Value> {
         let path = self.path_of(kind, "");
         let list = self.send("GET", path.trim_end_matches('/'), "", &Value::Null);
         let mut list = list.unwrap_or_else(|error| panic!("{kind}: {error:?}"));
@@ -230,19 +230,13 @@ impl Cluster {
     }
 
     /// Changes an object by a JSON merge patch, as the field manager `manager`.
-    pub(crate) fn merge(
-        &self,
-        kind: &str,
-        name: &str,
-        manager: &str,
-        patch: &Value,
-    ) -> Result<Value, Refusal> {
+    pub fn merge(&self, kind: &str, name: &str, manager: &str, patch: &Value) -> Result<Value, Refusal> {
         let path = format!("{}?fieldManager={manager}", self.path_of(kind, name));
         self.send("PATCH", &path, "application/merge-patch+json", patch)
     }
 
     /// Changes an object's status by a JSON merge patch, as the field manager `manager`.
-    pub(crate) fn merge_status(
+    pub fn merge_status(
         &self,
         kind: &str,
         name: &str,
@@ -254,7 +248,7 @@ impl Cluster {
     }
 
     /// Gives an account these roles, under the names of those that it has. The next case begins with those of `deploy/base`.
-    pub(crate) fn authorize(&self, account: Account, roles: &[Value]) {
+    pub fn authorize(&self, account: Account, roles: &[Value]) {
         match &self.backing {
             Backing::Test(server) => server.authorize(self.rights.user(account), roles),
             Backing::Real(_) => {
@@ -266,7 +260,7 @@ impl Cluster {
     }
 
     /// Asks for an object's deletion; one with finalizers stays until those are gone.
-    pub(crate) fn delete(&self, kind: &str, name: &str) {
+    pub fn delete(&self, kind: &str, name: &str) {
         match self.send("DELETE", &self.path_of(kind, name), "", &Value::Null) {
             Ok(_) | Err(Refusal { code: 404, .. }) => {}
             Err(error) => panic!("{kind} {name}: {error:?}"),
@@ -274,13 +268,7 @@ impl Cluster {
     }
 
     /// Any request; `content_type` and `body` are left out for those that have none.
-    pub(crate) fn send(
-        &self,
-        method: &str,
-        path: &str,
-        content_type: &str,
-        body: &Value,
-    ) -> Result<Value, Refusal> {
+    pub fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let mut request = http::Request::builder().method(method).uri(path);
         if !content_type.is_empty() {
@@ -303,7 +291,7 @@ impl Cluster {
     }
 
     /// Installs the definition of AddressPools, and waits until the server serves them.
-    pub(crate) fn define(&self) {
+    pub fn define(&self) {
         self.apply(&base_file(DEFINITION));
         self.wait_until_served("AddressPool");
     }
@@ -353,12 +341,12 @@ impl Cluster {
     }
 
     /// Makes a namespace.
-    pub(crate) fn make_namespace(&self, name: &str) {
+    pub fn make_namespace(&self, name: &str) {
         self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"));
     }
 
     /// As whom the server knows an account.
-    pub(crate) fn user(&self, account: Account) -> &str {
+    pub fn user(&self, account: Account) -> &str {
         self.rights.user(account)
     }
 
@@ -416,7 +404,7 @@ impl Drop for Cluster {
 
 impl Account {
     /// As the cluster knows it.
-    pub(crate) fn user(self) -> &'static str {
+    pub fn user(self) -> &'static str {
         match self {
             Self::Gateway => "system:serviceaccount:sheave-system:sheave-gateway",
             Self::Controller => "system:serviceaccount:sheave-system:sheave-controller",
@@ -425,7 +413,7 @@ impl Account {
     }
 
     /// The Roles and ClusterRoles that `deploy/base` gives it; none are needed by one who may do everything.
-    pub(crate) fn roles(self) -> Vec<Value> {
+    pub fn roles(self) -> Vec<Value> {
         Rights::read(&RIGHTS).roles(self)
     }
 }

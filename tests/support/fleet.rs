@@ -9,7 +9,7 @@ use super::world::Family;
 
 /// A MultiClusterService, its template, and the endpoints behind it by cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Exposure {
+pub struct Exposure {
     name: String,
     vips: Vec<IpAddr>,
     ports: Vec<Port>,
@@ -38,7 +38,7 @@ const UNREADY: &str = "{ready: false, serving: false, terminating: false}";
 
 impl Exposure {
     /// A MultiClusterService `fleet/<name>` of type LoadBalancer with these addresses in its status.
-    pub(crate) fn new(name: &str, vips: &[IpAddr]) -> Self {
+    pub fn new(name: &str, vips: &[IpAddr]) -> Self {
         Self {
             name: name.to_owned(),
             vips: vips.to_vec(),
@@ -51,47 +51,47 @@ impl Exposure {
     }
 
     /// A TCP port, and the port of its endpoints.
-    pub(crate) fn tcp(mut self, port: u16, target: u16) -> Self {
+    pub fn tcp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "TCP", port, target });
         self
     }
 
     /// A UDP port, and the port of its endpoints.
-    pub(crate) fn udp(mut self, port: u16, target: u16) -> Self {
+    pub fn udp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "UDP", port, target });
         self
     }
 
     /// Endpoints of a cluster that are ready.
-    pub(crate) fn ready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn ready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         self.with(cluster, ips, READY)
     }
 
     /// Endpoints of a cluster that do not pass their readiness probe.
-    pub(crate) fn unready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn unready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         self.with(cluster, ips, UNREADY)
     }
 
     /// Without any endpoint so far given.
-    pub(crate) fn without_endpoints(mut self) -> Self {
+    pub fn without_endpoints(mut self) -> Self {
         self.endpoints.clear();
         self
     }
 
     /// The address of a cluster's own load balancer for the Service, as the cluster says it.
-    pub(crate) fn ingress(mut self, cluster: &str, ip: IpAddr) -> Self {
+    pub fn ingress(mut self, cluster: &str, ip: IpAddr) -> Self {
         self.ingress.insert(cluster.to_owned(), ip);
         self
     }
 
     /// An annotation of the MultiClusterService, in place of the one of the same name.
-    pub(crate) fn annotation(mut self, name: &'static str, value: &str) -> Self {
+    pub fn annotation(mut self, name: &'static str, value: &str) -> Self {
         self.annotations.insert(name, value.to_owned());
         self
     }
 
     /// `sessionAffinity: ClientIP` of the template with this time-out.
-    pub(crate) fn affinity(mut self, seconds: u32) -> Self {
+    pub fn affinity(mut self, seconds: u32) -> Self {
         self.affinity_seconds = Some(seconds);
         self
     }
@@ -108,7 +108,7 @@ impl Exposure {
     }
 
     /// The documents: the MultiClusterService, its template, and the Works of each cluster.
-    pub(crate) fn manifest(&self) -> String {
+    pub fn manifest(&self) -> String {
         let slices = self.endpoints.keys().flat_map(|cluster| {
             self.families().into_iter().map(move |family| self.collected(cluster, family))
         });
@@ -204,7 +204,7 @@ impl Exposure {
 
 /// A Cluster object. It is Ready unless told otherwise.
 #[derive(Clone, Debug)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     name: String,
     drained: bool,
     deleted: bool,
@@ -214,36 +214,36 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// A cluster that nothing is special about.
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), drained: false, deleted: false, taint: None, not_ready_since: None }
     }
 
     /// With `sheave.dev/drain: "true"`.
-    pub(crate) fn drained(mut self) -> Self {
+    pub fn drained(mut self) -> Self {
         self.drained = true;
         self
     }
 
     /// Being deleted: a finalizer keeps it.
-    pub(crate) fn deleted(mut self) -> Self {
+    pub fn deleted(mut self) -> Self {
         self.deleted = true;
         self
     }
 
     /// With a taint of this effect.
-    pub(crate) fn tainted(mut self, effect: &'static str) -> Self {
+    pub fn tainted(mut self, effect: &'static str) -> Self {
         self.taint = Some(effect);
         self
     }
 
     /// With an API server that does not answer, since that moment.
-    pub(crate) fn not_ready_since(mut self, moment: &str) -> Self {
+    pub fn not_ready_since(mut self, moment: &str) -> Self {
         self.not_ready_since = Some(moment.to_owned());
         self
     }
 
     /// The object.
-    pub(crate) fn manifest(&self) -> String {
+    pub fn manifest(&self) -> String {
         let Self { name, drained, deleted, taint, not_ready_since } = self;
         let ready = match not_ready_since {
             Some(moment) => {
@@ -266,11 +266,11 @@ impl Cluster {
 }
 
 /// Several MultiClusterServices as one file.
-pub(crate) fn exposures(exposures: &[Exposure]) -> String {
+pub fn exposures(exposures: &[Exposure]) -> String {
     exposures.iter().map(Exposure::manifest).collect::<Vec<_>>().join("---\n")
 }
 
 /// Several Cluster objects as one file.
-pub(crate) fn clusters(clusters: &[Cluster]) -> String {
+pub fn clusters(clusters: &[Cluster]) -> String {
     clusters.iter().map(Cluster::manifest).collect::<Vec<_>>().join("---\n")
 }

@@ -25,7 +25,7 @@ use super::world::World;
 /// Where the admin server listens; each gateway host has its own loopback.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
 /// The manifest file that [`Gateway::apply`] replaces.
-pub(crate) const APPS: &str = "apps.yaml";
+pub const APPS: &str = "apps.yaml";
 
 /// The file of the configuration.
 const CONFIG: &str = "config.yaml";
@@ -48,7 +48,7 @@ fn unnamed() -> Option<Refused> {
 }
 
 /// Whether gateways steer all frontends.
-pub(crate) fn steers() -> bool {
+pub fn steers() -> bool {
     steering().as_deref() == Some("always")
 }
 
@@ -58,37 +58,37 @@ fn steering() -> Option<String> {
 
 /// What differs from the defaults.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Worker threads: two, so that what workers share is always under test.
-    pub(crate) workers: u8,
+    pub workers: u8,
     /// Time-out of a connection attempt to an endpoint.
-    pub(crate) connect: &'static str,
+    pub connect: &'static str,
     /// Idle time-out of TCP connections.
-    pub(crate) idle: &'static str,
+    pub idle: &'static str,
     /// Idle time-out of UDP flows.
-    pub(crate) udp_idle: &'static str,
+    pub udp_idle: &'static str,
     /// How long it serves on after SIGTERM: not at all, so that cases which end it do not wait.
-    pub(crate) lame_duck: &'static str,
+    pub lame_duck: &'static str,
     /// Deadline of the drain after that.
-    pub(crate) drain: &'static str,
+    pub drain: &'static str,
     /// Where `/healthz` is answered for load balancers in front; empty for nowhere.
-    pub(crate) healthz: &'static str,
+    pub healthz: &'static str,
     /// Further keys of the configuration file.
-    pub(crate) config: &'static str,
+    pub config: &'static str,
     /// `RLIMIT_NOFILE`, soft and hard.
-    pub(crate) open_files: Option<u32>,
+    pub open_files: Option<u32>,
     /// Capabilities that it does not have, as setpriv(1) names them.
-    pub(crate) without: &'static [&'static str],
+    pub without: &'static [&'static str],
     /// What its kernel refuses.
-    pub(crate) refused: Option<Refused>,
+    pub refused: Option<Refused>,
     /// It may use no more than one of the machine's cores.
-    pub(crate) one_core: bool,
+    pub one_core: bool,
     /// There is a service manager, which hears what it says.
-    pub(crate) managed: bool,
+    pub managed: bool,
     /// A command that becomes it.
-    pub(crate) behind: Vec<String>,
+    pub behind: Vec<String>,
     /// The program, if it is not the one under test.
-    pub(crate) program: Option<PathBuf>,
+    pub program: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -114,7 +114,7 @@ impl Default for Settings {
 }
 
 /// A running gateway; killed when dropped.
-pub(crate) struct Gateway<'w> {
+pub struct Gateway<'w> {
     process: Process,
     host: &'w Host,
     folder: TempDir,
@@ -126,17 +126,17 @@ pub(crate) struct Gateway<'w> {
 
 impl<'w> Gateway<'w> {
     /// Starts the gateway on the apps and waits until it is ready.
-    pub(crate) fn start(world: &'w World, apps: &[App]) -> Self {
+    pub fn start(world: &'w World, apps: &[App]) -> Self {
         Self::start_with(world, apps, &Settings::default())
     }
 
     /// As [`Gateway::start`], with other settings.
-    pub(crate) fn start_with(world: &'w World, apps: &[App], settings: &Settings) -> Self {
+    pub fn start_with(world: &'w World, apps: &[App], settings: &Settings) -> Self {
         Self::launch(world, prepared_folder(apps), &[], settings)
     }
 
     /// Starts the gateway with a Karmada control plane beside its own cluster, and waits until it is ready.
-    pub(crate) fn start_in_fleet(
+    pub fn start_in_fleet(
         world: &'w World,
         exposures: &[Exposure],
         clusters: &[Cluster],
@@ -170,7 +170,7 @@ impl<'w> Gateway<'w> {
         command.extend(settings.refused.or_else(unnamed).into_iter().flat_map(Refused::prefix));
         command.extend_from_slice(&settings.behind);
         let manifests = path(folder.path().join("manifests"));
-        let program = settings.program.as_deref().unwrap_or(Path::new(env!("CARGO_BIN_EXE_sheave")));
+        let program = settings.program.as_deref().unwrap_or(Path::new(crate::program::path()));
         command.push(program.display().to_string());
         command.extend(["run", "--manifests", &manifests, "--node", GATEWAY_NODE].map(str::to_owned));
         command.extend(["--config".to_owned(), path(config)]);
@@ -191,13 +191,13 @@ impl<'w> Gateway<'w> {
     }
 
     /// Has processes that are started from now on run another program.
-    pub(crate) fn install(&mut self, program: &Path) {
+    pub fn install(&mut self, program: &Path) {
         let run = self.command.iter().position(|it| it == "run").expect("the command of a gateway");
         self.command[run - 1] = program.display().to_string();
     }
 
     /// Starts another process with the same command, which is to take over, but with other values of these flags.
-    pub(crate) fn successor(&self, flags: &[(&str, &str)]) -> Process {
+    pub fn successor(&self, flags: &[(&str, &str)]) -> Process {
         let mut command = self.command.clone();
         for (flag, value) in flags {
             let place = command.iter().position(|it| it == flag).expect("a flag that it has");
@@ -208,7 +208,7 @@ impl<'w> Gateway<'w> {
     }
 
     /// Has another process take over, and gives the one that served before.
-    pub(crate) fn upgrade(&mut self) -> Process {
+    pub fn upgrade(&mut self) -> Process {
         let mut successor = self.successor(&[]);
         eventually_within(patience(20.0), "another process takes over", || {
             successor.expect_running();
@@ -219,12 +219,12 @@ impl<'w> Gateway<'w> {
     }
 
     /// This process is the gateway from now on; gives the one that was.
-    pub(crate) fn adopt(&mut self, process: Process) -> Process {
+    pub fn adopt(&mut self, process: Process) -> Process {
         std::mem::replace(&mut self.process, process)
     }
 
     /// Where it keeps what it knows.
-    pub(crate) fn state_folder(&self) -> PathBuf {
+    pub fn state_folder(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 
@@ -240,12 +240,12 @@ impl<'w> Gateway<'w> {
     }
 
     /// Replaces the apps and waits until the gateway shows a new table.
-    pub(crate) fn apply(&self, apps: &[App]) {
+    pub fn apply(&self, apps: &[App]) {
         self.until_a_new_table(|| self.write(APPS, &file(apps)));
     }
 
     /// Replaces the MultiClusterServices and waits until the gateway shows a new table.
-    pub(crate) fn expose(&self, exposures: &[Exposure]) {
+    pub fn expose(&self, exposures: &[Exposure]) {
         self.until_a_new_table(|| self.move_to("karmada", EXPOSURES, &fleet::exposures(exposures)));
     }
 
@@ -259,12 +259,12 @@ impl<'w> Gateway<'w> {
     }
 
     /// Replaces the Cluster objects. Does not wait for its effect.
-    pub(crate) fn set_clusters(&self, clusters: &[Cluster]) {
+    pub fn set_clusters(&self, clusters: &[Cluster]) {
         self.move_to("karmada", CLUSTERS, &fleet::clusters(clusters));
     }
 
     /// Replaces a manifest file, as one atomic step. Does not wait for its effect.
-    pub(crate) fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         self.move_to("manifests", name, text);
     }
 
@@ -275,29 +275,29 @@ impl<'w> Gateway<'w> {
     }
 
     /// What `/api/routes` answers.
-    pub(crate) fn routes(&self) -> Value {
+    pub fn routes(&self) -> Value {
         serde_json::from_str(&self.get("/api/routes")).expect("/api/routes is JSON")
     }
 
     /// How clients reach the frontends, as `/api/routes` says.
-    pub(crate) fn steering(&self) -> Value {
+    pub fn steering(&self) -> Value {
         self.routes().get("steering").cloned().expect("routes say how they are reached")
     }
 
     /// The table's generation.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.routes().get("generation").and_then(Value::as_u64).expect("routes have a generation")
     }
 
     /// The problems that `/api/routes` lists, each as one line of text.
-    pub(crate) fn problems(&self) -> Vec<String> {
+    pub fn problems(&self) -> Vec<String> {
         let routes = self.routes();
         let problems = routes.get("problems").and_then(Value::as_array).expect("routes have problems");
         problems.iter().map(Value::to_string).collect()
     }
 
     /// The sum over all series of a metric whose line holds each of `labels`; 0 if there is none.
-    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = self.get("/metrics");
         let of_metric = text.lines().filter(|line| {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
@@ -307,20 +307,20 @@ impl<'w> Gateway<'w> {
     }
 
     /// What the admin server answers, whatever it is.
-    pub(crate) fn ask(&self, path: &str) -> Response {
+    pub fn ask(&self, path: &str) -> Response {
         let response = self.host.run(|| http::get(ADMIN, path));
         response.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
     /// The body of an admin page that must answer 200.
-    pub(crate) fn get(&self, path: &str) -> String {
+    pub fn get(&self, path: &str) -> String {
         let response = self.ask(path);
         assert_eq!(response.status, 200, "{path}: {}", response.body);
         response.body
     }
 
     /// Resident memory in KiB.
-    pub(crate) fn resident_kib(&self) -> u64 {
+    pub fn resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()));
         let status = status.expect("the gateway runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("processes have VmRSS");
@@ -328,17 +328,17 @@ impl<'w> Gateway<'w> {
     }
 
     /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Open file descriptors.
-    pub(crate) fn open_files(&self) -> usize {
+    pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the gateway runs").count()
     }
 
     /// CPU time used so far, by all threads, in user and kernel mode.
-    pub(crate) fn cpu_time(&self) -> Duration {
+    pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("the gateway runs");
         let (_, after_name) = stat.rsplit_once(')').expect("the name is in brackets");
         // Fields 14 and 15 of proc_pid_stat(5), the third being the first after the name; in ticks of 10 ms.
@@ -347,24 +347,24 @@ impl<'w> Gateway<'w> {
     }
 
     /// The log so far.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         self.process.stderr()
     }
 
     /// What it has written to standard output so far.
-    pub(crate) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         self.process.stdout()
     }
 
     /// What it warned of so far: problems of objects, and the log's lines above `INFO`.
-    pub(crate) fn warnings(&self) -> String {
+    pub fn warnings(&self) -> String {
         let log = self.log();
         let loud = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
         self.problems().into_iter().chain(loud.map(str::to_owned)).collect::<Vec<_>>().join("\n")
     }
 
     /// What it says next to its service manager.
-    pub(crate) fn notification(&self) -> String {
+    pub fn notification(&self) -> String {
         let socket = self.notifications.as_ref().expect("there is a service manager");
         socket.set_read_timeout(Some(patience(10.0))).expect("a deadline");
         let mut message = [0; 256];
@@ -373,7 +373,7 @@ impl<'w> Gateway<'w> {
     }
 
     /// Has it read its configuration again, and waits until it has; gives what it logs about that.
-    pub(crate) fn read_again(&self) -> String {
+    pub fn read_again(&self) -> String {
         let lines = |log: &str| -> Vec<String> {
             log.lines().filter(|line| is_of_reload(line)).map(str::to_owned).collect()
         };
@@ -394,45 +394,45 @@ impl<'w> Gateway<'w> {
     }
 
     /// As if somebody edited the file: the keys of `settings`. Gives what it logs about that.
-    pub(crate) fn reconfigure(&self, settings: &Settings) -> String {
+    pub fn reconfigure(&self, settings: &Settings) -> String {
         self.write_config(&settings.yaml(&self.folder));
         self.read_again()
     }
 
     /// Replaces its configuration, as one atomic step.
-    pub(crate) fn write_config(&self, text: &str) {
+    pub fn write_config(&self, text: &str) {
         let staged = self.folder.path().join("staged").join(CONFIG);
         fs::write(&staged, text).expect("a file is written");
         fs::rename(staged, self.config_file()).expect("a file is moved");
     }
 
     /// Its configuration.
-    pub(crate) fn config_file(&self) -> PathBuf {
+    pub fn config_file(&self) -> PathBuf {
         self.folder.path().join(CONFIG)
     }
 
     /// SIGHUP.
-    pub(crate) fn hang_up(&self) {
+    pub fn hang_up(&self) {
         self.process.signal(Signal::SIGHUP);
     }
 
     /// Has it start another process, which is to take over.
-    pub(crate) fn reload(&self) {
+    pub fn reload(&self) {
         self.process.signal(Signal::SIGUSR2);
     }
 
     /// Asks it to drain and end.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.process.signal(Signal::SIGTERM);
     }
 
     /// Asks it to end, as Ctrl-C does.
-    pub(crate) fn interrupt(&self) {
+    pub fn interrupt(&self) {
         self.process.signal(Signal::SIGINT);
     }
 
     /// Waits until this key of its status is true.
-    pub(crate) fn wait_for_status(&self, key: &str) {
+    pub fn wait_for_status(&self, key: &str) {
         eventually(&format!("it is true: {key}"), || {
             let status: Value = serde_json::from_str(&self.get("/api/status")).expect("/api/status is JSON");
             if status[key] == true { Ok(()) } else { Err(status) }
@@ -440,27 +440,27 @@ impl<'w> Gateway<'w> {
     }
 
     /// Lets it do nothing for a while, as a busy machine does.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.process.signal(Signal::SIGSTOP);
     }
 
     /// Lets it go on.
-    pub(crate) fn thaw(&self) {
+    pub fn thaw(&self) {
         self.process.signal(Signal::SIGCONT);
     }
 
     /// Ends it without a chance to tidy up.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         self.process.signal(Signal::SIGKILL);
     }
 
     /// Panics if it has ended.
-    pub(crate) fn expect_running(&mut self) {
+    pub fn expect_running(&mut self) {
         self.process.expect_running();
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
+    pub fn wait(&mut self) -> ExitStatus {
         self.process.wait()
     }
 }

@@ -24,7 +24,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ///
 /// Its own thread lives as long as the host and starts every process: processes ask the kernel to die with the thread
 /// that made them (`PR_SET_PDEATHSIG`), so not even a killed test leaves one behind.
-pub(crate) struct Host {
+pub struct Host {
     name: String,
     namespace: Arc<File>,
     jobs: Mutex<Option<Sender<Job>>>,
@@ -33,7 +33,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// A host with nothing but a loopback interface, which is up.
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let (jobs, inbox) = channel::<Job>();
         let (tell, made) = channel();
         let body = move || {
@@ -60,12 +60,12 @@ impl Host {
     }
 
     /// A path by which other processes can open the namespace.
-    pub(crate) fn namespace_path(&self) -> String {
+    pub fn namespace_path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
     /// Runs `action` inside the host and waits for its answer. Sockets that it makes stay in the host.
-    pub(crate) fn run<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+    pub fn run<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             enter(&self.namespace);
             action()
@@ -74,10 +74,7 @@ impl Host {
     }
 
     /// Runs `action` inside the host on a thread of its own.
-    pub(crate) fn spawn<T: Send + 'static>(
-        &self,
-        action: impl FnOnce() -> T + Send + 'static,
-    ) -> JoinHandle<T> {
+    pub fn spawn<T: Send + 'static>(&self, action: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         let namespace = Arc::clone(&self.namespace);
         thread::spawn(move || {
             enter(&namespace);
@@ -86,7 +83,7 @@ impl Host {
     }
 
     /// Starts a program inside the host; it is killed when the answer is dropped.
-    pub(crate) fn start<S: AsRef<str>>(&self, program: &str, arguments: &[S]) -> Process {
+    pub fn start<S: AsRef<str>>(&self, program: &str, arguments: &[S]) -> Process {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", program]).args(arguments.iter().map(AsRef::as_ref));
         command.env("PATH", PATH).stdin(Stdio::null());
@@ -95,7 +92,7 @@ impl Host {
     }
 
     /// Starts a program inside the host as the leader of a session on this terminal; it is killed when the answer is dropped.
-    pub(crate) fn start_on_terminal(&self, terminal: OwnedFd, program: &str, arguments: &[&str]) -> Process {
+    pub fn start_on_terminal(&self, terminal: OwnedFd, program: &str, arguments: &[&str]) -> Process {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "setsid", "--ctty", program]).args(arguments);
         command.env("PATH", PATH).env("TERM", "xterm").env_remove("NO_COLOR");
@@ -104,12 +101,12 @@ impl Host {
     }
 
     /// Runs a program inside the host to its end.
-    pub(crate) fn finish<S: AsRef<str>>(&self, program: &str, arguments: &[S]) -> Finished {
+    pub fn finish<S: AsRef<str>>(&self, program: &str, arguments: &[S]) -> Finished {
         self.start(program, arguments).finish()
     }
 
     /// Runs lines of `ip -batch`; each must succeed.
-    pub(crate) fn ip(&self, lines: &[String]) {
+    pub fn ip(&self, lines: &[String]) {
         let mut batch = tempfile::NamedTempFile::new().expect("a temporary file");
         io::Write::write_all(&mut batch, lines.join("\n").as_bytes()).expect("a batch file is written");
         let path = batch.path().display().to_string();
@@ -118,7 +115,7 @@ impl Host {
 
     /// Sets a value below `/proc/sys/net`, which is the namespace's own. Writes only what differs: containers often
     /// have it read-only.
-    pub(crate) fn sysctl(&self, name: &str, value: &str) {
+    pub fn sysctl(&self, name: &str, value: &str) {
         let path = format!("/proc/sys/net/{name}");
         let set = || match fs::read_to_string(&path)? {
             present if present.trim() == value => Ok(()),

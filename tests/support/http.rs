@@ -6,21 +6,20 @@ use std::net::{SocketAddr, TcpStream};
 use super::patience::io_deadline;
 
 /// A whole answer.
-pub(crate) struct Response {
+pub struct Response {
     /// The status code.
-    pub(crate) status: u16,
+    pub status: u16,
     /// The body as text.
-    pub(crate) body: String,
+    pub body: String,
 }
 
 /// Asks `server` for `path`. The calling thread must be inside the right host.
-pub(crate) fn get(server: SocketAddr, path: &str) -> io::Result<Response> {
+pub fn get(server: SocketAddr, path: &str) -> io::Result<Response> {
     send(server, "GET", path, &[("Host", &server.to_string())], "")
 }
 
 /// Sends `server` a request with these headers and this body.
-#[allow(dead_code, reason = "each test program uses a part of it")]
-pub(crate) fn send(
+pub fn send(
     server: SocketAddr,
     method: &str,
     path: &str,

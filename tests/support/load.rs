@@ -17,7 +17,7 @@ const KEPT_FAILURES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// Running load.
-pub(crate) struct Load {
+pub struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Vec<String>>>,
@@ -25,7 +25,7 @@ pub(crate) struct Load {
 
 impl Load {
     /// Starts threads that repeat `request` on the host. The request gets the thread's number.
-    pub(crate) fn start<E: Display>(
+    pub fn start<E: Display>(
         host: &Host,
         threads: usize,
         request: impl Fn(usize) -> Result<(), E> + Send + Sync + 'static,
@@ -35,7 +35,7 @@ impl Load {
 
     /// As [`Load::start`], without a pause between two requests of a thread: for requests that leave no port in
     /// TIME_WAIT.
-    pub(crate) fn start_restless<E: Display>(
+    pub fn start_restless<E: Display>(
         host: &Host,
         threads: usize,
         request: impl Fn(usize) -> Result<(), E> + Send + Sync + 'static,
@@ -70,7 +70,7 @@ impl Load {
     }
 
     /// Waits until `more` requests came to their end after this call: the load has met the present state.
-    pub(crate) fn wait_for(&self, more: u64) {
+    pub fn wait_for(&self, more: u64) {
         let target = self.done.load(Ordering::SeqCst) + more;
         eventually(&format!("{more} more requests end"), || {
             let done = self.done.load(Ordering::SeqCst);
@@ -79,7 +79,7 @@ impl Load {
     }
 
     /// Stops; panics if any request failed. Returns how many there were.
-    pub(crate) fn expect_no_failure(self) -> u64 {
+    pub fn expect_no_failure(self) -> u64 {
         self.stop.store(true, Ordering::SeqCst);
         let failures: Vec<String> = self
             .threads

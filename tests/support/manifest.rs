@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use super::world::Family;
 
 /// The node that the gateway under test runs on.
-pub(crate) const GATEWAY_NODE: &str = "gw";
+pub const GATEWAY_NODE: &str = "gw";
 
 /// A LoadBalancer Service and the endpoints behind it.
 #[derive(Clone, Debug)]
-pub(crate) struct App {
+pub struct App {
     name: String,
     vips: Vec<IpAddr>,
     ports: Vec<Port>,
@@ -49,7 +49,7 @@ impl Port {
 
 impl App {
     /// A Service of our class with these addresses in its status.
-    pub(crate) fn new(name: &str, vips: &[IpAddr]) -> Self {
+    pub fn new(name: &str, vips: &[IpAddr]) -> Self {
         Self {
             name: name.to_owned(),
             vips: vips.to_vec(),
@@ -66,97 +66,97 @@ impl App {
     }
 
     /// A TCP port, and the port of its endpoints.
-    pub(crate) fn tcp(mut self, port: u16, target: u16) -> Self {
+    pub fn tcp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "TCP", port, target, node_port: None });
         self
     }
 
     /// A UDP port, and the port of its endpoints.
-    pub(crate) fn udp(mut self, port: u16, target: u16) -> Self {
+    pub fn udp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "UDP", port, target, node_port: None });
         self
     }
 
     /// The node port of every port so far given.
-    pub(crate) fn node_port(mut self, number: u16) -> Self {
+    pub fn node_port(mut self, number: u16) -> Self {
         self.ports.iter_mut().for_each(|port| port.node_port = Some(number));
         self
     }
 
     /// An endpoint that is ready, on a node other than the gateway's.
-    pub(crate) fn ready(self, ip: IpAddr) -> Self {
+    pub fn ready(self, ip: IpAddr) -> Self {
         self.endpoint(ip, "elsewhere", "{ready: true, serving: true, terminating: false}")
     }
 
     /// Ready endpoints.
-    pub(crate) fn all_ready(self, ips: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn all_ready(self, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         ips.into_iter().fold(self, Self::ready)
     }
 
     /// An endpoint that is ready, on the gateway's own node.
-    pub(crate) fn ready_here(self, ip: IpAddr) -> Self {
+    pub fn ready_here(self, ip: IpAddr) -> Self {
         self.endpoint(ip, GATEWAY_NODE, "{ready: true, serving: true, terminating: false}")
     }
 
     /// An endpoint whose pod does not pass its readiness probe.
-    pub(crate) fn unready(self, ip: IpAddr) -> Self {
+    pub fn unready(self, ip: IpAddr) -> Self {
         self.endpoint(ip, "elsewhere", "{ready: false, serving: false, terminating: false}")
     }
 
     /// An endpoint whose pod was deleted and still serves.
-    pub(crate) fn terminating(self, ip: IpAddr) -> Self {
+    pub fn terminating(self, ip: IpAddr) -> Self {
         self.endpoint(ip, "elsewhere", "{ready: false, serving: true, terminating: true}")
     }
 
     /// An endpoint on the gateway's own node whose pod was deleted and still serves.
-    pub(crate) fn terminating_here(self, ip: IpAddr) -> Self {
+    pub fn terminating_here(self, ip: IpAddr) -> Self {
         self.endpoint(ip, GATEWAY_NODE, "{ready: false, serving: true, terminating: true}")
     }
 
     /// Without any endpoint so far given.
-    pub(crate) fn without_endpoints(mut self) -> Self {
+    pub fn without_endpoints(mut self) -> Self {
         self.endpoints.clear();
         self
     }
 
     /// `sessionAffinity: ClientIP` with this time-out.
-    pub(crate) fn affinity(mut self, seconds: u32) -> Self {
+    pub fn affinity(mut self, seconds: u32) -> Self {
         self.affinity_seconds = Some(seconds);
         self
     }
 
     /// `externalTrafficPolicy: Local`.
-    pub(crate) fn local_policy(mut self) -> Self {
+    pub fn local_policy(mut self) -> Self {
         self.local = true;
         self
     }
 
     /// `healthCheckNodePort`, which counts under [`App::local_policy`] alone.
-    pub(crate) fn health_check_node_port(mut self, port: u16) -> Self {
+    pub fn health_check_node_port(mut self, port: u16) -> Self {
         self.health_check_node_port = Some(port);
         self
     }
 
     /// An annotation of the Service.
-    pub(crate) fn annotation(mut self, name: &'static str, value: &str) -> Self {
+    pub fn annotation(mut self, name: &'static str, value: &str) -> Self {
         self.annotations.push((name, value.to_owned()));
         self
     }
 
     /// Another type than LoadBalancer: no class, and nothing in the status.
-    pub(crate) fn of_type(mut self, type_: &'static str) -> Self {
+    pub fn of_type(mut self, type_: &'static str) -> Self {
         self.type_ = type_;
         self
     }
 
     /// A further line of the spec, as `externalIPs: [192.0.2.1]`.
-    pub(crate) fn spec(mut self, line: &str) -> Self {
+    pub fn spec(mut self, line: &str) -> Self {
         self.more_spec.push(line.to_owned());
         self
     }
 
     /// `loadBalancerSourceRanges`.
-    pub(crate) fn source_ranges(mut self, cidrs: &[String]) -> Self {
+    pub fn source_ranges(mut self, cidrs: &[String]) -> Self {
         self.source_ranges = cidrs.to_vec();
         self
     }
@@ -167,7 +167,7 @@ impl App {
     }
 
     /// The documents: one Service, and one EndpointSlice per family of its addresses.
-    pub(crate) fn manifest(&self) -> String {
+    pub fn manifest(&self) -> String {
         let families = self.families();
         let slices = families.iter().map(|&family| self.slice(family));
         std::iter::once(self.service(&families)).chain(slices).collect::<Vec<_>>().join("---\n")
@@ -226,7 +226,7 @@ impl App {
     }
 
     /// `clusterIP`.
-    pub(crate) fn cluster_ip(&self, family: Family) -> IpAddr {
+    pub fn cluster_ip(&self, family: Family) -> IpAddr {
         let number = self.name.bytes().fold(10_u8, u8::wrapping_add);
         match family {
             Family::V4 => [10, 96, 0, number].into(),
@@ -263,7 +263,7 @@ impl App {
 }
 
 /// The gateway's node and one that stands for all others, whose pod networks hold the backends.
-pub(crate) fn nodes() -> String {
+pub fn nodes() -> String {
     let node = |name: &str, addresses: [IpAddr; 2], pod_cidrs: &[&str]| {
         let [v4, v6] = addresses;
         format!(
@@ -279,7 +279,7 @@ pub(crate) fn nodes() -> String {
 }
 
 /// A node whose pods are in so many networks, none of which is next to another.
-pub(crate) fn node_with_networks(family: Family, count: u16) -> String {
+pub fn node_with_networks(family: Family, count: u16) -> String {
     let networks = (0..count).map(|n| match family {
         Family::V4 => format!("172.{}.{}.0/25", 16 + n / 256, n % 256),
         Family::V6 => format!("fd99:{n:x}::/64"),
@@ -289,12 +289,12 @@ pub(crate) fn node_with_networks(family: Family, count: u16) -> String {
 }
 
 /// Several apps as one file.
-pub(crate) fn file(apps: &[App]) -> String {
+pub fn file(apps: &[App]) -> String {
     apps.iter().map(App::manifest).collect::<Vec<_>>().join("---\n")
 }
 
 /// The socket address of a served port.
-pub(crate) fn at(ip: IpAddr, port: u16) -> SocketAddr {
+pub fn at(ip: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 

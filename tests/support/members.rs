@@ -10,17 +10,17 @@ use super::tcp::{self, Server};
 use super::world::{CLIENTS, Family, World};
 
 /// A cluster's name.
-pub(crate) fn name(cluster: u16) -> String {
+pub fn name(cluster: u16) -> String {
     format!("m{cluster}")
 }
 
 /// The addresses of a cluster's first endpoints.
-pub(crate) fn endpoints(family: Family, cluster: u16, count: u16) -> Vec<IpAddr> {
+pub fn endpoints(family: Family, cluster: u16, count: u16) -> Vec<IpAddr> {
     (0..count).map(|number| family.backend_address(cluster, number)).collect()
 }
 
 /// A server on each of a cluster's first endpoints, named `m0-0`, `m0-1` and so on.
-pub(crate) fn serve(world: &World, family: Family, cluster: u16, count: u16, port: u16) -> Vec<Server> {
+pub fn serve(world: &World, family: Family, cluster: u16, count: u16, port: u16) -> Vec<Server> {
     let host = world.backend(usize::from(cluster));
     let start = |(number, ip)| {
         Server::who_am_i(host, SocketAddr::new(ip, port), &format!("{}-{number}", name(cluster)))
@@ -29,12 +29,12 @@ pub(crate) fn serve(world: &World, family: Family, cluster: u16, count: u16, por
 }
 
 /// The cluster that a server is in.
-pub(crate) fn cluster_of(server: &str) -> &str {
+pub fn cluster_of(server: &str) -> &str {
     server.split('-').next().unwrap_or(server)
 }
 
 /// How many of so many requests each cluster answered; each must be answered. The clients take turns.
-pub(crate) fn tally(world: &World, family: Family, to: SocketAddr, requests: u16) -> BTreeMap<String, usize> {
+pub fn tally(world: &World, family: Family, to: SocketAddr, requests: u16) -> BTreeMap<String, usize> {
     let mut answered = BTreeMap::new();
     for (answer, _) in ask_timed(world, family, to, requests) {
         let answer = answer.unwrap_or_else(|error| panic!("a request failed: {error}"));
@@ -44,7 +44,7 @@ pub(crate) fn tally(world: &World, family: Family, to: SocketAddr, requests: u16
 }
 
 /// As [`tally`]: every answer, and how long it took.
-pub(crate) fn ask_timed(
+pub fn ask_timed(
     world: &World,
     family: Family,
     to: SocketAddr,

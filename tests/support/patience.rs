@@ -18,29 +18,29 @@ static FACTOR: LazyLock<f64> = LazyLock::new(|| {
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A deadline for what should take much less than `seconds` on any machine.
-pub(crate) fn patience(seconds: f64) -> Duration {
+pub fn patience(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds * *FACTOR)
 }
 
 /// The deadline for a single socket operation: long enough to never matter, short enough to end a hung test.
-pub(crate) fn io_deadline() -> Duration {
+pub fn io_deadline() -> Duration {
     patience(20.0)
 }
 
 /// Lets `time` pass. Only for cases in which the passing of time is the subject: expiry, pacing, drains. Waiting for a
 /// fact is [`eventually`].
 #[expect(clippy::disallowed_methods, reason = "test threads are not workers; expiry can only be waited for")]
-pub(crate) fn let_pass(time: Duration) {
+pub fn let_pass(time: Duration) {
     std::thread::sleep(time);
 }
 
 /// Looks until `probe` answers `Ok`, and returns that answer; panics with the last `Err` after ten patient seconds.
-pub(crate) fn eventually<T, E: Display>(what: &str, probe: impl FnMut() -> Result<T, E>) -> T {
+pub fn eventually<T, E: Display>(what: &str, probe: impl FnMut() -> Result<T, E>) -> T {
     eventually_within(patience(10.0), what, probe)
 }
 
 /// As [`eventually`], with the deadline given.
-pub(crate) fn eventually_within<T, E: Display>(
+pub fn eventually_within<T, E: Display>(
     limit: Duration,
     what: &str,
     mut probe: impl FnMut() -> Result<T, E>,

@@ -16,7 +16,7 @@ use super::patience::{eventually_within, patience};
 const SHOWN_LINES: usize = 60;
 
 /// A running program.
-pub(crate) struct Process {
+pub struct Process {
     what: String,
     child: Child,
     stdout: File,
@@ -24,13 +24,13 @@ pub(crate) struct Process {
 }
 
 /// A program that came to its end.
-pub(crate) struct Finished {
+pub struct Finished {
     what: String,
     status: ExitStatus,
     /// All that it wrote to standard output.
-    pub(crate) stdout: String,
+    pub stdout: String,
     /// All that it wrote to standard error.
-    pub(crate) stderr: String,
+    pub stderr: String,
 }
 
 impl Process {
@@ -54,43 +54,43 @@ impl Process {
     }
 
     /// What it wrote to standard output so far.
-    pub(crate) fn stdout(&self) -> String {
+    pub fn stdout(&self) -> String {
         contents(&self.stdout)
     }
 
     /// What it wrote to standard error so far.
-    pub(crate) fn stderr(&self) -> String {
+    pub fn stderr(&self) -> String {
         contents(&self.stderr)
     }
 
     /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends a signal.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).expect("process ids are small");
         kill(Pid::from_raw(id), signal)
             .unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.what));
     }
 
     /// Whether it still runs; panics if it ended, for a program that should go on.
-    pub(crate) fn expect_running(&mut self) {
+    pub fn expect_running(&mut self) {
         if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
             panic!("{} ended too early: {status}", self.what);
         }
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
+    pub fn wait(&mut self) -> ExitStatus {
         eventually_within(patience(60.0), &format!("{} ends", self.what), || {
             self.child.try_wait().expect("a child can be waited for").ok_or("still running")
         })
     }
 
     /// Waits for its end and returns all that it wrote.
-    pub(crate) fn finish(mut self) -> Finished {
+    pub fn finish(mut self) -> Finished {
         let status = self.wait();
         let (stdout, stderr) = (contents(&self.stdout), contents(&self.stderr));
         Finished { what: self.what.clone(), status, stdout, stderr }
@@ -122,12 +122,12 @@ impl Drop for Process {
 
 impl Finished {
     /// The exit code; none if a signal ended it.
-    pub(crate) fn code(&self) -> Option<i32> {
+    pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
     /// Panics with all output unless the exit status is 0; returns standard output.
-    pub(crate) fn expect_success(self) -> String {
+    pub fn expect_success(self) -> String {
         let Self { what, status, stdout, stderr } = self;
         assert!(status.success(), "{what}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
         stdout

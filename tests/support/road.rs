@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use super::host::Host;
 
 /// A relay that listens on a host and leads out of it.
-pub(crate) struct Road<'h> {
+pub struct Road<'h> {
     host: &'h Host,
     address: SocketAddr,
     to: SocketAddr,
@@ -34,7 +34,7 @@ struct State {
 
 impl<'h> Road<'h> {
     /// Opens a road from a free port of the host's loopback to `to`, which is reached from the test's own namespace.
-    pub(crate) fn open(host: &'h Host, to: SocketAddr) -> Self {
+    pub fn open(host: &'h Host, to: SocketAddr) -> Self {
         let listener = host.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let road = Self { host, address, to, traffic: Arc::default(), listener: Mutex::default() };
@@ -43,17 +43,17 @@ impl<'h> Road<'h> {
     }
 
     /// Where it begins, inside the host.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Connections that were let in so far.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.traffic.lock(|state| state.let_in)
     }
 
     /// Ends every open connection, in the middle of whatever it carries. New ones are let in.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         for stream in self.traffic.lock(|state| std::mem::take(&mut state.open)) {
             // One that has ended already is cut.
             drop(stream.shutdown(Shutdown::Both));
@@ -61,7 +61,7 @@ impl<'h> Road<'h> {
     }
 
     /// Lets nobody in any more, and cuts who is on it: the server is away.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(listener) = listener {
             // Wakes the thread that accepts; the port is free once both handles are gone.
@@ -71,7 +71,7 @@ impl<'h> Road<'h> {
     }
 
     /// Lets traffic in again, at the same port.
-    pub(crate) fn reopen(&self) {
+    pub fn reopen(&self) {
         let address = self.address;
         let bind = || self.host.run(|| TcpListener::bind(address));
         let listener = super::patience::eventually("the port is free again", bind);
@@ -79,12 +79,12 @@ impl<'h> Road<'h> {
     }
 
     /// Keeps all connections open, and moves nothing on them: a server that hangs, or a network that swallows packets.
-    pub(crate) fn jam(&self) {
+    pub fn jam(&self) {
         self.traffic.lock(|state| state.jammed = true);
     }
 
     /// Lets everything move again.
-    pub(crate) fn free(&self) {
+    pub fn free(&self) {
         self.traffic.lock(|state| state.jammed = false);
         self.traffic.changed.notify_all();
     }

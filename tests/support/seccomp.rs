@@ -5,11 +5,11 @@ mod profile;
 
 use nix::libc;
 
-pub(crate) use self::profile::{Otherwise, Profile};
+pub use self::profile::{Otherwise, Profile};
 
 /// What fails.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// Every bpf(2), with this error.
     Bpf(i32),
     /// Loading BPF programs, with this error; there are maps.
@@ -75,7 +75,7 @@ const LOAD_PROGRAM: u32 = 5;
 
 impl Refused {
     /// What stands before a command to run it so.
-    pub(crate) fn prefix(self) -> Vec<String> {
+    pub fn prefix(self) -> Vec<String> {
         let program = self.program().iter().map(Instruction::hex).collect();
         let script = ["perl", "-e", SCRIPT, "--"].map(str::to_owned);
         script.into_iter().chain([libc::SYS_prctl.to_string(), program]).collect()

@@ -10,12 +10,12 @@ use super::host::Host;
 const LISTEN: &str = "0A";
 
 /// Inodes of the TCP sockets that listen on an address: the identity of an accept queue.
-pub(crate) fn listening(host: &Host, address: SocketAddr) -> BTreeSet<u64> {
+pub fn listening(host: &Host, address: SocketAddr) -> BTreeSet<u64> {
     inodes(host, "tcp", address, Some(LISTEN))
 }
 
 /// Inodes of the unconnected UDP sockets bound to an address.
-pub(crate) fn udp_bound(host: &Host, address: SocketAddr) -> BTreeSet<u64> {
+pub fn udp_bound(host: &Host, address: SocketAddr) -> BTreeSet<u64> {
     // TCP_CLOSE: the state of a UDP socket without a peer.
     inodes(host, "udp", address, Some("07"))
 }

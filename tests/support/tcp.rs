@@ -16,7 +16,7 @@ use super::patience::{eventually, io_deadline};
 use super::world::{Family, World};
 
 /// A listening server; it stops accepting when dropped.
-pub(crate) struct Server {
+pub struct Server {
     addr: SocketAddr,
     listener: TcpListener,
     accepted: Arc<AtomicUsize>,
@@ -24,7 +24,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens on a host; `serve` gets each connection, and its errors end that connection only.
-    pub(crate) fn start(
+    pub fn start(
         host: &Host,
         addr: SocketAddr,
         serve: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
@@ -47,7 +47,7 @@ impl Server {
     }
 
     /// Tells each client its name and the address that it comes from, then echoes.
-    pub(crate) fn who_am_i(host: &Host, addr: SocketAddr, name: &str) -> Self {
+    pub fn who_am_i(host: &Host, addr: SocketAddr, name: &str) -> Self {
         let name = name.to_owned();
         Self::start(host, addr, move |mut stream| {
             writeln!(stream, "{name} {}", stream.peer_addr()?)?;
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// A [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
-    pub(crate) fn on_every_backend(world: &World, family: Family, port: u16) -> Vec<Self> {
+    pub fn on_every_backend(world: &World, family: Family, port: u16) -> Vec<Self> {
         let start = |(index, host)| {
             Self::who_am_i(host, SocketAddr::new(family.backend(index), port), &format!("backend-{index}"))
         };
@@ -64,12 +64,12 @@ impl Server {
     }
 
     /// Sends back what it gets.
-    pub(crate) fn echo(host: &Host, addr: SocketAddr) -> Self {
+    pub fn echo(host: &Host, addr: SocketAddr) -> Self {
         Self::start(host, addr, echo)
     }
 
     /// Sends zeros for as long as someone takes them.
-    pub(crate) fn endless(host: &Host, addr: SocketAddr) -> Self {
+    pub fn endless(host: &Host, addr: SocketAddr) -> Self {
         Self::start(host, addr, |mut stream| {
             loop {
                 stream.write_all(&[0; 65536])?;
@@ -78,19 +78,19 @@ impl Server {
     }
 
     /// Hands each connection to the test.
-    pub(crate) fn handing_over(host: &Host, addr: SocketAddr) -> (Self, Receiver<TcpStream>) {
+    pub fn handing_over(host: &Host, addr: SocketAddr) -> (Self, Receiver<TcpStream>) {
         let (give, take) = channel();
         let server = Self::start(host, addr, move |stream| give.send(stream).map_err(io::Error::other));
         (server, take)
     }
 
     /// Where it listens.
-    pub(crate) fn addr(&self) -> SocketAddr {
+    pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Connections so far.
-    pub(crate) fn accepted(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 }
@@ -103,16 +103,16 @@ impl Drop for Server {
 
 /// Who answered, and whom it saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The server's name.
-    pub(crate) name: String,
+    pub name: String,
     /// The client's address as the server saw it.
-    pub(crate) peer: SocketAddr,
+    pub peer: SocketAddr,
 }
 
 impl Answer {
     /// Reads `name peer`.
-    pub(crate) fn parse(line: &str) -> io::Result<Self> {
+    pub fn parse(line: &str) -> io::Result<Self> {
         let parsed = line
             .trim_end()
             .split_once(' ')
@@ -122,7 +122,7 @@ impl Answer {
 }
 
 /// Waits until connections are refused.
-pub(crate) fn until_refused(host: &Host, to: SocketAddr) {
+pub fn until_refused(host: &Host, to: SocketAddr) {
     eventually(&format!("{to} refuses"), || match host.run(|| connect(to)) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         other => Err(format!("{other:?}")),
@@ -130,12 +130,12 @@ pub(crate) fn until_refused(host: &Host, to: SocketAddr) {
 }
 
 /// Connects with the usual deadline. The calling thread must be inside the right host.
-pub(crate) fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     connect_from(None, to, io_deadline())
 }
 
 /// Connects from an address of the host, within `limit`.
-pub(crate) fn connect_from(from: Option<IpAddr>, to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
+pub fn connect_from(from: Option<IpAddr>, to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(from) = from {
         socket.bind(&SocketAddr::new(from, 0).into())?;
@@ -147,24 +147,24 @@ pub(crate) fn connect_from(from: Option<IpAddr>, to: SocketAddr, limit: Duration
 }
 
 /// One whole exchange with a [`Server::who_am_i`]: a new connection, the greeting, an echo, and the end.
-pub(crate) fn ask(to: SocketAddr) -> io::Result<Answer> {
+pub fn ask(to: SocketAddr) -> io::Result<Answer> {
     ask_on(connect(to)?)
 }
 
 /// As [`ask`], from an address of the host.
-pub(crate) fn ask_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
+pub fn ask_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
     ask_on(connect_from(Some(from), to, io_deadline())?)
 }
 
 /// Takes the greeting of a [`Server::who_am_i`] and ends the connection with a reset: no port is left in TIME_WAIT.
-pub(crate) fn greet_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
+pub fn greet_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
     let Conversation { stream, with } = Conversation::open_from(from, to)?;
     reset(stream);
     Ok(with)
 }
 
 /// One whole exchange on a connection that is open.
-pub(crate) fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
+pub fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
     stream.write_all(b"?")?;
     stream.shutdown(Shutdown::Write).map_err(|error| match error.kind() {
         // The peer's reset was there first (`inet_shutdown` in the kernel's net/ipv4/af_inet.c).
@@ -180,25 +180,25 @@ pub(crate) fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
 }
 
 /// A connection to a [`Server::who_am_i`] that stays open.
-pub(crate) struct Conversation {
+pub struct Conversation {
     stream: TcpStream,
     /// Who is at the other end.
-    pub(crate) with: Answer,
+    pub with: Answer,
 }
 
 impl Conversation {
     /// Connects and takes the greeting.
-    pub(crate) fn open(to: SocketAddr) -> io::Result<Self> {
+    pub fn open(to: SocketAddr) -> io::Result<Self> {
         Self::on(connect(to)?)
     }
 
     /// As [`Conversation::open`], from an address of the host.
-    pub(crate) fn open_from(from: IpAddr, to: SocketAddr) -> io::Result<Self> {
+    pub fn open_from(from: IpAddr, to: SocketAddr) -> io::Result<Self> {
         Self::on(connect_from(Some(from), to, io_deadline())?)
     }
 
     /// As [`Conversation::open`], on a connection that is there.
-    pub(crate) fn on(mut stream: TcpStream) -> io::Result<Self> {
+    pub fn on(mut stream: TcpStream) -> io::Result<Self> {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             let mut byte = [0];
@@ -210,7 +210,7 @@ impl Conversation {
     }
 
     /// Sends some bytes and takes their echo.
-    pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
+    pub fn say(&mut self, text: &str) -> io::Result<()> {
         self.stream.write_all(text.as_bytes())?;
         let mut echo = vec![0; text.len()];
         self.stream.read_exact(&mut echo)?;
@@ -219,7 +219,7 @@ impl Conversation {
     }
 
     /// Waits until the other side ends the connection: `Ok` for a clean end.
-    pub(crate) fn ended(&mut self) -> io::Result<()> {
+    pub fn ended(&mut self) -> io::Result<()> {
         match self.stream.read(&mut [0])? {
             0 => Ok(()),
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes that nobody asked for")),
@@ -228,7 +228,7 @@ impl Conversation {
 }
 
 /// Ends a connection with a reset instead of a FIN.
-pub(crate) fn reset(stream: TcpStream) {
+pub fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a socket takes SO_LINGER");
     drop(stream);
 }

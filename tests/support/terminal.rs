@@ -17,7 +17,7 @@ use super::patience::eventually;
 use super::process::Process;
 
 /// A terminal of 80 columns and 24 lines with a program.
-pub(crate) struct Terminal {
+pub struct Terminal {
     process: Process,
     keyboard: File,
     /// Kept, so that its settings can be read after the program has ended.
@@ -28,7 +28,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Starts a program on a host.
-    pub(crate) fn start(host: &Host, program: &str, arguments: &[&str]) -> Self {
+    pub fn start(host: &Host, program: &str, arguments: &[&str]) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).expect("a pseudo-terminal");
         let before = tcgetattr(&pair.slave).expect("a terminal has settings");
@@ -50,18 +50,18 @@ impl Terminal {
     }
 
     /// All that was written, with its escape sequences.
-    pub(crate) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&output).into_owned()
     }
 
     /// Presses keys.
-    pub(crate) fn press(&mut self, keys: &str) {
+    pub fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("keys are taken");
     }
 
     /// Changes the size of its window to so many columns, which has everything drawn again, and waits for this text.
-    pub(crate) fn until_drawn(&mut self, columns: u16, text: &str) {
+    pub fn until_drawn(&mut self, columns: u16, text: &str) {
         let from = self.output.lock().unwrap_or_else(PoisonError::into_inner).len();
         let name = ttyname(&self.line).expect("a terminal has a name");
         let mut stty = Command::new("stty");
@@ -76,12 +76,12 @@ impl Terminal {
     }
 
     /// Sends a signal.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
     /// Waits for the end of the program, and panics unless the terminal is as before: its settings, its screen, its cursor.
-    pub(crate) fn wait_until_restored(&mut self) -> ExitStatus {
+    pub fn wait_until_restored(&mut self) -> ExitStatus {
         let status = self.process.wait();
         let after = tcgetattr(&self.line).expect("a terminal has settings");
         assert_eq!(

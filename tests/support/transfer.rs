@@ -10,18 +10,18 @@ const LARGEST_CHUNK: usize = 200_000;
 
 /// What one side sends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Decides the bytes and how they are cut.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// How many.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// When to start.
-    pub(crate) start: Start,
+    pub start: Start,
 }
 
 /// When a side starts to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub enum Start {
     /// At once, while receiving.
     AtOnce,
     /// After the other side's end: only then is the connection half closed under traffic.
@@ -30,14 +30,14 @@ pub(crate) enum Start {
 
 /// Length and hash of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint {
+pub struct Fingerprint {
     bytes: usize,
     sha256: Vec<u8>,
 }
 
 impl Plan {
     /// What a receiver of the whole stream must have seen.
-    pub(crate) fn fingerprint(self) -> Fingerprint {
+    pub fn fingerprint(self) -> Fingerprint {
         let mut hash = Sha256::new();
         self.chunks(|chunk| {
             hash.update(chunk);
@@ -68,7 +68,7 @@ impl Plan {
 }
 
 /// Sends by `plan` and receives to the end, both at once if the plan says so. Returns what was received.
-pub(crate) fn exchange(stream: &TcpStream, plan: Plan) -> io::Result<Fingerprint> {
+pub fn exchange(stream: &TcpStream, plan: Plan) -> io::Result<Fingerprint> {
     if plan.start == Start::AfterTheirEnd {
         let received = receive(stream, plan.seed)?;
         plan.send(stream)?;

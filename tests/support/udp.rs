@@ -12,26 +12,26 @@ use super::tcp::Answer;
 use super::world::{Family, World};
 
 /// The largest payload that fits an IPv4 packet: 65,535 - 20 - 8.
-pub(crate) const LARGEST: usize = 65_507;
+pub const LARGEST: usize = 65_507;
 
 /// How often a server looks whether it should stop.
 const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// A server on one address; it ends when dropped.
-pub(crate) struct Server {
+pub struct Server {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Server {
     /// Answers every datagram with its name and the sender's address.
-    pub(crate) fn who_am_i(host: &Host, addr: SocketAddr, name: &str) -> Self {
+    pub fn who_am_i(host: &Host, addr: SocketAddr, name: &str) -> Self {
         let name = name.to_owned();
         Self::start(host, addr, move |_, peer| Some(format!("{name} {peer}").into_bytes()))
     }
 
     /// A [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
-    pub(crate) fn on_every_backend(world: &World, family: Family, port: u16) -> Vec<Self> {
+    pub fn on_every_backend(world: &World, family: Family, port: u16) -> Vec<Self> {
         let start = |(index, host)| {
             Self::who_am_i(host, SocketAddr::new(family.backend(index), port), &format!("backend-{index}"))
         };
@@ -39,12 +39,12 @@ impl Server {
     }
 
     /// Sends every datagram back.
-    pub(crate) fn echo(host: &Host, addr: SocketAddr) -> Self {
+    pub fn echo(host: &Host, addr: SocketAddr) -> Self {
         Self::start(host, addr, |datagram, _| Some(datagram.to_vec()))
     }
 
     /// Takes every datagram and answers none.
-    pub(crate) fn silent(host: &Host, addr: SocketAddr) -> Self {
+    pub fn silent(host: &Host, addr: SocketAddr) -> Self {
         Self::start(host, addr, |_, _| None)
     }
 
@@ -82,18 +82,18 @@ impl Drop for Server {
 }
 
 /// A client with one source port. Its socket is connected: it takes replies only from the address that it asked.
-pub(crate) struct Client {
+pub struct Client {
     socket: UdpSocket,
 }
 
 impl Client {
     /// A client on a host, from one of its addresses.
-    pub(crate) fn new(host: &Host, from: IpAddr, to: SocketAddr) -> Self {
+    pub fn new(host: &Host, from: IpAddr, to: SocketAddr) -> Self {
         Self::bound(host, SocketAddr::new(from, 0), to)
     }
 
     /// As [`Client::new`], from a port of choice.
-    pub(crate) fn bound(host: &Host, from: SocketAddr, to: SocketAddr) -> Self {
+    pub fn bound(host: &Host, from: SocketAddr, to: SocketAddr) -> Self {
         // A port stays taken for as long as a program that another test is just starting has not let go of what it
         // inherited of this process.
         let socket =
@@ -104,36 +104,36 @@ impl Client {
     }
 
     /// Where it sends from.
-    pub(crate) fn local_addr(&self) -> SocketAddr {
+    pub fn local_addr(&self) -> SocketAddr {
         self.socket.local_addr().expect("a bound socket has an address")
     }
 
     /// Sends a datagram and waits for nothing. Errors may be those of earlier ones, which ICMP has reported since.
-    pub(crate) fn send(&self, datagram: &[u8]) -> io::Result<()> {
+    pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         let sent = self.socket.send(datagram)?;
         assert_eq!(sent, datagram.len(), "datagrams are sent whole");
         Ok(())
     }
 
     /// Sends a datagram and takes one back.
-    pub(crate) fn exchange(&self, datagram: &[u8]) -> io::Result<Vec<u8>> {
+    pub fn exchange(&self, datagram: &[u8]) -> io::Result<Vec<u8>> {
         self.send(datagram)?;
         self.receive()
     }
 
     /// Asks a [`Server::who_am_i`].
-    pub(crate) fn ask(&self) -> io::Result<Answer> {
+    pub fn ask(&self) -> io::Result<Answer> {
         Answer::parse(&String::from_utf8_lossy(&self.exchange(b"?")?))
     }
 
     /// As [`Client::ask`] for a moment in which nothing may answer: a short deadline, so that the caller asks again.
-    pub(crate) fn ask_briefly(&self) -> io::Result<Answer> {
+    pub fn ask_briefly(&self) -> io::Result<Answer> {
         self.send(b"?")?;
         Answer::parse(&String::from_utf8_lossy(&self.receive_briefly()?))
     }
 
     /// As [`Client::receive`], with a short deadline.
-    pub(crate) fn receive_briefly(&self) -> io::Result<Vec<u8>> {
+    pub fn receive_briefly(&self) -> io::Result<Vec<u8>> {
         self.socket.set_read_timeout(Some(patience(0.5)))?;
         let datagram = self.receive();
         self.socket.set_read_timeout(Some(io_deadline()))?;
@@ -141,7 +141,7 @@ impl Client {
     }
 
     /// Sends a datagram and expects silence for `time`: no answer and no ICMP error.
-    pub(crate) fn expect_silence(&self, time: Duration) {
+    pub fn expect_silence(&self, time: Duration) {
         self.socket.send(b"?").expect("sending needs nobody");
         self.socket.set_read_timeout(Some(time)).expect("a socket takes a time-out");
         let error = self.receive().expect_err("nobody answers");
@@ -150,7 +150,7 @@ impl Client {
     }
 
     /// Takes one datagram.
-    pub(crate) fn receive(&self) -> io::Result<Vec<u8>> {
+    pub fn receive(&self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 65_536];
         let size = self.socket.recv(&mut buffer)?;
         buffer.truncate(size);

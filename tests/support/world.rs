@@ -14,13 +14,13 @@ use super::host::Host;
 use super::patience::eventually;
 
 /// Addresses that the client host has per family, so that one host can be several clients.
-pub(crate) const CLIENTS: u16 = 8;
+pub const CLIENTS: u16 = 8;
 /// Addresses per family that the gateway may serve.
-pub(crate) const VIPS: u16 = 4;
+pub const VIPS: u16 = 4;
 
 /// The address family in which a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
     /// IPv4.
     V4,
     /// IPv6.
@@ -38,50 +38,50 @@ impl fmt::Display for Family {
 
 impl Family {
     /// Both.
-    pub(crate) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
     /// The family of an address.
-    pub(crate) fn of(ip: IpAddr) -> Self {
+    pub fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
     /// The client's addresses, counted from 0.
-    pub(crate) fn client(self, index: u16) -> IpAddr {
+    pub fn client(self, index: u16) -> IpAddr {
         self.pick([10, 1, 0, 2 + low(index)], [0xfd01, 0, 0, 0, 0, 0, 0, 2 + index])
     }
 
     /// The gateway's address on the client's link.
-    pub(crate) fn gateway(self) -> IpAddr {
+    pub fn gateway(self) -> IpAddr {
         self.pick([10, 1, 0, 1], [0xfd01, 0, 0, 0, 0, 0, 0, 1])
     }
 
     /// A backend's address.
-    pub(crate) fn backend(self, index: u16) -> IpAddr {
+    pub fn backend(self, index: u16) -> IpAddr {
         self.backend_address(index, 0)
     }
 
     /// One of a backend's addresses; number 0 is [`Family::backend`].
-    pub(crate) fn backend_address(self, index: u16, number: u16) -> IpAddr {
+    pub fn backend_address(self, index: u16, number: u16) -> IpAddr {
         self.pick([10, 2, low(index), 2 + low(number)], [0xfd02, 0, 0, index, 0, 0, 0, 2 + number])
     }
 
     /// The gateway's address on a backend's link: what that backend sees as its peer.
-    pub(crate) fn gateway_towards(self, index: u16) -> IpAddr {
+    pub fn gateway_towards(self, index: u16) -> IpAddr {
         self.pick([10, 2, low(index), 1], [0xfd02, 0, 0, index, 0, 0, 0, 1])
     }
 
     /// An address that the gateway serves.
-    pub(crate) fn vip(self, index: u16) -> IpAddr {
+    pub fn vip(self, index: u16) -> IpAddr {
         self.pick([203, 0, 113, 10 + low(index)], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10 + index])
     }
 
     /// An address that swallows whatever is sent there: no answer, no error.
-    pub(crate) fn black_hole(self) -> IpAddr {
+    pub fn black_hole(self) -> IpAddr {
         self.pick([10, 66, 0, 1], [0xfd66, 0, 0, 0, 0, 0, 0, 1])
     }
 
     /// The networks that count as inside the cluster.
-    pub(crate) fn pod_cidr(self) -> &'static str {
+    pub fn pod_cidr(self) -> &'static str {
         match self {
             Self::V4 => "10.2.0.0/16",
             Self::V6 => "fd02::/32",
@@ -89,7 +89,7 @@ impl Family {
     }
 
     /// The length of a prefix that holds one address.
-    pub(crate) fn host_prefix(self) -> u8 {
+    pub fn host_prefix(self) -> u8 {
         match self {
             Self::V4 => 32,
             Self::V6 => 128,
@@ -116,34 +116,34 @@ fn low(index: u16) -> u8 {
 }
 
 /// The hosts and their links.
-pub(crate) struct World {
+pub struct World {
     /// Where clients run.
-    pub(crate) client: Host,
+    pub client: Host,
     /// Where the gateway runs.
-    pub(crate) gateway: Host,
+    pub gateway: Host,
     /// Where endpoints run.
-    pub(crate) backends: Vec<Host>,
+    pub backends: Vec<Host>,
     /// How many addresses each backend has per family.
     addresses: u16,
 }
 
 impl World {
     /// A network with so many backends, in which the gateway has all served addresses.
-    pub(crate) fn new(backends: u16) -> Self {
+    pub fn new(backends: u16) -> Self {
         let world = Self::without_vips(backends);
         world.add_vips();
         world
     }
 
     /// As [`World::new`]; each backend has so many addresses per family ([`Family::backend_address`]).
-    pub(crate) fn with_addresses(backends: u16, addresses: u16) -> Self {
+    pub fn with_addresses(backends: u16, addresses: u16) -> Self {
         let world = Self::sized(backends, addresses);
         world.add_vips();
         world
     }
 
     /// A network in which the served addresses are routed to the gateway, but nobody has them yet.
-    pub(crate) fn without_vips(backends: u16) -> Self {
+    pub fn without_vips(backends: u16) -> Self {
         Self::sized(backends, 1)
     }
 
@@ -164,36 +164,36 @@ impl World {
     }
 
     /// A backend's host.
-    pub(crate) fn backend(&self, index: usize) -> &Host {
+    pub fn backend(&self, index: usize) -> &Host {
         self.backends.get(index).expect("the world has that backend")
     }
 
     /// Takes down a backend's end of its link. What is sent there vanishes: the gateway's end has lost its carrier, and
     /// nobody says so to who sends.
-    pub(crate) fn cut(&self, index: u16) {
+    pub fn cut(&self, index: u16) {
         self.backend(usize::from(index)).ip(&["link set eth0 down".to_owned()]);
     }
 
     /// Takes the link up again.
-    pub(crate) fn mend(&self, index: u16) {
+    pub fn mend(&self, index: u16) {
         let there = |family: Family| backend_addresses(family, index, self.addresses);
         set_up_far_end(self.backend(usize::from(index)), there, |family| family.gateway_towards(index));
     }
 
     /// Sets how long packets on a backend's link may be, at both ends.
-    pub(crate) fn set_mtu(&self, index: u16, mtu: u32) {
+    pub fn set_mtu(&self, index: u16, mtu: u32) {
         self.backend(usize::from(index)).ip(&[format!("link set eth0 mtu {mtu}")]);
         self.gateway.ip(&[format!("link set backend-{index} mtu {mtu}")]);
     }
 
     /// Makes the link anew: the interfaces have the names and addresses of before, and are others.
-    pub(crate) fn replace(&self, index: u16) {
+    pub fn replace(&self, index: u16) {
         self.gateway.ip(&[format!("link del backend-{index}")]);
         link_backend(&self.gateway, self.backend(usize::from(index)), index, self.addresses);
     }
 
     /// Gives the gateway the served addresses.
-    pub(crate) fn add_vips(&self) {
+    pub fn add_vips(&self) {
         let add =
             |f: Family| (0..VIPS).map(move |n| format!("addr add {}/{} dev lo", f.vip(n), f.host_prefix()));
         self.gateway.ip(&Family::BOTH.into_iter().flat_map(add).collect::<Vec<_>>());

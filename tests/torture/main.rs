@@ -4,10 +4,7 @@
 //! `SHEAVE_TORTURE_SCRIPTS=100000` runs so many scripts per case instead of the usual few; `SHEAVE_TORTURE_SEED=N` repeats
 //! the scripts of a run, which prints its seed when it fails. The cases need root, as the end-to-end tests do.
 
-#[cfg(test)]
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "each test program uses a part of it")]
-mod support;
+use sheave_test_support as support;
 
 #[cfg(test)]
 mod connection;

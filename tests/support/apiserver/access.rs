@@ -10,17 +10,17 @@ use super::route::Target;
 
 /// One permission: a verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Permission {
+pub struct Permission {
     /// The user who has it, or lacked it.
-    pub(crate) user: String,
+    pub user: String,
     /// Such as `list`.
-    pub(crate) verb: String,
+    pub verb: String,
     /// The API group; empty for the core group.
-    pub(crate) group: String,
+    pub group: String,
     /// The resource, such as `services/status`, or a path that is none, such as `/metrics`.
-    pub(crate) resource: String,
+    pub resource: String,
     /// The namespace that a Role holds in, or that a refused request was about; `None` for all.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
 }
 
 impl Permission {
@@ -33,7 +33,7 @@ impl Permission {
 /// Whose request it is.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub enum Caller {
     /// A user with a known token.
     User(String),
     /// No token was sent.
@@ -44,7 +44,7 @@ pub(crate) enum Caller {
 
 /// All users and their rights.
 #[derive(Debug, Default)]
-pub(crate) struct Access {
+pub struct Access {
     /// Users by token, and whom the token is for.
     tokens: HashMap<String, (String, String)>,
     /// Rules by user; a user without an entry may do everything.
@@ -66,16 +66,16 @@ struct Grant {
 }
 
 /// The audience of tokens for the API server itself (`--api-audiences`).
-pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
+pub const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 
 impl Access {
     /// The token of a user, who is known from now on.
-    pub(crate) fn token(&mut self, user: &str) -> String {
+    pub fn token(&mut self, user: &str) -> String {
         self.token_for(user, API_AUDIENCE)
     }
 
     /// A token of a user for this audience.
-    pub(crate) fn token_for(&mut self, user: &str, audience: &str) -> String {
+    pub fn token_for(&mut self, user: &str, audience: &str) -> String {
         let place = if audience == API_AUDIENCE { String::new() } else { format!("-for-{audience}") };
         let token = format!("token-of-{user}{place}");
         self.tokens.insert(token.clone(), (user.to_owned(), audience.to_owned()));
@@ -83,17 +83,17 @@ impl Access {
     }
 
     /// Nobody is known by the token any more.
-    pub(crate) fn revoke(&mut self, token: &str) {
+    pub fn revoke(&mut self, token: &str) {
         self.tokens.remove(token);
     }
 
     /// Whose a token is, and whom it is for.
-    pub(crate) fn bearer(&self, token: &str) -> Option<(&str, &str)> {
+    pub fn bearer(&self, token: &str) -> Option<(&str, &str)> {
         self.tokens.get(token).map(|(user, audience)| (user.as_str(), audience.as_str()))
     }
 
     /// Whose the value of the header `Authorization` is.
-    pub(crate) fn caller(&self, authorization: Option<&str>) -> Caller {
+    pub fn caller(&self, authorization: Option<&str>) -> Caller {
         let Some(authorization) = authorization else { return Caller::Anonymous };
         let bearer = authorization.strip_prefix("Bearer ").and_then(|token| self.bearer(token));
         match bearer {
@@ -103,7 +103,7 @@ impl Access {
     }
 
     /// Restricts a user to the rules of these Roles and ClusterRoles, in place of earlier ones.
-    pub(crate) fn authorize(&mut self, user: &str, roles: &[Value]) {
+    pub fn authorize(&mut self, user: &str, roles: &[Value]) {
         let grants = roles.iter().flat_map(grants_of).collect();
         self.grants.insert(user.to_owned(), grants);
         self.used.retain(|permission| permission.user != user);
@@ -111,7 +111,7 @@ impl Access {
     }
 
     /// Whether the user may do this; remembers the answer.
-    pub(crate) fn allows(&mut self, user: &str, verb: &str, target: &Target) -> bool {
+    pub fn allows(&mut self, user: &str, verb: &str, target: &Target) -> bool {
         let Some(grants) = self.grants.get(user) else { return true };
         let mut allowed = false;
         for grant in grants {
@@ -133,7 +133,7 @@ impl Access {
     }
 
     /// Whether the user may do this with a path that is no resource; remembers the answer.
-    pub(crate) fn allows_url(&mut self, user: &str, verb: &str, path: &str) -> bool {
+    pub fn allows_url(&mut self, user: &str, verb: &str, path: &str) -> bool {
         let Some(grants) = self.grants.get(user) else { return true };
         let used = grants.iter().find_map(|grant| {
             let url = grant.urls.iter().find(|url| match url.strip_suffix('*') {
@@ -152,14 +152,14 @@ impl Access {
     }
 
     /// The user's permissions that no request needed.
-    pub(crate) fn unused(&self, user: &str) -> Vec<Permission> {
+    pub fn unused(&self, user: &str) -> Vec<Permission> {
         let grants = self.grants.get(user).map(Vec::as_slice).unwrap_or_default();
         let all: BTreeSet<_> = grants.iter().flat_map(|grant| grant.permissions(user)).collect();
         all.difference(&self.used).cloned().collect()
     }
 
     /// What users tried without permission.
-    pub(crate) fn refused(&self) -> Vec<Permission> {
+    pub fn refused(&self) -> Vec<Permission> {
         self.refused.iter().cloned().collect()
     }
 }

@@ -9,7 +9,7 @@ use super::store::shelf::Entries;
 
 /// Which requests a fault is for. Fields that are not set match everything.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Matching {
+pub struct Matching {
     verb: Option<String>,
     resource: Option<String>,
     user: Option<String>,
@@ -17,13 +17,13 @@ pub(crate) struct Matching {
 
 impl Matching {
     /// A verb as RBAC names it, on a resource such as `services` or `services/status`; `*` for any.
-    pub(crate) fn new(verb: &str, resource: &str) -> Self {
+    pub fn new(verb: &str, resource: &str) -> Self {
         let unless_any = |word: &str| (word != "*").then(|| word.to_owned());
         Self { verb: unless_any(verb), resource: unless_any(resource), user: None }
     }
 
     /// Only requests of this user.
-    pub(crate) fn by(mut self, user: &str) -> Self {
+    pub fn by(mut self, user: &str) -> Self {
         self.user = Some(user.to_owned());
         self
     }
@@ -41,7 +41,7 @@ impl Matching {
 
 /// What happens to a request instead of being served.
 #[derive(Clone, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It is served: a way to count those before the one that is not.
     Pass,
     /// It is answered so, and not carried out.
@@ -54,25 +54,25 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// 429 with `Retry-After`.
-    pub(crate) fn too_many_requests(retry_after: u32) -> Self {
+    pub fn too_many_requests(retry_after: u32) -> Self {
         let text = "the server has received too many requests and has asked us to try again later";
         Self::Answer(Status::new(429, "TooManyRequests", text).retry_after(retry_after))
     }
 
     /// 500.
-    pub(crate) fn internal_error() -> Self {
+    pub fn internal_error() -> Self {
         let text = "Internal error occurred: etcdserver: request timed out";
         Self::Answer(Status::new(500, "InternalError", text))
     }
 
     /// 503.
-    pub(crate) fn unavailable() -> Self {
+    pub fn unavailable() -> Self {
         let text = "the server is currently unable to handle the request";
         Self::Answer(Status::new(503, "ServiceUnavailable", text))
     }
 
     /// 409, as if somebody else had written in between.
-    pub(crate) fn conflict() -> Self {
+    pub fn conflict() -> Self {
         let text = "Operation cannot be fulfilled: the object has been modified; \
                     please apply your changes to the latest version and try again";
         Self::Answer(Status::new(409, "Conflict", text))
@@ -81,40 +81,40 @@ impl Fault {
 
 /// A moment in the past that reads are served from.
 #[derive(Debug)]
-pub(crate) struct Past {
-    pub(crate) revision: u64,
-    pub(crate) shelves: HashMap<String, Entries>,
+pub struct Past {
+    pub revision: u64,
+    pub shelves: HashMap<String, Entries>,
 }
 
 /// All faults that are switched on.
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
+pub struct Faults {
     /// How long each answer takes longer.
-    pub(crate) delay: Option<Duration>,
+    pub delay: Option<Duration>,
     /// Whether new watches are refused with 503.
-    pub(crate) refuse_watches: bool,
+    pub refuse_watches: bool,
     /// Whether the server behind aggregated kinds is away.
-    pub(crate) aggregated_away: bool,
+    pub aggregated_away: bool,
     /// Whether the first list or watch of a new custom kind gets 429, as while its storage is made.
-    pub(crate) slow_definitions: bool,
+    pub slow_definitions: bool,
     /// What reads at resourceVersion 0 see in place of the present.
-    pub(crate) past: Option<Past>,
+    pub past: Option<Past>,
     planned: Vec<(Matching, usize, Fault)>,
 }
 
 impl Faults {
     /// Plans a fault for the next `times` requests that match.
-    pub(crate) fn plan(&mut self, matching: Matching, times: usize, fault: Fault) {
+    pub fn plan(&mut self, matching: Matching, times: usize, fault: Fault) {
         self.planned.push((matching, times, fault));
     }
 
     /// Forgets planned faults.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// The fault for this request, if one is planned. It is used up by that.
-    pub(crate) fn take(&mut self, request: &Request) -> Option<Fault> {
+    pub fn take(&mut self, request: &Request) -> Option<Fault> {
         let planned =
             self.planned.iter_mut().find(|(matching, left, _)| *left > 0 && matching.matches(request))?;
         planned.1 -= 1;
@@ -122,7 +122,7 @@ impl Faults {
     }
 
     /// How many planned faults have not happened yet.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         self.planned.iter().map(|(_, left, _)| left).sum()
     }
 }

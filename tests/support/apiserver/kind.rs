@@ -1,43 +1,43 @@
 //! What kinds of objects are served, and under which names.
 
-pub(crate) mod registry;
+pub mod registry;
 
 use serde_json::Value;
 
 /// One kind of objects.
 #[derive(Clone, Debug)]
-pub(crate) struct Kind {
+pub struct Kind {
     /// The API group; empty for the core group.
-    pub(crate) group: String,
+    pub group: String,
     /// The version in that group, such as `v1`.
-    pub(crate) version: String,
+    pub version: String,
     /// The kind's name in objects, such as `Service`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// The kind's name in URLs, such as `services`.
-    pub(crate) plural: String,
+    pub plural: String,
     /// Whether objects live in namespaces.
-    pub(crate) namespaced: bool,
+    pub namespaced: bool,
     /// What can be written beside the object itself, such as `status`.
-    pub(crate) subresources: Vec<String>,
+    pub subresources: Vec<String>,
     /// Whether a CustomResourceDefinition made it, which changes many answers.
-    pub(crate) custom: bool,
+    pub custom: bool,
     /// The definition's `openAPIV3Schema`.
-    pub(crate) schema: Option<Value>,
+    pub schema: Option<Value>,
 }
 
 impl Kind {
     /// `apiVersion` as objects of this kind carry it.
-    pub(crate) fn api_version(&self) -> String {
+    pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// The name that error texts use for the resource: `services`, `leases.coordination.k8s.io`.
-    pub(crate) fn qualified_plural(&self) -> String {
+    pub fn qualified_plural(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
     /// The name that validation errors use for the kind: `Service`, `Lease.coordination.k8s.io`.
-    pub(crate) fn qualified_kind(&self) -> String {
+    pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 }

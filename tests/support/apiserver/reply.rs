@@ -11,23 +11,23 @@ use tokio::sync::mpsc;
 use super::status::Status;
 
 /// The Content-Type of nearly everything.
-pub(crate) const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) code: u16,
-    pub(crate) content_type: &'static str,
+pub(super) struct Reply {
+    pub code: u16,
+    pub content_type: &'static str,
     /// Further headers.
-    pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: ReplyBody,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: ReplyBody,
 }
 
 /// The body of an answer.
 #[derive(Debug)]
-pub(crate) enum ReplyBody {
+pub(super) enum ReplyBody {
     /// All of it; `None` once it is on its way.
     Whole(Option<Bytes>),
     /// Lines of a watch as they come.
@@ -36,48 +36,48 @@ pub(crate) enum ReplyBody {
 
 impl Reply {
     /// Compact JSON and a line feed, as a Go encoder ends it.
-    pub(crate) fn json(code: u16, value: &Value) -> Self {
+    pub(super) fn json(code: u16, value: &Value) -> Self {
         let mut bytes = serde_json::to_vec(value).expect("JSON serialises");
         bytes.push(b'\n');
         Self::bytes(code, JSON, bytes)
     }
 
     /// Plain text.
-    pub(crate) fn text(code: u16, text: &str) -> Self {
+    pub(super) fn text(code: u16, text: &str) -> Self {
         let mut reply = Self::bytes(code, TEXT, text.as_bytes().to_vec());
         reply.headers.push(("X-Content-Type-Options", "nosniff".to_owned()));
         reply
     }
 
     /// Bytes as they are.
-    pub(crate) fn bytes(code: u16, content_type: &'static str, bytes: Vec<u8>) -> Self {
+    pub(super) fn bytes(code: u16, content_type: &'static str, bytes: Vec<u8>) -> Self {
         Self { code, content_type, headers: Vec::new(), body: ReplyBody::Whole(Some(bytes.into())) }
     }
 
     /// A watch.
-    pub(crate) fn lines(lines: mpsc::Receiver<Bytes>) -> Self {
+    pub(super) fn lines(lines: mpsc::Receiver<Bytes>) -> Self {
         Self { code: 200, content_type: JSON, headers: Vec::new(), body: ReplyBody::Lines(lines) }
     }
 
     /// The text for paths that nobody serves.
-    pub(crate) fn page_not_found() -> Self {
+    pub(super) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
     }
 
     /// How kube-aggregator answers in place of a server that is away (`proxyError` of its `handler_proxy.go`).
-    pub(crate) fn service_unavailable() -> Self {
+    pub(super) fn service_unavailable() -> Self {
         Self::text(503, "service unavailable\n")
     }
 
     /// Adds `Warning` headers.
-    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
+    pub(super) fn with_warnings(mut self, warnings: &[String]) -> Self {
         let quoted = |text: &String| text.replace('\\', "\\\\").replace('"', "\\\"");
         self.headers.extend(warnings.iter().map(|text| ("Warning", format!("299 - \"{}\"", quoted(text)))));
         self
     }
 
     /// Indents a JSON body by two spaces, without a line feed at the end.
-    pub(crate) fn pretty(mut self) -> Self {
+    pub(super) fn pretty(mut self) -> Self {
         if let ReplyBody::Whole(Some(bytes)) = &self.body
             && let Ok(value) = serde_json::from_slice::<Value>(bytes)
         {

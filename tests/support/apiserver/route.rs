@@ -6,7 +6,7 @@ use super::kind::Kind;
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(super) enum Route {
     /// An object or a collection.
     Resource(Target),
     /// Everything else, by its path.
@@ -15,20 +15,20 @@ pub(crate) enum Route {
 
 /// An object or a collection of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub struct Target {
     /// Empty for the core group.
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) namespace: Option<String>,
+    pub group: String,
+    pub version: String,
+    pub namespace: Option<String>,
     /// The plural.
-    pub(crate) resource: String,
-    pub(crate) name: Option<String>,
-    pub(crate) subresource: Option<String>,
+    pub resource: String,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
 }
 
 impl Target {
     /// `services/status`, as RBAC rules name it.
-    pub(crate) fn resource_with_subresource(&self) -> String {
+    pub fn resource_with_subresource(&self) -> String {
         match &self.subresource {
             Some(subresource) => format!("{}/{subresource}", self.resource),
             None => self.resource.clone(),
@@ -36,7 +36,7 @@ impl Target {
     }
 
     /// `services`, or `leases.coordination.k8s.io`.
-    pub(crate) fn qualified(&self) -> String {
+    pub fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.resource.clone()
         } else {
@@ -47,11 +47,11 @@ impl Target {
 
 /// A request's query parameters.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(HashMap<String, String>);
+pub(super) struct Query(HashMap<String, String>);
 
 impl Query {
     /// Reads what stands after the `?`.
-    pub(crate) fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decode(key), decode(value))
@@ -60,17 +60,17 @@ impl Query {
     }
 
     /// A parameter; empty if absent.
-    pub(crate) fn get(&self, key: &str) -> &str {
+    pub(super) fn get(&self, key: &str) -> &str {
         self.0.get(key).map_or("", String::as_str)
     }
 
     /// Whether a parameter stands there, empty or not.
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub(super) fn has(&self, key: &str) -> bool {
         self.0.contains_key(key)
     }
 
     /// A parameter as a switch; empty is off, as in `strconv.ParseBool`.
-    pub(crate) fn is_on(&self, key: &str) -> bool {
+    pub(super) fn is_on(&self, key: &str) -> bool {
         matches!(self.get(key), "1" | "t" | "T" | "true" | "TRUE" | "True")
     }
 }
@@ -97,7 +97,7 @@ fn decode(text: &str) -> String {
 
 impl Route {
     /// Reads a path, as k8s.io/apiserver `pkg/endpoints/request/requestinfo.go` does.
-    pub(crate) fn parse(path: &str) -> Self {
+    pub(super) fn parse(path: &str) -> Self {
         let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let (group, version, rest) = match parts.as_slice() {
@@ -124,7 +124,7 @@ impl Route {
 }
 
 /// The verb by which RBAC knows a request.
-pub(crate) fn verb(method: &str, target: Option<&Target>, query: &Query) -> String {
+pub(super) fn verb(method: &str, target: Option<&Target>, query: &Query) -> String {
     let single = target.is_none_or(|target| target.name.is_some());
     let verb = match (method, single) {
         ("GET" | "HEAD", true) => "get",
@@ -141,7 +141,7 @@ pub(crate) fn verb(method: &str, target: Option<&Target>, query: &Query) -> Stri
 }
 
 /// The one name that a collection's request selects, which RBAC takes for the request's name.
-pub(crate) fn selected_name(query: &Query) -> Option<String> {
+pub(super) fn selected_name(query: &Query) -> Option<String> {
     let terms = query.get("fieldSelector").split(',');
     terms
         .filter_map(|term| term.strip_prefix("metadata.name="))
@@ -150,6 +150,6 @@ pub(crate) fn selected_name(query: &Query) -> Option<String> {
 }
 
 /// Whether the kind has the part of it that the URL names.
-pub(crate) fn has_subresource(kind: &Kind, target: &Target) -> bool {
+pub(super) fn has_subresource(kind: &Kind, target: &Target) -> bool {
     target.subresource.as_ref().is_none_or(|name| kind.subresources.contains(name))
 }

@@ -2,18 +2,18 @@
 //!
 //! Each rule says after which file of Kubernetes it is modelled. What a write may do is decided in `write`.
 
-pub(crate) mod definition;
-pub(crate) mod event;
-pub(crate) mod multi_cluster_service;
-pub(crate) mod namespace;
-pub(crate) mod scheduler;
+pub(super) mod definition;
+pub(super) mod event;
+pub(super) mod multi_cluster_service;
+pub(super) mod namespace;
+pub(super) mod scheduler;
 
 use serde_json::{Value, json};
 
 use super::write::WriteRequest;
 
 /// Completes the object of a write.
-pub(crate) fn complete(request: &WriteRequest<'_>, live: Option<&Value>, object: &mut Value) {
+pub(super) fn complete(request: &WriteRequest<'_>, live: Option<&Value>, object: &mut Value) {
     let kind = request.kind;
     match (kind.group.as_str(), kind.plural.as_str()) {
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition::complete(object, &request.now),

@@ -11,7 +11,7 @@ use labels::Requirement;
 
 /// Both selectors of a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Selector {
+pub(super) struct Selector {
     labels: Vec<Requirement>,
     /// Field, value, and whether it must be equal.
     fields: Vec<(String, String, bool)>,
@@ -19,7 +19,7 @@ pub(crate) struct Selector {
 
 impl Selector {
     /// Reads the query parameters `labelSelector` and `fieldSelector`.
-    pub(crate) fn parse(served: &Served, labels: &str, fields: &str) -> Result<Self, Status> {
+    pub(super) fn parse(served: &Served, labels: &str, fields: &str) -> Result<Self, Status> {
         let labels = labels::parse(labels).map_err(Status::bad_request)?;
         let fields = parse_fields(fields)?;
         let known: Vec<String> = selectable(served).into_iter().map(|(name, _)| name).collect();
@@ -32,12 +32,12 @@ impl Selector {
     }
 
     /// Whether everything matches.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
     /// Whether an object matches.
-    pub(crate) fn matches(&self, entry: &Entry) -> bool {
+    pub(super) fn matches(&self, entry: &Entry) -> bool {
         let value = |field: &str| {
             entry.fields.iter().find(|(name, _)| name == field).map_or("", |(_, value)| value.as_str())
         };

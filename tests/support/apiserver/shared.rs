@@ -18,18 +18,18 @@ use super::write::Allocations;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// Kinds, objects and what Services have been given.
-pub(crate) struct World {
-    pub(crate) registry: Registry,
-    pub(crate) store: Store,
-    pub(crate) allocations: Allocations,
+pub(super) struct World {
+    pub registry: Registry,
+    pub store: Store,
+    pub allocations: Allocations,
     /// The pace of bookmarks.
-    pub(crate) bookmark_every: Duration,
+    pub bookmark_every: Duration,
     /// Whether Karmada's webhook judges MultiClusterServices.
-    pub(crate) karmada_webhook: bool,
+    pub karmada_webhook: bool,
 }
 
 /// The state of a server; it outlives stops.
-pub(crate) struct Shared {
+pub(super) struct Shared {
     world: Mutex<World>,
     access: Mutex<Access>,
     faults: Mutex<Faults>,
@@ -39,11 +39,11 @@ pub(crate) struct Shared {
 
 /// One client connection.
 #[derive(Default)]
-pub(crate) struct Connection {
+pub(super) struct Connection {
     /// Wakes the connection's task, which then resets it.
-    pub(crate) cut: Notify,
+    pub cut: Notify,
     /// How many watches run on it.
-    pub(crate) watches: AtomicUsize,
+    pub watches: AtomicUsize,
 }
 
 impl Shared {
@@ -64,19 +64,19 @@ impl Shared {
         }
     }
 
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+    pub(super) fn world(&self) -> MutexGuard<'_, World> {
         locked(&self.world)
     }
 
-    pub(crate) fn access(&self) -> MutexGuard<'_, Access> {
+    pub(super) fn access(&self) -> MutexGuard<'_, Access> {
         locked(&self.access)
     }
 
-    pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {
+    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
         locked(&self.faults)
     }
 
-    pub(crate) fn requests(&self) -> MutexGuard<'_, Vec<Request>> {
+    pub(super) fn requests(&self) -> MutexGuard<'_, Vec<Request>> {
         locked(&self.requests)
     }
 
@@ -115,6 +115,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The present as `metav1.Time` writes it.
-pub(crate) fn now() -> String {
+pub(super) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

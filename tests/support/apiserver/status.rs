@@ -8,35 +8,35 @@ use super::kind::Kind;
 
 /// One field that is wrong.
 #[derive(Clone, Debug)]
-pub(crate) struct Cause {
+pub struct Cause {
     /// Such as `FieldValueInvalid`; some causes have none.
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
     /// The text without the field.
-    pub(crate) message: String,
+    pub message: String,
     /// The path, such as `spec.ports[0].port`.
-    pub(crate) field: Option<String>,
+    pub field: Option<String>,
 }
 
 impl Cause {
     /// A cause with all three parts.
-    pub(crate) fn new(reason: &str, field: &str, message: impl Into<String>) -> Self {
+    pub fn new(reason: &str, field: &str, message: impl Into<String>) -> Self {
         Self { reason: Some(reason.to_owned()), message: message.into(), field: Some(field.to_owned()) }
     }
 
     /// `Invalid value: <value as JSON>: <why>`.
-    pub(crate) fn invalid(field: &str, value: &Value, why: &str) -> Self {
+    pub fn invalid(field: &str, value: &Value, why: &str) -> Self {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
     }
 
     /// `Required value: <why>`, or `Required value` alone.
-    pub(crate) fn required(field: &str, why: &str) -> Self {
+    pub fn required(field: &str, why: &str) -> Self {
         let message =
             if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
         Self::new("FieldValueRequired", field, message)
     }
 
     /// `Forbidden: <why>`.
-    pub(crate) fn forbidden(field: &str, why: &str) -> Self {
+    pub fn forbidden(field: &str, why: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
     }
 
@@ -55,29 +55,29 @@ impl Cause {
 
 /// A failure as the API tells it.
 #[derive(Clone, Debug)]
-pub(crate) struct Status {
+pub struct Status {
     /// The HTTP status code.
-    pub(crate) code: u16,
+    pub code: u16,
     /// The machine's word for it; a few failures have none.
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
     /// The text for people.
-    pub(crate) message: String,
+    pub message: String,
     /// `details`, if any.
-    pub(crate) details: Option<Map<String, Value>>,
+    pub details: Option<Map<String, Value>>,
     /// `metadata.continue`, for expired list tokens only.
-    pub(crate) continue_token: Option<String>,
+    pub continue_token: Option<String>,
 }
 
 impl Status {
     /// A failure without details. An empty `reason` leaves it out.
-    pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
+    pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         let reason = (!reason.is_empty()).then(|| reason.to_owned());
         Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
     /// Adds `details` with the object's name, group and kind; `kind` is the word to use, plural or not. Empty words
     /// are left out.
-    pub(crate) fn about(mut self, name: &str, group: &str, kind: &str) -> Self {
+    pub fn about(mut self, name: &str, group: &str, kind: &str) -> Self {
         let mut details = Map::new();
         for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
             if !value.is_empty() {
@@ -89,30 +89,30 @@ impl Status {
     }
 
     /// Adds `details.causes`.
-    pub(crate) fn because(mut self, causes: &[Cause]) -> Self {
+    pub fn because(mut self, causes: &[Cause]) -> Self {
         let causes = causes.iter().map(Cause::to_json).collect();
         self.details.get_or_insert_default().insert("causes".to_owned(), Value::Array(causes));
         self
     }
 
     /// Adds `details.retryAfterSeconds`, which is also sent as the header `Retry-After`.
-    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
+    pub fn retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().insert("retryAfterSeconds".to_owned(), json!(seconds));
         self
     }
 
     /// 400: the request makes no sense.
-    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+    pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
     /// 500 without a reason, as an unexpected error of Go code becomes.
-    pub(crate) fn plain_error(message: impl Into<String>) -> Self {
+    pub fn plain_error(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
     /// 404: there is no such object.
-    pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
+    pub fn not_found(kind: &Kind, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{} \"{name}\" not found", kind.qualified_plural())).about(
             name,
             &kind.group,
@@ -121,26 +121,26 @@ impl Status {
     }
 
     /// 409: the name is taken.
-    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
+    pub fn already_exists(kind: &Kind, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.qualified_plural()))
             .about(name, &kind.group, &kind.plural)
     }
 
     /// 409: `Operation cannot be fulfilled on ...: <why>`.
-    pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+    pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let text = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified_plural());
         Self::new(409, "Conflict", text).about(name, &kind.group, &kind.plural)
     }
 
     /// 409: somebody else has written since.
-    pub(crate) fn stale(kind: &Kind, name: &str) -> Self {
+    pub fn stale(kind: &Kind, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
     }
 
     /// 422: fields are wrong. One cause is told as it is, several in brackets.
-    pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+    pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         let told = |cause: &Cause| match &cause.field {
             Some(field) => format!("{field}: {}", cause.message),
             None => cause.message.clone(),
@@ -155,7 +155,7 @@ impl Status {
     }
 
     /// The object that is sent.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let metadata =
             self.continue_token.as_ref().map_or_else(|| json!({}), |token| json!({"continue": token}));
         let mut status =

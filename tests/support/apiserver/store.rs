@@ -3,21 +3,21 @@
 //! Objects are kept serialised, so that tens of thousands of them are small and lists and watches only copy bytes. It
 //! knows nothing of HTTP, users or rules.
 
-pub(crate) mod entry;
-pub(crate) mod shelf;
+pub(super) mod entry;
+pub(super) mod shelf;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-pub(crate) use entry::Entry;
-pub(crate) use shelf::{After, Change, Shelf};
+pub(super) use entry::Entry;
+pub(super) use shelf::{After, Change, Shelf};
 
 use super::kind::registry::Served;
 
 /// All objects.
-pub(crate) struct Store {
+pub(super) struct Store {
     revision: u64,
     /// Up to here all history is forgotten.
     compacted: u64,
@@ -26,22 +26,22 @@ pub(crate) struct Store {
 
 impl Store {
     /// An empty store at revision 1.
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { revision: 1, compacted: 0, shelves: HashMap::new() }
     }
 
     /// The revision of the newest change of any kind.
-    pub(crate) fn revision(&self) -> u64 {
+    pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 
     /// Passes over revisions, as other kinds' writes and allocations do.
-    pub(crate) fn skip_to(&mut self, revision: u64) {
+    pub(super) fn skip_to(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
     }
 
     /// The shelf of a kind.
-    pub(crate) fn shelf(&mut self, name: &str) -> &mut Shelf {
+    pub(super) fn shelf(&mut self, name: &str) -> &mut Shelf {
         if !self.shelves.contains_key(name) {
             self.shelves.insert(name.to_owned(), Shelf::new(self.compacted));
         }
@@ -49,18 +49,18 @@ impl Store {
     }
 
     /// All shelves by name.
-    pub(crate) fn shelves(&mut self) -> impl Iterator<Item = (&String, &mut Shelf)> {
+    pub(super) fn shelves(&mut self) -> impl Iterator<Item = (&String, &mut Shelf)> {
         self.shelves.iter_mut()
     }
 
     /// The object under a key.
-    pub(crate) fn get(&mut self, served: &Served, key: &str) -> Option<Arc<Entry>> {
+    pub(super) fn get(&mut self, served: &Served, key: &str) -> Option<Arc<Entry>> {
         self.shelf(&served.shelf).get(key)
     }
 
     /// Stores an object under the next revision, or under its own `metadata.resourceVersion` if `keep` says so and that
     /// is newer than any. Objects without a uid get one, and without a creationTimestamp `now`.
-    pub(crate) fn put(&mut self, served: &Served, mut object: Value, now: &str, keep: bool) -> Arc<Entry> {
+    pub(super) fn put(&mut self, served: &Served, mut object: Value, now: &str, keep: bool) -> Arc<Entry> {
         let own = object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         self.revision = match own {
             Some(own) if keep && own > self.revision => own,
@@ -80,7 +80,7 @@ impl Store {
 
     /// Removes an object under the next revision. The answer is its last content with that revision, which is also
     /// what watches are told.
-    pub(crate) fn remove(&mut self, served: &Served, key: &str) -> Option<Arc<Entry>> {
+    pub(super) fn remove(&mut self, served: &Served, key: &str) -> Option<Arc<Entry>> {
         let entry = self.get(served, key)?;
         self.revision += 1;
         let mut object = entry.object(&served.kind);
@@ -91,14 +91,14 @@ impl Store {
     }
 
     /// Forgets all history: what wants to continue from before is told that it is too old.
-    pub(crate) fn compact(&mut self) {
+    pub(super) fn compact(&mut self) {
         self.compacted = self.revision;
         self.shelves.values_mut().for_each(|shelf| shelf.compact(self.compacted));
     }
 }
 
 /// A random UUID.
-pub(crate) fn new_uid() -> String {
+pub(super) fn new_uid() -> String {
     let bits = fastrand::u128(..) & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);
     let hex = format!("{bits:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

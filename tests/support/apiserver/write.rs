@@ -4,7 +4,7 @@
 //! is worked out (`managers`), the kind's strategy resets what this write cannot change, gives what is missing and
 //! validates (`commit`, `resource`). Texts and orders are those of the recorded transcripts.
 
-pub(crate) mod allocations;
+pub mod allocations;
 mod candidate;
 mod causes;
 mod commit;
@@ -18,7 +18,7 @@ mod lease;
 mod managers;
 mod merge;
 mod metadata;
-pub(crate) mod names;
+pub mod names;
 mod patch;
 mod resource;
 mod schema;
@@ -29,13 +29,13 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::status::Status;
-pub(crate) use allocations::Allocations;
-pub(crate) use deletion::{Deletion, delete};
+pub use allocations::Allocations;
+pub use deletion::{Deletion, delete};
 use resource::Resource;
 
 /// How a write request wants to change the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// POST.
     Create,
     /// PUT.
@@ -55,7 +55,7 @@ pub(crate) enum Operation {
 
 /// What happens to fields that the kind does not have (query `fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FieldValidation {
+pub enum FieldValidation {
     /// They are dropped.
     Ignore,
     /// They are dropped, and a `Warning` header tells each.
@@ -66,39 +66,39 @@ pub(crate) enum FieldValidation {
 }
 
 /// What a write request wants, already parsed from URL, headers and body.
-pub(crate) struct WriteRequest<'a> {
-    pub(crate) kind: &'a Kind,
-    pub(crate) namespace: Option<&'a str>,
+pub struct WriteRequest<'a> {
+    pub kind: &'a Kind,
+    pub namespace: Option<&'a str>,
     /// From the URL; `None` for POST. A `generateName` has already become `metadata.name`.
-    pub(crate) name: Option<&'a str>,
+    pub name: Option<&'a str>,
     /// Such as `status`.
-    pub(crate) subresource: Option<&'a str>,
-    pub(crate) operation: Operation,
-    pub(crate) body: Value,
+    pub subresource: Option<&'a str>,
+    pub operation: Operation,
+    pub body: Value,
     /// Query `fieldManager`, else User-Agent up to the first `/`.
-    pub(crate) field_manager: String,
-    pub(crate) field_validation: FieldValidation,
+    pub field_manager: String,
+    pub field_validation: FieldValidation,
     /// Then nothing is allocated: placeholders are shown.
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     /// RFC 3339, whole seconds, UTC.
-    pub(crate) now: String,
+    pub now: String,
     /// What admission makes of the object before it is looked at.
-    pub(crate) mutation: Option<fn(&mut Value)>,
+    pub mutation: Option<fn(&mut Value)>,
 }
 
 /// The outcome: the complete new object. The storage sets uid, resourceVersion and creationTimestamp of created
 /// objects, and a new resourceVersion when the object differs from the live one. When the live object has a
 /// deletionTimestamp and the new one no finalizers, the storage removes it.
 #[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) object: Value,
-    pub(crate) created: bool,
+pub struct Written {
+    pub object: Value,
+    pub created: bool,
     /// Each becomes a `Warning` header.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Applies a write to the live object. An object equal to the live one means that nothing was written.
-pub(crate) fn write(
+pub fn write(
     request: &WriteRequest<'_>,
     live: Option<&Value>,
     allocator: &mut Allocations,

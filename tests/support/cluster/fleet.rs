@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::rights::{Rights, text_of};
 use super::{Account, Backing, Cluster, MANAGER, Refusal, documents_of};
-use crate::support::karmada;
+use crate::karmada;
 
 /// Names a real control plane, with the rights of an administrator.
 const REAL_KARMADA: &str = "SHEAVE_TEST_KARMADA_KUBECONFIG";
@@ -21,7 +21,7 @@ const EXPORT_POLICY: &str = "deploy/karmada/exports/policy.yaml";
 impl Cluster {
     /// The Karmada control plane of the environment, with a namespace of the same name: a test API server, unless the
     /// cluster is real and the environment names one.
-    pub(crate) fn control_plane(&self) -> Self {
+    pub fn control_plane(&self) -> Self {
         let real = match &self.backing {
             Backing::Test(_) => None,
             Backing::Real(_) => std::env::var_os(REAL_KARMADA),
@@ -79,7 +79,7 @@ impl Cluster {
     }
 
     /// Serves what Services are exported by. The definitions stay, and nothing else.
-    pub(crate) fn define_exports(&self) {
+    pub fn define_exports(&self) {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.define_kinds(&[
             ("ServiceExport", karmada::SERVICE_EXPORT),
@@ -89,7 +89,7 @@ impl Cluster {
     }
 
     /// Gives the controller what `deploy/karmada/exports` gives beside its other rights.
-    pub(crate) fn allow_exports(&self) {
+    pub fn allow_exports(&self) {
         for file in [EXPORT_RIGHTS, EXPORT_POLICY] {
             documents_of(&text_of(file)).into_iter().for_each(|object| self.install_object(object));
         }
@@ -103,19 +103,19 @@ impl Cluster {
     }
 
     /// Makes the namespace of a member's Works.
-    pub(crate) fn make_execution_space(&self, name: &str) {
+    pub fn make_execution_space(&self, name: &str) {
         self.make_namespace(name);
         self.keep("Namespace", name);
     }
 
     /// Leaves an object there at the end: a real control plane takes its time to end such, and the next case wants it.
-    pub(crate) fn keep(&self, kind: &str, name: &str) {
+    pub fn keep(&self, kind: &str, name: &str) {
         let path = self.path_of(kind, name);
         self.made.lock().unwrap_or_else(PoisonError::into_inner).retain(|made| *made != path);
     }
 
     /// Puts an object there as it is, by creation and not by apply: for what no schema must touch.
-    pub(crate) fn create(&self, object: &Value) -> Result<Value, Refusal> {
+    pub fn create(&self, object: &Value) -> Result<Value, Refusal> {
         let mut object = object.clone();
         self.place(&mut object);
         let path = super::path(&object);
@@ -127,14 +127,14 @@ impl Cluster {
     }
 
     /// Takes a finalizer off an object, as its owner would.
-    pub(crate) fn release(&self, kind: &str, name: &str) -> Result<Value, Refusal> {
+    pub fn release(&self, kind: &str, name: &str) -> Result<Value, Refusal> {
         self.merge(kind, name, MANAGER, &json!({"metadata": {"finalizers": null}}))
     }
 }
 
 /// The manifests of [`FOLDER`].
 fn files() -> Vec<String> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
+    let folder = PathBuf::from(crate::program::PROJECT).join(FOLDER);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let names =
         entries.map(|entry| entry.expect("a readable folder").file_name().to_string_lossy().into_owned());

@@ -72,6 +72,6 @@ fn user_of(subject: &Value) -> String {
 
 /// The text of a file of the repository.
 pub(super) fn text_of(file: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
+    let path = PathBuf::from(crate::program::PROJECT).join(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

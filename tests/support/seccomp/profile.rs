@@ -11,7 +11,7 @@ use super::{ALLOW, AND, ARCHITECTURE, ARGUMENTS, EQUAL, ERRNO, Instruction, KILL
 
 /// What becomes of calls that the profile does not name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Otherwise {
+pub enum Otherwise {
     /// They fail, as the profile says.
     Fail,
     /// They end the process: none of them goes unnoticed.
@@ -21,7 +21,7 @@ pub(crate) enum Otherwise {
 /// The profile.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Profile {
+pub struct Profile {
     default_action: Action,
     default_errno_ret: u16,
     #[serde(rename = "architectures")]
@@ -69,8 +69,8 @@ enum Comparison {
 }
 
 impl Profile {
-    pub(crate) fn of_deploy() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/seccomp.json");
+    pub fn of_deploy() -> Self {
+        let path = Path::new(crate::program::PROJECT).join("deploy/seccomp.json");
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }

@@ -1,5 +1,7 @@
 //! Layer 2 against real kernels: gateways, clients and rivals as network namespaces on one bridge.
 
+use sheave_test_support as support;
+
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
@@ -10,11 +12,3 @@ mod interfaces;
 mod network;
 #[cfg(test)]
 mod scale;
-#[cfg(test)]
-#[path = "../../../../tests/support"]
-#[allow(dead_code, reason = "the kit serves several test programs; each uses a part of it")]
-mod support {
-    pub(crate) mod host;
-    pub(crate) mod patience;
-    pub(crate) mod process;
-}

@@ -49,46 +49,46 @@ const AGGREGATED: &Row =
 
 /// One served kind with what only discovery and storage need.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub struct Served {
     /// What writes are judged by.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// Name of the shelf that holds the objects: versions of a kind share it, and so do both groups of Events.
-    pub(crate) shelf: String,
+    pub shelf: String,
     /// The name in the singular, as discovery tells it.
-    pub(crate) singular: String,
+    pub singular: String,
     /// Such as `svc`.
-    pub(crate) short_names: Vec<String>,
+    pub short_names: Vec<String>,
     /// Such as `karmada-io`, for `kubectl get`.
-    pub(crate) categories: Vec<String>,
+    pub categories: Vec<String>,
     /// Field paths that a CRD declares as selectable, such as `.spec.type`.
-    pub(crate) selectable: Vec<String>,
+    pub selectable: Vec<String>,
     /// Whether a first request is to be answered with "storage is (re)initializing".
-    pub(crate) fresh: std::sync::atomic::AtomicBool,
+    pub fresh: std::sync::atomic::AtomicBool,
     /// Whether another server answers, which may be away alone.
-    pub(crate) aggregated: bool,
+    pub aggregated: bool,
 }
 
 impl Served {
     /// Whether the objects are Events as `events.k8s.io` shapes them, which are stored in the core group's shape.
-    pub(crate) fn reshapes_events(&self) -> bool {
+    pub fn reshapes_events(&self) -> bool {
         self.kind.group == "events.k8s.io"
     }
 }
 
 /// All served kinds.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub struct Registry {
     served: Vec<Arc<Served>>,
 }
 
 impl Registry {
     /// The built-in kinds.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { served: BUILT_IN.iter().map(|row| Arc::new(built_in(row))).collect() }
     }
 
     /// The kind behind `/apis/<group>/<version>/.../<plural>`.
-    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Served>> {
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Served>> {
         let matches = |served: &&Arc<Served>| {
             let kind = &served.kind;
             kind.group == group && kind.version == version && kind.plural == plural
@@ -97,7 +97,7 @@ impl Registry {
     }
 
     /// The kind of an object.
-    pub(crate) fn find_by_object(&self, object: &Value) -> Option<Arc<Served>> {
+    pub fn find_by_object(&self, object: &Value) -> Option<Arc<Served>> {
         let api_version = object["apiVersion"].as_str()?;
         let name = object["kind"].as_str()?;
         let matches =
@@ -106,31 +106,31 @@ impl Registry {
     }
 
     /// Any version of the kind.
-    pub(crate) fn find_plural(&self, group: &str, plural: &str) -> Option<Arc<Served>> {
+    pub fn find_plural(&self, group: &str, plural: &str) -> Option<Arc<Served>> {
         let matches = |served: &&Arc<Served>| served.kind.group == group && served.kind.plural == plural;
         self.served.iter().find(matches).map(Arc::clone)
     }
 
     /// All kinds, grouped.
-    pub(crate) fn all(&self) -> &[Arc<Served>] {
+    pub fn all(&self) -> &[Arc<Served>] {
         &self.served
     }
 
     /// Serves what a CustomResourceDefinition defines, in place of what its name defined before.
-    pub(crate) fn define(&mut self, definition: &Value) {
+    pub fn define(&mut self, definition: &Value) {
         self.forget(definition);
         self.served.extend(custom(definition).map(Arc::new));
     }
 
     /// Serves Karmada's Clusters, as its aggregated API server does.
-    pub(crate) fn aggregate(&mut self) {
+    pub fn aggregate(&mut self) {
         let clusters = Served { aggregated: true, ..built_in(AGGREGATED) };
         self.served.retain(|served| served.shelf != clusters.shelf);
         self.served.push(Arc::new(clusters));
     }
 
     /// Serves the definition's kinds no more.
-    pub(crate) fn forget(&mut self, definition: &Value) {
+    pub fn forget(&mut self, definition: &Value) {
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
         let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
         self.served.retain(|served| served.kind.group != group || served.kind.plural != plural);
@@ -138,7 +138,7 @@ impl Registry {
 }
 
 /// Name of the shelf of a kind.
-pub(crate) fn shelf_name(group: &str, plural: &str) -> String {
+pub fn shelf_name(group: &str, plural: &str) -> String {
     match group {
         "" | "events.k8s.io" => plural.to_owned(),
         group => format!("{plural}.{group}"),

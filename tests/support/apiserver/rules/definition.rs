@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::support::apiserver::kind::registry::Served;
-use crate::support::apiserver::shared::World;
-use crate::support::apiserver::store::Entry;
+use crate::apiserver::kind::registry::Served;
+use crate::apiserver::shared::World;
+use crate::apiserver::store::Entry;
 
 const SHELF: &str = "customresourcedefinitions.apiextensions.k8s.io";
 

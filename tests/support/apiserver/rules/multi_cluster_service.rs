@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::status::Status;
-use crate::support::apiserver::store::new_uid;
-use crate::support::apiserver::write::names::{label_errors, subdomain_errors};
+use crate::apiserver::kind::Kind;
+use crate::apiserver::status::Status;
+use crate::apiserver::store::new_uid;
+use crate::apiserver::write::names::{label_errors, subdomain_errors};
 
 const PERMANENT_ID: &str = "multiclusterservice.karmada.io/permanent-id";
 /// `ClusterNameMaxLength` of Karmada.

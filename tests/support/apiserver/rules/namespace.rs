@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::apiserver::kind::registry::Served;
-use crate::support::apiserver::shared::World;
-use crate::support::apiserver::status::{Cause, Status};
-use crate::support::apiserver::write::{Deletion, WriteRequest};
+use crate::apiserver::kind::registry::Served;
+use crate::apiserver::shared::World;
+use crate::apiserver::status::{Cause, Status};
+use crate::apiserver::write::{Deletion, WriteRequest};
 
 /// The admission plugin NamespaceLifecycle.
 pub(crate) fn admit(world: &mut World, request: &WriteRequest<'_>, name: &str) -> Result<(), Status> {

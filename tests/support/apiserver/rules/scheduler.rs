@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::apiserver::kind::registry::Served;
-use crate::support::apiserver::shared::World;
-use crate::support::apiserver::store::Entry;
-use crate::support::apiserver::store::entry::key;
+use crate::apiserver::kind::registry::Served;
+use crate::apiserver::shared::World;
+use crate::apiserver::store::Entry;
+use crate::apiserver::store::entry::key;
 
 const CLUSTERS: &str = "clusters.cluster.karmada.io";
 const POLICIES: &str = "propagationpolicies.policy.karmada.io";

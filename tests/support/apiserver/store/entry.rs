@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::kind::registry::Served;
+use crate::apiserver::kind::Kind;
+use crate::apiserver::kind::registry::Served;
 
 /// Fields that can be selected by, beside name and namespace, by shelf: the selector's name and the object's path.
 const SELECTABLE: &[(&str, &[(&str, &str)])] = &[
@@ -53,22 +53,22 @@ pub(crate) fn selectable(served: &Served) -> Vec<(String, String)> {
 
 /// A stored object.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// `namespace/name`, or `name` in kinds without namespaces; sorts as etcd does.
-    pub(crate) key: String,
+    pub key: String,
     /// What `metadata.resourceVersion` says.
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// `metadata.labels`.
-    pub(crate) labels: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
     /// Selectable fields with their values.
-    pub(crate) fields: Vec<(String, String)>,
+    pub fields: Vec<(String, String)>,
     /// The object as JSON without `apiVersion` and `kind`, which depend on how it is asked for.
     rest: Bytes,
 }
 
 impl Entry {
     /// Serialises an object.
-    pub(crate) fn new(served: &Served, mut object: Value, revision: u64) -> Self {
+    pub fn new(served: &Served, mut object: Value, revision: u64) -> Self {
         let metadata = &object["metadata"];
         let name = metadata["name"].as_str().unwrap_or_default();
         let namespace = metadata["namespace"].as_str();
@@ -96,7 +96,7 @@ impl Entry {
     }
 
     /// The parsed object with `apiVersion` and `kind`.
-    pub(crate) fn object(&self, kind: &Kind) -> Value {
+    pub fn object(&self, kind: &Kind) -> Value {
         let mut object: Value = serde_json::from_slice(&self.rest).expect("it was serialised here");
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.kind);
@@ -104,7 +104,7 @@ impl Entry {
     }
 
     /// Appends the object as JSON with `apiVersion` and `kind`.
-    pub(crate) fn write_whole(&self, kind: &Kind, out: &mut Vec<u8>) {
+    pub fn write_whole(&self, kind: &Kind, out: &mut Vec<u8>) {
         out.extend_from_slice(
             format!(r#"{{"kind":"{}","apiVersion":"{}","#, kind.kind, kind.api_version()).as_bytes(),
         );
@@ -112,7 +112,7 @@ impl Entry {
     }
 
     /// Appends the object as JSON without `apiVersion` and `kind`, as lists of built-in kinds hold it.
-    pub(crate) fn write_bare(&self, out: &mut Vec<u8>) {
+    pub fn write_bare(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.rest);
     }
 }

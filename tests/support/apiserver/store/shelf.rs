@@ -36,9 +36,9 @@ impl After {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     /// What was there.
-    pub(crate) before: Option<Arc<Entry>>,
+    pub before: Option<Arc<Entry>>,
     /// What came of it.
-    pub(crate) after: After,
+    pub after: After,
 }
 
 impl Change {

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use crate::support::apiserver::kind::Kind;
+use crate::apiserver::kind::Kind;
 
 /// `--service-node-port-range`.
 const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
@@ -23,7 +23,7 @@ const ADDRESS_BAND: u32 = 256;
 
 /// Why a value could not be taken; the texts are the server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unavailable {
+pub enum Unavailable {
     #[error("provided port is already allocated")]
     PortTaken,
     #[error("provided port is not in the valid range. The range of valid ports is 30000-32767")]
@@ -38,19 +38,19 @@ pub(crate) enum Unavailable {
 
 /// An address family of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Family {
+pub enum Family {
     V4,
     V6,
 }
 
 impl Family {
     /// The family of an address as text.
-    pub(crate) fn of(address: &str) -> Option<Self> {
+    pub fn of(address: &str) -> Option<Self> {
         Some(if address.parse::<IpAddr>().ok()?.is_ipv4() { Self::V4 } else { Self::V6 })
     }
 
     /// As `ipFamilies` names it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
             Self::V6 => "IPv6",
@@ -60,7 +60,7 @@ impl Family {
 
 /// What is taken.
 #[derive(Clone, Debug)]
-pub(crate) struct Allocations {
+pub struct Allocations {
     families: Vec<Family>,
     addresses: HashSet<IpAddr>,
     ports: HashSet<u16>,
@@ -83,17 +83,17 @@ impl Default for Allocations {
 
 impl Allocations {
     /// A cluster with IPv4 alone.
-    pub(crate) fn single_stack() -> Self {
+    pub fn single_stack() -> Self {
         Self { families: vec![Family::V4], ..Self::default() }
     }
 
     /// The cluster's families, the first one first.
-    pub(crate) fn families(&self) -> &[Family] {
+    pub fn families(&self) -> &[Family] {
         &self.families
     }
 
     /// Frees what a Service held that is gone now.
-    pub(crate) fn release(&mut self, kind: &Kind, object: &Value) {
+    pub fn release(&mut self, kind: &Kind, object: &Value) {
         if kind.kind != "Service" || !kind.group.is_empty() {
             return;
         }
@@ -108,7 +108,7 @@ impl Allocations {
     }
 
     /// Takes a certain address.
-    pub(crate) fn take_address(&mut self, address: &str) -> Result<(), Unavailable> {
+    pub fn take_address(&mut self, address: &str) -> Result<(), Unavailable> {
         let ip: IpAddr = address.parse().map_err(|_| Unavailable::AddressOutside)?;
         let inside = match ip {
             IpAddr::V4(ip) => u32::from(ip).wrapping_sub(u32::from(V4_RANGE.0)) < V4_RANGE.1,
@@ -121,7 +121,7 @@ impl Allocations {
     }
 
     /// Takes any address of a family.
-    pub(crate) fn next_address(&mut self, family: Family) -> Result<String, Unavailable> {
+    pub fn next_address(&mut self, family: Family) -> Result<String, Unavailable> {
         for _ in 0..V4_RANGE.1 {
             let ip = at(family, self.next_address);
             self.next_address = if self.next_address + 2 >= V4_RANGE.1 { 1 } else { self.next_address + 1 };
@@ -132,14 +132,14 @@ impl Allocations {
         Err(Unavailable::Full)
     }
 
-    pub(crate) fn free_address(&mut self, address: &str) {
+    pub fn free_address(&mut self, address: &str) {
         if let Ok(ip) = address.parse::<IpAddr>() {
             self.addresses.remove(&ip);
         }
     }
 
     /// Takes a certain node port.
-    pub(crate) fn take_port(&mut self, port: u16) -> Result<(), Unavailable> {
+    pub fn take_port(&mut self, port: u16) -> Result<(), Unavailable> {
         if !NODE_PORTS.contains(&port) {
             return Err(Unavailable::PortOutside);
         }
@@ -147,7 +147,7 @@ impl Allocations {
     }
 
     /// Takes any node port.
-    pub(crate) fn next_port(&mut self) -> Result<u16, Unavailable> {
+    pub fn next_port(&mut self) -> Result<u16, Unavailable> {
         for _ in NODE_PORTS {
             let port = self.next_port;
             self.next_port = if port == *NODE_PORTS.end() { *NODE_PORTS.start() } else { port + 1 };
@@ -158,17 +158,17 @@ impl Allocations {
         Err(Unavailable::Full)
     }
 
-    pub(crate) fn free_port(&mut self, port: u16) {
+    pub fn free_port(&mut self, port: u16) {
         self.ports.remove(&port);
     }
 
     /// The address that a dry run shows.
-    pub(crate) fn dry_run_address(family: Family) -> String {
+    pub fn dry_run_address(family: Family) -> String {
         at(family, 0).to_string()
     }
 
     /// The node port that a dry run shows.
-    pub(crate) fn dry_run_port() -> u16 {
+    pub fn dry_run_port() -> u16 {
         DRY_RUN_NODE_PORT
     }
 }

@@ -9,7 +9,7 @@ use super::patch::{json_patched, merge_patched, strategic};
 use super::resource::{Family, Resource};
 use super::typed::Decoded;
 use super::{FieldValidation, Operation, WriteRequest};
-use crate::support::apiserver::status::{Cause, Status};
+use crate::apiserver::status::{Cause, Status};
 
 /// Who owned everything before anybody applied anything.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::status::{Cause, Status};
+use crate::apiserver::kind::Kind;
+use crate::apiserver::status::{Cause, Status};
 
 /// `Unsupported value: ...: supported values: ...`
 pub(super) fn unsupported(field: &str, value: &str, supported: &[&str]) -> Cause {

@@ -10,8 +10,8 @@ use super::metadata::{self, text};
 use super::resource::{Family, Resource};
 use super::service::{self, Held};
 use super::{Operation, WriteRequest, Written};
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::status::{Cause, Status};
+use crate::apiserver::kind::Kind;
+use crate::apiserver::status::{Cause, Status};
 
 /// Makes a new object.
 pub(super) fn create(

@@ -9,21 +9,21 @@ use super::schema::{ListKind, Schema};
 
 /// What changed from one object to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Comparison {
+pub(super) struct Comparison {
     /// Fields that are new or have another value.
-    pub(crate) changed: FieldSet,
-    pub(crate) removed: FieldSet,
+    pub changed: FieldSet,
+    pub removed: FieldSet,
 }
 
 /// Compares two objects of one kind.
-pub(crate) fn compare(schema: &Schema, before: &Value, after: &Value) -> Comparison {
+pub(super) fn compare(schema: &Schema, before: &Value, after: &Value) -> Comparison {
     let mut walk = Walk { path: Vec::new(), found: Comparison::default() };
     walk.visit(schema, Some(before), Some(after));
     walk.found
 }
 
 /// The elements of a merged list by their step; a duplicated step has several.
-pub(crate) fn by_step<'a>(kind: &ListKind, items: &'a [Value]) -> Vec<(String, Vec<&'a Value>)> {
+pub(super) fn by_step<'a>(kind: &ListKind, items: &'a [Value]) -> Vec<(String, Vec<&'a Value>)> {
     let mut found: Vec<(String, Vec<&Value>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for item in items {
@@ -38,7 +38,7 @@ pub(crate) fn by_step<'a>(kind: &ListKind, items: &'a [Value]) -> Vec<(String, V
 }
 
 /// The step to one element of a merged list.
-pub(crate) fn step_of(kind: &ListKind, item: &Value) -> String {
+pub(super) fn step_of(kind: &ListKind, item: &Value) -> String {
     match kind {
         ListKind::Keyed { keys, .. } => key_step(keys, item),
         ListKind::Atomic | ListKind::Set => value_step(item),

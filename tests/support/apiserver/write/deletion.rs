@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::causes::unsupported;
 use super::metadata::{finalizers, is_terminating, text};
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::status::{Cause, Status};
+use crate::apiserver::kind::Kind;
+use crate::apiserver::status::{Cause, Status};
 
 /// What DELETE does.
 #[must_use]
 #[derive(Debug)]
-pub(crate) enum Deletion {
+pub enum Deletion {
     /// Finalizers hold the object, which now has a deletionTimestamp. It is equal to the live object when it had one
     /// before.
     Marked(Value),
@@ -22,7 +22,7 @@ pub(crate) enum Deletion {
 ///
 /// `options` are the DeleteOptions, with the query's `propagationPolicy` among them. `now` is RFC 3339, whole seconds,
 /// UTC.
-pub(crate) fn delete(kind: &Kind, live: &Value, options: &Value, now: &str) -> Result<Deletion, Status> {
+pub fn delete(kind: &Kind, live: &Value, options: &Value, now: &str) -> Result<Deletion, Status> {
     check_policy(options)?;
     check_preconditions(kind, live, options)?;
     let mut held: Vec<String> = finalizers(live).into_iter().map(str::to_owned).collect();

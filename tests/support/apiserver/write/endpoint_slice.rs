@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::causes::{duplicate, unsupported};
 use super::metadata::each;
 use super::names::{ip_errors, label_errors, special_ip_errors, subdomain_errors};
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 const ADDRESS_TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 const MOST_ENDPOINTS: usize = 1000;

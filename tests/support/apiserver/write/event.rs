@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::metadata::each;
 use super::names::qualified_name_errors;
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 /// Internal names of the fields of events.k8s.io, as far as they differ.
 const INTERNAL: [(&str, &str); 6] = [

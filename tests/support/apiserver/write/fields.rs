@@ -8,24 +8,24 @@ use super::schema::ListKey;
 
 /// A set of paths, as a tree. Steps keep their stored form: `f:name`, `k:{"type":"Ready"}`, `v:"text"`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct FieldSet {
+pub(super) struct FieldSet {
     /// Whether the path that ends here is in the set.
-    pub(crate) member: bool,
-    pub(crate) children: BTreeMap<String, FieldSet>,
+    pub member: bool,
+    pub children: BTreeMap<String, FieldSet>,
 }
 
 /// The step to a field.
-pub(crate) fn field_step(name: &str) -> String {
+pub(super) fn field_step(name: &str) -> String {
     format!("f:{name}")
 }
 
 /// The step to an element of a set.
-pub(crate) fn value_step(value: &Value) -> String {
+pub(super) fn value_step(value: &Value) -> String {
     format!("v:{value}")
 }
 
 /// The step to an element of a keyed list; absent keys count as their default.
-pub(crate) fn key_step(keys: &[ListKey], element: &Value) -> String {
+pub(super) fn key_step(keys: &[ListKey], element: &Value) -> String {
     let found: BTreeMap<&str, &Value> = keys
         .iter()
         .filter_map(|key| {
@@ -37,7 +37,7 @@ pub(crate) fn key_step(keys: &[ListKey], element: &Value) -> String {
 }
 
 impl FieldSet {
-    pub(crate) fn insert(&mut self, path: &[String]) {
+    pub(super) fn insert(&mut self, path: &[String]) {
         let mut node = self;
         for step in path {
             node = node.children.entry(step.clone()).or_default();
@@ -45,11 +45,11 @@ impl FieldSet {
         node.member = true;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         !self.member && self.children.values().all(Self::is_empty)
     }
 
-    pub(crate) fn union(&mut self, other: &Self) {
+    pub(super) fn union(&mut self, other: &Self) {
         self.member |= other.member;
         for (step, child) in &other.children {
             self.children.entry(step.clone()).or_default().union(child);
@@ -57,7 +57,7 @@ impl FieldSet {
     }
 
     /// Takes the other set's paths out; what lies below them stays.
-    pub(crate) fn difference(&mut self, other: &Self) {
+    pub(super) fn difference(&mut self, other: &Self) {
         self.member &= !other.member;
         for (step, child) in &other.children {
             if let Some(mine) = self.children.get_mut(step) {
@@ -67,7 +67,7 @@ impl FieldSet {
         self.children.retain(|_, child| !child.is_empty());
     }
 
-    pub(crate) fn intersection(&self, other: &Self) -> Self {
+    pub(super) fn intersection(&self, other: &Self) -> Self {
         let children = self
             .children
             .iter()
@@ -78,7 +78,7 @@ impl FieldSet {
     }
 
     /// Takes out a path and everything below it.
-    pub(crate) fn prune(&mut self, path: &[&str]) {
+    pub(super) fn prune(&mut self, path: &[&str]) {
         match path {
             [] => *self = Self::default(),
             [last] => drop(self.children.remove(*last)),
@@ -92,7 +92,7 @@ impl FieldSet {
     }
 
     /// Every path in the set, in the order in which they are stored.
-    pub(crate) fn paths(&self) -> Vec<Vec<String>> {
+    pub(super) fn paths(&self) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         self.collect(&mut Vec::new(), &mut found);
         found
@@ -110,7 +110,7 @@ impl FieldSet {
     }
 
     /// Reads the stored form. What is not an object there is no field.
-    pub(crate) fn from_json(stored: &Value) -> Self {
+    pub(super) fn from_json(stored: &Value) -> Self {
         let mut set = Self::default();
         for (step, below) in stored.as_object().into_iter().flatten() {
             if step == "." {
@@ -125,7 +125,7 @@ impl FieldSet {
     }
 
     /// The stored form.
-    pub(crate) fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let mut stored = Map::new();
         if self.member && !self.children.is_empty() {
             stored.insert(".".to_owned(), json!({}));
@@ -138,7 +138,7 @@ impl FieldSet {
 }
 
 /// A path as conflicts tell it: `.status.conditions[type="Ready"].status`.
-pub(crate) fn told(path: &[String]) -> String {
+pub(super) fn told(path: &[String]) -> String {
     path.iter().map(|step| told_step(step)).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 /// What is wrong with the spec.
 pub(super) fn check(lease: &Value) -> Vec<Cause> {

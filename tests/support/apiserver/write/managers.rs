@@ -7,31 +7,31 @@ use super::compare::{Comparison, compare};
 use super::fields::{FieldSet, told};
 use super::merge::{field_set, merge, with_named_parents, without};
 use super::schema::Schema;
-use crate::support::apiserver::status::{Cause, Status};
+use crate::apiserver::status::{Cause, Status};
 
 /// Who writes, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Writer {
-    pub(crate) manager: String,
-    pub(crate) applies: bool,
-    pub(crate) api_version: String,
-    pub(crate) subresource: String,
+pub(super) struct Writer {
+    pub manager: String,
+    pub applies: bool,
+    pub api_version: String,
+    pub subresource: String,
 }
 
 /// One writer's fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Owned {
-    pub(crate) writer: Writer,
-    pub(crate) time: Option<String>,
-    pub(crate) fields: FieldSet,
+pub(super) struct Owned {
+    pub writer: Writer,
+    pub time: Option<String>,
+    pub fields: FieldSet,
 }
 
 /// Everything that ownership depends on beside the objects.
-pub(crate) struct Rules<'a> {
-    pub(crate) schema: &'a Schema,
+pub(super) struct Rules<'a> {
+    pub schema: &'a Schema,
     /// Paths that this kind of write cannot change; whoever writes them owns nothing.
-    pub(crate) ignored: &'a [&'a [&'a str]],
-    pub(crate) now: &'a str,
+    pub ignored: &'a [&'a [&'a str]],
+    pub now: &'a str,
 }
 
 /// Metadata that the server itself keeps.
@@ -51,7 +51,7 @@ const SERVER_OWNED: [&[&str]; 12] = [
 ];
 
 /// The owners as the object stores them.
-pub(crate) fn read(object: &Value) -> Vec<Owned> {
+pub(super) fn read(object: &Value) -> Vec<Owned> {
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     object["metadata"]["managedFields"]
         .as_array()
@@ -71,7 +71,7 @@ pub(crate) fn read(object: &Value) -> Vec<Owned> {
 }
 
 /// Stores the owners in the object, in the server's order.
-pub(crate) fn store(object: &mut Value, mut owners: Vec<Owned>) {
+pub(super) fn store(object: &mut Value, mut owners: Vec<Owned>) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     owners.sort_by(|one, other| {
         // Apply before Update, then by time; entries without a time come first.
@@ -108,7 +108,7 @@ fn entry(owned: &Owned) -> Value {
 }
 
 /// Whether both say the same, whenever that was.
-pub(crate) fn same(one: &[Owned], other: &[Owned]) -> bool {
+pub(super) fn same(one: &[Owned], other: &[Owned]) -> bool {
     let holds = |owned: &Owned, side: &[Owned]| {
         side.iter().any(|found| found.writer == owned.writer && found.fields == owned.fields)
     };
@@ -116,7 +116,7 @@ pub(crate) fn same(one: &[Owned], other: &[Owned]) -> bool {
 }
 
 /// Ownership after a write that is no apply: the writer takes what it changed.
-pub(crate) fn after_update(
+pub(super) fn after_update(
     rules: &Rules<'_>,
     before: &Value,
     after: &Value,
@@ -145,7 +145,7 @@ pub(crate) fn after_update(
 }
 
 /// The object and its owners after an apply, or the conflicts that forbid it.
-pub(crate) fn after_apply(
+pub(super) fn after_apply(
     rules: &Rules<'_>,
     live: &Value,
     applied: &Value,

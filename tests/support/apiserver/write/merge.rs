@@ -10,7 +10,7 @@ use super::fields::{FieldSet, field_step, told};
 use super::schema::{ListKind, Schema};
 
 /// The fields that a configuration has an opinion about.
-pub(crate) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
+pub(super) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(schema, value, &mut Vec::new(), &mut set);
     set
@@ -49,7 +49,7 @@ fn collect(schema: &Schema, value: &Value, path: &mut Vec<String>, set: &mut Fie
 
 /// What is wrong with an applied configuration: fields that do not exist, values of the wrong type, elements that
 /// cannot be told apart.
-pub(crate) fn check(schema: &Schema, value: &Value) -> Result<(), String> {
+pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), String> {
     check_at(schema, value, &mut Vec::new())
 }
 
@@ -96,7 +96,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// The live value with a configuration laid over it.
-pub(crate) fn merge(schema: &Schema, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+pub(super) fn merge(schema: &Schema, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let (live, applied) = match (live, applied) {
         (live, None) => return live.cloned(),
         (None, Some(applied)) => return Some(applied.clone()),
@@ -172,7 +172,7 @@ fn merge_lists(items: &Schema, kind: &ListKind, live: &[Value], applied: &[Value
 }
 
 /// The value without the fields of a set. Lists and objects that become empty become null.
-pub(crate) fn without(schema: &Schema, value: &Value, set: &FieldSet) -> Value {
+pub(super) fn without(schema: &Schema, value: &Value, set: &FieldSet) -> Value {
     match (schema, value) {
         (Schema::List(items, kind), Value::Array(given)) if !matches!(kind, ListKind::Atomic) => {
             let left: Vec<Value> = given
@@ -204,7 +204,7 @@ pub(crate) fn without(schema: &Schema, value: &Value, set: &FieldSet) -> Value {
 }
 
 /// The set with every named field on the way to a member, so that "owns `a.b`" includes "owns `a`".
-pub(crate) fn with_named_parents(schema: &Schema, set: &FieldSet) -> FieldSet {
+pub(super) fn with_named_parents(schema: &Schema, set: &FieldSet) -> FieldSet {
     let mut widened = FieldSet { member: set.member, children: std::collections::BTreeMap::new() };
     for (step, child) in &set.children {
         let name = step.strip_prefix("f:");

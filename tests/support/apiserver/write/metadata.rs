@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::names::{label_errors, label_value_errors, qualified_name_errors, subdomain_errors};
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::kind::Kind;
+use crate::apiserver::status::Cause;
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 

@@ -31,7 +31,7 @@ fn is_qualified(text: &str) -> bool {
 }
 
 /// `IsDNS1123Label`.
-pub(crate) fn label_errors(text: &str) -> Vec<String> {
+pub fn label_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 63 {
         errors.push("must be no more than 63 characters".to_owned());
@@ -43,7 +43,7 @@ pub(crate) fn label_errors(text: &str) -> Vec<String> {
 }
 
 /// `IsDNS1123Subdomain`.
-pub(crate) fn subdomain_errors(text: &str) -> Vec<String> {
+pub fn subdomain_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 253 {
         errors.push("must be no more than 253 characters".to_owned());

@@ -4,7 +4,7 @@ mod strategic;
 
 use serde_json::Value;
 
-use crate::support::apiserver::status::Status;
+use crate::apiserver::status::Status;
 pub(super) use strategic::strategic;
 
 /// RFC 6902. Whatever does not fit is 422 without saying what.

@@ -6,8 +6,8 @@ use super::custom::{self, Place};
 use super::schema::{Schema, builtin, from_openapi};
 use super::typed::{Decoded, decode};
 use super::{endpoint_slice, event, lease, metadata, service};
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::kind::Kind;
+use crate::apiserver::status::Cause;
 
 /// Which rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub(crate) use builtin::{builtin, object_meta};
-pub(crate) use openapi::from_openapi;
+pub(super) use builtin::{builtin, object_meta};
+pub(super) use openapi::from_openapi;
 
 /// What a value looks like.
 #[derive(Clone, Debug)]
-pub(crate) enum Schema {
+pub(super) enum Schema {
     Text,
     Flag,
     Int32,
@@ -38,26 +38,26 @@ pub(crate) enum Schema {
 
 /// Named fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Struct {
+pub(super) struct Struct {
     /// The Go type, which JSON errors name.
-    pub(crate) go_name: &'static str,
-    pub(crate) fields: BTreeMap<String, Field>,
+    pub go_name: &'static str,
+    pub fields: BTreeMap<String, Field>,
     /// Whether it has one owner as a whole.
-    pub(crate) atomic: bool,
+    pub atomic: bool,
     /// Whether fields that are not named here are kept.
-    pub(crate) open: bool,
+    pub open: bool,
 }
 
 /// A named field.
 #[derive(Clone, Debug)]
-pub(crate) struct Field {
-    pub(crate) schema: Schema,
-    pub(crate) presence: Presence,
+pub(super) struct Field {
+    pub schema: Schema,
+    pub presence: Presence,
 }
 
 /// When a field is written out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(super) enum Presence {
     /// Only if it says something (Go: a value with `omitempty`).
     NonZero,
     /// If it was given, even as zero (Go: a pointer with `omitempty`).
@@ -70,7 +70,7 @@ pub(crate) enum Presence {
 
 /// How a list is merged.
 #[derive(Clone, Debug)]
-pub(crate) enum ListKind {
+pub(super) enum ListKind {
     /// One owner, replaced as a whole.
     Atomic,
     /// A set of scalars.
@@ -85,22 +85,22 @@ pub(crate) enum ListKind {
 
 /// A field that tells list elements apart.
 #[derive(Clone, Debug)]
-pub(crate) struct ListKey {
-    pub(crate) name: String,
+pub(super) struct ListKey {
+    pub name: String,
     /// What an element that lacks it is taken to have.
-    pub(crate) default: Option<Value>,
+    pub default: Option<Value>,
 }
 
 impl Struct {
     /// The schema of a field, if it is known.
-    pub(crate) fn field(&self, name: &str) -> Option<&Schema> {
+    pub(super) fn field(&self, name: &str) -> Option<&Schema> {
         self.fields.get(name).map(|field| &field.schema)
     }
 }
 
 impl Schema {
     /// The schema of what is under `key` of an object, if it may be there.
-    pub(crate) fn member(&self, key: &str) -> Option<&Schema> {
+    pub(super) fn member(&self, key: &str) -> Option<&Schema> {
         match self {
             Self::Struct(known) => known.field(key).or(if known.open { Some(&Self::Opaque) } else { None }),
             Self::Map { values, .. } => Some(values),
@@ -110,7 +110,7 @@ impl Schema {
     }
 
     /// Whether `key` is one of its named fields.
-    pub(crate) fn names(&self, key: &str) -> bool {
+    pub(super) fn names(&self, key: &str) -> bool {
         matches!(self, Self::Struct(known) if known.fields.contains_key(key))
     }
 }

@@ -8,21 +8,21 @@ use serde_json::{Map, Value, json};
 use super::schema::{Field, Presence, Schema, Struct};
 
 /// A decoded value.
-pub(crate) struct Decoded {
-    pub(crate) value: Value,
+pub(super) struct Decoded {
+    pub value: Value,
     /// Paths of fields that nobody knows, such as `spec.ports[0].zap`.
-    pub(crate) unknown: Vec<String>,
+    pub unknown: Vec<String>,
 }
 
 /// Reads `value` as the type that `schema` describes. The error is the text that Go's JSON decoder gives.
-pub(crate) fn decode(schema: &Schema, value: &Value) -> Result<Decoded, String> {
+pub(super) fn decode(schema: &Schema, value: &Value) -> Result<Decoded, String> {
     let mut reader = Reader { unknown: Vec::new() };
     let value = reader.read(schema, value, "", "")?;
     Ok(Decoded { value, unknown: reader.unknown })
 }
 
 /// The value of a Go type that nobody has filled in.
-pub(crate) fn zero(schema: &Schema) -> Value {
+pub(super) fn zero(schema: &Schema) -> Value {
     match schema {
         Schema::Text => json!(""),
         Schema::Flag => json!(false),

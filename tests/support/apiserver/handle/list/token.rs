@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::apiserver::status::Status;
+use crate::apiserver::status::Status;
 
 /// A decoded token.
 #[derive(Debug, PartialEq, Eq)]

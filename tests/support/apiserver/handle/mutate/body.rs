@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::super::Call;
 use super::super::options::options_invalid;
-use crate::support::apiserver::status::{Cause, Status};
-use crate::support::apiserver::write::Operation;
+use crate::apiserver::status::{Cause, Status};
+use crate::apiserver::write::Operation;
 
 /// The whole object of a POST or PUT.
 pub(super) fn object(call: &Call<'_>, bytes: &Bytes) -> Result<Value, Status> {

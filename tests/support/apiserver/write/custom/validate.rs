@@ -6,15 +6,15 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::super::causes::{duplicate, unsupported};
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 /// Where a value stands.
 #[derive(Clone, Default)]
 pub(crate) struct Place {
     /// From the object's root, as causes name it.
-    pub(crate) field: String,
+    pub field: String,
     /// From the value that was validated, as texts name it: for status writes that is the status.
-    pub(crate) body: String,
+    pub body: String,
 }
 
 impl Place {

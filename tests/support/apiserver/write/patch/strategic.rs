@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::super::schema::{ListKind, Schema};
-use crate::support::apiserver::status::Status;
+use crate::apiserver::status::Status;
 
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
 

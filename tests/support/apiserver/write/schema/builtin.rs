@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Presence::{Always, NonZero, Pointer};
 use super::Schema::{Flag, Int32, Int64, IntOrText, MicroTime, Opaque, Text, Time};
 use super::{Field, ListKey, ListKind, Presence, Schema, Struct};
-use crate::support::apiserver::kind::Kind;
+use crate::apiserver::kind::Kind;
 
 /// The shape of a built-in kind; kinds that are not listed here keep whatever they are sent.
 pub(crate) fn builtin(kind: &Kind) -> Schema {

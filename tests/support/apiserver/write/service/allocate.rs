@@ -9,8 +9,8 @@ use super::{
     families, gets_node_ports, is_headless, needs_cluster_ip, needs_health_check_port, port_number, ports,
     ports_mut, spec_mut, text, texts,
 };
-use crate::support::apiserver::kind::Kind;
-use crate::support::apiserver::status::{Cause, Status};
+use crate::apiserver::kind::Kind;
+use crate::apiserver::status::{Cause, Status};
 
 /// What a write has taken so far, to be given back if it fails, and what it frees once it has succeeded.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use super::super::allocations::{Allocations, Family};
 use super::super::causes::{duplicate, unsupported};
 use super::super::names::ip_errors;
 use super::{is_headless, needs_cluster_ip, spec_mut, text, texts};
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 const SINGLE: &str = "SingleStack";
 const REQUIRE: &str = "RequireDualStack";

@@ -6,7 +6,7 @@ use super::super::causes::unsupported;
 use super::super::metadata::each;
 use super::super::names::{ip_errors, subdomain_errors};
 use super::is_load_balancer;
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 /// What is wrong with a new status.
 pub(crate) fn check_status(service: &Value) -> Vec<Cause> {

@@ -12,7 +12,7 @@ use super::super::names::{
 };
 use super::families::check_cluster_ips;
 use super::{is_headless, is_load_balancer, port_number, ports, text, texts};
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const ONLY_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::super::causes::unsupported;
 use super::super::{is_external, needs_health_check_port, port_number, text};
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 const POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];

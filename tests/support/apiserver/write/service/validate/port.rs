@@ -6,7 +6,7 @@ use super::super::super::causes::{duplicate, unsupported};
 use super::super::super::metadata::each;
 use super::super::super::names::{label_errors, port_errors, port_name_errors, qualified_name_errors};
 use super::super::ports;
-use crate::support::apiserver::status::Cause;
+use crate::apiserver::status::Cause;
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 

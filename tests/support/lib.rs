@@ -1,0 +1,29 @@
+//! The end-to-end test kit: hosts as network namespaces, the gateway as a process in one of them, and the servers and
+//! clients that speak through it.
+//!
+//! It knows the gateway only as a user does: manifests in, traffic and the admin server out.
+
+#![allow(missing_docs, clippy::new_without_default, reason = "the readers of these items are the tests")]
+
+pub mod apiserver;
+pub mod clock;
+pub mod cluster;
+pub mod fleet;
+pub mod gateway;
+pub mod host;
+pub mod http;
+pub mod karmada;
+pub mod load;
+pub mod manifest;
+pub mod members;
+pub mod patience;
+pub mod process;
+pub mod program;
+pub mod road;
+pub mod seccomp;
+pub mod sockets;
+pub mod tcp;
+pub mod terminal;
+pub mod transfer;
+pub mod udp;
+pub mod world;
