@@ -131,7 +131,7 @@ pub(crate) enum Ended {
 }
 
 impl EventLoop {
-    /// Starts the workers. Nothing is served before the first objects have come, nor before this process has taken over from its
+    /// Starts the workers. The loop stays where it is on the heap: futures that hold it are moved on the stack. Nothing is served before the first objects have come, nor before this process has taken over from its
     /// predecessor.
     ///
     /// # Errors
@@ -141,13 +141,13 @@ impl EventLoop {
         shares: &Capacity,
         sources: Sources,
         predecessor: Option<Predecessor>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Box<Self>> {
         let (told, records) = ConnectionLog::new();
         let connection_log =
             ConnectionLogWriter::start(records, told.lost(), config.connection_log.lines_per_service)?;
         let dataplane = Dataplane::start(dataplane_options(config, shares, told, predecessor.is_some()))?;
         let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
-        Ok(Self {
+        Ok(Box::new(Self {
             started: Instant::now(),
             role: "gateway",
             node: config.node.clone(),
@@ -179,7 +179,7 @@ impl EventLoop {
             predecessor,
             takeovers: Arc::default(),
             gateways: config.gateways.clone(),
-        })
+        }))
     }
 
     /// The answers for health probes.
@@ -208,7 +208,7 @@ impl EventLoop {
     /// the servers of this process once it is the one that serves, and `ready` is called when the first objects are in force. `left`
     /// is told the id of the process that serves in place of this one.
     pub(crate) async fn run(
-        mut self,
+        mut self: Box<Self>,
         Inbox { mut queries, mut configs, mut stop }: Inbox,
         serve: impl FnOnce(&Self) -> Servers,
         ready: impl FnOnce(),
@@ -299,7 +299,7 @@ impl EventLoop {
     }
 
     /// Lets open connections finish, and ends.
-    async fn drain(mut self, mut queries: mpsc::Receiver<Query>, snapshot: Snapshot) -> Drained {
+    async fn drain(mut self: Box<Self>, mut queries: mpsc::Receiver<Query>, snapshot: Snapshot) -> Drained {
         tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
         let mut retry = tokio::time::interval(retry::EVERY);

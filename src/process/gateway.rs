@@ -83,7 +83,7 @@ pub(crate) async fn run(
     started: impl FnOnce(SocketAddr),
 ) -> Exit {
     match start(config, source, karmada_manifests, lifetime).await {
-        Ok(parts) => parts.serve(started).await,
+        Ok(parts) => Box::pin(parts.serve(started)).await,
         Err(why) => {
             eprintln!("sheave: {why}");
             Exit::Unavailable
@@ -93,7 +93,7 @@ pub(crate) async fn run(
 
 /// Everything a gateway needs, ready to run.
 struct GatewayProcess {
-    app: EventLoop,
+    app: Box<EventLoop>,
     controller: Option<Controller>,
     admin: TcpListener,
     address: SocketAddr,
@@ -346,8 +346,8 @@ impl GatewayProcess {
             service_manager::ready();
             started(address);
         };
-        let running = app.run(inbox, serve, started, left);
-        let mut running = pin!(running);
+        // On the heap: a frame of some pages at start is a guard page away from a crash.
+        let mut running = Box::pin(app.run(inbox, serve, started, left));
         // Whether a signal has asked for the end: the next one does not wait.
         let (mut ended, mut asked) = (None, false);
         let apply = async |config: Arc<Config>| {

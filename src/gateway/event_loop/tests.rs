@@ -30,11 +30,11 @@ struct RunningLoop {
     app: JoinHandle<Ended>,
 }
 
-fn app(manifests: &Path) -> EventLoop {
+fn app(manifests: &Path) -> Box<EventLoop> {
     app_of(Sources::new(SourceAdapter::files(manifests::watch(manifests)), None))
 }
 
-fn app_of(sources: Sources) -> EventLoop {
+fn app_of(sources: Sources) -> Box<EventLoop> {
     let mut config = Config::load(None, &Overrides::of_node("n")).unwrap();
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
