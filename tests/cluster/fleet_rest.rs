@@ -100,7 +100,8 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
             // Older servers do not stream lists, and there the right to list is needed.
             let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
             for account in accounts {
-                let matching = Matching::new("watch", "*").by(fleet.plane.user(account));
+                let watches = Matching::new("watch", "*").of_streamed_lists();
+                let matching = watches.by(fleet.plane.user(account));
                 server.faults().plan(matching, WATCHES, Fault::Answer(unknown()));
             }
         }

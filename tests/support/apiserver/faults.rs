@@ -13,18 +13,25 @@ pub struct Matching {
     verb: Option<String>,
     resource: Option<String>,
     user: Option<String>,
+    streamed_lists: bool,
 }
 
 impl Matching {
     /// A verb as RBAC names it, on a resource such as `services` or `services/status`; `*` for any.
     pub fn new(verb: &str, resource: &str) -> Self {
         let unless_any = |word: &str| (word != "*").then(|| word.to_owned());
-        Self { verb: unless_any(verb), resource: unless_any(resource), user: None }
+        Self { verb: unless_any(verb), resource: unless_any(resource), ..Self::default() }
     }
 
     /// Only requests of this user.
     pub fn by(mut self, user: &str) -> Self {
         self.user = Some(user.to_owned());
+        self
+    }
+
+    /// Only watches that begin with a list.
+    pub fn of_streamed_lists(mut self) -> Self {
+        self.streamed_lists = true;
         self
     }
 
@@ -35,6 +42,7 @@ impl Matching {
         };
         self.verb.as_ref().is_none_or(|verb| *verb == request.verb)
             && self.resource.as_ref().is_none_or(|wanted| *wanted == resource)
+            && (!self.streamed_lists || request.line.contains("sendInitialEvents=true"))
             && self.user.as_ref().is_none_or(|user| *user == request.user)
     }
 }
