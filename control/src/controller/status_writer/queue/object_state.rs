@@ -57,6 +57,8 @@ pub(super) struct ObjectState {
     pub(super) refused: Option<WriteNotice>,
     contest: Contest,
     force: bool,
+    /// The cache still has what we changed more than [`CACHE_LAG`] ago, or the server has been restored to a time before that.
+    is_lagging: bool,
     /// `ClearStatus` was carried out.
     cleared: bool,
     /// Until then no status is written that differs in words alone.
@@ -74,16 +76,23 @@ impl ObjectState {
             let uid = cached.uid().to_owned();
             *self = Self { uid, writing: self.writing, queued: self.queued, ..Self::default() };
         }
-        if self.known.as_ref().is_some_and(|known| known.until <= now.instant || !is_older(&cached, known)) {
+        let is_over = |known: &WrittenObject| known.until <= now.instant;
+        if self
+            .known
+            .as_ref()
+            .is_some_and(|known| !is_older(&cached, known) || known.object.is_none() && is_over(known))
+        {
             self.known = None;
         }
+        let is_lagging = self.known.as_ref().is_some_and(is_over);
         let subject = match &self.known {
-            None => Some(cached),
-            Some(known) => known.object.as_ref().map(|object| cached.of(object)),
+            Some(known) if !is_lagging => known.object.as_ref().map(|object| cached.of(object)),
+            _ => Some(cached),
         };
         if let Some(subject) = &subject {
             self.reset_for(subject);
         }
+        self.is_lagging = is_lagging;
         self.subject = subject;
     }
 
@@ -117,12 +126,18 @@ impl ObjectState {
 
     pub(super) fn plan(&mut self, options: &Ownership, now: Now) -> NextWrite {
         let Some(subject) = &self.subject else { return NextWrite::Rest };
-        let step = subject.next_step(self.cleared, options, now.time);
+        let mut step = subject.next_step(self.cleared, options, now.time);
         if step == WriteStep::Nothing {
             self.subject = None;
             self.refused = None;
             self.settling = None;
             return NextWrite::Rest;
+        }
+        if let WriteStep::ApplyStatus(body) = &mut step
+            && self.is_lagging
+        {
+            // A finalizer that the cache shows may be gone: nobody would ever clear a status without one.
+            body["metadata"]["resourceVersion"] = subject.version().into();
         }
         let fingerprint = fingerprint(&step);
         let settled = self.settling.filter(|(settling, _)| *settling == fingerprint);

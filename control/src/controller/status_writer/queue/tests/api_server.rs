@@ -226,7 +226,10 @@ impl ModelServer {
         let Some(object) = &self.object else {
             return ApiAnswer::Refused("spec.ports: Required value".into());
         };
-        if object["metadata"]["uid"] != body["metadata"]["uid"] {
+        let (seen, sent) = (&object["metadata"], &body["metadata"]);
+        let names_a_version = !sent["resourceVersion"].is_null();
+        if seen["uid"] != sent["uid"] || names_a_version && seen["resourceVersion"] != sent["resourceVersion"]
+        {
             return ApiAnswer::Stale;
         }
         let wanted = fields(&body["status"]);

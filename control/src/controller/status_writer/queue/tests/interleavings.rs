@@ -128,3 +128,24 @@ proptest! {
         harness.check();
     }
 }
+
+/// Hours after our finalizer went, the cache still shows it; meanwhile somebody deletes the Service, which has a finalizer of others.
+#[test]
+fn no_status_follows_a_finalizer_that_only_an_old_cache_still_has() {
+    let mut harness = Harness::settled();
+    for event in [
+        Incident::ForeignFinalizer(true),
+        Incident::Type(false),
+        Incident::Relist,
+        Incident::Type(true),
+        Incident::Write(WriteFate::Answered),
+        Incident::Write(WriteFate::Answered),
+        Incident::Hours,
+        Incident::Resync,
+        Incident::Delete,
+    ] {
+        happen(&mut harness, &event);
+    }
+    harness.settle();
+    harness.check();
+}
