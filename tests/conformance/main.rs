@@ -12,6 +12,7 @@ mod reference;
 mod sheave;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,9 +30,14 @@ const FEWEST: usize = 550;
 fn main() -> ExitCode {
     let (arguments, filters) = arguments();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
-    match trials(&folder) {
+    let exactly = filters.first().filter(|_| arguments.exact && filters.len() == 1);
+    match trials(&folder, exactly.and_then(|name| name.split_once("::")).map(|(topic, _)| topic)) {
         Ok(mut trials) => {
-            let wanted = |trial: &Trial| filters.iter().any(|filter| trial.name().contains(filter));
+            let matches = |name: &str, filter: &str| match arguments.exact {
+                true => name == filter,
+                false => name.contains(filter),
+            };
+            let wanted = |trial: &Trial| filters.iter().any(|filter| matches(trial.name(), filter));
             trials.retain(|trial| filters.is_empty() || wanted(trial));
             libtest_mimic::run(&arguments, trials).exit_code()
         }
@@ -55,14 +61,23 @@ fn arguments() -> (Arguments, Vec<String>) {
     (Arguments::from_iter(std::iter::once(program).chain(options)), filters)
 }
 
-/// The tests of all files. A file that cannot be read is one failing test.
-fn trials(folder: &Path) -> std::io::Result<Vec<Trial>> {
+/// The tests of all files, or of `one` topic alone: where each case is a process, reading all files takes longer than the case.
+/// A file that cannot be read is one failing test.
+fn trials(folder: &Path, one: Option<&str>) -> std::io::Result<Vec<Trial>> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder)? {
         files.push(entry?.path());
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     files.sort_unstable();
+    let one: Vec<PathBuf> = files
+        .iter()
+        .filter(|path| path.file_stem().is_some_and(|stem| Some(stem) == one.map(OsStr::new)))
+        .cloned()
+        .collect();
+    if !one.is_empty() {
+        files = one;
+    }
     let mut trials = Vec::new();
     for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
