@@ -206,8 +206,7 @@ fn an_occupied_port_is_no_problem_and_is_taken_over(family: Family) {
     assert_eq!(gateway.warnings(), "");
     drop(occupant);
     expect_status(&world, family, 200);
-    let told = gateway.log().matches("another process has this health check node port").count();
-    assert_eq!(told, 1, "{}", gateway.log());
+    gateway.wait_for_log("another process has this health check node port", 1..=1);
     assert_eq!(gateway.warnings(), "");
 }
 

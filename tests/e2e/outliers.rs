@@ -79,7 +79,7 @@ fn an_endpoint_that_refuses_is_avoided_after_three_failures_and_comes_back(famil
     let named = |reason: &&Value| reason.as_str().is_some_and(|it| it.contains(&refused));
     let reason = reasons.iter().find(named).and_then(Value::as_str).unwrap_or_default();
     assert!(reason.contains("unhealthy") && reason.contains("refused"), "{explained}");
-    assert!(gateway.log().contains("endpoint is unhealthy"), "{}", gateway.log());
+    gateway.wait_for_log("endpoint is unhealthy", 1..);
 
     let _back = serve(&world, family, 2);
     eventually_within(patience(40.0), "it serves again", || {

@@ -322,7 +322,7 @@ fn ports_used_up_towards_one_endpoint_lead_to_another(family: Family) {
     let error = open().err().expect("there is no port left");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
     assert!(gateway.metric("sheave_tcp_closed_total", &["reason=\"connect_failed\""]) > 0.0);
-    assert!(gateway.log().contains("all local ports towards an endpoint are in use"), "{}", gateway.log());
+    gateway.wait_for_log("all local ports towards an endpoint are in use", 1..);
     talks.iter_mut().for_each(|talk| talk.say("still there?").unwrap());
     // Many who wait cost little: the kernel is not asked for each of them.
     let used = gateway.cpu_time();

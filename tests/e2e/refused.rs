@@ -45,9 +45,8 @@ fn expect_served_without(refused: Refused, family: Family, advice: &str) {
     );
     let why = steering["unavailable"].as_str().unwrap_or_default();
     assert!(why.contains(advice), "{steering}");
-    let log = gateway.log();
     for what in ["no frontend can be steered", REFUSED] {
-        assert_eq!(log.matches(what).count(), 1, "{what:?} is said once: {log}");
+        gateway.wait_for_log(what, 1..=1);
     }
     assert_eq!(gateway.ask("/readyz").status, 200);
     assert!(world.client.run(|| tcp::ask(vip(family))).is_ok());
@@ -84,9 +83,9 @@ fn a_kernel_without_bundles_of_datagrams_loses_none(family: Family) {
     }
     let longest = vec![7; udp::LARGEST];
     assert!(client.exchange(&longest).expect("an answer") == longest);
-    let log = gateway.log();
     for option in ["UDP_GRO", "UDP_SEGMENT"] {
-        assert_eq!(log.matches(option).count(), usize::from(settings.workers), "{option}: {log}");
+        let each = usize::from(settings.workers);
+        gateway.wait_for_log(option, each..=each);
     }
 }
 
@@ -97,7 +96,7 @@ fn a_machine_with_one_core_has_one_worker_that_serves_all(family: Family) {
     let settings = Settings { workers: 0, one_core: true, ..Settings::default() };
     let app = web(family).ready(family.backend(1));
     let gateway = Gateway::start_with(&world, &[app], &settings);
-    assert!(gateway.log().contains("workers=1 "), "{}", gateway.log());
+    gateway.wait_for_log("workers=1 ", 1..);
     let mut open: Vec<tcp::Conversation> = (0..CLIENTS)
         .map(|client| {
             let from = family.client(client);

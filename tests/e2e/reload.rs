@@ -172,7 +172,7 @@ fn what_cannot_change_is_named(family: Family) {
     assert!(first.contains("in_force=\"metrics.maxEndpoints\" unused=\"leaderElection.lease\""), "{first}");
     assert!(gateway.metric("sheave_endpoint_picks_total", &["e2e/web"]) > 0.0);
     let _former = gateway.upgrade();
-    assert!(gateway.log().contains("\"message\":\"took over\""), "{}", gateway.log());
+    gateway.wait_for_log("\"message\":\"took over\"", 1..);
     assert!(load.expect_no_failure() > 0);
 }
 

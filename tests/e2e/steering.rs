@@ -145,7 +145,7 @@ fn without_the_privilege_frontends_beyond_the_limit_are_problems_and_it_is_said_
     assert_eq!(count(&steering, "steered"), 0, "{steering}");
     let why = steering["unavailable"].as_str().unwrap_or_default();
     assert!(why.contains("CAP_NET_ADMIN and CAP_BPF"), "{steering}");
-    assert_eq!(gateway.log().matches("no frontend can be steered").count(), 1, "it is said once");
+    gateway.wait_for_log("no frontend can be steered", 1..=1);
     let problems = gateway.problems();
     let closed = 5 * 2 * u64::from(PORTS_OF_A_SERVICE) - count(&steering, "sockets");
     assert_eq!(problems.len() as u64, closed);

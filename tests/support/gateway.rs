@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeBounds;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -349,6 +350,14 @@ impl<'w> Gateway<'w> {
     /// The log so far.
     pub fn log(&self) -> String {
         self.process.stderr()
+    }
+
+    /// Waits until the log has a text so many times: a thread of its own writes the log, after the fact.
+    pub fn wait_for_log(&self, part: &str, times: impl RangeBounds<usize>) {
+        eventually(&format!("the log has {part:?}"), || {
+            let log = self.log();
+            if times.contains(&log.matches(part).count()) { Ok(()) } else { Err(log) }
+        });
     }
 
     /// What it has written to standard output so far.
