@@ -30,10 +30,7 @@ pub(crate) struct Reply {
 /// What keeps the gateway from answering, as text.
 pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
     let answer = request(authority, path, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
-        // The kernel calls a receive timeout `EAGAIN` (socket(7), SO_RCVTIMEO).
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("timed out after {} s", PATIENCE.as_secs())
-        }
+        io::ErrorKind::TimedOut => format!("timed out after {} s", PATIENCE.as_secs()),
         _ => error.to_string(),
     })?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("this is no HTTP")?;
@@ -52,9 +49,14 @@ impl Reply {
 }
 
 fn request(authority: &str, path: &str, deadline: Instant) -> io::Result<String> {
+    // The kernel calls a timeout of a socket `EAGAIN` (socket(7), SO_RCVTIMEO and SO_SNDTIMEO).
+    let timed_out = |error: io::Error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    };
     let mut stream = connect(authority)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n").map_err(timed_out)?;
     let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
     loop {
         // Whoever sends a byte now and then is not waited for either.
@@ -67,7 +69,7 @@ fn request(authority: &str, path: &str, deadline: Instant) -> io::Result<String>
             Ok(0) => break,
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+            Err(error) => return Err(timed_out(error)),
         };
         answer.extend_from_slice(&part[..length]);
         if answer.len() > LONGEST {

@@ -3,27 +3,8 @@
 //! Each case runs once per address family. Hosts are network namespaces, so the tests need root, or a user namespace:
 //! `tests/run` arranges for either.
 
-use sheave_test_support as support;
-
-/// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.
-#[cfg(test)]
-macro_rules! for_both_families {
-    ($($case:ident),+ $(,)?) => {$(
-        mod $case {
-            use crate::support::world::Family;
-
-            #[test]
-            fn over_ipv4() {
-                super::$case(Family::V4);
-            }
-
-            #[test]
-            fn over_ipv6() {
-                super::$case(Family::V6);
-            }
-        }
-    )+};
-}
+#[macro_use]
+extern crate sheave_test_support as support;
 
 #[cfg(test)]
 mod admin;

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::load::Mixed;
-use crate::scale::{Amount, by_length, turn};
+use crate::scale::{Amount, by_length};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::patience::{eventually, let_pass};
 use crate::support::world::{Family, World};
@@ -32,7 +32,6 @@ fn main_process(told: &str) -> Option<Pid> {
 
 #[test]
 fn upgrades_to_broken_programs_change_nothing() {
-    let _turn = turn();
     let (world, family, amount) = (World::with_addresses(BACKENDS, ADDRESSES), Family::V4, Amount::full());
     let _servers = serve(&world, family);
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::load::{Mixed, Targets};
-use crate::scale::{Amount, by_length, turn};
+use crate::scale::{Amount, by_length};
 use crate::servers::Servers;
 use crate::stage::{ENDPOINTS, Role, Sheave, Stage};
 use crate::support::cluster::Cluster;
@@ -65,7 +65,6 @@ fn expect_all_served_since(served: Instant, timeline: &Timeline, tallies: &[Tall
 
 #[test]
 fn a_killed_gateway_serves_again_from_its_snapshot_without_the_api_server() {
-    let _turn = turn();
     let others = by_length(100, 9_998);
     let cluster = Cluster::simulated("killed");
     let stage = Stage::new(&cluster);
@@ -142,7 +141,6 @@ fn kill_endpoints(play: &mut Play<'_>, servers: &mut [Option<Servers>]) {
 
 #[test]
 fn everything_is_killed_in_turn() {
-    let _turn = turn();
     let cluster = Cluster::simulated("turns");
     let stage = Stage::new(&cluster);
     let _town = Town::new(&cluster, &stage, 0);

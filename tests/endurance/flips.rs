@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::load::{Client, Connections, Talks};
-use crate::scale::{Amount, by_length, turn};
+use crate::scale::{Amount, by_length};
 use crate::servers::Servers;
 use crate::stage::{ENDPOINTS, Role, Stage};
 use crate::support::cluster::Cluster;
@@ -28,7 +28,6 @@ fn flip(states: &mut [State; ENDPOINTS.len()], random: &mut Rng) {
 
 #[test]
 fn endpoints_that_change_all_the_time_fail_nobody() {
-    let _turn = turn();
     let cluster = Cluster::simulated("flips");
     let stage = Stage::new(&cluster);
     let town = Town::new(&cluster, &stage, 0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::load::{Mixed, Targets};
-use crate::scale::{Amount, by_length, turn};
+use crate::scale::{Amount, by_length};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::at;
 use crate::support::patience::{eventually, let_pass};
@@ -90,7 +90,6 @@ fn under_load(
 
 #[test]
 fn haproxy_is_reloaded_under_the_same_load() {
-    let _turn = turn();
     let (world, family) = (World::with_addresses(BACKENDS, ADDRESSES), Family::V4);
     let amount = Amount { flows: 0, affinity_clients: 0, ..Amount::full() };
     let _servers = serve(&world, family);

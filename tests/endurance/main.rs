@@ -3,27 +3,8 @@
 //!
 //! Each case has a short form for `tests/run` and a long one for `tests/soak` ([`scale`]), and prints one line of figures.
 
-use sheave_test_support as support;
-
-/// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.
-#[cfg(test)]
-macro_rules! for_both_families {
-    ($($case:ident),+ $(,)?) => {$(
-        mod $case {
-            use crate::support::world::Family;
-
-            #[test]
-            fn over_ipv4() {
-                super::$case(Family::V4);
-            }
-
-            #[test]
-            fn over_ipv6() {
-                super::$case(Family::V6);
-            }
-        }
-    )+};
-}
+#[macro_use]
+extern crate sheave_test_support as support;
 
 #[cfg(test)]
 #[path = "../../benches/scale/objects.rs"]

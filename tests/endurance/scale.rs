@@ -1,22 +1,14 @@
 //! How much of everything there is: little beside the other tests, much in `tests/soak`. The only place that knows which.
 
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 
 /// Whether this is a long run.
 static SOAK: LazyLock<bool> =
     LazyLock::new(|| std::env::var("SHEAVE_TEST_SOAK").is_ok_and(|value| value == "1"));
 
-/// Long cases run one after the other, however many threads the test program has: each loads the machine by itself.
-static TURN: Mutex<()> = Mutex::new(());
-
 /// The one or the other, by the length of the run.
 pub(crate) fn by_length<T>(short: T, long: T) -> T {
     if *SOAK { long } else { short }
-}
-
-/// Waits for the case's turn, which lasts until the answer is dropped.
-pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
-    SOAK.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// How much of each kind of load there is.

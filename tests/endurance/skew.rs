@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::load::Mixed;
-use crate::scale::{Amount, turn};
+use crate::scale::Amount;
 use crate::stage::{
     Home, NODE_ADDRESS, Role, Sheave, Stage, free_port, pool, service, wait_for_addresses, wait_for_condition,
 };
@@ -28,7 +28,6 @@ fn before() -> PathBuf {
 
 /// The one takes over from the other without a trace, or refuses cleanly because they do not understand each other.
 fn upgrade(from: &Path, to: &Path) {
-    let _turn = turn();
     let (world, family, amount) = (World::with_addresses(BACKENDS, ADDRESSES), Family::V4, Amount::full());
     let _servers = serve(&world, family);
     let settings = Settings { program: Some(from.to_owned()), ..Settings::default() };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use self::ledger::Ledger;
 use crate::load::{Client, Connections, Flows, ShortFlows, Talks};
-use crate::scale::{by_length, turn};
+use crate::scale::by_length;
 use crate::servers::{Servers, Site};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::load::Load;
@@ -228,7 +228,6 @@ fn start(world: &World) -> Gateway<'_> {
 
 #[test]
 fn everything_is_accounted_for_in_the_end() {
-    let _turn = turn();
     let world = World::with_addresses(BACKENDS, ADDRESSES);
     let (servers, _bulk) = serve(&world);
     let mut gateway = start(&world);

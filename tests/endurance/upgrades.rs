@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::load::{Mixed, Targets};
-use crate::scale::{Amount, by_length, turn};
+use crate::scale::{Amount, by_length};
 use crate::servers::{Servers, Site};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::{App, at};
@@ -71,7 +71,6 @@ fn rest(log: &str) -> Option<&str> {
 }
 
 fn upgrades(name: &str, count: usize, config: &'static str, transparent: bool) {
-    let _turn = turn();
     let (world, family, amount) = (World::with_addresses(BACKENDS, ADDRESSES), Family::V4, Amount::full());
     let _servers = serve(&world, family);
     let endpoints = endpoints(family);

@@ -27,3 +27,23 @@ pub mod terminal;
 pub mod transfer;
 pub mod udp;
 pub mod world;
+
+/// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.
+#[macro_export]
+macro_rules! for_both_families {
+    ($($case:ident),+ $(,)?) => {$(
+        mod $case {
+            use $crate::world::Family;
+
+            #[test]
+            fn over_ipv4() {
+                super::$case(Family::V4);
+            }
+
+            #[test]
+            fn over_ipv6() {
+                super::$case(Family::V6);
+            }
+        }
+    )+};
+}
