@@ -14,8 +14,9 @@ static FACTOR: LazyLock<f64> = LazyLock::new(|| {
     }
 });
 
-/// Pause between two looks at something that is about to become true.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Pauses between two looks at something that is about to become true: short at first, and an eighth of the time that has
+/// passed, for looks cost the processors that others need.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
 /// A deadline for what should take much less than `seconds` on any machine.
 pub fn patience(seconds: f64) -> Duration {
@@ -50,7 +51,7 @@ pub fn eventually_within<T, E: Display>(
         match probe() {
             Ok(value) => return value,
             Err(error) if started.elapsed() > limit => panic!("not within {limit:?}: {what}: {error}"),
-            Err(_) => let_pass(LOOK_EVERY),
+            Err(_) => let_pass((started.elapsed() / 8).clamp(PAUSES.0, PAUSES.1)),
         }
     }
 }
