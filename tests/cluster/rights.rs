@@ -26,7 +26,8 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
         // Older servers do not stream lists, and there the right to list is needed.
         let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
         for (user, kinds) in [(CONTROLLER, 5), (GATEWAY, 3)] {
-            server.faults().plan(Matching::new("watch", "*").by(user), kinds, Fault::Answer(unknown()));
+            let watches = Matching::new("watch", "*").of_streamed_lists();
+            server.faults().plan(watches.by(user), kinds, Fault::Answer(unknown()));
         }
     }
     let token = cluster.token(Account::Controller, AUDIENCE).display().to_string();
