@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 
 use crate::fabric::{Fabric, FabricShape, route, routed_address};
 use crate::figures::{mark, percentile, spread};
-use crate::scale::by_length;
 use crate::segment::PORT;
+use crate::support::length::by_length;
 use crate::support::load::Load;
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::tcp;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::figures::{mark, percentile, spread};
-use crate::scale::by_length;
 use crate::segment::{Segment, Shape, answering, service_address};
 use crate::support::host::Host;
+use crate::support::length::by_length;
 use crate::support::patience::{eventually, let_pass};
 use crate::support::world::Family;
 use crate::watch::AddressWatch;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::figures::mark;
-use crate::scale::by_length;
 use crate::segment::{Segment, Shape, gateway_address, on_segment, service_address};
+use crate::support::length::by_length;
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::world::Family;
 use crate::watch::AddressWatch;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::scale::by_length;
+use crate::support::length::by_length;
 
 /// The middle, the 99th percentile and the longest, for people.
 pub(crate) fn spread(times: &[Duration]) -> String {

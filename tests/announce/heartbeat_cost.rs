@@ -13,8 +13,8 @@ use sheave_announce::{
 };
 
 use crate::figures::spread;
-use crate::scale::by_length;
 use crate::segment::{KEY, Segment, Shape, gateway_address};
+use crate::support::length::by_length;
 use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::support::world::Family;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::figures::{mark, percentile, spread};
-use crate::scale::by_length;
 use crate::segment::{Segment, Shape, answering};
+use crate::support::length::by_length;
 use crate::support::patience::{eventually_within, let_pass, patience};
 
 /// Between two probes of an address.

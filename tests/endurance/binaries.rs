@@ -9,8 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::load::Mixed;
-use crate::scale::{Amount, by_length};
+use crate::scale::Amount;
 use crate::support::gateway::{Gateway, Settings};
+use crate::support::length::by_length;
 use crate::support::patience::{eventually, let_pass};
 use crate::support::world::{Family, World};
 use crate::timeline::Timeline;

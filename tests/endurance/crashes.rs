@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::load::{Mixed, Targets};
-use crate::scale::{Amount, by_length};
+use crate::scale::Amount;
 use crate::servers::Servers;
 use crate::stage::{ENDPOINTS, Role, Sheave, Stage};
 use crate::support::cluster::Cluster;
+use crate::support::length::by_length;
 use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::support::road::Road;
 use crate::support::tcp;

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::load::{Client, Connections, Talks};
-use crate::scale::{Amount, by_length};
+use crate::scale::Amount;
 use crate::servers::Servers;
 use crate::stage::{ENDPOINTS, Role, Stage};
 use crate::support::cluster::Cluster;
+use crate::support::length::by_length;
 use crate::support::patience::let_pass;
 use crate::timeline::Timeline;
 use crate::town::{self, State, Town};

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::load::{Mixed, Targets};
-use crate::scale::{Amount, by_length};
+use crate::scale::Amount;
 use crate::support::gateway::{Gateway, Settings};
+use crate::support::length::by_length;
 use crate::support::manifest::at;
 use crate::support::patience::{eventually, let_pass};
 use crate::support::process::Process;

@@ -1,15 +1,6 @@
-//! How much of everything there is: little beside the other tests, much in `tests/soak`. The only place that knows which.
+//! How much load there is: little beside the other tests, much in `tests/soak`.
 
-use std::sync::LazyLock;
-
-/// Whether this is a long run.
-static SOAK: LazyLock<bool> =
-    LazyLock::new(|| std::env::var("SHEAVE_TEST_SOAK").is_ok_and(|value| value == "1"));
-
-/// The one or the other, by the length of the run.
-pub(crate) fn by_length<T>(short: T, long: T) -> T {
-    if *SOAK { long } else { short }
-}
+use crate::support::length::by_length;
 
 /// How much of each kind of load there is.
 #[derive(Clone, Copy, Debug)]

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use self::ledger::Ledger;
 use crate::load::{Client, Connections, Flows, ShortFlows, Talks};
-use crate::scale::by_length;
 use crate::servers::{Servers, Site};
 use crate::support::gateway::{Gateway, Settings};
+use crate::support::length::by_length;
 use crate::support::load::Load;
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually_within, let_pass, patience};

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::load::{Mixed, Targets};
-use crate::scale::{Amount, by_length};
+use crate::scale::Amount;
 use crate::servers::{Servers, Site};
 use crate::support::gateway::{Gateway, Settings};
+use crate::support::length::by_length;
 use crate::support::manifest::{App, at};
 use crate::support::patience::let_pass;
 use crate::support::process::Process;

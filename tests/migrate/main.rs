@@ -3,7 +3,8 @@
 //!
 //! `UPDATE_DOCS=1` writes what is printed.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod cases {
     use std::fs;
     use std::path::{Path, PathBuf};

@@ -3,25 +3,17 @@
 //!
 //! With `SHEAVE_TEST_SCREENSHOTS=FOLDER` the states of the page are put there as pictures.
 
+#![cfg(test)]
+
 use sheave_test_support as support;
 
-#[cfg(test)]
 mod browser;
-#[cfg(test)]
 mod controller;
-#[cfg(test)]
 mod demo;
-#[cfg(test)]
 mod keyboard;
-#[cfg(test)]
 mod names;
-#[cfg(test)]
 mod reading;
-#[cfg(test)]
 mod scene;
-#[cfg(test)]
 mod server;
-#[cfg(test)]
 mod states;
-#[cfg(test)]
 mod thousands;

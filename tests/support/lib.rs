@@ -13,6 +13,7 @@ pub mod gateway;
 pub mod host;
 pub mod http;
 pub mod karmada;
+pub mod length;
 pub mod load;
 pub mod manifest;
 pub mod members;

@@ -4,27 +4,18 @@
 //! `SHEAVE_TORTURE_SCRIPTS=100000` runs so many scripts per case instead of the usual few; `SHEAVE_TORTURE_SEED=N` repeats
 //! the scripts of a run, which prints its seed when it fails. The cases need root, as the end-to-end tests do.
 
+#![cfg(test)]
+
 use sheave_test_support as support;
 
-#[cfg(test)]
 mod connection;
-#[cfg(test)]
 mod datagrams;
-#[cfg(test)]
 mod end;
-#[cfg(test)]
 mod exchange;
-#[cfg(test)]
 mod judge;
-#[cfg(test)]
 mod pattern;
-#[cfg(test)]
 mod road;
-#[cfg(test)]
 mod run;
-#[cfg(test)]
 mod script;
-#[cfg(test)]
 mod tcp;
-#[cfg(test)]
 mod udp;

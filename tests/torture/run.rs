@@ -8,6 +8,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::road::Road;
+use crate::support::length::by_length;
 use crate::support::world::World;
 
 /// What can be tried with random scripts.
@@ -39,8 +40,9 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is no number")))
 }
 
-/// How many scripts to run where `usual` is enough.
-pub(crate) fn count(usual: usize) -> usize {
+/// How many scripts to run: `short` in `tests/run`.
+pub(crate) fn count(short: usize) -> usize {
+    let usual = by_length(short, 100_000);
     number(SCRIPTS).map_or(usual, |count| usize::try_from(count).expect("a number that fits"))
 }
 

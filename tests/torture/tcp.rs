@@ -7,7 +7,7 @@ use crate::support::patience::{eventually_within, patience};
 use crate::support::world::World;
 
 /// Scripts through the gateway with sockets, and as many with steering.
-const SCRIPTS: usize = 3000;
+const SCRIPTS: usize = 1000;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
     let seed = seed();

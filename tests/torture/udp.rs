@@ -10,7 +10,7 @@ use crate::support::patience::{eventually_within, patience};
 use crate::support::world::World;
 
 /// Scripts through the gateway with sockets, and as many with steering.
-const SCRIPTS: usize = 1000;
+const SCRIPTS: usize = 500;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
     if let Some(first) = run::<Exchanges>(world, roads, seed(), count, true).first {
