@@ -209,20 +209,25 @@ async fn each_of_many_changes_takes_effect_soon_after_it_was_made() {
     const CHANGES: usize = 25;
     let (dir, mut watch) = watched().await;
     let inside = dir.path().join("manifests");
-    let mut states = 0;
+    let (mut states, mut newest) = (0, Vec::new());
     let mut next = tokio::time::interval(Duration::from_millis(40));
     next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for change in 0..CHANGES {
         next.tick().await;
         fs::write(inside.join(".new"), service(&format!("s{change}"))).unwrap();
         fs::rename(inside.join(".new"), inside.join("b.yaml")).unwrap();
-        while timeout(Duration::ZERO, watch.next()).await.is_ok() {
+        while let Ok(Some(loaded)) = timeout(Duration::ZERO, watch.next()).await {
             states += 1;
+            newest = names(&loaded);
         }
     }
     // Of each change that is 40 ms apart from the next, not of all together twice a second.
     assert!(states >= CHANGES / 4, "{states} states for {CHANGES} changes");
-    expect(&mut watch, &["a", &format!("s{}", CHANGES - 1)]).await;
+    // A machine with other work may have shown the last one already.
+    let last = ["a", &format!("s{}", CHANGES - 1)];
+    if newest != last {
+        expect(&mut watch, &last).await;
+    }
 }
 
 #[tokio::test]
