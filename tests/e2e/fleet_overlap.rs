@@ -38,7 +38,7 @@ fn vip(family: Family) -> SocketAddr {
 fn overlapping_world(family: Family) -> World {
     let world = World::new(2);
     for (index, backend) in (0..).zip(&world.backends) {
-        backend.ip(&[format!("addr add {}/{} dev lo", shared(family), family.host_prefix())]);
+        backend.own([shared(family)]);
         lead_there(&world, family, index);
     }
     world.gateway.sysctl("ipv4/conf/all/rp_filter", "0");

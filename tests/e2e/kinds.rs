@@ -35,8 +35,7 @@ fn web(family: Family) -> App {
 /// The gateway's cluster address is routed to it, as kube-proxy's would be captured.
 fn world(family: Family, app: &App) -> World {
     let world = World::new(2);
-    let cluster_ip = app.cluster_ip(family);
-    world.gateway.ip(&[format!("addr add {cluster_ip}/{} dev lo", family.host_prefix())]);
+    world.gateway.own([app.cluster_ip(family)]);
     world
 }
 

@@ -90,10 +90,10 @@ fn elsewhere(world: &World, family: Family) -> (IpAddr, &'static str) {
         Family::V4 => ("192.0.2.77", "192.0.2.0/24"),
         Family::V6 => ("2001:db8:77:12ff::1", "2001:db8:77:1200::/56"),
     };
-    let host = format!("{ip}/{}", family.host_prefix());
-    world.client.ip(&[format!("addr add {host} dev lo")]);
-    world.gateway.ip(&[format!("route add {host} via {}", family.client(0))]);
-    (ip.parse().unwrap(), network)
+    let address: IpAddr = ip.parse().unwrap();
+    world.client.own([address]);
+    world.gateway.ip(&[format!("route add {ip}/{} via {}", family.host_prefix(), family.client(0))]);
+    (address, network)
 }
 
 fn networks_of_clients_are_shown_with_what_they_have(family: Family) {

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::resume_unwind;
 use std::process::{Command, Stdio};
@@ -12,6 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
+use super::patience::eventually;
 use super::process::{Finished, Process};
 
 /// What the host's own thread is asked to do.
@@ -113,6 +115,18 @@ impl Host {
         self.finish("ip", &["-batch", path.as_str()]).expect_success();
     }
 
+    /// Gives the host addresses of its own, and waits until they can be used. Without `nodad` an IPv6 address is tentative until a work
+    /// queue of the kernel has come round to it, also on loopback (`ipv6_add_addr` in net/ipv6/addrconf.c).
+    pub fn own(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        let addresses = Vec::from_iter(addresses);
+        let line = |ip: IpAddr| match ip {
+            IpAddr::V4(_) => format!("addr add {ip}/32 dev lo"),
+            IpAddr::V6(_) => format!("addr add {ip}/128 dev lo nodad"),
+        };
+        self.ip(&addresses.iter().copied().map(line).collect::<Vec<_>>());
+        self.run(|| addresses.iter().copied().for_each(wait_for_address));
+    }
+
     /// Sets a value below `/proc/sys/net`, which is the namespace's own. Writes only what differs: containers often
     /// have it read-only.
     pub fn sysctl(&self, name: &str, value: &str) {
@@ -144,4 +158,10 @@ impl Drop for Host {
 
 fn enter(namespace: &File) {
     setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).expect("the namespace can be entered");
+}
+
+/// Waits until the address takes packets. The route to an IPv6 address comes later than the address (`addrconf_dad_work` in
+/// net/ipv6/addrconf.c); whoever asks in between hears that there is none.
+pub(crate) fn wait_for_address(ip: IpAddr) {
+    eventually(&format!("{ip} is usable"), || UdpSocket::bind((ip, 0))?.connect((ip, 9)));
 }

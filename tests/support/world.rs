@@ -8,10 +8,9 @@
 //! Backends are inside the cluster (their networks are pod CIDRs), the client is outside.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::host::Host;
-use super::patience::eventually;
+use super::host::{Host, wait_for_address};
 
 /// Addresses that the client host has per family, so that one host can be several clients.
 pub const CLIENTS: u16 = 8;
@@ -194,12 +193,7 @@ impl World {
 
     /// Gives the gateway the served addresses.
     pub fn add_vips(&self) {
-        let add =
-            |f: Family| (0..VIPS).map(move |n| format!("addr add {}/{} dev lo", f.vip(n), f.host_prefix()));
-        self.gateway.ip(&Family::BOTH.into_iter().flat_map(add).collect::<Vec<_>>());
-        self.gateway.run(|| {
-            Family::BOTH.iter().for_each(|f| (0..VIPS).for_each(|n| wait_for_address(f.vip(n))));
-        });
+        self.gateway.own(Family::BOTH.into_iter().flat_map(|family| (0..VIPS).map(move |n| family.vip(n))));
     }
 }
 
@@ -255,10 +249,4 @@ fn backend_addresses(family: Family, index: u16, count: u16) -> Vec<IpAddr> {
 fn address(ip: IpAddr, interface: &str) -> String {
     let nodad = if ip.is_ipv6() { " nodad" } else { "" };
     format!("addr replace {ip}/{} dev {interface}{nodad}", Family::of(ip).link_prefix())
-}
-
-/// Waits until the address takes packets. The route to an IPv6 address comes later than the address (`addrconf_dad_work` in
-/// net/ipv6/addrconf.c); whoever asks in between hears that there is none.
-fn wait_for_address(ip: IpAddr) {
-    eventually(&format!("{ip} is usable"), || UdpSocket::bind((ip, 0))?.connect((ip, 9)));
 }
