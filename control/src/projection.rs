@@ -27,6 +27,7 @@ mod ports;
 mod read_service;
 mod reconcile;
 mod requests;
+pub mod service_health;
 mod source_ranges;
 mod status;
 
@@ -52,6 +53,7 @@ use self::nodes::ClusterContext;
 pub use self::options::{
     Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
 };
+use self::service_health::{Fault, Gateways, Live};
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
     PortStatus, ResolvedRefs, port_error,
@@ -262,14 +264,14 @@ impl Projector {
         multi_cluster::is_left_alone(service, multi_cluster::template(&objects.fleet, key), &self.options)
     }
 
-    /// Where a Service has an address and port, but no endpoint that could serve: clients are refused there.
-    pub fn without_endpoints(&self, key: &ServiceKey) -> Vec<FrontendAddr> {
+    /// What is wrong with the load balancer frontends of a Service, for clients who may come to any gateway.
+    pub fn faults(&self, key: &ServiceKey) -> Vec<(FrontendAddr, Fault)> {
+        let gateways = Gateways::Of { cluster: &self.cluster, nodes: &self.context.gateways };
         let frontends = self.services.get(key).map(|known| known.frontends.as_slice()).unwrap_or_default();
-        let is_empty = |frontend: &&Arc<Frontend>| {
-            frontend.kind == FrontendKind::LoadBalancer
-                && frontend.backends.iter().all(|backend| backend.endpoints.is_empty())
-        };
-        frontends.iter().filter(is_empty).map(|frontend| frontend.addr).collect()
+        let frontends = frontends.iter().filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
+        frontends
+            .filter_map(|it| Some((it.addr, service_health::fault_of(it, gateways, Live::default())?)))
+            .collect()
     }
 
     /// Everything that is wrong, sorted, each once.

@@ -43,6 +43,8 @@ pub(super) struct ClusterContext {
     pub(super) own: Vec<IpAddr>,
     /// The addresses of gateway nodes that pools may give, ordered by node. In a standalone gateway, those of this node.
     pub(super) gateway_nodes: Vec<NodeAddress>,
+    /// The Nodes of all gateways that are ready, for the controller.
+    pub(super) gateways: BTreeSet<Arc<str>>,
     /// Whether anything is known of gateway nodes: some gateway is ready, and some Node known.
     pub(super) gateways_known: bool,
     /// The node's addresses to serve node ports on.
@@ -68,6 +70,7 @@ impl ClusterContext {
             of_all_nodes: _,
             own,
             gateway_nodes,
+            gateways,
             gateways_known,
             node_port_addresses,
             reserved_ports,
@@ -80,6 +83,7 @@ impl ClusterContext {
             && *addresses == before.addresses
             && *own == before.own
             && *gateway_nodes == before.gateway_nodes
+            && *gateways == before.gateways
             && *gateways_known == before.gateways_known
             && *node_port_addresses == before.node_port_addresses
             && *reserved_ports == before.reserved_ports
@@ -112,6 +116,7 @@ pub(super) fn read(
         node: options.node.clone(),
         eligible: nodes.is_empty(),
         by_hand: options.role == Role::Standalone,
+        gateways: gateways.clone(),
         reserved_ports: options.reserved_ports.clone(),
         ..ClusterContext::default()
     };

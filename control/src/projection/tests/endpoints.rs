@@ -219,19 +219,22 @@ fn an_endpoint_that_serves_without_being_ready_lingers() {
 
 #[test]
 fn where_nothing_could_serve_is_known() {
-    let without = |slices: &[&str]| {
+    let faults = |slices: &[&str]| {
         let web = web("", "");
         let mut projector = Projector::new(options());
         let manifests = [&[NODE, &web], slices].concat();
         projector.project(&objects(&manifests), &Dirty::Everything);
-        let found = projector.without_endpoints(&ServiceKey::new("shop", "web"));
-        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let found = projector.faults(&ServiceKey::new("shop", "web"));
+        found.iter().map(|(addr, fault)| format!("{addr} {fault:?}")).collect::<Vec<_>>()
     };
-    assert_eq!(without(&[WEB_SLICE]), [""; 0]);
-    let nothing = ["192.0.2.1:80/TCP"];
-    assert_eq!(without(&[]), nothing);
-    assert_eq!(without(&[&v4("a", HTTP, "{addresses: [10.1.0.7], conditions: {ready: false}}")]), nothing);
-    assert_eq!(without(&[&v4("a", "{name: http, port: 80}", "{addresses: [192.0.2.1]}")]), nothing, "a loop");
+    assert_eq!(faults(&[WEB_SLICE]), [""; 0]);
+    let nothing = ["192.0.2.1:80/TCP NoEndpoint(0)"];
+    assert_eq!(faults(&[]), nothing);
+    let unready = v4("a", HTTP, "{addresses: [10.1.0.7], conditions: {ready: false}}");
+    assert_eq!(faults(&[&unready]), ["192.0.2.1:80/TCP NoEndpoint(1)"]);
+    assert_eq!(faults(&[&v4("a", "{name: http, port: 80}", "{addresses: [192.0.2.1]}")]), nothing, "a loop");
     let names = "addressType: FQDN\nports: [{name: http, port: 80}]\nendpoints: [{addresses: [example.org]}]";
-    assert_eq!(without(&[&slice("a", names)]), nothing);
+    assert_eq!(faults(&[&slice("a", names)]), nothing);
+    let leaving = "{addresses: [10.1.0.7], conditions: {ready: false, serving: true, terminating: true}}";
+    assert_eq!(faults(&[&v4("a", HTTP, leaving)]), ["192.0.2.1:80/TCP OnlyTerminating"]);
 }

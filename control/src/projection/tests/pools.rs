@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use super::super::{Options, Projection, Projector, Role};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
 use crate::api::store::{Dirty, Objects, ServiceKey};
+use crate::projection::service_health::Fault;
 
 pub(super) const POOL: &str =
     "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/30]}\n";
@@ -415,4 +416,51 @@ fn an_address_of_another_namespace_is_given_once_that_has_let_it_go() {
     objects.services.remove(&gone);
     let given = projector.project(&objects, &Dirty::Services([gone].into()));
     assert_eq!((ips(&given, "other/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
+}
+
+#[test]
+fn a_service_whose_local_endpoints_no_gateway_has_is_broken() {
+    let local = web("externalTrafficPolicy: Local", &status(&["203.0.113.0"]));
+    let faults = |gateway_nodes: &[(&str, bool)], endpoints: &[&str]| {
+        let mut objects = three_nodes();
+        let slices: Vec<String> = (0..)
+            .zip(endpoints)
+            .map(|(index, node)| {
+                WEB_SLICE
+                    .replace("web-1", &format!("web-{index}"))
+                    .replace("10.1.0.7", &format!("10.1.0.{index}"))
+                    .replace("n1", node)
+            })
+            .collect();
+        let gateways = gateways(gateway_nodes);
+        add(&mut objects, &[POOL, &local, &gateways]);
+        slices.iter().for_each(|slice| add(&mut objects, &[slice]));
+        let mut projector = managed();
+        all(&mut projector, &objects);
+        let found = projector.faults(&ServiceKey::new("shop", "web"));
+        found.into_iter().map(|(_, fault)| fault).collect::<Vec<_>>()
+    };
+    let two = [("gw-1", true), ("gw-2", true), ("gw-3", false)];
+    assert_eq!(faults(&two, &["gw-2"]), []);
+    assert_eq!(faults(&two, &["n1", "gw-1"]), []);
+    assert_eq!(faults(&two, &["n1"]), [Fault::NoLocalEndpoint]);
+    assert_eq!(faults(&two, &["gw-3"]), [Fault::NoLocalEndpoint], "its gateway is not ready");
+    assert_eq!(faults(&two, &[]), [Fault::NoEndpoint(0)]);
+    assert_eq!(faults(&[], &["n1"]), [], "it is not known where gateways run");
+}
+
+#[test]
+fn a_gateway_that_comes_or_goes_makes_a_difference_to_local_services() {
+    let local = web("externalTrafficPolicy: Local", &status(&["203.0.113.0"]));
+    let mut objects = three_nodes();
+    add(&mut objects, &[POOL, &local, &WEB_SLICE.replace("n1", "gw-2")]);
+    add(&mut objects, &[&gateways(&[("gw-1", true), ("gw-2", true)])]);
+    let mut projector = managed();
+    all(&mut projector, &objects);
+    let key = ServiceKey::new("shop", "web");
+    assert_eq!(projector.faults(&key), []);
+    add(&mut objects, &[&gateways(&[("gw-1", true), ("gw-2", false)])]);
+    let dirty = Dirty::Services([ServiceKey::new("sheave-system", "sheave-gateways")].into());
+    assert!(projector.project(&objects, &dirty).touched.contains(&key));
+    assert_eq!(projector.faults(&key).len(), 1);
 }

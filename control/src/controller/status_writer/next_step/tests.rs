@@ -14,6 +14,7 @@ use crate::api::problem::reason;
 use crate::controller::desired_status::Announcement;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::tests::objects::{at, desired_status, ingress, service};
+use crate::projection::service_health::Fault;
 
 const PLAIN: bool = false;
 const SHARED: bool = true;
@@ -369,7 +370,8 @@ fn only_another_gateway_has_time_to_settle() {
     };
     let before = announced_by("gw-1");
     let addr = FrontendAddr { ip: [203, 0, 113, 7].into(), port: 80, protocol: Protocol::Tcp };
-    let without_endpoints = DesiredStatus { without_endpoints: vec![addr], ..announced_by("gw-2") };
+    let without_endpoints =
+        DesiredStatus { faults: vec![(addr, Fault::NoEndpoint(0))], ..announced_by("gw-2") };
     let by_none = Announcement::ByNone([[203, 0, 113, 7].into()].into());
     assert_eq!(urgency_of(&before, announced_by("gw-2")), Urgency::Settled);
     assert_eq!(urgency_of(&before, without_endpoints), Urgency::Minor, "that is not put off");
