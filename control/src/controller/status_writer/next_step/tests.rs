@@ -374,12 +374,12 @@ fn only_another_gateway_has_time_to_settle() {
         DesiredStatus { faults: vec![(addr, Fault::NoEndpoint(0))], ..announced_by("gw-2") };
     let by_none = Announcement::ByNone([[203, 0, 113, 7].into()].into());
     assert_eq!(urgency_of(&before, announced_by("gw-2")), Urgency::Settled);
-    assert_eq!(urgency_of(&before, without_endpoints), Urgency::Minor, "that is not put off");
+    assert_eq!(urgency_of(&before, without_endpoints), Urgency::Status, "that is not put off");
     assert_eq!(
         urgency_of(&before, DesiredStatus { announcement: by_none, ..desired_status() }),
-        Urgency::Now
+        Urgency::Status
     );
-    assert_eq!(urgency_of(&before, DesiredStatus { gateways: 0, ..announced_by("gw-2") }), Urgency::Now);
+    assert_eq!(urgency_of(&before, DesiredStatus { gateways: 0, ..announced_by("gw-2") }), Urgency::Status);
     assert_eq!(urgency_of(&before, desired_status()), Urgency::Now, "nothing is announced any more");
-    assert_eq!(urgency_of(&desired_status(), before), Urgency::Now, "it is announced for the first time");
+    assert_eq!(urgency_of(&desired_status(), before), Urgency::Status, "it is announced for the first time");
 }
