@@ -42,6 +42,7 @@ families! {
     FRONTENDS_OMITTED: gauge "sheave_metrics_frontends_omitted" [] = "Frontends without series of their own because metrics.maxFrontends allows no more; the totals have them.";
     ENDPOINTS_OMITTED: gauge "sheave_metrics_endpoints_omitted" [] = "Endpoints of frontends without series of their own because metrics.maxEndpoints allows no more.";
     FRONTENDS_OPEN: gauge "sheave_frontends_open" [by] = "Frontends that take connections or datagrams, by what those come to: sockets of their own, or shared ones by steering.";
+    SERVICES: gauge "sheave_services" [state] = "Services by their state for the clients who come to this gateway: serving, degraded or broken.";
     FRONTENDS_WITHOUT_LOCAL: gauge "sheave_frontends_without_local_endpoints" [traffic_policy] = "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.";
     FRONTENDS_WITHOUT_ENDPOINTS: gauge "sheave_frontends_without_endpoints" [] = "Frontends that refuse clients because the Service has no endpoint that may be used.";
     FRONTEND_INFO: gauge "sheave_frontend_info" [frontend, service, kind, port_name, app_protocol, balance] = "Always 1; the labels tell the kind, the port's name and appProtocol, and how an endpoint is chosen.";
@@ -53,7 +54,7 @@ families! {
     SOURCE_FROM_SNAPSHOT: gauge "sheave_source_from_snapshot" [source] = "1 while the snapshot on disk stands in for objects that have not been listed since the start, else 0.";
     SOURCE_LAST_HEARD: gauge "sheave_source_last_heard_seconds" [kind, source] = "Seconds since the API server last said anything of a kind of object, by kind.";
     SOURCE_FAILING: gauge "sheave_source_failing" [kind, source] = "1 while a kind of object can be neither listed nor watched, else 0, by kind.";
-    SOURCE_WATCHES: counter "sheave_source_watches_total" [kind, source] = "Times that the watch of a kind was begun again, for whatever reason; each lasts less than a minute.";
+    SOURCE_WATCHES: counter "sheave_source_watches_total" [kind, source] = "Times that the watch of a kind was begun again, for whatever reason; each lasts for ten minutes at most.";
     SOURCE_RELISTS: counter "sheave_source_relists_total" [kind, source] = "Times that a kind was listed again because its watch could not be taken up where it ended.";
     SNAPSHOT_FAILING: gauge "sheave_snapshot_failing" [] = "1 while the snapshot on disk cannot be read or written, else 0.";
     GUARD_HELD_OBJECTS: gauge "sheave_guard_held_objects" [kind, source] = "Objects that stay in force although the newest list lacks them, by kind.";
