@@ -53,7 +53,7 @@ use self::nodes::ClusterContext;
 pub use self::options::{
     Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
 };
-use self::service_health::{Fault, Gateways, Live};
+use self::service_health::{Fault, GatewayScope, Live};
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
     PortStatus, ResolvedRefs, port_error,
@@ -108,7 +108,7 @@ pub struct Projector {
     waiting: WaitList,
     claims: Claims,
     names: NameInterner,
-    services: BTreeMap<ServiceKey, ServiceState>,
+    services: BTreeMap<ServiceKey, ProjectedService>,
     /// Those of `services` that have a status.
     published: BTreeSet<ServiceKey>,
     health_checks: HealthChecks,
@@ -130,7 +130,7 @@ pub struct Projector {
 
 /// What is kept of a Service between passes.
 #[derive(Clone, Debug, Default)]
-struct ServiceState {
+struct ProjectedService {
     allocated: AllocatedAddresses,
     frontends: Vec<Arc<Frontend>>,
     /// Its endpoints, as the frontends that they would be, sorted: whether one of them is a frontend makes a difference to it.
@@ -266,7 +266,7 @@ impl Projector {
 
     /// What is wrong with the load balancer frontends of a Service, for clients who may come to any gateway.
     pub fn faults(&self, key: &ServiceKey) -> Vec<(FrontendAddr, Fault)> {
-        let gateways = Gateways::Of { cluster: &self.cluster, nodes: &self.context.gateways };
+        let gateways = GatewayScope::Of { cluster: &self.cluster, nodes: &self.context.gateways };
         let frontends = self.services.get(key).map(|known| known.frontends.as_slice()).unwrap_or_default();
         let frontends = frontends.iter().filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
         frontends

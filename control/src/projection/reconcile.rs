@@ -13,7 +13,7 @@ use super::frontends::{FrontendInput, ServiceOutput};
 use super::options::Role;
 use super::plan::{Plan, Planned};
 use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
-use super::{Projector, ServiceState, addresses, allocation_order, frontends, multi_cluster, planner};
+use super::{ProjectedService, Projector, addresses, allocation_order, frontends, multi_cluster, planner};
 use crate::api::problem::Problem;
 use crate::api::store::{Objects, ServiceKey};
 use crate::net::Family;
@@ -101,7 +101,7 @@ impl Projector {
         self.waiting.remove(key);
         self.health_checks.set(key, None);
         if !problems.is_empty() {
-            self.services.insert(key.clone(), ServiceState { problems, ..ServiceState::default() });
+            self.services.insert(key.clone(), ProjectedService { problems, ..ProjectedService::default() });
         }
         held
     }

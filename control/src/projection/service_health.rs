@@ -97,7 +97,7 @@ impl fmt::Display for Fault {
 
 /// Which gateways the clients may come to.
 #[derive(Clone, Copy, Debug)]
-pub enum Gateways<'a> {
+pub enum GatewayScope<'a> {
     /// This one. What `Local` keeps for other gateways is no fault: they serve it.
     This,
     /// Those of a cluster.
@@ -123,7 +123,7 @@ pub struct Live {
 }
 
 /// The worst that is wrong with a frontend for clients outside the cluster; none if it serves.
-pub fn fault_of(frontend: &Frontend, gateways: Gateways<'_>, live: Live) -> Option<Fault> {
+pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> Option<Fault> {
     if let Some(why) = live.closed {
         return Some(Fault::Closed(why));
     }
@@ -137,13 +137,13 @@ pub fn fault_of(frontend: &Frontend, gateways: Gateways<'_>, live: Live) -> Opti
     }
     let mut used = used(frontend, gateways).peekable();
     match gateways {
-        Gateways::This if matches!(frontend.external, Route::Drop) => return None,
-        Gateways::Of { .. } if used.peek().is_none() => return Some(Fault::NoLocalEndpoint),
+        GatewayScope::This if matches!(frontend.external, Route::Drop) => return None,
+        GatewayScope::Of { .. } if used.peek().is_none() => return Some(Fault::NoLocalEndpoint),
         // The route of Local is that of one node.
-        Gateways::Of { .. } if !frontend.node_local && frontend.external.candidates().is_empty() => {
+        GatewayScope::Of { .. } if !frontend.node_local && frontend.external.candidates().is_empty() => {
             return Some(Fault::NoneChosen);
         }
-        Gateways::This | Gateways::Of { .. } => {}
+        GatewayScope::This | GatewayScope::Of { .. } => {}
     }
     if live.none_chosen {
         return Some(Fault::NoneChosen);
@@ -160,11 +160,11 @@ pub fn fault_of(frontend: &Frontend, gateways: Gateways<'_>, live: Live) -> Opti
 }
 
 /// The endpoints that serve and that the policy lets these gateways use.
-fn used<'f>(frontend: &'f Frontend, gateways: Gateways<'f>) -> impl Iterator<Item = &'f Endpoint> {
+fn used<'f>(frontend: &'f Frontend, gateways: GatewayScope<'f>) -> impl Iterator<Item = &'f Endpoint> {
     let is_local = move |cluster: &str, endpoint: &Endpoint| match gateways {
-        Gateways::This => endpoint.local,
-        Gateways::Of { nodes, .. } if nodes.is_empty() => true,
-        Gateways::Of { cluster: own, nodes } => cluster == own && nodes.contains(&endpoint.node),
+        GatewayScope::This => endpoint.local,
+        GatewayScope::Of { nodes, .. } if nodes.is_empty() => true,
+        GatewayScope::Of { cluster: own, nodes } => cluster == own && nodes.contains(&endpoint.node),
     };
     frontend.backends.iter().flat_map(move |backend| {
         let may = move |endpoint: &&Endpoint| !frontend.node_local || is_local(&backend.cluster, endpoint);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sheave_control::projection::service_health::{self, Gateways, Live, ServiceState};
+use sheave_control::projection::service_health::{self, GatewayScope, Live, ServiceState};
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, FrontendKind, Route};
 
@@ -108,7 +108,7 @@ fn judged(
         first_failing: (failing > 0).then(|| first_unhealthy(frontend, facts)).flatten(),
         none_chosen: !chosen(Origin::External) && !chosen(Origin::Internal),
     };
-    if let Some(fault) = service_health::fault_of(frontend, Gateways::This, live) {
+    if let Some(fault) = service_health::fault_of(frontend, GatewayScope::This, live) {
         return (fault.state(), fault.to_string());
     }
     let note = match (&frontend.external, frontend.kind) {
