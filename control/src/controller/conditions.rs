@@ -207,9 +207,12 @@ fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> Desir
     DesiredCondition::yes(READY, ENDPOINTS_READY, message)
 }
 
+/// Whether a fault is meant.
+type FaultTest = fn(&Fault) -> bool;
+
 /// Why clients from outside get no answer on some ports, and on which; the reason is that of the first.
 fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> {
-    let causes: [(_, _, fn(&Fault) -> bool); 3] = [
+    let causes: [(_, _, FaultTest); 3] = [
         (NO_ENDPOINTS, "No endpoint is ready, so connections are refused", |fault| {
             matches!(fault, Fault::NoEndpoint(_) | Fault::NoneChosen)
         }),
