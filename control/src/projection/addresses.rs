@@ -120,7 +120,11 @@ pub(super) fn allocate(
         Role::Controller { .. } => (false, false),
     };
     if settled {
-        return AllocatedAddresses { addresses: published.clone(), ..AllocatedAddresses::default() };
+        let mut addresses = published.clone();
+        if *role == Role::Gateway {
+            addresses.extend(plan.own_node_addresses(context, known).filter(|ip| !published.contains(ip)));
+        }
+        return AllocatedAddresses { addresses, ..AllocatedAddresses::default() };
     }
     // Alone, what is published stays; the other family comes from a pool or not at all.
     let keeps = *role == Role::Standalone && !published.is_empty();
@@ -143,6 +147,27 @@ pub(super) fn allocate(
         problems,
         node_families: allocator.node_families(plan.key()),
         demand: assignment.demand,
+    }
+}
+
+impl Plan {
+    /// The addresses of a gateway's own node at which it serves a Service of `fromGatewayNodes`, published or not. The controller
+    /// publishes them while the gateway is ready, by what it has heard last: a Pod that is replaced, or a Node whose kubelet is away,
+    /// must not have a gateway that is well close ports at which clients still arrive.
+    fn own_node_addresses(
+        &self,
+        context: &ClusterContext,
+        known: RequestContext<'_>,
+    ) -> impl Iterator<Item = IpAddr> {
+        let serves = match known.nodes {
+            UsableNodes::Only(nodes) => nodes.contains(context.node.as_str()),
+            UsableNodes::All | UsableNodes::Unknown => true,
+        };
+        let own = context.gateway_nodes.iter().map(|node| node.ip);
+        own.filter(move |ip| {
+            let family = Family::of(*ip);
+            serves && self.requests.node_families.has(family) && self.families.wanted.contains(&family)
+        })
     }
 }
 
@@ -174,8 +199,12 @@ impl<'a> RequestContext<'a> {
 
 /// The Nodes that can serve a Service from outside, if not every gateway node can: under `Local` those with an endpoint.
 pub(super) fn local_nodes(plan: &Plan, role: &Role, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
-    let managed = matches!(role, Role::Controller { .. });
-    (managed && plan.policies.external == TrafficPolicy::Local).then(|| {
+    let matters = match role {
+        Role::Controller { .. } => true,
+        Role::Gateway => plan.requests.node_families.name().is_some(),
+        Role::Standalone => false,
+    };
+    (matters && plan.policies.external == TrafficPolicy::Local).then(|| {
         if let Some(fleet) = &plan.fleet {
             let own = fleet.members.iter().filter(|member| member.own);
             let slices = own.flat_map(|member| member.slices.iter().map(|listed| &listed.slice));

@@ -15,6 +15,7 @@ use super::health_checks::{HealthCheck, LocalReady};
 use super::nodes::ClusterContext;
 use super::plan::{ClusterMember, Plan, Slices, service_ref};
 use super::ports::PlannedPort;
+use super::requests::Requests;
 use super::status::{Ingress, LoadBalancerStatus, PortStatus};
 use super::{eligibility, endpoints};
 use crate::api::problem::report::Report;
@@ -44,10 +45,18 @@ pub(super) enum Obstacle {
 }
 
 impl Plan {
-    /// Whether its status publishes the address, without an error that another Service has the port.
+    /// Whether its status publishes the address, without an error that another Service has the port. What it says of the other
+    /// gateway nodes holds for one that is not published at the moment: each Service has its ports at all of them.
     fn publishes(&self, addr: FrontendAddr) -> bool {
-        let port = (addr.ip, i32::from(addr.port), addr.protocol.name().to_owned());
-        self.requests.published.contains(&addr.ip) && !self.requests.lost.contains(&port)
+        let Requests { published, lost, node_families, .. } = &self.requests;
+        let loses = |ip| lost.contains(&(ip, i32::from(addr.port), addr.protocol.name().to_owned()));
+        if published.contains(&addr.ip) {
+            return !loses(addr.ip);
+        }
+        let family = Family::of(addr.ip);
+        let mut others =
+            published.iter().filter(|ip| node_families.has(family) && Family::of(**ip) == family);
+        others.next().is_some_and(|first| !loses(*first) && !others.any(|ip| loses(*ip)))
     }
 
     /// The frontends that the Service claims once it has these load balancer addresses.

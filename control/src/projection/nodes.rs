@@ -41,7 +41,7 @@ pub(super) struct ClusterContext {
     pub(super) of_all_nodes: Arc<BTreeSet<IpAddr>>,
     /// The node's own addresses to serve on, at most one of each family.
     pub(super) own: Vec<IpAddr>,
-    /// The addresses of gateway nodes that pools may give, ordered by node. In a standalone gateway, those of this node.
+    /// The addresses of gateway nodes that pools may give, ordered by node. In a gateway, those of this node.
     pub(super) gateway_nodes: Vec<NodeAddress>,
     /// Whether anything is known of gateway nodes: some gateway is ready, and some Node known.
     pub(super) gateways_known: bool,
@@ -128,7 +128,8 @@ pub(super) fn read(
         internal.extend(addresses.iter().map(|(_, ip)| IpNet::from(*ip)));
         of_all_nodes.extend(addresses.iter().map(|(_, ip)| *ip));
         let serves = match options.role {
-            Role::Standalone | Role::Gateway => **name == *options.node,
+            Role::Standalone => **name == *options.node,
+            Role::Gateway => **name == *options.node && !excluded(node),
             Role::Controller { .. } => gateways.contains(name) && eligible(node) && !excluded(node),
         };
         if serves {

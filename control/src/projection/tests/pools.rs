@@ -86,6 +86,47 @@ fn a_gateway_serves_what_is_published_and_gives_nothing_itself() {
     assert_eq!(ips(&all(&mut published(), &given), "shop/web"), ["198.51.100.7", "198.51.100.8"]);
 }
 
+/// Whatever the controller has heard of it: its Pod is replaced, or the kubelet is away.
+#[test]
+fn a_gateway_serves_its_own_nodes_address_while_others_of_the_kind_are_published() {
+    let own = "192.0.2.17";
+    let web_of = |spec: &str, families: &str, ips: &[&str]| web(spec, &of_nodes(families, ips));
+    let served = |objects: &[&str]| ips(&all(&mut published(), &self::objects(objects)), "shop/web");
+    let this = node(
+        "gw-1",
+        "{type: InternalIP, address: 192.0.2.17}, {type: InternalIP, address: '2001:db8::17'}",
+        "",
+    );
+    let others = ["192.0.2.2", "192.0.2.3"];
+    let with_own = ["192.0.2.2", "192.0.2.3", own];
+    assert_eq!(served(&[&this, &web_of("", "IPv4", &others)]), with_own);
+    assert_eq!(served(&[&this, &web_of("", "IPv4", &with_own)]), with_own);
+    assert_eq!(served(&[&this, &web("", &status(&others))]), others, "they are a pool's");
+    let excluded = ", labels: {node.kubernetes.io/exclude-from-external-load-balancers: ''}";
+    let excluded = node("gw-1", "{type: InternalIP, address: 192.0.2.17}", excluded);
+    assert_eq!(served(&[&excluded, &web_of("", "IPv4", &others)]), others);
+    let local = web_of("externalTrafficPolicy: Local", "IPv4", &others);
+    assert_eq!(served(&[&this, &local, &WEB_SLICE.replace("nodeName: n1", "nodeName: gw-1")]), with_own);
+    assert_eq!(served(&[&this, &local, WEB_SLICE]), others, "it has no endpoint here");
+    let both = web_of("ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "DualStack", &others);
+    assert_eq!(served(&[&this, &both]), ["192.0.2.2", "192.0.2.3", own, "2001:db8::17"]);
+}
+
+#[test]
+fn at_its_own_nodes_address_a_gateway_serves_who_has_the_port_at_the_others() {
+    let this = node("gw-1", "{type: InternalIP, address: 192.0.2.17}", "");
+    let created = |name: &str, year: u32| {
+        let created = format!("metadata: creationTimestamp: '{year}-01-01T00:00:00Z'");
+        service("shop", name, "ports: [{port: 80}]", &created)
+    };
+    let lost = "ipMode: Proxy, ports: [{port: 80, protocol: TCP, error: sheave.dev/AddressInUse}]";
+    let newer = created("newer", 2025) + &of_nodes("IPv4", &["192.0.2.2"]);
+    let older = created("older", 2020) + &of_nodes("IPv4", &["192.0.2.2"]).replace("ipMode: Proxy", lost);
+    let projection = all(&mut published(), &objects(&[&this, &older, &newer]));
+    assert_eq!(ips(&projection, "shop/newer"), ["192.0.2.2", "192.0.2.17"]);
+    assert!(ips(&projection, "shop/older").is_empty());
+}
+
 #[test]
 fn a_gateway_serves_a_leaving_service_until_its_status_is_empty() {
     let leaving = "metadata: deletionTimestamp: '2026-01-01T00:00:00Z'";
