@@ -32,6 +32,8 @@ use crate::transparent::return_path::ReturnPathError;
 use crate::worker::context::{BrokenSocket, Settings, Shared};
 use crate::worker::pool::Workers;
 use crate::worker::port::WorkerPorts;
+use crate::worker::steps::Progress;
+use crate::worker::watchdog::{self, StuckWorker};
 use crate::worker::{Command, WorkerSeed};
 use client_addresses::ClientAddresses;
 pub use handover::{HandedListeners, ListenersToHandOver, local_ports_claim, take_over_local_ports};
@@ -90,6 +92,7 @@ pub struct Dataplane {
     former_paths: FormerPaths,
     capacity: Arc<Capacity>,
     ports: Arc<WorkerPorts>,
+    progress: Arc<[Progress]>,
     watch_requests: Arc<WatchRequests>,
     overload: Overload,
     client_addresses: ClientAddresses,
@@ -115,6 +118,7 @@ impl Dataplane {
         capacity.take(2 * pipes * worker_count + probes.of_traffic());
         let (refusals, ports) = (Arc::<Refusals>::default(), WorkerPorts::new(worker_count)?);
         let watch_requests = WatchRequests::new(worker_count);
+        let progress = Progress::of_workers(worker_count);
         let shared = Shared {
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
@@ -127,6 +131,7 @@ impl Dataplane {
             ports: Arc::clone(&ports),
             watch_requests: Arc::clone(&watch_requests),
             connection_log,
+            progress: Arc::clone(&progress),
             broken: report_broken,
         };
         let seed = WorkerSeed {
@@ -152,6 +157,7 @@ impl Dataplane {
             overload: Overload::new(refusals, Arc::clone(&capacity)),
             capacity,
             ports,
+            progress,
             watch_requests,
             client_addresses: ClientAddresses::new(transparency),
         })
@@ -391,6 +397,15 @@ impl Dataplane {
     /// Whether every worker answers within `patience`. They are asked at once; the answer can be awaited anywhere.
     pub fn answers(&self, patience: Duration) -> impl Future<Output = bool> + Send + use<> {
         self.workers.all_reply(Command::Ping, patience)
+    }
+
+    /// Calls `stuck`, on a thread of its own, with the first worker whose turn does not end. Then everything that this worker serves
+    /// stands, and only the end of the process helps.
+    ///
+    /// # Errors
+    /// As thread creation.
+    pub fn watch_workers(&self, stuck: impl FnOnce(StuckWorker) + Send + 'static) -> io::Result<()> {
+        watchdog::start(Arc::downgrade(&self.progress), stuck)
     }
 
     /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then

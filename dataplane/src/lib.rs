@@ -47,3 +47,4 @@ pub use sys::raise_open_files;
 pub use sys::tun::{check_tun, open_tun};
 pub use transparent::return_path::ReturnPathError;
 pub use worker::context::{Settings, Timeouts};
+pub use worker::watchdog::StuckWorker;

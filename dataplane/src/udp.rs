@@ -40,6 +40,7 @@ use crate::counters::UdpCounters;
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::worker::context::WorkerContext;
 use crate::worker::deadlines::Deadlines;
+use crate::worker::steps::Step;
 use crate::worker::token::Key;
 
 /// All of UDP on one worker.
@@ -239,7 +240,10 @@ impl Udp {
     /// Receives one batch and sends it on.
     fn batch(&mut self, source: &Source) -> Progress {
         let progress = match source {
-            Source::Inlet(own, socket) => self.steered.batch(&mut self.frontends, *own, socket, None),
+            Source::Inlet(own, socket) => {
+                self.context.worker.steps.begin(Step::Datagrams, None);
+                self.steered.batch(&mut self.frontends, *own, socket, None)
+            }
             Source::Frontend(place, socket) | Source::Client(place, socket) => {
                 self.with_frontend(*place, |frontend| forward_batch(frontend, socket))
             }
@@ -252,7 +256,9 @@ impl Udp {
     }
 
     fn with_frontend(&mut self, place: Key, batch: impl FnOnce(&Rc<UdpFrontend>) -> Progress) -> Progress {
-        self.frontends.get_mut(place).map_or(Progress::Drained, |frontend| batch(frontend))
+        let Some(frontend) = self.frontends.get_mut(place) else { return Progress::Drained };
+        self.context.worker.steps.begin(Step::Datagrams, Some(frontend.addr));
+        batch(frontend)
     }
 }
 

@@ -29,6 +29,7 @@ use crate::sys::epoll::Watch;
 use crate::worker::context::{Timeouts, WorkerContext};
 use crate::worker::deadlines::Deadlines;
 use crate::worker::port::Accepted;
+use crate::worker::steps::Step;
 #[cfg(test)]
 use crate::worker::token::Token;
 use crate::worker::token::{Key, KeyedSlab};
@@ -113,6 +114,7 @@ impl ConnectionTable {
 
     /// Takes a connection; `active` is its frontend in the present table, if it is there.
     pub(super) fn admit(&mut self, accepted: Accepted, active: Option<&Arc<ActiveFrontend>>) {
+        self.context.worker.steps.begin(Step::Accept, Some(accepted.frontend));
         let Some(setup) = setup::admit(&self.context.worker, accepted, active) else { return };
         let key = self.connections.insert_with(|key| {
             let state = ConnectionState::Setup(Box::new(setup(key)));
@@ -153,6 +155,7 @@ impl ConnectionTable {
     fn set_up(&mut self, key: Key, step: impl FnOnce(&mut Setup, &SetupContext) -> Option<SetupStep>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let ConnectionState::Setup(setup) = &mut connection.state else { return };
+        self.context.worker.steps.begin(Step::Connect, Some(setup.session.frontend));
         match step(setup, &self.context) {
             None => {}
             Some(SetupStep::Waits(time)) => {
@@ -241,6 +244,7 @@ impl ConnectionTable {
     fn advance(&mut self, key: Key) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         let ConnectionState::Relaying(relay, session) = &mut connection.state else { return 0 };
+        self.context.worker.steps.begin(Step::Relay, Some(session.frontend));
         let (relayed, Moved { up, down }) = relay.advance(&self.context.buffers, &session.counters);
         let moved = up + down;
         session.add_bytes(up, down);

@@ -11,6 +11,7 @@ use crate::handover::{HandedFlow, KeptPort};
 use crate::listener::sk_lookup::DeferredVerdict;
 
 use super::context::Settings;
+use super::steps::Step;
 
 /// A command to a worker.
 #[derive(Debug)]
@@ -53,4 +54,27 @@ pub(crate) enum Command {
     /// Panic.
     #[cfg(test)]
     Panic,
+}
+
+impl Command {
+    /// The step that it is, and the frontend that it is for.
+    pub(super) fn step(&self) -> (Step, Option<FrontendAddr>) {
+        match self {
+            Self::ListenTcp { addr, .. } | Self::ListenUdp { addr, .. } | Self::Steer { addr, .. } => {
+                (Step::Open, Some(*addr))
+            }
+            Self::Close(addr) | Self::Remove(addr, _) | Self::Retire(addr, _) => (Step::Close, Some(*addr)),
+            Self::Serve
+            | Self::Pause(_)
+            | Self::HandOver(_)
+            | Self::KeepPorts(_)
+            | Self::BarPorts(_)
+            | Self::TakeOver(_)
+            | Self::Resume
+            | Self::Leave => (Step::TakeOver, None),
+            Self::Configure(_) | Self::Ping(_) | Self::Drain(_) => (Step::Command, None),
+            #[cfg(test)]
+            Self::Panic => (Step::Command, None),
+        }
+    }
 }
