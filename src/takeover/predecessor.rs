@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord, KeptPort};
+use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord};
 use tokio::time::Instant;
 
 use super::channel::Channel;
@@ -52,8 +52,6 @@ pub(crate) enum LastPart {
         flows: Vec<HandedFlow>,
     },
     Affinity(Vec<AffinityRecord>),
-    /// Which it will go on to use.
-    KeptPorts(Vec<KeptPort>),
     /// That was all: this process may serve, and announce addresses by this, and from these interfaces.
     Offer(Option<HandedAnnouncing>, Vec<(String, OwnedFd)>),
 }
@@ -184,7 +182,6 @@ impl Predecessor {
                 Ok(LastPart::Flows { worker, flows })
             }
             (Message::Affinity { records }, _) => Ok(LastPart::Affinity(records)),
-            (Message::KeptPorts { records }, _) => Ok(LastPart::KeptPorts(records)),
             (Message::Offer { announcing, interfaces }, fds) => {
                 Ok(LastPart::Offer(announcing, paired(interfaces, fds)?.collect()))
             }

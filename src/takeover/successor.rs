@@ -13,7 +13,7 @@ use metrics::Counter;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, HealthRecord, KeptPort};
+use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, HealthRecord};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -328,17 +328,6 @@ impl Successor {
     pub(crate) async fn affinity(&self, records: Vec<AffinityRecord>) -> Result<(), TakeoverError> {
         for records in records.chunks(MOST_RECORDS) {
             self.say(Message::Affinity { records: records.to_vec() }, NO_FDS).await?;
-        }
-        Ok(())
-    }
-
-    /// Says which local ports this process goes on to use.
-    ///
-    /// # Errors
-    /// As of the connection.
-    pub(crate) async fn kept_ports(&self, kept: Vec<KeptPort>) -> Result<(), TakeoverError> {
-        for records in kept.chunks(MOST_RECORDS) {
-            self.say(Message::KeptPorts { records: records.to_vec() }, NO_FDS).await?;
         }
         Ok(())
     }

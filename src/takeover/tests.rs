@@ -122,7 +122,7 @@ async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, Takeove
     loop {
         match predecessor.next_part().await? {
             LastPart::Flows { flows: part, .. } => flows += part.len(),
-            LastPart::Affinity(_) | LastPart::KeptPorts(_) => {}
+            LastPart::Affinity(_) => {}
             LastPart::Offer(..) => break,
         }
     }

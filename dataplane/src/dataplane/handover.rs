@@ -11,8 +11,7 @@ use tokio::sync::oneshot;
 
 use super::Dataplane;
 use crate::handover::{
-    AffinityRecord, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord, KeptPort,
-    SocketRole,
+    AffinityRecord, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord, SocketRole,
 };
 use crate::paths::FormerPaths;
 use crate::worker::Command;
@@ -68,18 +67,6 @@ impl Dataplane {
         async { flows.await.unwrap_or_default() }
     }
 
-    /// The local ports of UDP flows that end here, since their frontends have retired. To be called while the data plane pauses.
-    pub fn kept_ports(&self) -> impl Future<Output = Vec<KeptPort>> + Send + use<> {
-        let answers: Vec<_> = self.workers.ask_all(Command::KeepPorts);
-        async {
-            let mut kept = Vec::new();
-            for answer in answers {
-                kept.extend(answer.await.unwrap_or_default());
-            }
-            kept
-        }
-    }
-
     /// Affinity records that were used since `since`, or ever.
     pub fn affinity_records(&self, since: Option<Instant>) -> impl Iterator<Item = AffinityRecord> {
         self.affinity.records(since, Instant::now())
@@ -100,8 +87,8 @@ impl Dataplane {
         }
     }
 
-    /// Lets go of all that another process has taken over, without closing it. Open connections, and the flows of frontends that had
-    /// retired, go on; [`Dataplane::drain`] ends them. No table may be applied any more.
+    /// Lets go of all that another process has taken over, without closing it. Open connections go on;
+    /// [`Dataplane::drain`] ends them. No table may be applied any more.
     pub fn leave(&mut self) {
         self.workers.tell_all(|| Command::Leave);
         self.listeners.leave();
@@ -123,13 +110,6 @@ impl Dataplane {
         if let Some(worker) = self.workers.get(worker) {
             worker.send(Command::TakeOver(flows));
         }
-    }
-
-    /// Leaves these local ports to the other process: answers to its flows must not reach clients of this one.
-    pub fn bar_ports(&self, mut kept: Vec<KeptPort>) {
-        kept.retain_mut(|port| self.is_here(&mut port.endpoint));
-        let kept: Arc<[KeptPort]> = kept.into();
-        self.workers.tell_all(|| Command::BarPorts(Arc::clone(&kept)));
     }
 
     /// Keeps an affinity record of the other process.

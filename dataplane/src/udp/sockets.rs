@@ -1,5 +1,5 @@
-//! The sockets of UDP and their options: the frontend's own, one per flow towards its endpoint, and those that
-//! keep a client reachable after its frontend has closed. None does path MTU discovery: a client cannot see its verdict.
+//! The sockets of UDP and their options: the frontend's own, and one per flow towards its endpoint. None does path MTU discovery: a
+//! client cannot see its verdict.
 
 use std::cell::Cell;
 use std::io;
@@ -16,7 +16,7 @@ use crate::paths::Paths;
 use crate::sys::bind::{bind_freebind, bind_transparent_udp};
 use crate::sys::sockets::UDP_RECEIVE_BUFFER;
 use crate::sys::{Errno, mmsg};
-use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
+use sheave_model::{EndpointAddr, FrontendAddr};
 
 /// Ports that are tried before a flow is refused: other programs of the machine may have some.
 const BIND_ATTEMPTS: usize = 8;
@@ -113,16 +113,6 @@ impl Offload {
         Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease })
     }
 
-    /// Keeps a port towards an endpoint from flows of this process, until dropped; `None` if they do not use it anyway.
-    pub(super) fn bar(
-        &self,
-        endpoint: EndpointAddr,
-        port: u16,
-        nobody: &Weak<dyn FlowOwner>,
-    ) -> Option<PortLease> {
-        self.ports.take_over(endpoint, port, nobody)
-    }
-
     /// Counts answers of a flow's endpoint. From the second on, the socket bundles them: most flows are one question and its answer,
     /// and do without this system call.
     pub(super) fn count_answers(&self, upstream: &Upstream, count: usize) {
@@ -146,24 +136,6 @@ impl Offload {
         let socket = new_socket(Domain::for_address(addr))?;
         socket.set_reuse_port(true)?;
         bind_freebind(&socket, addr)?;
-        self.prepare(&socket);
-        Ok(Arc::new(socket))
-    }
-
-    /// A new socket on the frontend's address that talks to one client alone. It stands beside the frontend's own sockets
-    /// (`SO_REUSEPORT`), and the kernel prefers it for that client, connected sockets scoring higher
-    /// (`compute_score` in net/ipv4/udp.c). Between the two calls here it may be given a datagram of anyone.
-    pub(super) fn towards_client(
-        &self,
-        frontend: FrontendAddr,
-        client: ClientAddr,
-    ) -> io::Result<Arc<Socket>> {
-        let addr = frontend.socket_addr();
-        let socket = new_socket(Domain::for_address(addr))?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        bind_freebind(&socket, addr)?;
-        socket.connect(&client.0.into())?;
         self.prepare(&socket);
         Ok(Arc::new(socket))
     }

@@ -249,14 +249,9 @@ impl EventLoop {
                 Protocol::Tcp => self.tcp.close(addr),
                 Protocol::Udp => self.udp.close(addr),
             },
-            // The verdict takes effect after that, when the command is dropped.
-            Command::Remove(addr, _verdict) => match addr.protocol {
+            Command::Remove(addr) => match addr.protocol {
                 Protocol::Tcp => self.tcp.remove(addr),
-                Protocol::Udp => self.udp.remove(addr),
-            },
-            Command::Retire(addr, _verdict) => match addr.protocol {
-                Protocol::Tcp => self.tcp.close(addr),
-                Protocol::Udp => self.udp.retire(addr),
+                Protocol::Udp => self.udp.close(addr),
             },
             Command::Steer { addr, socket } => match addr.protocol {
                 Protocol::Tcp => self.tcp.steer(addr, socket),
@@ -274,8 +269,6 @@ impl EventLoop {
                 reply.send(()).ok();
             }
             Command::HandOver(reply) => drop(reply.send(self.udp.hand_over(HANDED))),
-            Command::KeepPorts(reply) => drop(reply.send(self.udp.kept_ports())),
-            Command::BarPorts(kept) => self.udp.bar_ports(&kept),
             Command::TakeOver(flows) => self.udp.take_over(flows),
             Command::Resume => {
                 self.tcp.resume();

@@ -71,7 +71,8 @@ impl Queues {
 impl<L> FlowTable<L> {
     /// When a flow ends if nothing passes any more.
     pub(super) fn deadline(&self, flow: &Flow<L>) -> Instant {
-        flow.touched + self.patience(flow.answered)
+        let quiet = flow.touched + self.patience(flow.answered);
+        flow.ends_by.map_or(quiet, |ends_by| ends_by.min(quiet))
     }
 
     /// How long a flow may be quiet.
@@ -177,13 +178,18 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// Queues all flows anew, since the timeouts have changed.
-    pub(super) fn requeue(&mut self) {
-        self.queues.clear();
-        let clients: Vec<(ClientAddr, Instant)> =
-            self.flows.iter().map(|(client, flow)| (*client, self.deadline(flow))).collect();
-        for (client, deadline) in clients {
+    /// Looks whether the client's flow ends sooner than was planned: its endpoint serves no more, and then it ends within `grace` even
+    /// if that endpoint still talks, or timeouts have become shorter. Says whether it does.
+    pub(in crate::udp) fn hasten(&mut self, client: ClientAddr, now: Instant, grace: Duration) -> bool {
+        let Some(flow) = self.flows.get_mut(&client) else { return false };
+        let serves = self.frontend.as_ref().is_some_and(|frontend| frontend.serves(flow.endpoint()));
+        flow.ends_by = if serves { None } else { flow.ends_by.or(Some(now + grace)) };
+        let check_at = flow.check_at;
+        let deadline = self.flows.get(&client).map(|flow| self.deadline(flow));
+        let sooner = deadline.filter(|deadline| *deadline < check_at);
+        if let Some(deadline) = sooner {
             self.look_again(client, deadline);
         }
+        sooner.is_some()
     }
 }

@@ -19,6 +19,8 @@ struct Expected {
     /// Not compared with the present frontend yet.
     stale: bool,
     suspect: bool,
+    /// Whatever passes, since its endpoint serves no more.
+    ends_by: Option<Instant>,
 }
 
 /// What a datagram may lead to, given the model.
@@ -66,7 +68,8 @@ impl Simulation {
             74..80 => self.pass_time(),
             80..86 => self.swap_endpoints(),
             86..89 => self.swap_to_the_same(),
-            89..95 => self.report_endpoint(),
+            89..94 => self.report_endpoint(),
+            94..96 => self.walk(),
             _ => self.turn_faults(),
         }
         self.check();
@@ -112,7 +115,10 @@ impl Simulation {
     fn remember(&mut self, client: ClientAddr, endpoint: EndpointAddr) {
         let touched = self.world.now;
         let answered = self.flows.get(&client).is_some_and(|flow| flow.answered);
-        self.flows.insert(client, Expected { endpoint, touched, answered, stale: false, suspect: false });
+        self.flows.insert(
+            client,
+            Expected { endpoint, touched, answered, stale: false, suspect: false, ends_by: None },
+        );
     }
 
     /// The rules, written down a second time and without any economy.
@@ -149,7 +155,7 @@ impl Simulation {
         };
         let serves = self.endpoints.iter().any(|(addr, _)| *addr == flow.endpoint);
         let others = reachable(Some(flow.endpoint));
-        let stays = self.endpoints.is_empty() || (serves && !flow.suspect) || !(flow.stale || flow.suspect);
+        let stays = (serves && !flow.suspect) || !(flow.stale || flow.suspect);
         match (stays, serves, others.is_empty() || links.exhausted) {
             (true, _, _) | (false, true, true) => Allowed::Stay,
             (false, _, false) => Allowed::OneOf(others),
@@ -171,7 +177,17 @@ impl Simulation {
     }
 
     fn deadline(&self, flow: &Expected) -> Instant {
-        flow.touched + if flow.answered { self.idle } else { self.idle.min(UNANSWERED) }
+        let quiet = flow.touched + if flow.answered { self.idle } else { self.idle.min(UNANSWERED) };
+        flow.ends_by.map_or(quiet, |ends_by| ends_by.min(quiet))
+    }
+
+    fn walk(&mut self) {
+        self.world.walk();
+        let grace = self.world.now + GRACE;
+        for flow in self.flows.values_mut() {
+            let serves = self.endpoints.iter().any(|(addr, _)| *addr == flow.endpoint);
+            flow.ends_by = if serves { None } else { flow.ends_by.or(Some(grace)) };
+        }
     }
 
     fn reply(&mut self) {
@@ -265,6 +281,7 @@ fn random_histories_agree_with_the_model() {
         simulation.world.flows.stop_accepting();
         simulation.world.flows.shorten_idle(IDLE / 30);
         simulation.idle = IDLE / 30;
+        simulation.walk();
         simulation.check();
         simulation.world.now += IDLE;
         simulation.world.flows.expire(simulation.world.now, usize::MAX);
