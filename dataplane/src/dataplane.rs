@@ -76,6 +76,8 @@ pub enum Drained {
 #[derive(Debug)]
 pub struct Dataplane {
     table: Arc<ArcSwap<ActiveTable>>,
+    /// Those before it that workers may still have: whoever drops the last copy of a large one is busy for long.
+    former_tables: Vec<Arc<ActiveTable>>,
     listeners: ListenerSet,
     /// Frontends of the table that could not be opened.
     failures: BTreeMap<FrontendAddr, BindFailure>,
@@ -140,6 +142,7 @@ impl Dataplane {
         let workers = Workers::start(worker_count, seed)?;
         Ok(Self {
             table,
+            former_tables: Vec::new(),
             listeners: ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering),
             failures: BTreeMap::new(),
             failures_revision: 0,
@@ -176,7 +179,7 @@ impl Dataplane {
             active = active.with_health(unhealthy);
         }
         let active = Arc::new(active);
-        self.table.store(Arc::clone(&active));
+        self.put_in_force(Arc::clone(&active));
         for (addr, frontend) in &changes {
             match frontend {
                 Some(frontend) => self.reconcile(frontend, &internal),
@@ -195,6 +198,15 @@ impl Dataplane {
         changes.len()
     }
 
+    fn put_in_force(&mut self, table: Arc<ActiveTable>) {
+        self.forget_former_tables();
+        self.former_tables.push(self.table.swap(table));
+    }
+
+    fn forget_former_tables(&mut self) {
+        self.former_tables.retain(|table| Arc::strong_count(table) > 1);
+    }
+
     /// Goes by these settings from now on. What is open goes on, with the time for connections that it had; other times are the new
     /// ones for flows that are open, too. Where there is more than a lower limit allows, nothing new is taken until there is less.
     pub fn configure(&mut self, settings: Settings) {
@@ -208,6 +220,7 @@ impl Dataplane {
         for index in self.workers.restart_failed() {
             self.listeners.serve_again(index, &self.workers[index]);
         }
+        self.forget_former_tables();
         let mut broken = BTreeSet::new();
         while let Ok(socket) = self.broken.try_recv() {
             if self.listeners.discard(&socket, &self.workers) {
@@ -284,7 +297,7 @@ impl Dataplane {
     fn apply_health(&mut self) {
         if let Some(unhealthy) = self.health.take_changed() {
             let started = Instant::now();
-            self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
+            self.put_in_force(Arc::new(self.table.load().with_health(unhealthy)));
             self.health.rest(started.elapsed());
         }
     }

@@ -19,7 +19,7 @@ use crate::sys::Errno;
 use crate::worker::{Command, WorkerHandle};
 use frontends::SteeredFrontends;
 use sheave_model::AddressSet;
-use sheave_model::{FrontendAddr, Protocol};
+use sheave_model::FrontendAddr;
 use sockets::{SocketKind, SteeringSockets};
 
 /// Which frontends are steered.

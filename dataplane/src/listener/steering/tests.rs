@@ -15,7 +15,7 @@ use socket2::{Domain, Socket as AnySocket, Type};
 use super::*;
 use crate::{CapacityLimits, Dataplane, Options, Settings, Timeouts};
 use sheave_model::test_util::{self, table};
-use sheave_model::{Algorithm, EndpointAddr, Frontend, Route, RoutingTable, SourceRanges};
+use sheave_model::{Algorithm, EndpointAddr, Frontend, Protocol, Route, RoutingTable, SourceRanges};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to be sure that nobody answers.

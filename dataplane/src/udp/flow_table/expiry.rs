@@ -110,8 +110,8 @@ impl<L> FlowTable<L> {
     }
 
     /// Ends the flow that was quiet the longest, of those that no endpoint has answered if there is one that had time for it, but
-    /// none that was quiet for less than `busy`, and none to another endpoint than `towards` if one is named. False if none is
-    /// found.
+    /// none that was quiet for less than `busy` and whose endpoint serves, and none to another endpoint than `towards` if one is
+    /// named. False if none is found.
     pub(in crate::udp) fn evict(
         &mut self,
         now: Instant,
@@ -140,7 +140,7 @@ impl<L> FlowTable<L> {
             && let Some((client, deadline)) = self.quietest(answered)
         {
             let Some(flow) = self.flows.get(&client) else { continue };
-            let busy = now.saturating_duration_since(flow.touched) < quiet;
+            let busy = flow.ends_by.is_none() && now.saturating_duration_since(flow.touched) < quiet;
             if !busy && towards.is_none_or(|endpoint| flow.endpoint() == endpoint) {
                 victim = Some(client);
                 break;

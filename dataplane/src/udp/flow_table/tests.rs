@@ -191,6 +191,7 @@ fn a_vanished_endpoint_keeps_a_flow_whose_client_is_silent_for_the_time_of_a_dra
         world.swap(&others);
         assert!([0, 10, 20, 29].into_iter().all(|second| talk(&mut world, second)), "{others:?}");
         world.swap(&ready(&[1]));
+        world.walk();
         assert!([40, 50].into_iter().all(|second| talk(&mut world, second)), "it serves again");
         world.swap(&others);
         assert!([60, 89].into_iter().all(|second| talk(&mut world, second)));

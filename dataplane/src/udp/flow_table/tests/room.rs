@@ -84,6 +84,20 @@ fn the_oldest_that_nobody_answered_gives_way_first() {
 }
 
 #[test]
+fn a_flow_whose_endpoint_serves_no_more_gives_way_however_busy_it_is() {
+    let mut world = one(2);
+    world.datagram(1).unwrap();
+    world.answer(1);
+    world.swap(&ready(&[2]));
+    world.walk();
+    world.now += BUSY;
+    world.datagram(2).unwrap();
+    world.answer(1);
+    assert_eq!(world.datagram(3), Ok(endpoint_addr(2)));
+    assert_eq!(world.clients(), [2, 3]);
+}
+
+#[test]
 fn whoever_has_traffic_does_not_give_way_for_others_of_the_same_frontend() {
     let mut world = one(2);
     world.datagram(1).unwrap();
@@ -162,7 +176,10 @@ fn a_frontend_may_have_an_idle_timeout_of_its_own() {
     assert!(world.clients().is_empty(), "also of flows that were there before");
     world.swap(&ready(&[1]));
     world.datagram(1).unwrap();
-    assert_eq!(world.flows.next_check(), Some(world.now + UNANSWERED));
+    world.answer(1);
+    world.now += IDLE - Duration::from_nanos(1);
+    world.flows.expire(world.now, usize::MAX);
+    assert_eq!(world.clients(), [1]);
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Simulation {
         };
         let serves = self.endpoints.iter().any(|(addr, _)| *addr == flow.endpoint);
         let others = reachable(Some(flow.endpoint));
-        let stays = (serves && !flow.suspect) || !(flow.stale || flow.suspect);
+        let stays = (serves || !flow.stale) && !flow.suspect;
         match (stays, serves, others.is_empty() || links.exhausted) {
             (true, _, _) | (false, true, true) => Allowed::Stay,
             (false, _, false) => Allowed::OneOf(others),
@@ -165,12 +165,13 @@ impl Simulation {
     }
 
     /// Whose flow gives way: that which was quiet the longest of those that nobody will answer, of those that are over, or else
-    /// of the others in the same order.
+    /// of the others in the same order. One whose endpoint serves no more is as good as over.
     fn gives_way(&self) -> Option<ClientAddr> {
         let quiet = |answered, time| {
             let oldest = self.flows.iter().filter(|(_, flow)| flow.answered == answered);
-            let oldest = oldest.map(|(client, flow)| (flow.touched, *client)).min()?;
-            (self.world.now - oldest.0 >= time).then_some(oldest.1)
+            let (_, client) = oldest.map(|(client, flow)| (self.deadline(flow), *client)).min()?;
+            let flow = &self.flows[&client];
+            (flow.ends_by.is_some() || self.world.now - flow.touched >= time).then_some(client)
         };
         let (hopeless, over) = (quiet(false, PATIENCE), quiet(true, OVER));
         hopeless.or(over).or_else(|| quiet(false, BUSY)).or_else(|| quiet(true, BUSY))
