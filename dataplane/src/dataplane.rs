@@ -29,12 +29,15 @@ use crate::select::affinity::AffinityTable;
 use crate::tcp::PipeBudget;
 use crate::transparent::Transparency;
 use crate::transparent::return_path::ReturnPathError;
+use crate::udp::local_ports::claim::{self, LocalPortsError};
 use crate::worker::context::{BrokenSocket, Settings, Shared};
 use crate::worker::pool::Workers;
 use crate::worker::port::WorkerPorts;
 use crate::worker::{Command, WorkerSeed};
 use client_addresses::ClientAddresses;
-pub use handover::{HandedListeners, ListenersToHandOver, local_ports_claim, take_over_local_ports};
+pub use handover::{
+    HandedListeners, ListenersToHandOver, claim_local_ports, local_ports_claim, take_over_local_ports,
+};
 pub use observer::Observer;
 
 /// Pipes of one worker, at most.
@@ -217,6 +220,7 @@ impl Dataplane {
     /// Tries again what could not be had or has broken since: workers, sockets, and clients' addresses. Costs next to nothing
     /// when all is well.
     pub fn retry(&mut self) {
+        claim::retry();
         for index in self.workers.restart_failed() {
             self.listeners.serve_again(index, &self.workers[index]);
         }
@@ -335,6 +339,11 @@ impl Dataplane {
     /// Grows whenever [`Dataplane::failures`] changes.
     pub fn failures_revision(&self) -> u64 {
         self.failures_revision
+    }
+
+    /// Why UDP flows do not share local ports, if so. [`Dataplane::retry`] tries again.
+    pub fn local_ports_error(&self) -> Option<LocalPortsError> {
+        claim::error()
     }
 
     /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this machine's until

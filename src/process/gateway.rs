@@ -194,6 +194,10 @@ async fn start(
     };
     startup_log::gateway(&process, &shares, config);
     let former_pod = predecessor.as_ref().and_then(Predecessor::pod).map(str::to_owned);
+    // What no other process takes over from gets on with anybody: its endpoints are its own.
+    if takeover != Takeover::Never {
+        sheave_dataplane::claim_local_ports(&config.state_dir);
+    }
     let mut app = EventLoop::start(config, &shares, sources, predecessor)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller =

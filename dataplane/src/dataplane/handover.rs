@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::handover::{
     AffinityRecord, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord, SocketRole,
 };
 use crate::paths::FormerPaths;
+use crate::udp::local_ports::claim;
 use crate::worker::Command;
 
 /// What takes new traffic, as a process hands it over before it rests.
@@ -93,7 +95,7 @@ impl Dataplane {
         self.workers.tell_all(|| Command::Leave);
         self.listeners.leave();
         // If the other process ends, the next one can have it.
-        crate::udp::local_ports::release_claim();
+        claim::give_up();
     }
 
     /// Opens frontends with these sockets from now on. To be called before the first table is applied.
@@ -140,15 +142,22 @@ impl Dataplane {
     }
 }
 
-/// The claim on the local ports that UDP flows share, of which one process of a network namespace has it; none if another one has.
+/// Claims the local ports that UDP flows share, by a lock on a file in this directory, unless the process that is taken over from has
+/// handed over its claim: one process of a network namespace can have it. Where it is refused, each flow has a port for itself, and
+/// [`Dataplane::retry`] tries again. To be called before [`Dataplane::start`]; a process that does not call it shares ports.
+pub fn claim_local_ports(directory: &Path) {
+    claim::take(directory);
+}
+
+/// The claim on the local ports that UDP flows share; none if another process has it.
 ///
 /// # Errors
 /// As fcntl(2).
 pub fn local_ports_claim() -> io::Result<Option<OwnedFd>> {
-    crate::udp::local_ports::claim()
+    claim::copy()
 }
 
 /// Has the claim of the process that is taken over from. To be called before [`Dataplane::start`].
 pub fn take_over_local_ports(claim: OwnedFd) {
-    crate::udp::local_ports::take_over_claim(claim);
+    claim::take_over(claim);
 }

@@ -77,18 +77,16 @@ impl Offload {
         let addr = endpoint.socket_addr();
         for _ in 0..BIND_ATTEMPTS {
             let lease = match source {
-                None if !self.ports.is_empty() => {
-                    Some(self.ports.lease(endpoint, owner).ok_or(Errno::EADDRNOTAVAIL)?)
-                }
-                _ => None,
+                None => Some(self.ports.lease(endpoint, owner).ok_or(Errno::EADDRNOTAVAIL)?),
+                Some(_) => None,
             };
             let socket = new_socket(Domain::for_address(addr))?;
             // Before the first answer, which may be a burst.
             socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
-            match (source, &lease) {
+            match (source, lease.as_ref().and_then(PortLease::port)) {
                 (Some(client), _) => bind_transparent_udp(&socket, client)?,
-                (None, Some(lease)) => match bind_shared(&socket, endpoint.ip, lease.port()) {
+                (None, Some(port)) => match bind_shared(&socket, endpoint.ip, port) {
                     Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                     bound => bound?,
                 },
@@ -164,7 +162,7 @@ impl Upstream {
 
     /// Its port, if that is one of those that flows share.
     pub(super) fn shared_port(&self) -> Option<u16> {
-        self.lease.as_ref().map(PortLease::port)
+        self.lease.as_ref().and_then(PortLease::port)
     }
 }
 

@@ -79,6 +79,9 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         reason::CLIENT_SOURCE_LOST => {
             "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`."
         }
+        reason::LOCAL_PORTS_TAKEN => {
+            "Run one gateway in each network namespace, or end the other one: `fuser` shows which process has the file open."
+        }
         reason::OVERLOADED => "Add gateways, or raise `limits` and the limit of open files (ulimit -n).",
         reason::LIMIT_REACHED => {
             "If the traffic is wanted, raise the limit: the annotation on the Service, or the key in the gateway's configuration."
