@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use sheave_model::ServiceLimits;
+use sheave_model::{Ipv6Prefix, ServiceLimits};
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn every_key_is_read() {
          report: {listen: '[::]:9842', authorization: kubernetes}\ngateways: {service: a/b, tokenFile: /g}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, udpUnanswered: 2s, lameDuck: 0s, drain: 1h}\n\
          limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
-         perClient: {connections: 7, connectionRate: 6}}\nstateDir: /s\n\
+         perClient: {connections: 7, connectionRate: 6, ipv6Prefix: 56}}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
          karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true}\n\
          clusters: {member2: {interface: wg-member2}, member1: {interface: eth1}}\n\
@@ -105,6 +105,7 @@ fn every_key_is_read() {
         connection_rate: number(8),
         connections_per_client: number(7),
         connection_rate_per_client: number(6),
+        client_prefix: Ipv6Prefix::new(56).unwrap(),
     };
     let limits = Limits { connections: number(5000), udp_flows: number(300), memory: Some(2 << 30), service };
     assert_eq!(config.limits, limits);

@@ -38,6 +38,7 @@ const CHANGED: &[(&str, &str)] = &[
     ("limits.perService.connectionRate", "limits: {perService: {connectionRate: 7}}"),
     ("limits.perClient.connections", "limits: {perClient: {connections: 7}}"),
     ("limits.perClient.connectionRate", "limits: {perClient: {connectionRate: 7}}"),
+    ("limits.perClient.ipv6Prefix", "limits: {perClient: {ipv6Prefix: 56}}"),
     ("report.listen", "report: {listen: '127.0.0.1:1'}"),
     ("report.authorization", "report: {authorization: kubernetes}"),
     ("metrics.listen", "metrics: {listen: '127.0.0.1:1'}"),
