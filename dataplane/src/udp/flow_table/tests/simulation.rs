@@ -68,8 +68,7 @@ impl Simulation {
             74..80 => self.pass_time(),
             80..86 => self.swap_endpoints(),
             86..89 => self.swap_to_the_same(),
-            89..94 => self.report_endpoint(),
-            94..96 => self.walk(),
+            89..95 => self.report_endpoint(),
             _ => self.turn_faults(),
         }
         self.check();
