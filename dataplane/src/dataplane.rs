@@ -26,7 +26,7 @@ use crate::listener::{BindFailure, ListenerSet};
 use crate::paths::{FormerPaths, Paths};
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
-use crate::tcp::PipeBudget;
+use crate::tcp::{PipeBudget, warn_of_slow_connects};
 use crate::transparent::Transparency;
 use crate::transparent::return_path::ReturnPathError;
 use crate::worker::context::{BrokenSocket, Settings, Shared};
@@ -137,6 +137,7 @@ impl Dataplane {
             steered: steering.frontends(),
             held,
         };
+        warn_of_slow_connects();
         let workers = Workers::start(worker_count, seed)?;
         Ok(Self {
             table,

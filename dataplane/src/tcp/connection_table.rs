@@ -15,8 +15,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::connect::CrowdedEndpoints;
 use super::idle_clock::{IdleClock, Tick, ticks};
+use super::local_ports::LocalPorts;
 use super::relay::{Moved, Peer, Relay, RelayState};
 use super::session::Session;
 use super::setup::{self, Established, Setup, SetupContext, SetupStep};
@@ -92,9 +92,8 @@ impl ConnectionTable {
     /// An empty table.
     pub(super) fn new(worker: &Rc<WorkerContext>, buffers: RelayBuffers) -> Self {
         let sweep = Sweep::new(worker.now(), worker.timeouts().idle);
-        let crowded = CrowdedEndpoints::default();
         Self {
-            context: SetupContext { worker: Rc::clone(worker), crowded, buffers },
+            context: SetupContext { worker: Rc::clone(worker), ports: LocalPorts::new(), buffers },
             connections: KeyedSlab::default(),
             sparse: VecDeque::new(),
             streams: VecDeque::new(),

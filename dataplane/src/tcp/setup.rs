@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 
-use super::connect::{CrowdedEndpoints, Dial};
+use super::connect::Dial;
+use super::local_ports::LocalPorts;
 use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeaderError};
 use super::session::Session;
 use super::splice::{Direction, RelayBuffers};
@@ -28,7 +29,7 @@ use crate::worker::token::{Key, Token};
 /// What setting up connections needs of the worker.
 pub(super) struct SetupContext {
     pub(super) worker: Rc<WorkerContext>,
-    pub(super) crowded: CrowdedEndpoints,
+    pub(super) ports: LocalPorts,
     pub(super) buffers: RelayBuffers,
 }
 

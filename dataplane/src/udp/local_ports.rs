@@ -20,14 +20,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::flow_table::FlowOwner;
+use crate::sys::port_range::port_range;
 use crate::worker::context::WorkerContext;
 use sheave_model::EndpointAddr;
 
-/// The first and last port that the kernel gives to whom it does not matter, and those of them that it does not give.
-const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+/// Those of the kernel's ports that it does not give.
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
-/// Linux's default, where the range cannot be read.
-const USUAL: RangeInclusive<u16> = 32_768..=60_999;
 
 /// Random ports that are tried before the next free one is taken.
 const GUESSES: usize = 16;
@@ -87,10 +85,9 @@ impl LocalPorts {
         if !is_ours() {
             return Self::new(worker, Box::default());
         }
-        let range = fs::read_to_string(RANGE).ok().and_then(|text| parse_range(&text)).unwrap_or(USUAL);
         let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
         let workers = worker.shared.ports.count().max(1);
-        Self::new(worker, shared(range, &reserved).skip(worker.index).step_by(workers).collect())
+        Self::new(worker, shared(port_range(), &reserved).skip(worker.index).step_by(workers).collect())
     }
 
     fn new(worker: &Rc<WorkerContext>, ports: Box<[u16]>) -> Rc<Self> {
@@ -307,11 +304,6 @@ fn shared(range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> impl Iterator<
     range.filter(|port| port % 4 != 0 && !reserved.contains(port))
 }
 
-fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
-    let mut ends = text.split_whitespace().map(str::parse);
-    Some(ends.next()?.ok()?..=ends.next()?.ok()?)
-}
-
 /// As `8080,9148-9150`.
 fn parse_list(text: &str) -> HashSet<u16> {
     let ranges = text.trim().split(',').filter_map(|part| {
@@ -414,9 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_lists_are_read() {
-        assert_eq!(parse_range("32768\t60999\n"), Some(32_768..=60_999));
-        assert_eq!(parse_range("odd"), None);
+    fn the_kernels_list_is_read() {
         assert_eq!(parse_list("8080,9148-9150\n"), HashSet::from([8080, 9148, 9149, 9150]));
         assert_eq!(parse_list("\n"), HashSet::new());
     }

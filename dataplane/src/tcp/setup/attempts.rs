@@ -99,7 +99,7 @@ impl Setup {
         loop {
             let begun = match failure.take() {
                 Some(error) => Err(error),
-                None => dial.begin(&context.worker, &context.crowded, self.key),
+                None => dial.begin(&context.worker, &context.ports, self.key),
             };
             let wait = match begun.map_err(|error| self.failed(context, &mut dial, error)) {
                 Ok(()) => self.connect_timeout,
