@@ -139,6 +139,11 @@ impl Stream {
         self.urgent |= readiness.urgent();
     }
 
+    /// Whether the peer has finished, and everything that it has sent was read.
+    pub(super) fn is_emptied(&self) -> bool {
+        self.emptied
+    }
+
     pub(super) fn is_readable(&self) -> bool {
         self.readable
     }
@@ -239,10 +244,11 @@ impl Stream {
         Ok(self.sent(stream::transmit_urgent(&self.socket, byte))? > 0)
     }
 
-    /// Writes what fits, and gives how much that was; less than all means: wait for room.
-    pub(super) fn transmit(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes what fits, and gives how much that was; less than all means: wait for room. What is the `last` leaves together with the FIN,
+    /// which is to follow.
+    pub(super) fn transmit(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
         self.before_write();
-        let sent = self.sent(stream::transmit(&self.socket, bytes))?;
+        let sent = self.sent(stream::transmit(&self.socket, bytes, last))?;
         self.writable &= sent == bytes.len();
         Ok(sent)
     }
