@@ -68,7 +68,7 @@ pub struct Options {
 pub enum Drained {
     /// Every connection and flow had ended.
     Completely,
-    /// The deadline passed first; what was open was cut.
+    /// The deadline passed first; what was open was ended.
     AtDeadline,
 }
 
@@ -395,7 +395,7 @@ impl Dataplane {
     }
 
     /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then
-    /// is cut by [`Dataplane::close`]. No table may be applied any more.
+    /// is ended by [`Dataplane::close`]. No table may be applied any more.
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
         self.listeners.release();
@@ -404,7 +404,7 @@ impl Dataplane {
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
     }
 
-    /// Ends the workers and cuts what is still open, with a reset on both sides. A worker that is stuck is left behind
+    /// Ends the workers and what is still open: with FIN at rest, else with RST. A worker that is stuck is left behind
     /// after `patience`.
     pub async fn close(self, patience: Duration) {
         self.workers.end(patience).await;

@@ -172,8 +172,8 @@ impl Tcp {
         self.connections.set_timeouts(self.worker.timeouts());
     }
 
-    /// Resets every connection.
-    pub(crate) fn reset_all(&mut self) {
-        self.connections.reset_all();
+    /// Ends every connection.
+    pub(crate) fn end_all(&mut self) {
+        self.connections.end_all();
     }
 }

@@ -5,6 +5,7 @@
 //! that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has the same two lists,
 //! of sparse and of other flows).
 
+mod deadline;
 mod max_age;
 mod removed;
 mod sweep;
@@ -70,6 +71,8 @@ struct Connection {
     state: ConnectionState,
 }
 
+    /// When a byte of it moved last.
+    moved: Tick,
 #[expect(clippy::large_enum_variant, reason = "most connections are of the large one, most of the time")]
 enum ConnectionState {
     /// It has no endpoint yet. Boxed, since this is larger than what it becomes, and most stay that for longer.
@@ -81,7 +84,14 @@ enum ConnectionState {
 
 impl Connection {
     fn new(state: ConnectionState) -> Self {
-        Self { queued: false, is_stream: false, awaits_answer: false, expires: Tick::NEVER, state }
+        Self {
+            queued: false,
+            is_stream: false,
+            awaits_answer: false,
+            expires: Tick::NEVER,
+            moved: Tick::NEVER,
+            state,
+        }
     }
 }
 
@@ -98,7 +108,7 @@ impl ConnectionTable {
             sparse: VecDeque::new(),
             streams: VecDeque::new(),
             setups: Deadlines::new(worker.timeouts().connect),
-            overage: Deadlines::new(max_age::PAUSE),
+            overage: Deadlines::new(deadline::PAUSE),
             removed: RemovedFrontends::default(),
             sweep,
         }
@@ -186,7 +196,7 @@ impl ConnectionTable {
         let idle = self.sweep.idle_clock(now, begin.idle_timeout);
         let lives = begin.max_age.map(|age| with_jitter(age, self.context.worker.random.next()));
         let expires = lives.map_or(Tick::NEVER, |lives| self.sweep.tick(now + lives));
-        connection.expires = expires;
+        (connection.expires, connection.moved) = (expires, self.sweep.tick(now));
         let relay = Relay::new(begin.client, begin.endpoint, begin.upload, idle);
         connection.state = ConnectionState::Relaying(relay, begin.session);
         // What is there already waits for its turn like everything else.
@@ -219,25 +229,26 @@ impl ConnectionTable {
         while moved < BYTES_PER_TURN
             && let Some(key) = self.sparse.pop_front()
         {
-            moved += self.serve_one(key);
+            moved += self.serve_one(key, now);
+        let now = self.sweep.tick(self.context.worker.now());
         }
         for served in 0..self.streams.len() {
             if served > 0 && moved >= BYTES_PER_TURN {
                 break;
             }
             let Some(key) = self.streams.pop_front() else { break };
-            moved += self.serve_one(key);
+            moved += self.serve_one(key, now);
         }
     }
 
-    fn serve_one(&mut self, key: Key) -> u64 {
+    fn serve_one(&mut self, key: Key, now: Tick) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         connection.queued = false;
-        self.advance(key)
+        self.advance(key, now)
     }
 
     /// Gives a connection its turn; if that ends before it has done what it can, it gets another one. How many bytes it moved.
-    fn advance(&mut self, key: Key) -> u64 {
+    fn advance(&mut self, key: Key, now: Tick) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         let ConnectionState::Relaying(relay, session) = &mut connection.state else { return 0 };
         let (relayed, Moved { up, down }) = relay.advance(&self.context.buffers, &session.counters);
@@ -251,6 +262,7 @@ impl ConnectionTable {
         match relayed {
             RelayState::Waits => {}
             RelayState::BudgetSpent => {
+            connection.moved = now;
                 connection.queued = true;
                 self.streams.push_back(key);
             }
@@ -305,13 +317,13 @@ impl ConnectionTable {
         [setups, context.buffers.next_deadline()].into_iter().chain(sweeps).flatten().min()
     }
 
-    /// Resets every connection.
-    pub(super) fn reset_all(&mut self) {
+    /// Ends every connection, whose time is over.
+    pub(super) fn end_all(&mut self) {
+        let now = self.sweep.tick(self.context.worker.now());
         for connection in self.connections.drain() {
-            match connection.state {
-                ConnectionState::Setup(setup) => setup.end(CloseReason::Aborted),
-                ConnectionState::Relaying(relay, _session) => relay.cut(),
-                ConnectionState::Changing => {}
+            connection.time_is_over(now);
+            if let ConnectionState::Setup(setup) = connection.state {
+                setup.end(CloseReason::Aborted);
             }
         }
     }

@@ -312,7 +312,7 @@ impl EventLoop {
 /// Also by a panic: closing alone would make half an answer look like a whole one.
 impl Drop for EventLoop {
     fn drop(&mut self) {
-        self.tcp.reset_all();
+        self.tcp.end_all();
         self.context.port().end();
     }
 }

@@ -1,5 +1,7 @@
 //! Turns: how much one does, who comes first, and that a large table is checked in small steps.
 
+mod deadlines;
+
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
