@@ -22,6 +22,7 @@ use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, diff};
 use crate::limits::service::Limiters;
 pub use active_frontend::{ActiveFrontend, Preview};
 pub use endpoint_health::{EndpointHealth, FULL_SHARE, ServiceHealth};
+pub(crate) use endpoint_load::Unanswered;
 pub use endpoint_load::{EndpointLoad, Picked};
 
 /// The class of a client; decides between a frontend's external and internal route.

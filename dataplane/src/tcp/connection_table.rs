@@ -9,6 +9,7 @@ mod deadline;
 mod max_age;
 mod removed;
 mod sweep;
+mod unanswered;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -36,6 +37,7 @@ use crate::worker::token::{Key, KeyedSlab};
 use max_age::{Overage, with_jitter};
 use removed::RemovedFrontends;
 use sweep::Sweep;
+use unanswered::UnansweredConnections;
 
 /// Bytes that one turn moves before others of the worker have theirs: less than a millisecond's work.
 const BYTES_PER_TURN: u64 = 1 << 20;
@@ -57,6 +59,7 @@ pub(crate) struct ConnectionTable {
     /// When those that are too old are looked at.
     overage: Deadlines<Overage>,
     removed: RemovedFrontends,
+    unanswered: UnansweredConnections,
     sweep: Sweep,
 }
 
@@ -68,11 +71,11 @@ struct Connection {
     awaits_answer: bool,
     /// When it is too old.
     expires: Tick,
+    /// When a byte of it moved last.
+    moved: Tick,
     state: ConnectionState,
 }
 
-    /// When a byte of it moved last.
-    moved: Tick,
 #[expect(clippy::large_enum_variant, reason = "most connections are of the large one, most of the time")]
 enum ConnectionState {
     /// It has no endpoint yet. Boxed, since this is larger than what it becomes, and most stay that for longer.
@@ -110,6 +113,7 @@ impl ConnectionTable {
             setups: Deadlines::new(worker.timeouts().connect),
             overage: Deadlines::new(deadline::PAUSE),
             removed: RemovedFrontends::default(),
+            unanswered: UnansweredConnections::default(),
             sweep,
         }
     }
@@ -226,11 +230,11 @@ impl ConnectionTable {
     /// Gives queued connections their turns, as far as one turn of the loop may go, and at least one stream.
     pub(super) fn serve(&mut self) {
         let mut moved = 0;
+        let now = self.sweep.tick(self.context.worker.now());
         while moved < BYTES_PER_TURN
             && let Some(key) = self.sparse.pop_front()
         {
             moved += self.serve_one(key, now);
-        let now = self.sweep.tick(self.context.worker.now());
         }
         for served in 0..self.streams.len() {
             if served > 0 && moved >= BYTES_PER_TURN {
@@ -258,11 +262,11 @@ impl ConnectionTable {
         if moved > 0 {
             // Whose bytes came last, if both have sent some, is not known.
             connection.awaits_answer = up > 0;
+            connection.moved = now;
         }
         match relayed {
             RelayState::Waits => {}
             RelayState::BudgetSpent => {
-            connection.moved = now;
                 connection.queued = true;
                 self.streams.push_back(key);
             }
@@ -275,6 +279,9 @@ impl ConnectionTable {
         if let Some(Connection { state: ConnectionState::Relaying(relay, session), .. }) =
             self.connections.remove(key)
         {
+            if !relay.is_answered() {
+                self.unanswered.add(self.context.worker.now(), &session);
+            }
             // Counted before anybody can see the sockets closed.
             session.close(reason);
             drop(relay);
@@ -289,6 +296,7 @@ impl ConnectionTable {
         }
         self.sweep(now);
         self.end_overage(now);
+        self.unanswered.forget(now);
         self.context.buffers.on_time(now);
     }
 
@@ -307,13 +315,13 @@ impl ConnectionTable {
 
     /// When something is due.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
-        let Self { setups, connections, overage, sweep, context, .. } = self;
+        let Self { setups, connections, overage, unanswered, sweep, context, .. } = self;
         // Most connections have an endpoint long before.
         let setups = setups.next_that(|due, key| match connections.get_mut(key) {
             Some(Connection { state: ConnectionState::Setup(setup), .. }) => setup.due == due,
             _ => false,
         });
-        let sweeps = [Some(sweep.due()), overage.next()];
+        let sweeps = [Some(sweep.due()), overage.next(), unanswered.next_deadline()];
         [setups, context.buffers.next_deadline()].into_iter().chain(sweeps).flatten().min()
     }
 

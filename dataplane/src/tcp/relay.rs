@@ -142,6 +142,11 @@ impl Relay {
         self.upload.moved() + self.download.moved()
     }
 
+    /// Whether the client was sent something.
+    pub(super) fn is_answered(&self) -> bool {
+        self.download.moved() > 0 || self.download.holds()
+    }
+
     /// Whether a peer has yet to get what the other has sent.
     fn is_under_way(&self) -> bool {
         let Self { client, endpoint, upload, download, .. } = self;

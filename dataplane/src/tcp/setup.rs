@@ -183,7 +183,7 @@ impl Setup {
         if !stream.is_writable() {
             return None;
         }
-        let error = stream.take_error();
+        let error = stream.take_connect_error();
         match (error, std::mem::replace(&mut self.phase, SetupPhase::Port)) {
             (Some(error), SetupPhase::Endpoint(dial)) => Some(self.connect(context, dial, Some(error))),
             (_, phase) => {

@@ -167,6 +167,15 @@ impl Stream {
         Some(pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
     }
 
+    /// Why it could not be connected. None if it is, though the peer may have reset it since: that is for the next call to tell, after the
+    /// bytes that came before. A peer that resets a connection before it takes it refuses it (`tcp_reset` in net/ipv4/tcp_input.c).
+    pub(super) fn take_connect_error(&mut self) -> Option<io::Error> {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        let error = self.take_error()?;
+        self.broken = matches!(error.kind(), ConnectionReset | BrokenPipe);
+        (!self.broken).then_some(error)
+    }
+
     /// Reads what is there.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         if self.emptied {
@@ -180,6 +189,12 @@ impl Stream {
             return Ok(ReadOutcome::NotNow);
         }
         let taken = self.taken(stream::receive(&self.socket, buffer))?;
+        if taken == ReadOutcome::End
+            && let Some(error) = self.take_error()
+        {
+            // It was asked for before, so no call returns it.
+            return Err(error);
+        }
         self.unaware = taken == ReadOutcome::Bytes(buffer.len());
         if let ReadOutcome::Bytes(count) = taken
             && count < buffer.len()

@@ -91,6 +91,7 @@ families! {
     CONNECT_SECONDS: histogram "sheave_tcp_connect_seconds" [frontend, service] = "Time from the first attempt to connect an endpoint to its answer, of connections that it took, by frontend.";
     ENDPOINT_PICKS: counter "sheave_endpoint_picks_total" [frontend, service, endpoint, cluster] = "Times that an endpoint was chosen for a connection or flow of a frontend.";
     ENDPOINT_CONNECTIONS: gauge "sheave_endpoint_connections" [frontend, service, endpoint, cluster] = "Connections or flows of a frontend that an endpoint has now.";
+    ENDPOINT_UNANSWERED: counter "sheave_endpoint_unanswered_total" [frontend, service, endpoint, cluster] = "TCP connections of a frontend that ended without a byte from an endpoint that had taken them.";
     ENDPOINT_SHARE: gauge "sheave_endpoint_share_ratio" [frontend, service, endpoint, cluster] = "Part of a frontend's new connections or flows that an endpoint is to get, from 0 to 1; affinity and limits aside.";
     ENDPOINT_UNHEALTHY: gauge "sheave_endpoint_unhealthy" [frontend, service, endpoint, cluster] = "1 while connections to an endpoint or checks of it fail, so that new ones avoid it, else 0; as its Service port sees it.";
     ENDPOINT_FAILURES: counter "sheave_endpoint_failures_total" [frontend, service, endpoint, cluster] = "Connections to an endpoint that failed, and ICMP errors for datagrams, while it counted as healthy; of its Service port.";
