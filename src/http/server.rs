@@ -9,7 +9,7 @@ mod tls;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +65,17 @@ impl Authorized {
 
     fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The address that a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl Peer {
+    /// Whether it is on this machine, or in this Pod, for certain: no other one can have a conversation from a loopback address.
+    pub(crate) fn is_loopback(self) -> bool {
+        self.0.to_canonical().is_loopback()
     }
 }
 
@@ -185,9 +196,10 @@ async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let authorized = Authorized::default();
-                    let answered = answer(stream, router.clone(), tls.clone(), authorized.clone());
+                    let facts = (Peer(peer.ip()), authorized.clone());
+                    let answered = answer(stream, router.clone(), tls.clone(), facts);
                     let task = own.spawn(in_time(answered, connections.patience));
                     connections.add(OpenConnection { task, authorized });
                 }
@@ -207,11 +219,11 @@ async fn in_time(answered: impl Future<Output = ()>, patience: Duration) {
     }
 }
 
-async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, authorized: Authorized) {
-    let Some(tls) = tls else { return exchange(stream, router, authorized).await };
+async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, facts: (Peer, Authorized)) {
+    let Some(tls) = tls else { return exchange(stream, router, facts).await };
     let Some(acceptor) = tls.acceptor().await else { return };
     match acceptor.accept(stream).await {
-        Ok(stream) => exchange(stream, router, authorized).await,
+        Ok(stream) => exchange(stream, router, facts).await,
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
     }
 }
@@ -221,7 +233,7 @@ async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, authorized:
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     router: Router,
-    authorized: Authorized,
+    (peer, authorized): (Peer, Authorized),
 ) {
     let mut protocol = http1::Builder::new();
     protocol.keep_alive(false);
@@ -229,6 +241,7 @@ async fn exchange(
     protocol.title_case_headers(true);
     let service = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         request.extensions_mut().insert(authorized.clone());
         service.call(request)
     });

@@ -131,8 +131,10 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
         own_metrics,
         gateways: AllGateways::new(config.node.clone(), controller.gateway_client(), controller.status()),
     };
-    let metrics =
-        metrics.map(|listener| listener.serve(page.clone().metrics_router(), Connections::of_metrics()));
+    let metrics = metrics.map(|listener| {
+        let router = admin_server::for_scrapers(page.clone().metrics_router(), &listener, &config.node);
+        listener.serve(router, Connections::of_metrics())
+    });
     let admin = Server::start(listener, page.router(), Connections::of_admin(CONNECTIONS));
     Ok(ControllerProcess { controller, admin, metrics, termination, reloads })
 }

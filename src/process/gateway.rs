@@ -312,7 +312,7 @@ impl GatewayProcess {
             let config = &config;
             let metrics = metrics.zip(metrics_addr(config).ok().flatten()).map(|(listener, addr)| {
                 let (queries, scrapes, connections) = (queries.clone(), scrapes.clone(), shares.metrics());
-                (addr, admin::serve_metrics(listener, queries, scrapes, connections))
+                (addr, admin::serve_metrics(listener, queries, scrapes, &config.node, connections))
             });
             let healthz = healthz.zip(config.healthz_listen);
             let healthz = healthz.map(|(listener, addr)| (addr, app.health().serve_pages(listener)));

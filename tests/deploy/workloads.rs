@@ -223,13 +223,14 @@ fn the_controller_shows_gateways_a_token_that_is_for_them_alone() {
 
 #[test]
 fn the_certificate_for_metrics_is_where_the_configuration_says_if_it_exists() {
-    let [(_, gateway), _] = pods();
-    let folder = mount(&gateway, "metrics").to_owned();
-    let volumes = gateway.volumes.unwrap();
-    let secret = volumes.iter().find_map(|volume| volume.secret.as_ref()).unwrap();
-    assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("sheave-metrics"), Some(true)));
-    let tls = format!("tls: {{certificate: {folder}/tls.crt, key: {folder}/tls.key}}}}");
-    assert!(files::text(GATEWAY).contains(&tls), "{tls}");
+    for ((_, pod), config) in pods().into_iter().zip([GATEWAY, CONTROLLER]) {
+        let folder = mount(&pod, "metrics").to_owned();
+        let volumes = pod.volumes.unwrap();
+        let secret = volumes.iter().find_map(|volume| volume.secret.as_ref()).unwrap();
+        assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("sheave-metrics"), Some(true)));
+        let tls = format!("tls: {{certificate: {folder}/tls.crt, key: {folder}/tls.key}}}}");
+        assert!(files::text(config).contains(&tls), "{config}: {tls}");
+    }
 }
 
 #[test]
