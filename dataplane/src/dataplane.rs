@@ -62,6 +62,10 @@ pub struct Options {
     pub held: bool,
 }
 
+/// How long after the start an address of the machine may be that of a process before this one, which is about to let go of it. Later
+/// on it is that of a daemon, which must not lose its port for having been away for a moment.
+const FORMER_PROCESS: Duration = Duration::from_secs(120);
+
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -93,6 +97,7 @@ pub struct Dataplane {
     watch_requests: Arc<WatchRequests>,
     overload: Overload,
     client_addresses: ClientAddresses,
+    started: Instant,
 }
 
 impl Dataplane {
@@ -154,6 +159,7 @@ impl Dataplane {
             ports,
             watch_requests,
             client_addresses: ClientAddresses::new(transparency),
+            started: Instant::now(),
         })
     }
 
@@ -224,8 +230,9 @@ impl Dataplane {
     /// Where descriptors are short, the first failure stands for all others of that kind: there may be thousands.
     fn retry_failures(&mut self, table: &RoutingTable) {
         let mut short = !self.listeners.has_room(&self.workers);
+        let tried = self.failures.iter().filter(|(_, it)| !it.is_final);
         let failed: Vec<(FrontendAddr, bool)> =
-            self.failures.iter().map(|(addr, it)| (*addr, it.is_of_everyone())).collect();
+            tried.map(|(addr, it)| (*addr, it.is_of_everyone())).collect();
         for (addr, of_everyone) in failed {
             if short && of_everyone {
                 continue;
@@ -314,7 +321,8 @@ impl Dataplane {
         self.health.counts()
     }
 
-    /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again.
+    /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again, but for those that
+    /// are final.
     pub fn failures(&self) -> impl Iterator<Item = &BindFailure> {
         self.failures.values()
     }
@@ -337,7 +345,10 @@ impl Dataplane {
         let syn_policy = self.overload.syn_policy(frontend.addr);
         match self.listeners.reconcile(frontend, internal, syn_policy, &self.workers) {
             Ok(()) => self.opened(frontend.addr),
-            Err(failure) => {
+            Err(mut failure) => {
+                failure.is_final = self.started.elapsed() > FORMER_PROCESS
+                    && failure.is_of_another_process()
+                    && self.listeners.is_machine(frontend.addr.ip);
                 let same = self.failures.get(&frontend.addr).is_some_and(|before| before.equals(&failure));
                 self.failures_revision += u64::from(!same);
                 self.failures.insert(frontend.addr, failure);

@@ -154,7 +154,17 @@ impl ListenerSet {
         };
         let listening = listener.binding.is_open();
         self.listeners.insert(addr, listener);
-        changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error, listening })
+        changed.map_err(|error| BindFailure {
+            frontend: Arc::clone(frontend),
+            error,
+            listening,
+            is_final: false,
+        })
+    }
+
+    /// Whether this is an address of the machine itself, whose other processes come first there.
+    pub(crate) fn is_machine(&self, ip: IpAddr) -> bool {
+        self.claims.is_machine(ip)
     }
 
     fn count(&mut self, before: Occupancy, after: Occupancy) {

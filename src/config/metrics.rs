@@ -81,6 +81,14 @@ impl MetricsListen {
         Ok(SocketAddr::new(ip, port))
     }
 
+    /// Its port.
+    pub(crate) fn port(self) -> u16 {
+        match self {
+            Self::At(addr) => addr.port(),
+            Self::OnNode(port) => port,
+        }
+    }
+
     fn is_loopback(self) -> bool {
         matches!(self, Self::At(addr) if addr.ip().is_loopback())
     }

@@ -109,9 +109,10 @@ pub(super) fn closed(dataplane: &Dataplane) -> BTreeMap<FrontendAddr, String> {
     closed.map(|failure| (failure.frontend.addr, failure_message(failure))).collect()
 }
 
-fn failure_message(BindFailure { frontend, error, listening }: &BindFailure) -> String {
+fn failure_message(BindFailure { frontend, error, listening, is_final }: &BindFailure) -> String {
     let failed = if *listening { "cannot update the allowed sources of" } else { "cannot listen on" };
-    format!("{failed} {}: {}", frontend.addr, retry::advice(error))
+    let advice = if *is_final { retry::advice_once(error) } else { retry::advice(error) };
+    format!("{failed} {}: {advice}", frontend.addr)
 }
 
 fn unopened(failure: &BindFailure) -> Failure {

@@ -12,7 +12,7 @@ use super::endpoints::interner::NameInterner;
 use super::endpoints::merged::MergedEndpoints;
 use super::endpoints::{PortEndpoints, merged};
 use super::health_checks::{HealthCheck, LocalReady};
-use super::nodes::ClusterContext;
+use super::nodes::{ClusterContext, Reservation};
 use super::plan::{ClusterMember, Plan, Slices, service_ref};
 use super::ports::PlannedPort;
 use super::status::{Ingress, LoadBalancerStatus, PortStatus};
@@ -39,8 +39,8 @@ pub(super) struct PlannedFrontend {
 pub(super) enum Obstacle {
     /// It is served there as this already.
     Twice(PlannedFrontend),
-    /// The port is reserved for the node, whose own address it is.
-    Reserved,
+    /// The place is reserved.
+    Reserved(Reservation),
 }
 
 impl Plan {
@@ -75,8 +75,8 @@ impl Plan {
         let mut add = |kind, ip, number: u16, port: usize| {
             let addr = FrontendAddr { ip, port: number, protocol: self.ports[port].protocol };
             let exposure = PlannedFrontend { kind, addr, port };
-            if context.reserves(addr) {
-                left_out(exposure, Obstacle::Reserved);
+            if let Some(reservation) = context.reserves(addr) {
+                left_out(exposure, Obstacle::Reserved(reservation));
                 return;
             }
             match seen.entry(addr) {
@@ -184,9 +184,13 @@ fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec
                 "{addr} ({kind}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
                 first.kind, plan.ports[first.port].index
             ),
-            Obstacle::Reserved => format!(
+            Obstacle::Reserved(Reservation::Node) => format!(
                 "{addr} is an address of the node itself, and this port of it is reserved for the node (reservedPorts in the \
-                 configuration); it is not served"
+                 configuration, and the ports of Sheave); it is not served"
+            ),
+            Obstacle::Reserved(Reservation::Heartbeats) => format!(
+                "{addr} is where gateways hear one another, on every address (announce.heartbeat.port in the configuration); \
+                 it is not served"
             ),
         };
         let port = &plan.ports[port];
