@@ -187,6 +187,12 @@ impl ActiveTable {
         self.shards.get(shard_of(addr))?.get(&addr).map(|ByAddr(frontend)| frontend)
     }
 
+    /// Whether the address is one of Pods, nodes or Services, which stands for more than where packets come from: NetworkPolicies and
+    /// Pods go by it. Whoever only claims it must not get it as the source of a connection.
+    pub fn is_identity(&self, ip: IpAddr) -> bool {
+        self.table.internal_clients().contains(ip) || self.table.serves(ip)
+    }
+
     /// Whether a client of a frontend is inside the cluster. A packet from the frontend's own address comes from this
     /// machine: the kernel uses that source when a local process connects to an address of the machine (kube-proxy
     /// short-circuits such packets as well: `--src-type LOCAL` in pkg/proxy/iptables/proxier.go).

@@ -292,9 +292,10 @@ fn text_that_is_no_mapping_is_one_mistake() {
     assert_eq!(read("reservedPorts:\n").unwrap().reserved_ports, RESERVED_PORTS);
     assert!(read("reservedPorts: []\n").unwrap().reserved_ports.is_empty());
     for empty in ["acceptProxy:\n", "acceptProxy: {allow: }\n"] {
-        assert_eq!(read(empty).unwrap().accept_proxy_allow, any_peer(), "{empty}");
+        assert!(read(empty).unwrap().accept_proxy_allow.is_empty(), "{empty}");
     }
-    assert!(read("acceptProxy: {allow: []}\n").unwrap().accept_proxy_allow.is_empty());
+    let open = read("acceptProxy: {allow: [10.0.0.0/8]}\n").unwrap();
+    assert_eq!(open.accept_proxy_allow, ["10.0.0.0/8".parse().unwrap()]);
     let quick = read("leaderElection: {leaseDuration: 5s, renewDeadline: 3s, retryPeriod: 1s}\n").unwrap();
     assert_eq!(quick.timing.lease, Duration::from_secs(5));
     assert_eq!(

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::proxy_protocol::ask_as;
+use crate::proxy_protocol::{any_peer, ask_as};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::host::Host;
 use crate::support::manifest::{App, at};
@@ -134,8 +134,12 @@ fn addresses_that_come_to_the_gateways_host_and_go_are_followed(family: Family) 
     let _servers = serve(&world, family);
     let peer = format!("{}/{}", family.client(0), family.host_prefix());
     let app = web(family).annotation("sheave.dev/accept-proxy", &peer).ready_here(family.backend(0));
-    let _gateway = Gateway::start(&world, &[app]);
+    let _gateway = Gateway::start_with(&world, &[app], &any_peer());
     let seen = |client| ask_as(&world, family, client).expect("an answer").peer.ip();
+    // What stands for a Pod or a Service is nobody's to claim.
+    for identity in [family.backend(0), family.vip(0)] {
+        assert_eq!(seen(identity), family.gateway_towards(0), "{identity}");
+    }
     let expect = |client, expected| {
         eventually(&format!("{expected} is seen of {client}"), || match seen(client) {
             ip if ip == expected => Ok(()),

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use sheave_model::{FrontendKind, HealthPolicy, LogSample, Path, ServiceLimits};
 
 use crate::api::store::ServiceKey;
@@ -109,7 +109,7 @@ impl Default for Options {
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
             internal_cidrs: Vec::new(),
             external_ips_allow: Vec::new(),
-            accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
+            accept_proxy_allow: Vec::new(),
             node_port_addresses: Vec::new(),
             reserved_ports: RESERVED_PORTS.to_vec(),
             heartbeat_port: None,

@@ -16,7 +16,7 @@ const CHANGED: &[(&str, &str)] = &[
     ("handleUnclassified", "handleUnclassified: true"),
     ("frontends", "frontends: [LoadBalancer, NodePort]"),
     ("externalIPs.allow", "externalIPs: {allow: [192.0.2.0/24]}"),
-    ("acceptProxy.allow", "acceptProxy: {allow: []}"),
+    ("acceptProxy.allow", "acceptProxy: {allow: [10.0.0.0/8]}"),
     ("nodePortAddresses", "nodePortAddresses: [192.0.2.0/24]"),
     ("reservedPorts", "reservedPorts: []"),
     ("internalCIDRs", "internalCIDRs: [192.0.2.0/24]"),
