@@ -328,6 +328,29 @@ fn the_shared_finalizer_is_touched_only_if_asked_for() {
     assert_eq!(*finalizers(&step(&own, &published, SHARED)), json!([FINALIZER, SHARED_FINALIZER]));
 }
 
+/// A user has turned the setting off since: the Service could never be deleted.
+#[test]
+fn the_shared_finalizer_that_we_set_goes_without_the_setting() {
+    let key = format!("v:\"{SHARED_FINALIZER}\"");
+    let set_by = |manager: &str, finalizers: &[&str]| {
+        let mut service = with_finalizers(finalizers);
+        service.metadata.managed_fields =
+            serde_json::from_value(json!([{"manager": manager, "operation": "Update",
+            "fieldsV1": {"f:metadata": {"f:finalizers": {&key: {}}}}}]))
+            .unwrap();
+        service
+    };
+    let ours = Ownership::new(OUR_CLASS, PLAIN).field_manager().to_owned();
+    let released = |manager: &str, held: &[&str]| step(&set_by(manager, held), &Desired::Released, PLAIN);
+    assert_eq!(*finalizers(&released(&ours, &[SHARED_FINALIZER, FINALIZER])), json!([]));
+    assert_eq!(
+        *finalizers(&released(&ours, &[SHARED_FINALIZER, "a.example.com/x"])),
+        json!(["a.example.com/x"])
+    );
+    assert_eq!(*finalizers(&released("cloud", &[SHARED_FINALIZER, FINALIZER])), json!([SHARED_FINALIZER]));
+    assert_eq!(released("cloud", &[SHARED_FINALIZER]), WriteStep::Nothing);
+}
+
 fn announced_by(node: &str) -> DesiredStatus {
     let announcement = Announcement::ByOne([([203, 0, 113, 7].into(), node.to_owned())].into());
     DesiredStatus { announcement, ..desired_status() }
