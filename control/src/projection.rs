@@ -27,6 +27,7 @@ mod ports;
 mod read_service;
 mod reconcile;
 mod requests;
+mod service_addresses;
 mod source_ranges;
 mod status;
 
@@ -52,6 +53,7 @@ use self::nodes::ClusterContext;
 pub use self::options::{
     Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
 };
+use self::service_addresses::ServiceAddresses;
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
     PortStatus, ResolvedRefs, port_error,
@@ -105,6 +107,9 @@ pub struct Projector {
     /// Services that wait for addresses which others have.
     waiting: WaitList,
     claims: Claims,
+    service_addresses: ServiceAddresses,
+    /// Addresses of nodes that came or went since the last pass.
+    changed_nodes: BTreeSet<IpAddr>,
     names: NameInterner,
     services: BTreeMap<ServiceKey, ServiceState>,
     /// Those of `services` that have a status.
@@ -157,6 +162,8 @@ impl Projector {
             announce_policies: Arc::default(),
             waiting: WaitList::default(),
             claims: Claims::default(),
+            service_addresses: ServiceAddresses::default(),
+            changed_nodes: BTreeSet::new(),
             names: NameInterner::default(),
             services: BTreeMap::new(),
             published: BTreeSet::new(),
@@ -304,6 +311,8 @@ impl Projector {
             let problems = self.allocator.set_pools(&pools, namespaces_known, &context.gateway_nodes);
             self.pools = Some(KnownPools { pools, namespaces_known, problems });
         }
+        let (before, now) = (&self.context.of_all_nodes, &context.of_all_nodes);
+        self.changed_nodes.extend(before.symmetric_difference(now));
         self.context = context;
         let (policies, of_policies) = AnnouncePolicies::read(&objects.pools, &objects.nodes);
         if *self.announce_policies != policies {

@@ -91,8 +91,8 @@ pub mod reason {
     pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
-    /// An endpoint is one of the gateway's own frontends, and is left out: traffic would go round in
-    /// circles.
+    /// An endpoint is one of the gateway's own frontends, a Service's cluster address, or a node's address with a node port, and is
+    /// left out: traffic would go round in circles, or could.
     pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
+use sheave_model::FrontendAddr;
 
 use super::plan::Rank;
 use crate::api::store::ServiceKey;
@@ -78,10 +78,5 @@ impl Claims {
     /// Whether the gateway itself accepts traffic on `addr`.
     pub(super) fn is_frontend(&self, addr: FrontendAddr) -> bool {
         self.by_addr.contains_key(&addr)
-    }
-
-    /// Whether the gateway itself accepts what it would send to an endpoint.
-    pub(super) fn is_endpoint(&self, addr: EndpointAddr, protocol: Protocol) -> bool {
-        self.is_frontend(FrontendAddr { ip: addr.ip, port: addr.port, protocol })
     }
 }

@@ -10,11 +10,13 @@ use super::conflicts::{ClaimPriority, Claims, ServiceClaims};
 use super::eligibility::{ClusterScope, Routes, TrafficPolicy};
 use super::endpoints::interner::NameInterner;
 use super::endpoints::merged::MergedEndpoints;
+use super::endpoints::observer::Loop;
 use super::endpoints::{PortEndpoints, merged};
 use super::health_checks::{HealthCheck, LocalReady};
 use super::nodes::{ClusterContext, Reservation};
 use super::plan::{ClusterMember, Plan, Slices, service_ref};
 use super::ports::PlannedPort;
+use super::service_addresses::ServiceAddresses;
 use super::status::{Ingress, LoadBalancerStatus, PortStatus};
 use super::{eligibility, endpoints};
 use crate::api::problem::report::Report;
@@ -122,7 +124,31 @@ pub(super) struct FrontendInput<'a> {
     pub(super) slices: Option<&'a Slices>,
     pub(super) context: &'a ClusterContext,
     pub(super) claims: &'a Claims,
+    pub(super) services: &'a ServiceAddresses,
     pub(super) cluster: &'a Arc<str>,
+}
+
+impl<'a> FrontendInput<'a> {
+    /// Why what is sent to an endpoint comes back, or may.
+    pub(super) fn loops(self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> + use<'a> {
+        loops(self.claims, self.services, self.context, protocol)
+    }
+}
+
+/// Why what is sent to an endpoint over this protocol comes back, or may.
+pub(super) fn loops<'a>(
+    claims: &'a Claims,
+    services: &'a ServiceAddresses,
+    context: &'a ClusterContext,
+    protocol: Protocol,
+) -> impl Fn(EndpointAddr) -> Option<Loop> + use<'a> {
+    move |EndpointAddr { ip, port, .. }| {
+        let addr = FrontendAddr { ip, port, protocol };
+        if claims.is_frontend(addr) {
+            return Some(Loop::OwnFrontend);
+        }
+        services.have(addr, &context.of_all_nodes).then_some(Loop::OfService)
+    }
 }
 
 /// What the projection of a Service gives.
@@ -222,14 +248,14 @@ fn port_target(
     let plan = input.plan;
     let frontend_of =
         |addr: EndpointAddr| FrontendAddr { ip: addr.ip, port: addr.port, protocol: port.protocol };
-    let is_own = |addr| input.claims.is_endpoint(addr, port.protocol);
+    let loop_at = input.loops(port.protocol);
     let mut merged = MergedEndpoints::default();
     for (index, member) in members.iter().enumerate() {
         let serving =
-            endpoints::collect(member, family, port, input.context, is_own, names, &mut output.problems);
+            endpoints::collect(member, family, port, input.context, &loop_at, names, &mut output.problems);
         report_loops(plan, port, &serving.loops, &mut output.problems);
         let endpoints = serving.endpoints.iter().map(|endpoint| endpoint.addr);
-        output.reached.extend(serving.loops.iter().copied().chain(endpoints).map(frontend_of));
+        output.reached.extend(serving.loops.iter().map(|(addr, _)| *addr).chain(endpoints).map(frontend_of));
         if plan.fleet.is_none() || !serving.is_empty() {
             merged.add(index, serving);
         }
@@ -260,11 +286,19 @@ fn backend(member: &ClusterMember, serving: PortEndpoints) -> Backend {
     }
 }
 
-fn report_loops(plan: &Plan, port: &PlannedPort, loops: &[EndpointAddr], problems: &mut Vec<Problem>) {
+fn report_loops(
+    plan: &Plan,
+    port: &PlannedPort,
+    loops: &[(EndpointAddr, Loop)],
+    problems: &mut Vec<Problem>,
+) {
     let mut report = Report::about(service_ref(plan.key()));
-    for addr in loops {
-        let message =
-            format!("endpoint {addr} is a frontend of this gateway; it is left out, to not send in circles");
+    for (addr, found) in loops {
+        let what = match found {
+            Loop::OwnFrontend => "a frontend of this gateway",
+            Loop::OfService => "the cluster address or a node port of a Service",
+        };
+        let message = format!("endpoint {addr} is {what}; it is left out, to not send in circles");
         report.add(reason::ENDPOINT_LOOP, "", Some(port.problem_port()), message);
     }
     problems.extend(report.into_problems());

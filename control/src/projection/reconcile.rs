@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sheave_model::{Frontend, FrontendAddr, FrontendChange, FrontendSource};
+use sheave_model::{EndpointAddr, Frontend, FrontendAddr, FrontendChange, FrontendSource, Protocol};
 
 use super::addresses::RequestContext;
 use super::conflicts::ClaimChanges;
+use super::endpoints::observer::Loop;
 use super::frontends::{FrontendInput, ServiceOutput};
 use super::options::Role;
 use super::plan::{Plan, Planned};
+use super::service_addresses::ServiceAddressChanges;
 use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
 use super::{Projector, ServiceState, addresses, allocation_order, frontends, multi_cluster, planner};
 use crate::api::problem::Problem;
@@ -26,6 +28,8 @@ struct Pass {
     /// Services to project, with what they ask for.
     plans: BTreeMap<ServiceKey, Box<Plan>>,
     touched: ClaimChanges,
+    /// Cluster addresses and node ports of Services that came or went.
+    led_on: ServiceAddressChanges,
     /// Frontends of Services that left or are projected again: those that do not come back are removed.
     stale: HashSet<FrontendAddr>,
     fresh: Vec<Arc<Frontend>>,
@@ -42,6 +46,10 @@ impl Projector {
     ) -> (Vec<FrontendChange>, BTreeSet<ServiceKey>) {
         let mut pass = Pass { starting, ..Pass::default() };
         for key in &dirty {
+            if key.source == FrontendSource::Service {
+                let service = objects.services.get(key).map(Arc::as_ref);
+                self.service_addresses.set(key, service, &mut pass.led_on);
+            }
             match planner::plan_object(objects, key, &self.options, self.now) {
                 Planned::Ours(plan) => {
                     pass.plans.insert(key.clone(), plan);
@@ -204,12 +212,9 @@ impl Projector {
     }
 
     /// Adds the Services that share a frontend address whose claimants changed, or that have an endpoint which became
-    /// a frontend or ceased to be one.
-    fn add_affected(&self, objects: &Objects, pass: &mut Pass) {
-        if pass.touched.addrs.is_empty() {
-            return;
-        }
-        let mut affected: BTreeSet<ServiceKey> = BTreeSet::new();
+    /// a frontend or an address that nodes lead on, or ceased to be one.
+    fn add_affected(&mut self, objects: &Objects, pass: &mut Pass) {
+        let mut affected = self.led_elsewhere(&pass.led_on);
         for addr in pass.touched.addrs.keys() {
             affected.extend(self.claims.claimants(*addr).cloned());
         }
@@ -220,6 +225,33 @@ impl Projector {
             affected.extend(self.reaching(*addr).cloned());
         }
         self.add(objects, affected, pass);
+    }
+
+    /// The Services that have an endpoint at a cluster address or node port that came or went.
+    fn led_elsewhere(&mut self, changes: &ServiceAddressChanges) -> BTreeSet<ServiceKey> {
+        let nodes = std::mem::take(&mut self.changed_nodes);
+        if self.reached.is_empty() {
+            return BTreeSet::new();
+        }
+        let mut affected = BTreeSet::new();
+        for ip in changes.cluster.iter().chain(&nodes) {
+            let first = FrontendAddr { ip: *ip, port: 0, protocol: Protocol::Tcp };
+            let there =
+                self.reached.range((first, ServiceKey::first())..).take_while(|(addr, _)| addr.ip == *ip);
+            affected.extend(there.map(|(_, key)| key.clone()));
+        }
+        for (port, protocol) in &changes.node_ports {
+            for ip in self.context.of_all_nodes.iter() {
+                let addr = FrontendAddr { ip: *ip, port: *port, protocol: *protocol };
+                affected.extend(self.reaching(addr).cloned());
+            }
+        }
+        affected
+    }
+
+    /// Why what is sent to an endpoint comes back, or may.
+    pub(super) fn loops(&self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> {
+        frontends::loops(&self.claims, &self.service_addresses, &self.context, protocol)
     }
 
     /// The Services that have an endpoint there.
@@ -245,6 +277,7 @@ impl Projector {
             slices: objects.slices.get(key),
             context: &self.context,
             claims: &self.claims,
+            services: &self.service_addresses,
             cluster: &self.cluster,
         };
         let ServiceOutput { frontends, mut problems, mut reached, status, health_check } =

@@ -66,7 +66,9 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         reason::NO_ADDRESS => {
             "Add free addresses to an AddressPool that selects the Service: `kubectl get addresspools`."
         }
-        reason::ENDPOINT_LOOP => "Remove the gateway's own address from the Service's EndpointSlices.",
+        reason::ENDPOINT_LOOP => {
+            "Put addresses of Pods or other machines into the Service's EndpointSlices, in place of the gateway's own or of other Services."
+        }
         reason::BIND_FAILED => {
             "The gateway tries again by itself. `ss -ltnup` on the node shows which process has a port."
         }
