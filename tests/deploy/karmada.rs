@@ -42,7 +42,9 @@ fn the_folder_holds_two_accounts_with_their_rights_and_tokens() {
             "ServiceAccount sheave-controller",
             "ServiceAccount sheave-gateway",
             "ValidatingAdmissionPolicy sheave-karmada-controller",
+            "ValidatingAdmissionPolicy sheave-karmada-controller-creates",
             "ValidatingAdmissionPolicyBinding sheave-karmada-controller",
+            "ValidatingAdmissionPolicyBinding sheave-karmada-controller-creates",
         ]
     );
 }
