@@ -122,10 +122,7 @@ fn own_ports(config: &Config) -> impl Iterator<Item = RangeInclusive<u16>> {
     let addresses = [Some(config.admin_listen), config.healthz_listen, config.report_listen];
     let listeners = addresses.into_iter().flatten().map(|addr| addr.port());
     let bgp = (config.announce.mode == AnnounceMode::Bgp).then_some(BGP);
-    let all = listeners
-        .chain(config.metrics.listen.map(|listen| listen.port()))
-        .chain(heartbeat_port(config))
-        .chain(bgp);
+    let all = listeners.chain(config.metrics.port()).chain(heartbeat_port(config)).chain(bgp);
     all.filter(|port| *port != 0).map(|port| port..=port)
 }
 
