@@ -252,7 +252,7 @@ fn problems(plan: &Plan, role: &Role, context: &ClusterContext, assignment: &Ass
 /// To take an address away cuts every client off, so it takes more than a change of the pools.
 fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) -> Problem {
     let field = match reservation {
-        Reservation::NoAccess(_) => annotations::field(ADDRESS_POOL),
+        Reservation::NoAccess(_) | Reservation::OfOtherPool { .. } => annotations::field(ADDRESS_POOL),
         _ if plan.requests.addresses.is_empty() => String::new(),
         _ => plan.requests.addresses_field.clone(),
     };
@@ -260,6 +260,7 @@ fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) 
         Reservation::NotInPool | Reservation::NotAdmitted(_) if plan.requests.renumber => {
             ", until another address is free".to_owned()
         }
+        Reservation::OfOtherPool { .. } => ", until another address is free".to_owned(),
         Reservation::NotInPool | Reservation::NotAdmitted(_) => {
             format!(
                 ", until an AddressPool gives {0} again or the annotation {RENUMBER}: \"true\" replaces {0}",
