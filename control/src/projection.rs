@@ -24,6 +24,7 @@ mod options;
 mod plan;
 mod planner;
 mod ports;
+mod published;
 mod read_service;
 mod reconcile;
 mod requests;

@@ -46,19 +46,26 @@ pub(super) fn prepare(
     allocator: &mut Allocator,
 ) {
     if !plan.is_load_balancer() {
-        return allocator.release(plan.key());
+        allocator.release(plan.key());
+        return allocator.reserve(plan.key(), plan.requests.status.addresses.clone());
     }
     match role {
         Role::Gateway => {}
         Role::Controller { .. } => {
             let request = request(plan, known, role);
+            let Requests { published, node_families, status, .. } = &plan.requests;
             if allocator.held(plan.key()).is_empty() {
-                let Requests { published, node_families, .. } = &plan.requests;
-                let is_own =
-                    |ip: &IpAddr| starting || node_families.has(Family::of(*ip)) || !allocator.is_used(*ip);
+                let is_own = |ip: &IpAddr| {
+                    starting
+                        || node_families.has(Family::of(*ip))
+                        || allocator.reserved(plan.key()).contains(ip)
+                        || !allocator.is_used(*ip)
+                };
                 let published = published.iter().copied().filter(is_own).collect();
                 allocator.hold_again(plan.key(), published, *node_families);
             }
+            // What it gives up in this pass stays reserved until its status shows that.
+            allocator.reserve(plan.key(), status.addresses.clone());
             allocator.prune(&request);
         }
         Role::Standalone if plan.requests.published.is_empty() => {
@@ -89,6 +96,7 @@ pub(super) fn hold_suspended(plan: &Plan, before: Option<&Vec<IpAddr>>, allocato
         kept.extend(allocator.held(plan.key()).iter().filter(|ip| !published.contains(ip)));
     }
     allocator.hold_again(plan.key(), kept, *node_families);
+    allocator.reserve(plan.key(), Vec::new());
 }
 
 /// Families that the Service asks for itself, and of which its status publishes no address.

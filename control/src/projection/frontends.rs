@@ -44,10 +44,9 @@ pub(super) enum Obstacle {
 }
 
 impl Plan {
-    /// Whether its status publishes the address, without an error that another Service has the port.
+    /// Whether its status publishes the address with the port.
     fn publishes(&self, addr: FrontendAddr) -> bool {
-        let port = (addr.ip, i32::from(addr.port), addr.protocol.name().to_owned());
-        self.requests.published.contains(&addr.ip) && !self.requests.lost.contains(&port)
+        self.requests.published.contains(&addr.ip) && self.requests.status.has(addr)
     }
 
     /// The frontends that the Service claims once it has these load balancer addresses.

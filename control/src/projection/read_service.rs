@@ -16,6 +16,7 @@ use super::eligibility::{TrafficPolicies, TrafficPolicy};
 use super::families::Families;
 use super::options::Options;
 use super::plan::{Plan, Rank, SpecAddresses};
+use super::published::{self, Published};
 use super::requests::Requests;
 use super::source_ranges::FamilyRanges;
 use super::{annotations, families, health_checks, ports, requests, source_ranges};
@@ -48,12 +49,14 @@ pub(super) fn read<'a>(
     if kinds.contains(&FrontendKind::LoadBalancer) {
         requests = requests::read(service, &families, options, &mut report);
         ranges = source_ranges::read(service, &families, &mut report);
+    } else if published::keeps(service, options) {
+        requests.status = Published::read(service.status.as_ref());
     }
     let exposed = |index: usize| exposed.is_none_or(|exposed| exposed.contains(&index));
     let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), exposed, &mut report);
     let policies = traffic_policies(spec, &mut report);
     Plan {
-        rank: Rank::of(key, service),
+        rank: Rank::new(key, &service.metadata),
         uid: service.metadata.uid.clone(),
         labels: service.metadata.labels.clone().unwrap_or_default(),
         addresses: spec_addresses(spec, &kinds, &families, options, &mut report),

@@ -95,6 +95,99 @@ fn a_gateway_serves_a_leaving_service_until_its_status_is_empty() {
     assert!(released.table.frontends().is_empty());
 }
 
+const LEAVING: &str = ", deletionTimestamp: '2026-01-01T00:00:00Z'";
+const ONLY: &str = "kind: AddressPool\nmetadata: {name: only}\nspec: {addresses: [203.0.113.1]}\n";
+
+/// `shop/web` with our finalizer and this much more metadata.
+fn finalized(metadata: &str, spec: &str, rest: &str) -> String {
+    let named = "{namespace: shop, name: web";
+    let finalizer = ", finalizers: [sheave.dev/load-balancer-cleanup]";
+    web(spec, rest).replace(named, &format!("{named}{finalizer}{metadata}"))
+}
+
+#[test]
+fn what_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
+    let other = ", labels: {service.kubernetes.io/service-proxy-name: other}";
+    let unclassified = "loadBalancerClass: null";
+    for (metadata, spec) in [(LEAVING, ""), (other, ""), ("", unclassified), (LEAVING, unclassified)] {
+        let asks = service("able", "web", "ports: [{port: 443}]", "");
+        let service = finalized("", "", &status(&["203.0.113.1"]));
+        let gone = |rest: &str| {
+            let gone = finalized(metadata, "", rest);
+            if spec.is_empty() { gone } else { gone.replace("loadBalancerClass: sheave.dev/l4", spec) }
+        };
+        let mut before = objects(&[ONLY, &service]);
+        let mut running = managed();
+        assert_eq!(ips(&all(&mut running, &before), "shop/web"), ["203.0.113.1"]);
+        add(&mut before, &[&asks, &gone(&status(&["203.0.113.1"]))]);
+        for mut projector in [running, managed()] {
+            let mut objects = before.clone();
+            let waits = all(&mut projector, &objects);
+            assert!(waits.table.frontends().is_empty(), "{metadata}{spec}: its clients reach another tenant");
+            assert!(problems(&waits).contains(&"Service able/web NoAddress ".to_owned()));
+            assert!(projector.status(&ServiceKey::new("shop", "web")).is_none(), "it is to be cleared");
+            add(&mut objects, &[&gone("")]);
+            let given =
+                projector.project(&objects, &Dirty::Services([ServiceKey::new("shop", "web")].into()));
+            assert_eq!(ips(&given, "able/web"), ["203.0.113.1"], "{metadata}{spec}");
+        }
+    }
+}
+
+/// Another Service of the namespace may have the address as well, but not a port that is published still.
+#[test]
+fn a_port_that_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
+    let listing = |ports: &str| {
+        format!(
+            "status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.1, ipMode: Proxy, ports: [{ports}]}}]}}}}"
+        )
+    };
+    let both = "{port: 80, protocol: TCP}, {port: 81, protocol: TCP}";
+    let other = service("shop", "other", "ports: [{port: 80}], loadBalancerIP: 203.0.113.1", "");
+    let edited = finalized("", "", &listing(both)).replace("port: 80}]", "port: 443}]");
+    for (changed, settled) in [
+        (finalized(LEAVING, "", &listing(both)), finalized(LEAVING, "", "")),
+        (edited, finalized("", "", "").replace("port: 80}]", "port: 443}]")),
+    ] {
+        let mut objects = objects(&[ONLY, &finalized("", "", &listing(both))]);
+        let mut projector = managed();
+        let _ = all(&mut projector, &objects);
+        add(&mut objects, &[&other, &changed]);
+        let waits = all(&mut projector, &objects);
+        assert!(problems(&waits).contains(&"Service shop/other AddressInUse spec.ports[0]".to_owned()));
+        assert!(ips(&waits, "shop/other").is_empty());
+        add(&mut objects, &[&settled]);
+        let key = ServiceKey::new("shop", "web");
+        let given = projector.project(&objects, &Dirty::Services([key].into()));
+        assert_eq!((ips(&given, "shop/other"), problems(&given).len()), (vec!["203.0.113.1".to_owned()], 0));
+    }
+}
+
+#[test]
+fn an_address_of_another_pool_stays_until_the_named_one_has_one() {
+    let gold =
+        "kind: AddressPool\nmetadata: {name: gold}\nspec: {addresses: [198.51.100.1], autoAssign: false}\n";
+    let annotated = "metadata: annotations: {sheave.dev/address-pool: gold}";
+    let first = service("shop", "a", "ports: [{port: 80}]", annotated) + &status(&["198.51.100.1"]);
+    let moves = web("", annotated) + &status(&["203.0.113.1"]);
+    let mut objects = objects(&[POOL, gold, &first, &moves]);
+    for mut projector in [managed(), managed()] {
+        let waits = all(&mut projector, &objects);
+        assert_eq!(ips(&waits, "shop/web"), ["203.0.113.1"]);
+        assert_eq!(
+            waits.problems[0].to_string(),
+            "Service shop/web: NoAddress: metadata.annotations[sheave.dev/address-pool]: the Service names AddressPool gold, \
+             which has no address to give, and the address is of AddressPool main; 203.0.113.1 is kept for the clients of the \
+             Service, until another address is free"
+        );
+        let key = ServiceKey::new("shop", "a");
+        let service = objects.services.remove(&key).unwrap();
+        let moved = projector.project(&objects, &Dirty::Services([key.clone()].into()));
+        assert_eq!((ips(&moved, "shop/web"), problems(&moved).len()), (vec!["198.51.100.1".to_owned()], 0));
+        objects.services.insert(key, service);
+    }
+}
+
 #[test]
 fn the_controller_keeps_what_was_given_before_and_gives_the_rest_around_it() {
     let old = service("shop", "z-old", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
