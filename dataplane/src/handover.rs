@@ -199,6 +199,9 @@ pub struct HealthRecord {
     pub name: String,
     /// The Service port's name.
     pub port: String,
+    /// It is of several clusters: a MultiClusterService, or else a Service.
+    #[serde(default)]
+    pub of_fleet: bool,
     /// Of UDP, or else TCP.
     pub udp: bool,
     /// Where it serves.

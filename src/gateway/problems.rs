@@ -147,7 +147,7 @@ pub(super) fn problem_port(addr: FrontendAddr) -> ProblemPort {
 /// Whose frontend it is.
 pub(super) fn object_ref(frontend: &Frontend) -> ObjectRef {
     ObjectRef {
-        kind: match frontend.source {
+        kind: match frontend.service.source {
             FrontendSource::Service => "Service",
             FrontendSource::MultiClusterService => "MultiClusterService",
         },

@@ -119,7 +119,7 @@ pub(crate) fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
 fn by_service(active: &ActiveTable) -> BTreeMap<(String, &'static str), Vec<&Arc<Frontend>>> {
     let mut services = BTreeMap::<_, Vec<_>>::new();
     for frontend in active.table().frontends() {
-        let key = (frontend.service.to_string(), source_name(frontend.source));
+        let key = (frontend.service.to_string(), source_name(frontend.service.source));
         services.entry(key).or_default().push(frontend);
     }
     services

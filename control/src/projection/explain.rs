@@ -179,7 +179,7 @@ impl ServedService<'_> {
 
     fn planned_port(&self, frontend: &Frontend) -> Option<&PlannedPort> {
         let service = &frontend.service;
-        let own = frontend.source == self.plan.key().source
+        let own = frontend.service.source == self.plan.key().source
             && service.namespace == self.plan.key().namespace
             && service.name == self.plan.key().name;
         let is = |port: &&PlannedPort| port.name == service.port_name && port.protocol == service.protocol;

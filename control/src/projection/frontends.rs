@@ -280,12 +280,12 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
         addr,
         kind,
         service: ServicePort {
+            source: plan.key().source,
             namespace: plan.key().namespace.clone(),
             name: plan.key().name.clone(),
             port_name: port.name.clone(),
             protocol: port.protocol,
         },
-        source: plan.key().source,
         affinity: plan.affinity,
         source_ranges,
         proxied_by: plan.client_address.proxied_by(Family::of(addr.ip), addr.protocol),

@@ -338,7 +338,7 @@ impl World {
             let owner = ServiceKey {
                 namespace: service.namespace.clone(),
                 name: service.name.clone(),
-                source: frontend.source,
+                source: service.source,
             };
             let port = (addr.port, addr.protocol.name().to_owned());
             let has = |key: &ServiceKey| published.get(key).and_then(|all| all.get(&addr.ip));
