@@ -129,8 +129,12 @@ pub(crate) struct Demo {
     pub(crate) duration: Option<Duration>,
 }
 
-/// `sheave run` and `sheave gateway`.
+/// `sheave run` and `sheave gateway`. Manifests take the place of the API server that the others name.
 #[derive(Debug, PartialEq, Args)]
+#[command(mut_args(|arg| match arg.get_id().as_str() {
+    "kubeconfig" | "context" => arg.conflicts_with("manifests"),
+    _ => arg,
+}))]
 pub(crate) struct Run {
     /// Take over from the process that serves on this node, if there is one: a hot upgrade
     ///

@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use serde_json::Value;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
@@ -264,8 +264,7 @@ impl Config {
             handle_unclassified: root.get("handleUnclassified", false, values::boolean),
             frontends: read_frontends(&mut root),
             external_ips_allow: root.nested("externalIPs", |section| section.list("allow", values::cidr)),
-            accept_proxy_allow: root
-                .nested("acceptProxy", |section| section.list_or("allow", any_peer, values::cidr)),
+            accept_proxy_allow: root.nested("acceptProxy", |section| section.list("allow", values::cidr)),
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
             reserved_ports: root.list_or("reservedPorts", || RESERVED_PORTS.to_vec(), values::ports),
             internal_cidrs: root.list("internalCIDRs", values::cidr),
@@ -311,11 +310,6 @@ impl Config {
             }
         }
     }
-}
-
-/// Whoever may write a Service decides, unless the configuration gives a number.
-fn any_peer() -> Vec<IpNet> {
-    vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
 }
 
 /// LoadBalancer alone unless the list is given, which must not be empty then.

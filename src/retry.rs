@@ -13,6 +13,18 @@ const TABLE_FULL: [i32; 2] = [7, 28];
 
 /// The error, what to do about it, and that it is tried again: the end of a Problem's message.
 pub(crate) fn advice(error: &io::Error) -> String {
+    format!("{}; retrying every {} s", what_to_do(error), EVERY.as_secs())
+}
+
+/// The same where nothing is tried again: at an address of the node itself its own processes come first, also those that start anew.
+pub(crate) fn advice_once(error: &io::Error) -> String {
+    format!(
+        "{}; it is an address of the node itself, so this is not tried again until the Service changes",
+        what_to_do(error)
+    )
+}
+
+fn what_to_do(error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse if error.raw_os_error().is_none() => "use another port for either",
         io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
@@ -27,5 +39,5 @@ pub(crate) fn advice(error: &io::Error) -> String {
         }
         _ => "see bind(2) for this error",
     };
-    format!("{error}: {advice}; retrying every {} s", EVERY.as_secs())
+    format!("{error}: {advice}")
 }

@@ -6,6 +6,7 @@ pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod gateways;
 pub(crate) mod numbers;
+mod percent;
 pub(crate) mod problem;
 pub(crate) mod routes;
 pub(crate) mod services;

@@ -18,15 +18,19 @@ pub mod explain;
 mod families;
 mod frontends;
 mod health_checks;
+mod kept;
 mod multi_cluster;
 mod nodes;
 mod options;
 mod plan;
 mod planner;
 mod ports;
+mod published;
 mod read_service;
 mod reconcile;
 mod requests;
+mod service_addresses;
+pub mod service_health;
 mod source_ranges;
 mod status;
 
@@ -52,6 +56,8 @@ use self::nodes::ClusterContext;
 pub use self::options::{
     Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
 };
+use self::service_addresses::ServiceAddresses;
+use self::service_health::{Fault, GatewayScope, Live};
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
     PortStatus, ResolvedRefs, port_error,
@@ -105,8 +111,11 @@ pub struct Projector {
     /// Services that wait for addresses which others have.
     waiting: WaitList,
     claims: Claims,
+    service_addresses: ServiceAddresses,
+    /// Addresses of nodes that came or went since the last pass.
+    changed_nodes: BTreeSet<IpAddr>,
     names: NameInterner,
-    services: BTreeMap<ServiceKey, ServiceState>,
+    services: BTreeMap<ServiceKey, ProjectedService>,
     /// Those of `services` that have a status.
     published: BTreeSet<ServiceKey>,
     health_checks: HealthChecks,
@@ -128,7 +137,7 @@ pub struct Projector {
 
 /// What is kept of a Service between passes.
 #[derive(Clone, Debug, Default)]
-struct ServiceState {
+struct ProjectedService {
     allocated: AllocatedAddresses,
     frontends: Vec<Arc<Frontend>>,
     /// Its endpoints, as the frontends that they would be, sorted: whether one of them is a frontend makes a difference to it.
@@ -157,6 +166,8 @@ impl Projector {
             announce_policies: Arc::default(),
             waiting: WaitList::default(),
             claims: Claims::default(),
+            service_addresses: ServiceAddresses::default(),
+            changed_nodes: BTreeSet::new(),
             names: NameInterner::default(),
             services: BTreeMap::new(),
             published: BTreeSet::new(),
@@ -262,14 +273,14 @@ impl Projector {
         multi_cluster::is_left_alone(service, multi_cluster::template(&objects.fleet, key), &self.options)
     }
 
-    /// Where a Service has an address and port, but no endpoint that could serve: clients are refused there.
-    pub fn without_endpoints(&self, key: &ServiceKey) -> Vec<FrontendAddr> {
+    /// What is wrong with the load balancer frontends of a Service, for clients who may come to any gateway.
+    pub fn faults(&self, key: &ServiceKey) -> Vec<(FrontendAddr, Fault)> {
+        let gateways = GatewayScope::Of { cluster: &self.cluster, nodes: &self.context.gateways };
         let frontends = self.services.get(key).map(|known| known.frontends.as_slice()).unwrap_or_default();
-        let is_empty = |frontend: &&Arc<Frontend>| {
-            frontend.kind == FrontendKind::LoadBalancer
-                && frontend.backends.iter().all(|backend| backend.endpoints.is_empty())
-        };
-        frontends.iter().filter(is_empty).map(|frontend| frontend.addr).collect()
+        let frontends = frontends.iter().filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
+        frontends
+            .filter_map(|it| Some((it.addr, service_health::fault_of(it, gateways, Live::default())?)))
+            .collect()
     }
 
     /// Everything that is wrong, sorted, each once.
@@ -304,6 +315,8 @@ impl Projector {
             let problems = self.allocator.set_pools(&pools, namespaces_known, &context.gateway_nodes);
             self.pools = Some(KnownPools { pools, namespaces_known, problems });
         }
+        let (before, now) = (&self.context.of_all_nodes, &context.of_all_nodes);
+        self.changed_nodes.extend(before.symmetric_difference(now));
         self.context = context;
         let (policies, of_policies) = AnnouncePolicies::read(&objects.pools, &objects.nodes);
         if *self.announce_policies != policies {

@@ -24,7 +24,13 @@ impl TokenBucket {
     }
 
     pub(crate) fn has_one(&self, now: Instant) -> bool {
-        self.full_at.saturating_duration_since(now) <= self.refill * (self.burst - 1)
+        self.next_at(now) <= now
+    }
+
+    /// When one is there: `now`, or later.
+    pub(crate) fn next_at(&self, now: Instant) -> Instant {
+        let missing = self.full_at.saturating_duration_since(now);
+        now + missing.saturating_sub(self.refill * (self.burst - 1))
     }
 
     /// Takes one, which must be there.

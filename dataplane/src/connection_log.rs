@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use sheave_model::{ClientAddr, EndpointAddr, Frontend, FrontendAddr, FrontendSource, ServicePort};
+use sheave_model::{ClientAddr, EndpointAddr, Frontend, FrontendAddr, ServicePort};
 
 use crate::counters::CloseReason;
 
@@ -46,8 +46,6 @@ pub struct LoggedFrontend {
     pub addr: FrontendAddr,
     /// Whose it is.
     pub service: ServicePort,
-    /// The kind of that object.
-    pub source: FrontendSource,
 }
 
 /// What is told of an endpoint.
@@ -62,7 +60,7 @@ pub struct LoggedEndpoint {
 impl LoggedFrontend {
     /// Of a frontend of the table.
     pub fn of(frontend: &Frontend) -> Self {
-        Self { addr: frontend.addr, service: frontend.service.clone(), source: frontend.source }
+        Self { addr: frontend.addr, service: frontend.service.clone() }
     }
 }
 

@@ -26,15 +26,20 @@ use crate::listener::{BindFailure, ListenerSet};
 use crate::paths::{FormerPaths, Paths};
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
-use crate::tcp::PipeBudget;
+use crate::tcp::{PipeBudget, warn_of_slow_connects};
 use crate::transparent::Transparency;
 use crate::transparent::return_path::ReturnPathError;
+use crate::udp::local_ports::claim::{self, LocalPortsError};
 use crate::worker::context::{BrokenSocket, Settings, Shared};
 use crate::worker::pool::Workers;
 use crate::worker::port::WorkerPorts;
+use crate::worker::steps::WorkerProgress;
+use crate::worker::watchdog::{self, StuckWorker};
 use crate::worker::{Command, WorkerSeed};
 use client_addresses::ClientAddresses;
-pub use handover::{HandedListeners, ListenersToHandOver, local_ports_claim, take_over_local_ports};
+pub use handover::{
+    HandedListeners, ListenersToHandOver, claim_local_ports, local_ports_claim, take_over_local_ports,
+};
 pub use observer::Observer;
 
 /// Pipes of one worker, at most.
@@ -62,13 +67,17 @@ pub struct Options {
     pub held: bool,
 }
 
+/// How long after the start an address of the machine may be that of a process before this one, which is about to let go of it. Later
+/// on it is that of a daemon, which must not lose its port for having been away for a moment.
+const FORMER_PROCESS: Duration = Duration::from_secs(120);
+
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Drained {
     /// Every connection and flow had ended.
     Completely,
-    /// The deadline passed first; what was open was cut.
+    /// The deadline passed first; what was open was ended.
     AtDeadline,
 }
 
@@ -76,6 +85,8 @@ pub enum Drained {
 #[derive(Debug)]
 pub struct Dataplane {
     table: Arc<ArcSwap<ActiveTable>>,
+    /// Those before it that workers may still have: whoever drops the last copy of a large one is busy for long.
+    former_tables: Vec<Arc<ActiveTable>>,
     listeners: ListenerSet,
     /// Frontends of the table that could not be opened.
     failures: BTreeMap<FrontendAddr, BindFailure>,
@@ -90,9 +101,11 @@ pub struct Dataplane {
     former_paths: FormerPaths,
     capacity: Arc<Capacity>,
     ports: Arc<WorkerPorts>,
+    progress: Arc<[WorkerProgress]>,
     watch_requests: Arc<WatchRequests>,
     overload: Overload,
     client_addresses: ClientAddresses,
+    started: Instant,
 }
 
 impl Dataplane {
@@ -115,6 +128,7 @@ impl Dataplane {
         capacity.take(2 * pipes * worker_count + probes.of_traffic());
         let (refusals, ports) = (Arc::<Refusals>::default(), WorkerPorts::new(worker_count)?);
         let watch_requests = WatchRequests::new(worker_count);
+        let progress = WorkerProgress::of_workers(worker_count);
         let shared = Shared {
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
@@ -127,6 +141,7 @@ impl Dataplane {
             ports: Arc::clone(&ports),
             watch_requests: Arc::clone(&watch_requests),
             connection_log,
+            progress: Arc::clone(&progress),
             broken: report_broken,
         };
         let seed = WorkerSeed {
@@ -137,9 +152,11 @@ impl Dataplane {
             steered: steering.frontends(),
             held,
         };
+        warn_of_slow_connects();
         let workers = Workers::start(worker_count, seed)?;
         Ok(Self {
             table,
+            former_tables: Vec::new(),
             listeners: ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering),
             failures: BTreeMap::new(),
             failures_revision: 0,
@@ -152,8 +169,10 @@ impl Dataplane {
             overload: Overload::new(refusals, Arc::clone(&capacity)),
             capacity,
             ports,
+            progress,
             watch_requests,
             client_addresses: ClientAddresses::new(transparency),
+            started: Instant::now(),
         })
     }
 
@@ -176,7 +195,7 @@ impl Dataplane {
             active = active.with_health(unhealthy);
         }
         let active = Arc::new(active);
-        self.table.store(Arc::clone(&active));
+        self.put_in_force(Arc::clone(&active));
         for (addr, frontend) in &changes {
             match frontend {
                 Some(frontend) => self.reconcile(frontend, &internal),
@@ -195,6 +214,15 @@ impl Dataplane {
         changes.len()
     }
 
+    fn put_in_force(&mut self, table: Arc<ActiveTable>) {
+        self.forget_former_tables();
+        self.former_tables.push(self.table.swap(table));
+    }
+
+    fn forget_former_tables(&mut self) {
+        self.former_tables.retain(|table| Arc::strong_count(table) > 1);
+    }
+
     /// Goes by these settings from now on. What is open goes on, with the time for connections that it had; other times are the new
     /// ones for flows that are open, too. Where there is more than a lower limit allows, nothing new is taken until there is less.
     pub fn configure(&mut self, settings: Settings) {
@@ -205,9 +233,11 @@ impl Dataplane {
     /// Tries again what could not be had or has broken since: workers, sockets, and clients' addresses. Costs next to nothing
     /// when all is well.
     pub fn retry(&mut self) {
+        claim::retry();
         for index in self.workers.restart_failed() {
             self.listeners.serve_again(index, &self.workers[index]);
         }
+        self.forget_former_tables();
         let mut broken = BTreeSet::new();
         while let Ok(socket) = self.broken.try_recv() {
             if self.listeners.discard(&socket, &self.workers) {
@@ -224,8 +254,9 @@ impl Dataplane {
     /// Where descriptors are short, the first failure stands for all others of that kind: there may be thousands.
     fn retry_failures(&mut self, table: &RoutingTable) {
         let mut short = !self.listeners.has_room(&self.workers);
+        let tried = self.failures.iter().filter(|(_, it)| !it.is_final);
         let failed: Vec<(FrontendAddr, bool)> =
-            self.failures.iter().map(|(addr, it)| (*addr, it.is_of_everyone())).collect();
+            tried.map(|(addr, it)| (*addr, it.is_of_everyone())).collect();
         for (addr, of_everyone) in failed {
             if short && of_everyone {
                 continue;
@@ -284,7 +315,7 @@ impl Dataplane {
     fn apply_health(&mut self) {
         if let Some(unhealthy) = self.health.take_changed() {
             let started = Instant::now();
-            self.table.store(Arc::new(self.table.load().with_health(unhealthy)));
+            self.put_in_force(Arc::new(self.table.load().with_health(unhealthy)));
             self.health.rest(started.elapsed());
         }
     }
@@ -314,7 +345,8 @@ impl Dataplane {
         self.health.counts()
     }
 
-    /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again.
+    /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again, but for those that
+    /// are final.
     pub fn failures(&self) -> impl Iterator<Item = &BindFailure> {
         self.failures.values()
     }
@@ -322,6 +354,11 @@ impl Dataplane {
     /// Grows whenever [`Dataplane::failures`] changes.
     pub fn failures_revision(&self) -> u64 {
         self.failures_revision
+    }
+
+    /// Why UDP flows do not share local ports, if so. [`Dataplane::retry`] tries again.
+    pub fn local_ports_error(&self) -> Option<LocalPortsError> {
+        claim::error()
     }
 
     /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this machine's until
@@ -337,7 +374,10 @@ impl Dataplane {
         let syn_policy = self.overload.syn_policy(frontend.addr);
         match self.listeners.reconcile(frontend, internal, syn_policy, &self.workers) {
             Ok(()) => self.opened(frontend.addr),
-            Err(failure) => {
+            Err(mut failure) => {
+                failure.is_final = self.started.elapsed() > FORMER_PROCESS
+                    && failure.is_of_another_process()
+                    && self.listeners.is_machine(frontend.addr.ip);
                 let same = self.failures.get(&frontend.addr).is_some_and(|before| before.equals(&failure));
                 self.failures_revision += u64::from(!same);
                 self.failures.insert(frontend.addr, failure);
@@ -393,8 +433,17 @@ impl Dataplane {
         self.workers.all_reply(Command::Ping, patience)
     }
 
+    /// Calls `stuck`, on a thread of its own, with the first worker whose turn does not end. Then everything that this worker serves
+    /// stands, and only the end of the process helps.
+    ///
+    /// # Errors
+    /// As thread creation.
+    pub fn watch_workers(&self, stuck: impl FnOnce(StuckWorker) + Send + 'static) -> io::Result<()> {
+        watchdog::start(Arc::downgrade(&self.progress), stuck)
+    }
+
     /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then
-    /// is cut by [`Dataplane::close`]. No table may be applied any more.
+    /// is ended by [`Dataplane::close`]. No table may be applied any more.
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
         self.listeners.release();
@@ -403,7 +452,7 @@ impl Dataplane {
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
     }
 
-    /// Ends the workers and cuts what is still open, with a reset on both sides. A worker that is stuck is left behind
+    /// Ends the workers and what is still open: with FIN at rest, else with RST. A worker that is stuck is left behind
     /// after `patience`.
     pub async fn close(self, patience: Duration) {
         self.workers.end(patience).await;

@@ -99,18 +99,6 @@ pub struct FlowRecord {
     pub port: Option<u16>,
 }
 
-/// A local port of UDP flows that another process goes on to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KeptPort {
-    /// Towards whom.
-    pub endpoint: HandedEndpoint,
-    /// Its number.
-    pub port: u16,
-    /// For so long at most.
-    pub for_millis: u64,
-}
-
 /// An endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedEndpoint {
@@ -199,6 +187,9 @@ pub struct HealthRecord {
     pub name: String,
     /// The Service port's name.
     pub port: String,
+    /// It is of several clusters: a MultiClusterService, or else a Service.
+    #[serde(default)]
+    pub of_fleet: bool,
     /// Of UDP, or else TCP.
     pub udp: bool,
     /// Where it serves.

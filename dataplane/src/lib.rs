@@ -33,8 +33,8 @@ use std::sync;
 pub use client_traffic::{ClientCounts, ClientPrefix, ClientTraffic, TrafficWatch};
 pub use connection_log::{ConnectionLog, ConnectionRecord, LoggedEndpoint, LoggedFrontend};
 pub use dataplane::{
-    Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, local_ports_claim,
-    take_over_local_ports,
+    Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, claim_local_ports,
+    local_ports_claim, take_over_local_ports,
 };
 pub use health::{EndpointCounts, EndpointFailures, HealthCounts, UnhealthyEndpoint};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
@@ -46,4 +46,6 @@ pub use sys::privileges::give_up_privileges;
 pub use sys::raise_open_files;
 pub use sys::tun::{check_tun, open_tun};
 pub use transparent::return_path::ReturnPathError;
+pub use udp::local_ports::claim::LocalPortsError;
 pub use worker::context::{Settings, Timeouts};
+pub use worker::watchdog::StuckWorker;

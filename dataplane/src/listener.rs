@@ -36,7 +36,6 @@ use handover::FormerListeners;
 pub use open::BindFailure;
 use sheave_model::AddressSet;
 use sheave_model::{Frontend, FrontendAddr};
-use sk_lookup::DeferredVerdict;
 use source_filter::SourceFilters;
 use state::ListenerState;
 use steering::{Steering, SteeringMode, SteeringReport};
@@ -154,7 +153,17 @@ impl ListenerSet {
         };
         let listening = listener.binding.is_open();
         self.listeners.insert(addr, listener);
-        changed.map_err(|error| BindFailure { frontend: Arc::clone(frontend), error, listening })
+        changed.map_err(|error| BindFailure {
+            frontend: Arc::clone(frontend),
+            error,
+            listening,
+            is_final: false,
+        })
+    }
+
+    /// Whether this is an address of the machine itself, whose other processes come first there.
+    pub(crate) fn is_machine(&self, ip: IpAddr) -> bool {
+        self.claims.is_machine(ip)
     }
 
     fn count(&mut self, before: Occupancy, after: Occupancy) {
@@ -176,7 +185,7 @@ impl ListenerSet {
         match (wanted, &mut listener.binding) {
             (ListenerState::Closed, _) => {
                 listener.stop_counting_drops();
-                self.retire(addr, &mut listener.binding, workers)
+                self.refuse(addr, &mut listener.binding, workers)
             }
             (ListenerState::Open(admission), Binding::Nowhere) => {
                 listener.binding = self.open(addr, admission, &listener.counters, workers)?;
@@ -200,8 +209,8 @@ impl ListenerSet {
         }
     }
 
-    /// Refuses everything new at `addr`; UDP flows live on.
-    fn retire(
+    /// Refuses everything new at `addr`, and ends its UDP flows.
+    fn refuse(
         &mut self,
         addr: FrontendAddr,
         binding: &mut Binding,
@@ -218,12 +227,11 @@ impl ListenerSet {
             Binding::Nowhere | Binding::Sockets { .. } => None,
         };
         let steered = lease.is_some();
-        let refusal = match lease {
-            Some(lease) if !self.claims.is_reserved(addr) => self.steering.refuse(addr, lease)?,
-            Some(_) | None => None,
-        };
+        if steered && !self.claims.is_reserved(addr) {
+            self.steering.refuse(addr)?;
+        }
         for worker in workers {
-            worker.send(Command::Retire(addr, refusal.clone()));
+            worker.send(Command::Close(addr));
         }
         binding.close(addr);
         if steered {
@@ -246,18 +254,17 @@ impl ListenerSet {
         addr: FrontendAddr,
         listener: &mut Listener,
         workers: &[WorkerHandle],
-        command: impl Fn(FrontendAddr, Option<Arc<DeferredVerdict>>) -> Command,
+        command: impl Fn(FrontendAddr) -> Command,
     ) {
         listener.stop_counting_drops();
         let binding = &mut listener.binding;
         self.count(binding.occupancy(), Occupancy::default());
-        let verdict = match binding {
-            Binding::Steered(lease) => self.steering.forget(addr, lease.take()),
-            Binding::Nowhere | Binding::Sockets { .. } => None,
-        };
-        // Also without sockets: flows of a retired frontend may live on.
+        if let Binding::Steered(_) = binding {
+            self.steering.forget(addr);
+        }
+        // Also without sockets: connections may live on.
         for worker in workers {
-            worker.send(command(addr, verdict.clone()));
+            worker.send(command(addr));
         }
         binding.close(addr);
     }
@@ -282,7 +289,7 @@ impl ListenerSet {
     /// Closes a frontend, so that the next reconcile opens it anew.
     fn start_over(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         let Some(mut listener) = self.listeners.remove(&addr) else { return };
-        self.give_up(addr, &mut listener, workers, |addr, _| Command::Close(addr));
+        self.give_up(addr, &mut listener, workers, Command::Close);
         listener.state = None;
         self.listeners.insert(addr, listener);
     }

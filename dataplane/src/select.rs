@@ -22,6 +22,7 @@ use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, diff};
 use crate::limits::service::Limiters;
 pub use active_frontend::{ActiveFrontend, Preview};
 pub use endpoint_health::{EndpointHealth, FULL_SHARE, ServiceHealth};
+pub(crate) use endpoint_load::Unanswered;
 pub use endpoint_load::{EndpointLoad, Picked};
 
 /// The class of a client; decides between a frontend's external and internal route.
@@ -185,6 +186,12 @@ impl ActiveTable {
     /// The frontend at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
         self.shards.get(shard_of(addr))?.get(&addr).map(|ByAddr(frontend)| frontend)
+    }
+
+    /// Whether the address is one of Pods, nodes or Services, which stands for more than where packets come from: NetworkPolicies and
+    /// Pods go by it. Whoever only claims it must not get it as the source of a connection.
+    pub fn is_identity(&self, ip: IpAddr) -> bool {
+        self.table.internal_clients().contains(ip) || self.table.serves(ip)
     }
 
     /// Whether a client of a frontend is inside the cluster. A packet from the frontend's own address comes from this

@@ -10,6 +10,7 @@ pub(crate) mod errnos;
 pub(crate) mod mmsg;
 pub(crate) mod parent_death;
 pub(crate) mod pipe;
+pub(crate) mod port_range;
 pub(crate) mod privileges;
 pub(crate) mod sockets;
 pub(crate) mod stream;

@@ -8,6 +8,7 @@ mod connect;
 mod connection_table;
 mod idle_clock;
 mod pipe_pool;
+mod port_search;
 mod read_proxy_header;
 mod relay;
 mod session;
@@ -35,6 +36,7 @@ use accept::Listeners;
 use connection_table::ConnectionTable;
 pub(crate) use pipe_pool::PipeBudget;
 use pipe_pool::PipePool;
+pub(crate) use port_search::warn_of_slow_connects;
 use splice::RelayBuffers;
 
 /// How long to wait while this machine is short of what sockets need: neither clients nor endpoints are to blame, and the
@@ -170,8 +172,8 @@ impl Tcp {
         self.connections.set_timeouts(self.worker.timeouts());
     }
 
-    /// Resets every connection.
-    pub(crate) fn reset_all(&mut self) {
-        self.connections.reset_all();
+    /// Ends every connection.
+    pub(crate) fn end_all(&mut self) {
+        self.connections.end_all();
     }
 }

@@ -17,6 +17,7 @@ mod registry;
 mod reply;
 mod sockets;
 mod steered;
+mod walk;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -27,19 +28,20 @@ use std::time::Instant;
 use sheave_model::FrontendAddr;
 use socket2::Socket;
 
+use self::context::CLOSING;
 use self::context::UdpContext;
-use self::flow_table::FlowOwner;
+use self::flow_table::EndedFlows;
 use self::forward::forward_batch;
-use self::frontend::{ReplySocket, UdpFrontend, UdpFrontends};
+use self::frontend::{Link, ReplySocket, UdpFrontend, UdpFrontends};
 use self::handover::OutgoingFlows;
-use self::local_ports::PortLease;
 use self::registry::{Progress, Source};
 use self::reply::reply_batch;
 use self::steered::SteeredUdp;
+use self::walk::FlowWalk;
 use crate::counters::UdpCounters;
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::worker::context::WorkerContext;
-use crate::worker::deadlines::Deadlines;
+use crate::worker::steps::Step;
 use crate::worker::token::Key;
 
 /// All of UDP on one worker.
@@ -49,15 +51,12 @@ pub(crate) struct Udp {
     /// The places of frontends with a socket of their own.
     own: HashMap<FrontendAddr, Key>,
     steered: SteeredUdp,
-    /// UdpFrontends that take nothing new, but still have flows.
-    retired: Vec<Key>,
+    /// Flows of frontends that are closed: they serve nobody, and their sockets are closed a few at a time.
+    ended: VecDeque<EndedFlows<Link>>,
+    walk: FlowWalk,
     /// Another process is taking over.
     paused: bool,
     outgoing: OutgoingFlows,
-    /// Ports that the process uses that was there before, until then at most.
-    barred: VecDeque<(Instant, Vec<PortLease>)>,
-    /// When retired frontends end that have left the table.
-    removed: Deadlines<Key>,
 }
 
 impl Udp {
@@ -70,11 +69,10 @@ impl Udp {
             frontends: UdpFrontends::default(),
             own: HashMap::new(),
             steered,
-            retired: Vec::new(),
+            ended: VecDeque::new(),
+            walk: FlowWalk::new(worker.now(), worker.table_number()),
             paused: false,
             outgoing: Vec::new(),
-            barred: VecDeque::new(),
-            removed: Deadlines::new(worker.timeouts().drain),
         }
     }
 
@@ -91,7 +89,7 @@ impl Udp {
             }
             Some(Ok(())) | None => self.own.insert(addr, place),
         };
-        replaced.map(|place| self.frontends.remove(place));
+        replaced.into_iter().for_each(|place| self.end(place));
     }
 
     /// Serves a socket of the steered frontends; `addr` is its own.
@@ -101,69 +99,45 @@ impl Udp {
         }
     }
 
-    /// Ends a frontend: closes its sockets and ends its flows.
+    /// Ends a frontend with its flows. Its own socket is closed at once, so that the kernel refuses clients with ICMP; those that still
+    /// send do not reach an endpoint that may be another tenant's by now (kube-proxy does the same: `CleanStaleEntries` in
+    /// pkg/proxy/conntrack/cleanup.go).
     pub(crate) fn close(&mut self, addr: FrontendAddr) {
-        let serving = [self.own.remove(&addr), self.steered.remove(addr)];
-        serving.into_iter().flatten().for_each(|place| drop(self.frontends.remove(place)));
-        self.end_retired(|frontend| frontend.addr == addr);
+        let serving = [self.own.remove(&addr), self.steered.remove(&mut self.frontends, addr)];
+        serving.into_iter().flatten().for_each(|place| self.end(place));
     }
 
-    /// Takes nothing new on a frontend. Its own socket is closed, so that the kernel refuses strangers with ICMP; each flow goes on
-    /// through a socket connected to its client, until it is idle. A flow for which none can be made ends. If endpoints come back,
-    /// new clients need a new listener; the two stand side by side.
-    pub(crate) fn retire(&mut self, addr: FrontendAddr) {
-        self.end_retired(|frontend| frontend.flows() == 0);
-        let (own, steered) = (self.own.remove(&addr), self.steered.remove(addr));
-        for place in own.into_iter().chain(steered) {
-            let Some(frontend) = self.frontends.get_mut(place).cloned() else { continue };
-            self.retired.push(place);
-            let client_side = frontend.retire();
-            if steered == Some(place) {
-                drop(client_side);
-                self.steered.empty(&mut self.frontends, &frontend);
-            } else if let Some(listening) = client_side {
-                registry::drain(|| forward_batch(&frontend, &listening.socket));
-            }
-            reply::send_last(&self.context);
-            frontend.flows_changed();
+    fn end(&mut self, place: Key) {
+        if let Some(frontend) = self.frontends.remove(place) {
+            self.ended.push_back(frontend.end());
         }
     }
 
-    /// The frontend has left the table: as [`retire`](Self::retire), but flows that are left after the time of a drain end, unless
-    /// something serves at the address again by then.
-    pub(crate) fn remove(&mut self, addr: FrontendAddr) {
-        self.retire(addr);
-        self.end_retired(|frontend| frontend.flows() == 0);
-        let worker = &self.context.worker;
-        for place in &self.retired {
-            if self.frontends.get_mut(*place).is_some_and(|frontend| frontend.addr == addr) {
-                self.removed.push(worker.now(), worker.timeouts().drain, *place);
+    /// Closes sockets of flows that have ended, until this turn has been long enough.
+    fn close_ended(&mut self) {
+        while !self.context.has_worked_enough()
+            && let Some(flows) = self.ended.front_mut()
+        {
+            match flows.next() {
+                Some(_) => self.context.add_work(CLOSING),
+                None => drop(self.ended.pop_front()),
             }
         }
-    }
-
-    fn end_retired(&mut self, is_over: impl Fn(&UdpFrontend) -> bool) {
-        self.retired.retain(|place| {
-            let over = self.frontends.get_mut(*place).is_none_or(|frontend| is_over(frontend));
-            if over {
-                self.frontends.remove(*place);
-            }
-            !over
-        });
     }
 
     /// Opens no new flows and serves the others until they are quiet, for at most two seconds each.
     pub(crate) fn drain(&mut self) {
         self.steered.drain();
         self.frontends.iter_mut().for_each(|(_, frontend)| frontend.drain());
+        self.walk.request(self.context.worker.now());
     }
 
     /// The worker has other settings. Open flows have the new times, too.
     pub(crate) fn settings_changed(&mut self) {
         let settings = self.context.worker.settings();
         self.context.budget.set_limit(settings.udp_flows);
-        self.removed.set_usual(settings.timeouts.drain);
         self.frontends.iter_mut().for_each(|(_, frontend)| frontend.timeouts_changed());
+        self.walk.request(self.context.worker.now());
     }
 
     /// Whether no flow is left.
@@ -182,12 +156,6 @@ impl Udp {
             return;
         }
         self.context.registry.on_time(now);
-        while self.barred.pop_front_if(|(until, _)| *until <= now).is_some() {}
-        let worker = Rc::clone(&self.context.worker);
-        while let Some((_, place)) = self.removed.pop(now) {
-            let is_gone = |frontend: &UdpFrontend| worker.table().get(frontend.addr).is_none();
-            self.end_retired(|frontend| frontend.place == place && is_gone(frontend));
-        }
         self.context.begin_work();
         let next = || self.context.sweeps.borrow_mut().pop(now);
         while !self.context.has_worked_enough()
@@ -204,25 +172,56 @@ impl Udp {
         if self.paused {
             return None;
         }
-        let (resting, sweep) = (self.context.registry.next_deadline(), self.context.sweeps.borrow().next());
-        let barred = self.barred.front().map(|(until, _)| *until);
-        [resting, sweep, self.removed.next(), barred].into_iter().flatten().min()
+        let UdpContext { registry, sweeps, budget, worker, .. } = &*self.context;
+        let walk = self.walk.due(worker.table_number()).filter(|_| !budget.is_unused());
+        [registry.next_deadline(), sweeps.borrow().next(), walk].into_iter().flatten().min()
     }
 
-    /// Whether some sockets are still to be read.
+    /// Whether some sockets are still to be read or closed, or flows to be looked at.
     pub(crate) fn has_work(&self) -> bool {
-        !self.paused && self.context.registry.has_ready()
+        let waiting = self.context.registry.has_ready() || !self.ended.is_empty() || self.walk.is_under_way();
+        waiting && !self.paused
     }
 
-    /// Reads sockets that have something, a batch of each in turn, until this turn has been long enough.
+    /// Reads sockets that have something, a batch of each in turn, until this turn has been long enough. Closes those of flows that have
+    /// ended for as long.
     pub(crate) fn serve(&mut self) {
+        if self.paused {
+            return;
+        }
         self.context.begin_work();
-        while self.has_work()
-            && !self.context.has_worked_enough()
+        self.close_ended();
+        self.walk_on();
+        self.context.begin_work();
+        while !self.context.has_worked_enough()
             && let Some((key, source)) = self.context.registry.next_ready()
         {
             let progress = self.batch(&source);
             self.context.registry.put_back(key, progress);
+        }
+    }
+
+    /// Has some flows know of what has changed, if that is due.
+    fn walk_on(&mut self) {
+        let Self { context, frontends, walk, .. } = self;
+        let (now, grace) = (context.worker.now(), context.worker.timeouts().drain);
+        let Some(places) = walk.places(now, context.worker.table_number()) else { return };
+        let table = context.worker.table();
+        let mut hastened = Vec::new();
+        let more = context.registry.each_flow(places.clone(), |place, client| {
+            let Some(frontend) = frontends.get_mut(place) else { return };
+            let mut flows = frontend.flows.borrow_mut();
+            flows.set_frontend(table.get(frontend.addr));
+            if flows.hasten(client, now, grace) && hastened.last() != Some(&place) {
+                hastened.push(place);
+            }
+        });
+        drop(table);
+        walk.passed(&places, more);
+        for place in hastened {
+            if let Some(frontend) = frontends.get_mut(place) {
+                frontend.flows_changed();
+            }
         }
     }
 
@@ -239,8 +238,11 @@ impl Udp {
     /// Receives one batch and sends it on.
     fn batch(&mut self, source: &Source) -> Progress {
         let progress = match source {
-            Source::Inlet(own, socket) => self.steered.batch(&mut self.frontends, *own, socket, None),
-            Source::Frontend(place, socket) | Source::Client(place, socket) => {
+            Source::Inlet(own, socket) => {
+                self.context.worker.steps.begin(Step::Datagrams, None);
+                self.steered.batch(&mut self.frontends, *own, socket)
+            }
+            Source::Frontend(place, socket) => {
                 self.with_frontend(*place, |frontend| forward_batch(frontend, socket))
             }
             Source::Endpoint(place, client, upstream) => {
@@ -252,7 +254,9 @@ impl Udp {
     }
 
     fn with_frontend(&mut self, place: Key, batch: impl FnOnce(&Rc<UdpFrontend>) -> Progress) -> Progress {
-        self.frontends.get_mut(place).map_or(Progress::Drained, |frontend| batch(frontend))
+        let Some(frontend) = self.frontends.get_mut(place) else { return Progress::Drained };
+        self.context.worker.steps.begin(Step::Datagrams, Some(frontend.addr));
+        batch(frontend)
     }
 }
 

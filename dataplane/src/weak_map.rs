@@ -57,7 +57,7 @@ pub(crate) type ServiceId = (FrontendSource, Arc<str>, Arc<str>);
 /// The Service of a frontend.
 pub(crate) fn service_id(frontend: &Frontend) -> ServiceId {
     let service = &frontend.service;
-    (frontend.source, Arc::clone(&service.namespace), Arc::clone(&service.name))
+    (service.source, Arc::clone(&service.namespace), Arc::clone(&service.name))
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ mod event_loop;
 pub(crate) mod pool;
 pub(crate) mod port;
 mod standstill;
+pub(crate) mod steps;
 pub(crate) mod token;
+pub(crate) mod watchdog;
 
 use std::io;
 use std::sync::{Arc, mpsc as thread_channel};

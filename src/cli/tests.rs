@@ -153,6 +153,8 @@ fn mistakes_are_usage_errors() {
         "sheave status --gateway n1 --admin http://h:1",
         "sheave status --gateway n1 --fleet",
         "sheave status --gateway n1 --here",
+        "sheave run --manifests d --kubeconfig k",
+        "sheave gateway --manifests d --context c",
         "sheave top -o json",
         "sheave top --view pods",
         "sheave uninstall shop/web",

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use sheave_control::api::problem::reason;
 use sheave_control::api::store::ServiceKey;
+use sheave_model::FrontendSource;
 
 use super::inspect::routes_of_gateway;
 use super::manifests::{ManifestProjection, Manifests};
@@ -14,7 +15,7 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::views::diff::DiffView;
 use crate::views::problem::ProblemView;
-use crate::views::routes::RoutesView;
+use crate::views::routes::{RoutesView, source_name};
 
 /// Compares what a gateway serves, or would by other manifests, with what it would serve by these.
 pub(crate) fn run(command: &Diff, config: &Config) -> Exit {
@@ -69,7 +70,67 @@ fn published(view: &RoutesView) -> BTreeMap<ServiceKey, Vec<IpAddr>> {
     let addresses = view.status.iter().filter_map(|status| {
         let (namespace, name) = status.service.split_once('/')?;
         let ips = status.ingress.iter().filter_map(|ingress| ingress.ip.parse().ok()).collect();
-        Some((ServiceKey::new(namespace, name), ips))
+        let is_of_fleet = status.source == source_name(FrontendSource::MultiClusterService);
+        let key = if is_of_fleet { ServiceKey::multi_cluster } else { ServiceKey::new };
+        Some((key(namespace, name), ips))
     });
     addresses.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::cli::Folders;
+    use crate::config::Overrides;
+
+    const SERVICE: &str = "kind: Service
+metadata: {namespace: shop, name: web}
+spec: {type: LoadBalancer, loadBalancerClass: sheave.dev/l4, ports: [{port: 80}]}
+";
+    const POOL: &str = "apiVersion: sheave.dev/v1alpha1
+kind: AddressPool
+metadata: {name: main}
+spec: {addresses: [203.0.113.0/24]}
+";
+    const FLEET: &str = "apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: web}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: networking.karmada.io/v1alpha1
+kind: MultiClusterService
+metadata: {namespace: shop, name: web, annotations: {sheave.dev/load-balancer-class: sheave.dev/l4}}
+spec: {types: [LoadBalancer]}
+";
+
+    /// Of a Service and a MultiClusterService of one name, with these statuses, or what is published.
+    fn routes(statuses: [&str; 2], published: Option<&RoutesView>) -> RoutesView {
+        let folder = tempfile::tempdir().unwrap();
+        let [local, karmada] = ["local", "karmada"].map(|part| folder.path().join(part));
+        let write = |folder: &std::path::Path, text: String| {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("all.yaml"), text).unwrap();
+        };
+        write(&local, format!("apiVersion: v1\n{SERVICE}{}\n---\n{POOL}", statuses[0]));
+        write(&karmada, format!("{FLEET}{}\n", statuses[1]));
+        let config = Config::load(None, &Overrides::of_node("gw-1")).unwrap();
+        let folders = Folders { local: Some(&local), karmada: Some(&karmada) };
+        let mut manifests = Manifests::read(folders).unwrap();
+        if let Some(published) = published {
+            manifests = manifests.keeping_addresses(&super::published(published));
+        }
+        ManifestProjection::new(manifests, &config).routes(&config)
+    }
+
+    #[test]
+    fn a_service_and_a_multi_cluster_service_of_one_name_each_keep_their_own_address() {
+        let status = |ip: &str| format!("status: {{loadBalancer: {{ingress: [{{ip: {ip}}}]}}}}");
+        let old = routes([&status("203.0.113.7"), &status("203.0.113.9")], None);
+        assert_eq!(old.frontends.len(), 2);
+        let new = routes(["", ""], Some(&old));
+        let diff = DiffView::new(&old, &new);
+        assert!(diff.is_empty(), "{}", diff.to_text());
+    }
 }

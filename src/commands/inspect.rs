@@ -150,10 +150,10 @@ pub(crate) async fn served_elsewhere(config: &Config) -> Exit {
             eprintln!("sheave: a process of another container serves");
             Exit::Down
         }
-        // Nobody can take over there, so there is nobody to wait for.
         Err(error) => {
             eprintln!("sheave: {}: {error}", config.state_dir.display());
-            Exit::Ok
+            // Where nobody can take over there is nobody to wait for. Whatever else it is, a process may serve.
+            if predecessor::is_unusable(&error) { Exit::Ok } else { Exit::Down }
         }
     }
 }

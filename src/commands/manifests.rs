@@ -52,6 +52,11 @@ impl Manifests {
         self
     }
 
+    /// How many objects were read.
+    pub(super) fn count(&self) -> usize {
+        self.folders.iter().map(|(_, _, loaded)| loaded.origins.count()).sum()
+    }
+
     /// The Problems of folders that cannot be listed at all.
     fn unlisted(&self) -> impl Iterator<Item = &FileProblem> {
         let unlisted = self.folders.iter().filter(|(_, _, loaded)| !loaded.listed);

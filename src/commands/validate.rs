@@ -18,10 +18,11 @@ pub(crate) fn run(command: &Validate, config: Result<Config, Vec<ConfigMistake>>
         Err(mistakes) => (Config::fallback(), mistakes),
     };
     let folders = command.manifests.folders();
-    let view =
-        folders.map(|folders| ManifestProjection::new(Manifests::load(folders), &config).routes(&config));
+    let manifests = folders.map(Manifests::load);
+    let read = manifests.as_ref().map(Manifests::count);
+    let view = manifests.map(|manifests| ManifestProjection::new(manifests, &config).routes(&config));
     let problems = view.as_ref().map(|view| view.problems.as_slice()).unwrap_or_default();
-    let report = validation(&mistakes, problems, &view.as_ref().map(notes).unwrap_or_default());
+    let report = validation(&mistakes, problems, &view.as_ref().map(notes).unwrap_or_default(), read);
     match (print(&report), problems.is_empty(), mistakes.is_empty()) {
         (Exit::Ok, true, true) => Exit::Ok,
         (Exit::Ok, true, false) => Exit::Config,
@@ -30,8 +31,13 @@ pub(crate) fn run(command: &Validate, config: Result<Config, Vec<ConfigMistake>>
     }
 }
 
-/// What `sheave validate` prints.
-fn validation(mistakes: &[ConfigMistake], problems: &[ProblemView], notes: &[String]) -> String {
+/// What `sheave validate` prints; `read` is how many objects there are, if there are manifests.
+fn validation(
+    mistakes: &[ConfigMistake],
+    problems: &[ProblemView],
+    notes: &[String],
+    read: Option<usize>,
+) -> String {
     let mut report: String = mistakes.iter().map(|mistake| line(&format!("config: {mistake}"))).collect();
     report.extend(problems.iter().map(|problem| line(&problem.to_string())));
     report.extend(notes.iter().map(|note| line(&format!("note: {note}"))));
@@ -39,7 +45,12 @@ fn validation(mistakes: &[ConfigMistake], problems: &[ProblemView], notes: &[Str
     let wrong = mistakes.len() + problems.len();
     report
         + &match (wrong, notes.len()) {
-            (0, 0) => "no problems\n".to_owned(),
+            (0, 0) => match read {
+                Some(read) => format!("no problems in {}\n", counted(read, "object")),
+                None => {
+                    "no problems in the configuration; no manifests were given (--manifests DIR)\n".to_owned()
+                }
+            },
             (_, 0) => format!("{}\n", counted(wrong, "problem")),
             (_, notes) => format!("{}, {}\n", counted(wrong, "problem"), counted(notes, "note")),
         }

@@ -101,6 +101,8 @@ const KEYS: &[KeyRow] = key_rows! {
     /// Open connections stay. Those that a Service got while it had no limit at all do not count.
     "limits.perClient.connections" => limits.service.connections_per_client: Live, Live;
     "limits.perClient.connectionRate" => limits.service.connection_rate_per_client: Live, Live;
+    /// Open connections count for the client that they came from.
+    "limits.perClient.ipv6Prefix" => limits.service.client_prefix: Live, Live;
     "report.listen" => report_listen: Upgrade, Unused;
     /// A token file is read again by itself.
     "report.authorization", "report.tokenFile" => report_authorization: Upgrade, Unused;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde_json::Value;
 use sheave_control::projection::{LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT};
-use sheave_model::ServiceLimits;
+use sheave_model::{Ipv6Prefix, ServiceLimits};
 
 use super::section::Section;
 use super::values;
@@ -33,12 +33,16 @@ pub(super) fn read(section: &mut Section<'_>) -> Limits {
     let udp_flows = section.get("udpFlows", None, limit(LARGEST_CONNECTION_LIMIT));
     let memory = section.get("memory", None, memory);
     let (per_service, rate) = section.nested("perService", read_pair);
-    let (per_client, rate_per_client) = section.nested("perClient", read_pair);
+    let ((per_client, rate_per_client), client_prefix) = section.nested("perClient", |section| {
+        let limits = read_pair(section);
+        (limits, section.get("ipv6Prefix", Ipv6Prefix::DEFAULT, ipv6_prefix))
+    });
     let service = ServiceLimits {
         connections: per_service,
         connection_rate: rate,
         connections_per_client: per_client,
         connection_rate_per_client: rate_per_client,
+        client_prefix,
     };
     Limits { connections, udp_flows, memory, service }
 }
@@ -46,6 +50,11 @@ pub(super) fn read(section: &mut Section<'_>) -> Limits {
 fn read_pair(section: &mut Section<'_>) -> (Option<NonZeroU32>, Option<NonZeroU32>) {
     let connections = section.get("connections", None, limit(LARGEST_CONNECTION_LIMIT));
     (connections, section.get("connectionRate", None, limit(LARGEST_RATE_LIMIT)))
+}
+
+fn ipv6_prefix(value: &Value) -> Result<Ipv6Prefix, ValueError> {
+    let bits = values::between(Ipv6Prefix::SHORTEST, Ipv6Prefix::LONGEST)(value)?;
+    Ok(Ipv6Prefix::new(bits).unwrap_or_default())
 }
 
 /// A whole number; 0 = no limit.

@@ -32,6 +32,13 @@ pub(crate) struct Metrics {
     pub(crate) limits: SeriesLimits,
 }
 
+impl Metrics {
+    /// The port of the second listener, if there is one.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.listen.map(MetricsListen::port)
+    }
+}
+
 /// The files of a TLS server, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
@@ -79,6 +86,13 @@ impl MetricsListen {
             .parse()
             .map_err(|_| format!("metrics.listen: ${NODE_IP} is \"{ip}\", which is not an IP address"))?;
         Ok(SocketAddr::new(ip, port))
+    }
+
+    fn port(self) -> u16 {
+        match self {
+            Self::At(addr) => addr.port(),
+            Self::OnNode(port) => port,
+        }
     }
 
     fn is_loopback(self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use sheave_model::ServiceLimits;
+use sheave_model::{Ipv6Prefix, ServiceLimits};
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn every_key_is_read() {
          report: {listen: '[::]:9842', authorization: kubernetes}\ngateways: {service: a/b, tokenFile: /g}\n\
          timeouts: {connect: 500ms, idle: 1m30s, udpIdle: 5s, udpUnanswered: 2s, lameDuck: 0s, drain: 1h}\n\
          limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
-         perClient: {connections: 7, connectionRate: 6}}\nstateDir: /s\n\
+         perClient: {connections: 7, connectionRate: 6, ipv6Prefix: 56}}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
          karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true}\n\
          clusters: {member2: {interface: wg-member2}, member1: {interface: eth1}}\n\
@@ -105,6 +105,7 @@ fn every_key_is_read() {
         connection_rate: number(8),
         connections_per_client: number(7),
         connection_rate_per_client: number(6),
+        client_prefix: Ipv6Prefix::new(56).unwrap(),
     };
     let limits = Limits { connections: number(5000), udp_flows: number(300), memory: Some(2 << 30), service };
     assert_eq!(config.limits, limits);
@@ -292,9 +293,10 @@ fn text_that_is_no_mapping_is_one_mistake() {
     assert_eq!(read("reservedPorts:\n").unwrap().reserved_ports, RESERVED_PORTS);
     assert!(read("reservedPorts: []\n").unwrap().reserved_ports.is_empty());
     for empty in ["acceptProxy:\n", "acceptProxy: {allow: }\n"] {
-        assert_eq!(read(empty).unwrap().accept_proxy_allow, any_peer(), "{empty}");
+        assert!(read(empty).unwrap().accept_proxy_allow.is_empty(), "{empty}");
     }
-    assert!(read("acceptProxy: {allow: []}\n").unwrap().accept_proxy_allow.is_empty());
+    let open = read("acceptProxy: {allow: [10.0.0.0/8]}\n").unwrap();
+    assert_eq!(open.accept_proxy_allow, ["10.0.0.0/8".parse().unwrap()]);
     let quick = read("leaderElection: {leaseDuration: 5s, renewDeadline: 3s, retryPeriod: 1s}\n").unwrap();
     assert_eq!(quick.timing.lease, Duration::from_secs(5));
     assert_eq!(

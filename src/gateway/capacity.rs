@@ -18,6 +18,8 @@ const ADMIN: usize = 32;
 /// Connections to pages that are open to the network, at most; few descriptors are fewer of them.
 const PAGES: u64 = 1024;
 const LEAST_PAGES: u64 = 16;
+/// Connections to the server for metrics, at most, nearly all of peers that are not authorized.
+const METRICS: u64 = 256;
 
 /// What each part of the process may have.
 #[derive(Debug)]
@@ -56,8 +58,9 @@ impl Capacity {
 
     fn of(open_files: u64, workers: usize, config: &Config) -> Self {
         let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
-        let metrics = if config.metrics.listen.is_some() { Connections::METRICS } else { 0 };
-        let own = OWN + OF_A_WORKER * workers as u64 + (ADMIN + metrics) as u64 + pages;
+        let metrics = (open_files / 16).clamp(LEAST_PAGES, METRICS);
+        let held = if config.metrics.listen.is_some() { metrics } else { 0 };
+        let own = OWN + OF_A_WORKER * workers as u64 + ADMIN as u64 + held + pages;
         // A machine that gives less than the process needs for itself still gets a gateway.
         let traffic = open_files - own.min(open_files / 2);
         let limits = &config.limits;
@@ -73,7 +76,7 @@ impl Capacity {
             listening_sockets: to_usize(traffic / 4 * 3),
             pages: Connections::of_pages(to_usize(pages)),
             admin: Connections::of_admin(ADMIN),
-            metrics: Connections::of_metrics(),
+            metrics: Connections::of_metrics(to_usize(metrics)),
         }
     }
 

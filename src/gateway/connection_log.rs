@@ -171,10 +171,10 @@ impl Writing {
             self.lines.clear();
             self.window = Instant::now();
         }
-        let ServicePort { namespace, name, .. } = &record.frontend.service;
+        let ServicePort { source, namespace, name, .. } = &record.frontend.service;
         let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
         // A MultiClusterService may have the name of a Service.
-        let key = ServiceKey { namespace, name, source: record.frontend.source };
+        let key = ServiceKey { namespace, name, source: *source };
         let lines = self.lines.entry(key).or_default();
         if *lines >= self.shared.lines_per_service.load(Ordering::Relaxed) {
             self.shared.over_rate.fetch_add(1, Ordering::Relaxed);
@@ -316,7 +316,7 @@ mod tests {
     fn a_fleet_service_takes_no_lines_of_the_service_with_its_name() {
         let fleet = || {
             let mut record = record(1);
-            record.frontend.source = FrontendSource::MultiClusterService;
+            record.frontend.service.source = FrontendSource::MultiClusterService;
             record
         };
         let mut writing = writing(1);

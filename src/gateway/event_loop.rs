@@ -22,7 +22,7 @@ use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::PATIENCE_WITH_ONE;
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::time::{self, wait_until};
-use sheave_dataplane::{ConnectionLog, Dataplane, Drained, Observer};
+use sheave_dataplane::{ConnectionLog, Dataplane, Drained, Observer, StuckWorker};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
@@ -35,6 +35,7 @@ use super::problem_log::ProblemLog;
 use super::problems::Failures;
 use super::sources::{SourceUpdate, Sources};
 use crate::config::{Config, SeriesLimits};
+use crate::exit::Exit;
 use crate::http::health::{self, Health};
 use crate::http::metrics::families::UPDATE_SECONDS;
 use crate::http::query::Query;
@@ -146,6 +147,7 @@ impl EventLoop {
         let connection_log =
             ConnectionLogWriter::start(records, told.lost(), config.connection_log.lines_per_service)?;
         let dataplane = Dataplane::start(dataplane_options(config, shares, told, predecessor.is_some()))?;
+        dataplane.watch_workers(end_process)?;
         let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
         Ok(Box::new(Self {
             started: Instant::now(),
@@ -383,6 +385,12 @@ impl EventLoop {
     fn prove_healthy(&self) {
         self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
     }
+}
+
+/// Ends the process, to be started again: the kernel gives a worker new connections as long as its sockets are open.
+fn end_process(StuckWorker { worker, step, time }: StuckWorker) {
+    tracing::error!(bug = true, worker, step, ?time, "a worker is stuck: exiting to be restarted");
+    std::process::exit(Exit::Software.code().into());
 }
 
 /// Addresses that this process listens on, apart from frontends.

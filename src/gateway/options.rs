@@ -1,6 +1,7 @@
 //! Options of the projection and the data plane, from the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use crate::config::{AnnounceMode, Config};
 /// the others wait for at most.
 const LEAVING: Duration = Duration::from_secs(2);
 const LEAVING_TIMES: u32 = 3;
+
+/// Where routing daemons speak BGP.
+const BGP: u16 = 179;
 
 /// How addresses are announced.
 #[derive(Clone, Debug)]
@@ -79,6 +83,9 @@ pub(crate) fn announce_options(config: &Config) -> Option<AnnounceOptions> {
 
 /// Options of the projection.
 pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Options {
+    // It is not about a controller where it listens: gateways have another configuration.
+    let here = !matches!(role, Role::Controller { .. });
+    let own_ports = own_ports(config).filter(|_| here);
     projection::Options {
         node: config.node.clone(),
         cluster: config.cluster.clone(),
@@ -89,7 +96,8 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
         external_ips_allow: config.external_ips_allow.clone(),
         accept_proxy_allow: config.accept_proxy_allow.clone(),
         node_port_addresses: config.node_port_addresses.clone(),
-        reserved_ports: config.reserved_ports.clone(),
+        reserved_ports: config.reserved_ports.iter().cloned().chain(own_ports).collect(),
+        heartbeat_port: heartbeat_port(config).filter(|_| here),
         limits: config.limits.service,
         logged: config.connection_log.sample,
         health: Arc::new(HealthPolicy {
@@ -107,6 +115,19 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
             overprovisioning: config.failover.overprovisioning,
         },
     }
+}
+
+/// The ports where a gateway listens for other ends than frontends, and those of the routing daemon beside it.
+fn own_ports(config: &Config) -> impl Iterator<Item = RangeInclusive<u16>> {
+    let addresses = [Some(config.admin_listen), config.healthz_listen, config.report_listen];
+    let listeners = addresses.into_iter().flatten().map(|addr| addr.port());
+    let bgp = (config.announce.mode == AnnounceMode::Bgp).then_some(BGP);
+    let all = listeners.chain(config.metrics.port()).chain(heartbeat_port(config)).chain(bgp);
+    all.filter(|port| *port != 0).map(|port| port..=port)
+}
+
+fn heartbeat_port(config: &Config) -> Option<u16> {
+    matches!(config.announce.mode, AnnounceMode::Layer2 { .. }).then_some(config.announce.heartbeat.port)
 }
 
 /// Options of the data plane, which gets `shares` of the machine. One that is held serves nothing yet.

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
-use sheave_dataplane::ReturnPathError;
-use sheave_dataplane::{BindFailure, Dataplane};
-use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource};
+use sheave_dataplane::{BindFailure, Dataplane, LocalPortsError, ReturnPathError};
+use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol};
 
 use crate::http::health::Health;
 use crate::http::report::Failure;
@@ -26,6 +25,8 @@ struct FailureInputs {
     failures: u64,
     /// Why endpoints do not see clients' addresses, and as of which table it is asked whose do not.
     lost: Option<(String, u64)>,
+    /// The same of local ports that UDP flows do not share.
+    ports_taken: Option<(LocalPortsError, u64)>,
     health: Vec<Problem>,
     /// What keeps addresses from being announced, and as of which table it is asked whose they are.
     unannounced: (BTreeMap<IpAddr, Unannounced>, u64),
@@ -50,6 +51,7 @@ impl Failures {
         let inputs = FailureInputs {
             failures: dataplane.failures_revision(),
             lost: dataplane.client_addresses().err().map(|error| (error.to_string(), generation)),
+            ports_taken: ports_taken(dataplane).map(|error| (error, generation)),
             health: health.problems().collect(),
             unannounced: if unannounced.is_empty() { Default::default() } else { (unannounced, generation) },
         };
@@ -80,7 +82,21 @@ fn of(dataplane: &Dataplane) -> Vec<Failure> {
         let services: BTreeSet<ObjectRef> = lost.map(|frontend| object_ref(frontend)).collect();
         failures.extend(services.into_iter().map(|service| source_lost(service, error).into()));
     }
+    if let Some(error) = ports_taken(dataplane) {
+        let table = dataplane.table();
+        let frontends = table.table().frontends().iter();
+        let of_udp = frontends.filter(|frontend| frontend.addr.protocol == Protocol::Udp);
+        let services: BTreeSet<ObjectRef> = of_udp.map(|frontend| object_ref(frontend)).collect();
+        failures.extend(services.into_iter().map(|service| few_ports(service, &error).into()));
+    }
     failures
+}
+
+/// Where the state directory cannot be used, nothing else is known to be in the way, and the log has it.
+fn ports_taken(dataplane: &Dataplane) -> Option<LocalPortsError> {
+    dataplane
+        .local_ports_error()
+        .filter(|error| matches!(error, LocalPortsError::Taken(_) | LocalPortsError::TakenElsewhere))
 }
 
 /// One for each Service with such an address.
@@ -109,9 +125,10 @@ pub(super) fn closed(dataplane: &Dataplane) -> BTreeMap<FrontendAddr, String> {
     closed.map(|failure| (failure.frontend.addr, failure_message(failure))).collect()
 }
 
-fn failure_message(BindFailure { frontend, error, listening }: &BindFailure) -> String {
+fn failure_message(BindFailure { frontend, error, listening, is_final }: &BindFailure) -> String {
     let failed = if *listening { "cannot update the allowed sources of" } else { "cannot listen on" };
-    format!("{failed} {}: {}", frontend.addr, retry::advice(error))
+    let advice = if *is_final { retry::advice_once(error) } else { retry::advice(error) };
+    format!("{failed} {}: {advice}", frontend.addr)
 }
 
 fn unopened(failure: &BindFailure) -> Failure {
@@ -139,6 +156,19 @@ fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {
     }
 }
 
+fn few_ports(service: ObjectRef, error: &LocalPortsError) -> Problem {
+    Problem {
+        object: service,
+        reason: reason::LOCAL_PORTS_TAKEN,
+        field: String::new(),
+        message: format!(
+            "each UDP flow takes a local port for itself: {error}; retrying every {} s",
+            retry::EVERY.as_secs()
+        ),
+        port: None,
+    }
+}
+
 /// The port of a Problem about this frontend.
 pub(super) fn problem_port(addr: FrontendAddr) -> ProblemPort {
     ProblemPort { port: addr.port, protocol: addr.protocol.name() }
@@ -147,7 +177,7 @@ pub(super) fn problem_port(addr: FrontendAddr) -> ProblemPort {
 /// Whose frontend it is.
 pub(super) fn object_ref(frontend: &Frontend) -> ObjectRef {
     ObjectRef {
-        kind: match frontend.source {
+        kind: match frontend.service.source {
             FrontendSource::Service => "Service",
             FrontendSource::MultiClusterService => "MultiClusterService",
         },

@@ -77,8 +77,13 @@ pub(crate) fn controller(process: &StartupInfo, identity: &str, config: &Config)
     );
 }
 
-/// Logs the state of a gateway when its first table is in force. `transparent` is whether endpoints see clients' addresses.
+/// Logs the state of a gateway when its first table is in force, or that it is not ready with that, as without the folder of its
+/// manifests. `transparent` is whether endpoints see clients' addresses.
 pub(crate) fn ready(view: &ProcessView, transparent: &str) {
+    if let Some(why) = &view.not_ready {
+        tracing::warn!(problems = view.problems, "not ready: {why}");
+        return;
+    }
     let steering = view.steering.as_ref();
     tracing::info!(
         generation = view.generation,
@@ -220,6 +225,14 @@ mod tests {
             "{line}"
         );
         assert!(line["message"].as_str().unwrap().starts_with("ready"), "{line}");
+    }
+
+    #[test]
+    fn a_gateway_without_its_manifests_does_not_say_that_it_is_ready() {
+        let why = "the manifest folder cannot be listed";
+        let view = ProcessView { not_ready: Some(why.to_owned()), ..ProcessView::default() };
+        let line = line(|| ready(&view, "not asked for"));
+        assert_eq!((&line["level"], &line["message"]), (&"WARN".into(), &format!("not ready: {why}").into()));
     }
 
     #[test]

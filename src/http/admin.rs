@@ -40,11 +40,9 @@ pub(crate) fn serve(
         .with_state(queries.clone())
         .merge(questions::router(queries.clone(), Asker::Administrator))
         .merge(live.router())
-        .merge(page::of_gateway());
-    let router = page::guarded(router, node)
-        .merge(probes)
-        .merge(page::closed_to_websites(metrics_page(queries, scrapes)));
-    Server::start(listener, router, connections)
+        .merge(page::of_gateway())
+        .merge(metrics_page(queries, scrapes));
+    Server::start(listener, page::guarded(router, node).merge(probes), connections)
 }
 
 /// Answers scrapes alone on `listener` until the result is dropped.
@@ -52,9 +50,17 @@ pub(crate) fn serve_metrics(
     listener: GuardedListener,
     queries: QuerySender,
     scrapes: ScrapeQueue,
+    node: &str,
     connections: Connections,
 ) -> Server {
-    listener.serve(metrics_page(queries, scrapes), connections)
+    let router = for_scrapers(metrics_page(queries, scrapes), &listener, node);
+    listener.serve(router, connections)
+}
+
+/// `router`, which answers metrics on `listener`. One that asks for no token listens on loopback, where browsers get as little as
+/// from the admin server.
+pub(crate) fn for_scrapers(router: Router, listener: &GuardedListener, node: &str) -> Router {
+    if listener.is_open() { page::guarded(router, node) } else { router }
 }
 
 fn metrics_page(queries: QuerySender, scrapes: ScrapeQueue) -> Router {

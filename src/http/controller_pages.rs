@@ -32,15 +32,14 @@ pub(crate) struct ControllerPages {
 
 impl ControllerPages {
     pub(crate) fn router(self) -> Router {
-        let api = Router::new().route("/api/status", get(status_page)).with_state(self.clone());
-        let api =
-            page::guarded(api.merge(self.gateways.clone().router()).merge(page::of_controller()), &self.node);
+        let here = Router::new().route("/api/status", get(status_page)).with_state(self.clone());
+        let here = here.merge(self.gateways.clone().router()).merge(page::of_controller());
+        let here = here.merge(self.clone().metrics_router());
         Router::new()
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .with_state(self.clone())
-            .merge(api)
-            .merge(page::closed_to_websites(self.metrics_router()))
+            .merge(page::guarded(here, &self.node))
     }
 
     /// The metrics alone.

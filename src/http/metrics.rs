@@ -21,7 +21,7 @@ use sheave_control::controller::{ControllerStatus, PoolCounts};
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::{HealthCounts, Observer};
 use sheave_model::RoutingTable;
-use sheave_model::{Frontend, FrontendKind, Protocol, Route};
+use sheave_model::{Frontend, FrontendAddr, FrontendKind, Protocol, Route};
 
 use crate::config::SeriesLimits;
 use crate::gateway::connection_log::LineCounts;
@@ -29,12 +29,18 @@ use crate::http::health::{HealthPages, PageCounter};
 use crate::http::metrics::exposition::Exposition;
 use crate::http::metrics::families::{self as names, Family};
 use crate::logging;
+use crate::views::problem::ProblemView;
+use crate::views::services::{self, ServiceCounts, ServiceFacts};
 use crate::views::status::{GuardView, KindView, ProcessView};
 
-/// What only the control loop knows of a gateway; nothing in it grows with the table.
+/// What only the control loop knows of a gateway; nothing in it grows with the table but what is wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopFacts {
     pub(crate) status: ProcessView,
+    /// Everything that is wrong.
+    pub(crate) all_problems: Vec<ProblemView>,
+    /// Frontends that accept nothing, and why.
+    pub(crate) closed: BTreeMap<FrontendAddr, String>,
     /// How many of the status' Problems there are, by reason.
     pub(crate) problems: BTreeMap<String, usize>,
     pub(crate) pages: HealthPages,
@@ -81,6 +87,7 @@ pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Ob
             .add(&[("by", "sockets")], steering.sockets as u64)
             .add(&[("by", "steering")], steering.steered as u64);
     }
+    write_services(text, facts, &active);
     write_without_endpoints(text, table);
     write_page(text, &names::HEALTHZ_REQUESTS, &facts.pages.healthz);
     write_page(text, &names::LIVEZ_REQUESTS, &facts.pages.livez);
@@ -129,6 +136,22 @@ fn write_pools(text: &mut Exposition, controller: &ControllerStatus) {
             samples.add(&[("pool", name), ("state", state)], u64::try_from(*count).unwrap_or_default());
         }
     }
+}
+
+/// As the status, the page and `sheave top` count them.
+fn write_services(text: &mut Exposition, facts: &LoopFacts, active: &ActiveTable) {
+    let LoopFacts { all_problems, closed, announcements, .. } = facts;
+    let rows = services::rows(ServiceFacts {
+        active,
+        problems: all_problems,
+        closed,
+        announcements: Some(&**announcements),
+    });
+    let ServiceCounts { broken, degraded, ok } = ServiceCounts::of(&rows);
+    text.family(&names::SERVICES)
+        .add(&[("state", "serving")], ok as u64)
+        .add(&[("state", "degraded")], degraded as u64)
+        .add(&[("state", "broken")], broken as u64);
 }
 
 /// Only a `Local` policy drops: without any endpoint, connections are refused. Of a cluster address the internal policy

@@ -1,7 +1,8 @@
 //! The status pages of gateways and controllers: documents with their style and modules, all of them part of the program, and who may ask
 //! for them.
 //!
-//! A browser may be led to this server by any website. So a page that has another origin gets nothing, and neither does one that
+//! Nobody shows a token here, so only this machine is answered: whoever connects from its loopback address, as `kubectl port-forward`
+//! and `kubectl exec` do. A browser may be led to this server by any website. So a page that has another origin gets nothing, and neither does one that
 //! reaches the server by a name of its own (DNS rebinding): only addresses, `localhost` and names without a dot, which no website has.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,9 +11,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+
+use super::server::Peer;
 
 /// Everything comes from here, nothing is run but the modules, and no text becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
@@ -82,26 +85,18 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     (headers, text).into_response()
 }
 
-/// `router`, for those who may reach it in a browser; `node` is a name of this machine.
+/// `router`, for whoever is on this machine and no website; `node` is a name of this machine.
 pub(crate) fn guarded(router: Router, node: &str) -> Router {
     router.layer(from_fn_with_state(Arc::<str>::from(node), guard))
 }
 
 async fn guard(State(node): State<Arc<str>>, request: Request, next: Next) -> Response {
-    if let Err(refused) = admit(request.uri().path(), request.headers(), &node) {
-        return refused.into_response();
+    let peer = request.extensions().get().copied();
+    let admitted = admit_peer(peer).and_then(|()| admit(request.uri().path(), request.headers(), &node));
+    match admitted {
+        Ok(()) => shielded(request, next).await,
+        Err(refused) => refused.into_response(),
     }
-    shielded(request, next).await
-}
-
-/// `router`, whatever name it is asked by, but not for other websites: what no browser asks for.
-pub(crate) fn closed_to_websites(router: Router) -> Router {
-    router.layer(from_fn(|request: Request, next: Next| async move {
-        match admit_site(request.uri().path(), request.headers()) {
-            Ok(()) => shielded(request, next).await,
-            Err(refused) => refused.into_response(),
-        }
-    }))
 }
 
 async fn shielded(request: Request, next: Next) -> Response {
@@ -114,6 +109,13 @@ async fn shielded(request: Request, next: Next) -> Response {
         response.headers_mut().insert(name, header::HeaderValue::from_static(value));
     }
     response
+}
+
+/// A listener for probes may be open to the network. What there is besides is for this machine.
+fn admit_peer(peer: Option<Peer>) -> Result<(), (StatusCode, &'static str)> {
+    let advice = "only /livez and /readyz are answered to other machines and Pods: connect to a loopback address here, \
+                  as kubectl port-forward does; metrics.listen answers scrapers\n";
+    if peer.is_some_and(Peer::is_loopback) { Ok(()) } else { Err((StatusCode::FORBIDDEN, advice)) }
 }
 
 fn admit(path: &str, headers: &HeaderMap, node: &str) -> Result<(), (StatusCode, &'static str)> {
@@ -161,6 +163,18 @@ fn is_ours(authority: &str, node: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_this_machine_is_answered() {
+        let status = |ip: &str| admit_peer(Some(Peer(ip.parse().unwrap()))).err().map(|it| it.0.as_u16());
+        for here in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(status(here), None, "{here}");
+        }
+        for other in ["10.1.0.7", "192.0.2.1", "::ffff:10.1.0.7", "fe80::1", "2001:db8::1"] {
+            assert_eq!(status(other), Some(403), "{other}");
+        }
+        assert!(admit_peer(None).is_err(), "nobody knows who asks");
+    }
 
     fn answer(headers: &[(&'static str, &'static str)]) -> Option<u16> {
         let headers = headers

@@ -5,15 +5,16 @@
 
 mod bearer;
 pub(crate) mod guarded;
+mod sources;
 mod tls;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::Request;
@@ -28,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 
+use self::sources::{Source, SourceRates, UNAUTHORIZED};
 use self::tls::Tls;
 
 /// From accept(2) to the end of the answer. The answer takes no time, so this is the peer's.
@@ -45,6 +47,8 @@ pub(crate) struct Connections {
     by_age: Arc<Mutex<VecDeque<OpenConnection>>>,
     most: usize,
     patience: Duration,
+    /// Counts what comes from each source, where one must not take the places of all.
+    rates: Option<Arc<Mutex<SourceRates>>>,
 }
 
 /// One connection, for [`Connections`].
@@ -52,6 +56,7 @@ pub(crate) struct Connections {
 struct OpenConnection {
     task: AbortHandle,
     authorized: Authorized,
+    source: Source,
 }
 
 /// Whether the peer of a connection was authorized by its request, which is being answered from then on. Clones share it.
@@ -68,6 +73,17 @@ impl Authorized {
     }
 }
 
+/// The address that a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl Peer {
+    /// Whether it is on this machine, or in this Pod, for certain: no other one can have a conversation from a loopback address.
+    pub(crate) fn is_loopback(self) -> bool {
+        self.0.to_canonical().is_loopback()
+    }
+}
+
 /// For a process that does little else.
 impl Default for Connections {
     fn default() -> Self {
@@ -76,9 +92,6 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// To a server for metrics alone, at most.
-    pub(crate) const METRICS: usize = 16;
-
     /// So many to pages that are open to the network.
     pub(crate) fn of_pages(most: usize) -> Self {
         Self::new(most, PATIENCE)
@@ -89,20 +102,36 @@ impl Connections {
         Self::new(most, PATIENCE_WITH_ADMIN)
     }
 
-    /// To a server for metrics alone.
-    pub(crate) fn of_metrics() -> Self {
-        Self::of_admin(Self::METRICS)
+    /// So many to a server for metrics alone. Everybody may connect there, and few are authorized.
+    pub(crate) fn of_metrics(most: usize) -> Self {
+        let rates = Arc::new(Mutex::new(SourceRates::new(Instant::now())));
+        Self { rates: Some(rates), ..Self::of_admin(most) }
     }
 
     fn new(most: usize, patience: Duration) -> Self {
-        Self { by_age: Arc::default(), most, patience }
+        Self { by_age: Arc::default(), most, patience, rates: None }
     }
 
-    /// Adds one. If there is no place, it takes that of the oldest whose peer is not authorized, or else is closed itself.
+    /// Whether a connection of this source is answered at all.
+    fn admits(&self, source: Source) -> bool {
+        let Some(rates) = &self.rates else { return true };
+        rates.lock().unwrap_or_else(PoisonError::into_inner).admits(source, Instant::now())
+    }
+
+    /// Adds one. If there is no place, it takes that of the oldest whose peer is not authorized, or else is closed itself. Where
+    /// sources are told apart, one that has its share gives up its own oldest.
     fn add(&self, connection: OpenConnection) {
         let mut by_age = self.by_age.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_age.len() >= self.most {
+        let limited = self.rates.is_some();
+        if by_age.len() >= self.most || limited {
             by_age.retain(|connection| !connection.task.is_finished());
+        }
+        let alike = |open: &&OpenConnection| open.source == connection.source && !open.authorized.is_set();
+        if limited && by_age.iter().filter(alike).count() >= UNAUTHORIZED {
+            let own = by_age.iter().position(|open| alike(&open));
+            if let Some(closed) = own.and_then(|own| by_age.remove(own)) {
+                closed.task.abort();
+            }
         }
         by_age.push_back(connection);
         if by_age.len() > self.most {
@@ -136,8 +165,14 @@ impl Server {
     fn start_over(listener: TcpListener, router: Router, connections: Connections, tls: Option<Tls>) -> Self {
         let listener = Arc::new(listener);
         let leave = Arc::<Notify>::default();
+        let apart = tls.as_ref().and_then(|_| tls::thread());
         let serving = serve(Arc::clone(&listener), router, connections, tls, Arc::clone(&leave));
-        let task = tokio::spawn(serving).abort_handle();
+        // Handshakes take far more time than answers.
+        let task = match apart {
+            Some(apart) => apart.spawn(serving),
+            None => tokio::spawn(serving),
+        };
+        let task = task.abort_handle();
         Self { listener, task, shared: AtomicBool::new(false), leave, left: false }
     }
 
@@ -185,11 +220,14 @@ async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                // It is closed: it comes too often.
+                Ok((_, peer)) if !connections.admits(Source::of(peer.ip())) => {}
+                Ok((stream, peer)) => {
                     let authorized = Authorized::default();
-                    let answered = answer(stream, router.clone(), tls.clone(), authorized.clone());
+                    let facts = (Peer(peer.ip()), authorized.clone());
+                    let answered = answer(stream, router.clone(), tls.clone(), facts);
                     let task = own.spawn(in_time(answered, connections.patience));
-                    connections.add(OpenConnection { task, authorized });
+                    connections.add(OpenConnection { task, authorized, source: Source::of(peer.ip()) });
                 }
                 Err(error) => complain(&error).await,
             },
@@ -207,11 +245,11 @@ async fn in_time(answered: impl Future<Output = ()>, patience: Duration) {
     }
 }
 
-async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, authorized: Authorized) {
-    let Some(tls) = tls else { return exchange(stream, router, authorized).await };
+async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, facts: (Peer, Authorized)) {
+    let Some(tls) = tls else { return exchange(stream, router, facts).await };
     let Some(acceptor) = tls.acceptor().await else { return };
     match acceptor.accept(stream).await {
-        Ok(stream) => exchange(stream, router, authorized).await,
+        Ok(stream) => exchange(stream, router, facts).await,
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
     }
 }
@@ -221,7 +259,7 @@ async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, authorized:
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     router: Router,
-    authorized: Authorized,
+    (peer, authorized): (Peer, Authorized),
 ) {
     let mut protocol = http1::Builder::new();
     protocol.keep_alive(false);
@@ -229,6 +267,7 @@ async fn exchange(
     protocol.title_case_headers(true);
     let service = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         request.extensions_mut().insert(authorized.clone());
         service.call(request)
     });

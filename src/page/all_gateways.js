@@ -58,7 +58,7 @@ export class AllGateways {
   }
 
   #findings() {
-    const { gateways, differences, problems, unhealthy, controllerWrong, controllerProblems } = this.#view;
+    const { gateways, differences, problems, unwell, unhealthy, controllerWrong, controllerProblems } = this.#view;
     const silent = gateways.filter(({ state }) => state === "silent");
     const rest = gateways.filter(({ state }) => state !== "silent");
     const answering = rest.length;
@@ -75,6 +75,7 @@ export class AllGateways {
       ),
       ...problems.map((it) => finding("degraded", "problem", problem(it), whose(it, answering))),
       ...controllerProblems.map((it) => finding("degraded", "problem", problem(it), "as the controller sees it")),
+      ...unwell.map((it) => finding(it.state, "service", [name(it.object), `: ${it.why}`])),
       ...unhealthy.map((it) =>
         finding("degraded", "endpoint", [name(it.endpoint), ` (${it.protocol}) of `, name(it.service), `: ${it.reason}`], whose(it, answering)),
       ),

@@ -31,6 +31,8 @@ const POD_NAME: &str = "POD_NAME";
 
 /// To the admin server, at most.
 const CONNECTIONS: usize = 1024;
+/// To the server for metrics, at most.
+const METRICS: usize = 256;
 
 /// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` how the
 /// Karmada control plane is reached.
@@ -131,8 +133,10 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
         own_metrics,
         gateways: AllGateways::new(config.node.clone(), controller.gateway_client(), controller.status()),
     };
-    let metrics =
-        metrics.map(|listener| listener.serve(page.clone().metrics_router(), Connections::of_metrics()));
+    let metrics = metrics.map(|listener| {
+        let router = admin_server::for_scrapers(page.clone().metrics_router(), &listener, &config.node);
+        listener.serve(router, Connections::of_metrics(METRICS))
+    });
     let admin = Server::start(listener, page.router(), Connections::of_admin(CONNECTIONS));
     Ok(ControllerProcess { controller, admin, metrics, termination, reloads })
 }

@@ -194,6 +194,10 @@ async fn start(
     };
     startup_log::gateway(&process, &shares, config);
     let former_pod = predecessor.as_ref().and_then(Predecessor::pod).map(str::to_owned);
+    // What no other process takes over from gets on with anybody: its endpoints are its own.
+    if takeover != Takeover::Never {
+        sheave_dataplane::claim_local_ports(&config.state_dir);
+    }
     let mut app = EventLoop::start(config, &shares, sources, predecessor)
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller =
@@ -312,7 +316,7 @@ impl GatewayProcess {
             let config = &config;
             let metrics = metrics.zip(metrics_addr(config).ok().flatten()).map(|(listener, addr)| {
                 let (queries, scrapes, connections) = (queries.clone(), scrapes.clone(), shares.metrics());
-                (addr, admin::serve_metrics(listener, queries, scrapes, connections))
+                (addr, admin::serve_metrics(listener, queries, scrapes, &config.node, connections))
             });
             let healthz = healthz.zip(config.healthz_listen);
             let healthz = healthz.map(|(listener, addr)| (addr, app.health().serve_pages(listener)));

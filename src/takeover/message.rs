@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::handover::{
-    AffinityRecord, FlowRecord, HandedFrontend, HealthRecord, KeptPort, SocketRole,
-};
+use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFrontend, HealthRecord, SocketRole};
 
 /// One message. The descriptors that come with it are those of its list, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,10 +39,6 @@ pub(super) enum Message {
     Flows {
         worker: usize,
         records: Vec<FlowRecord>,
-    },
-    /// Of flows that end where they are.
-    KeptPorts {
-        records: Vec<KeptPort>,
     },
     Offer {
         /// What the announcer of addresses goes on with; none where nothing is announced.

@@ -7,9 +7,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord, KeptPort};
+use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord};
 use tokio::time::Instant;
 
 use super::channel::Channel;
@@ -18,6 +19,10 @@ use super::{MOST_WORKERS, PROTOCOL, TakeoverError, Token, own_pod, socket_path};
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a startup probe waits for a place in its queue.
+const PROBING: Duration = Duration::from_secs(2);
+/// How often it is looked for one.
+const FULL_QUEUE: Duration = Duration::from_millis(20);
 /// How long it may take to hand over. It gives up by itself before.
 const HANDING_OVER: Duration = Duration::from_secs(65);
 
@@ -52,8 +57,6 @@ pub(crate) enum LastPart {
         flows: Vec<HandedFlow>,
     },
     Affinity(Vec<AffinityRecord>),
-    /// Which it will go on to use.
-    KeptPorts(Vec<KeptPort>),
     /// That was all: this process may serve, and announce addresses by this, and from these interfaces.
     Offer(Option<HandedAnnouncing>, Vec<(String, OwnedFd)>),
 }
@@ -72,11 +75,15 @@ impl Predecessor {
     }
 
     async fn greet(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
-        let connected = connect(&socket_path(state_dir)).unwrap_or_else(|error| {
-            // If a process serves all the same, its ports will be in the way.
-            tracing::warn!(directory = %state_dir.display(), %error, "cannot look for a process to take over from");
-            None
-        });
+        let connected = match connect_within(PATIENCE, &socket_path(state_dir)).await {
+            Err(error) if is_unusable(&error) => {
+                // If a process serves all the same, its ports will be in the way.
+                tracing::warn!(directory = %state_dir.display(), %error, "cannot look for a process to take over from");
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(TakeoverError::Silent),
+            connected => connected?,
+        };
         let Some(socket) = connected else { return Ok(None) };
         let channel = Channel::over(socket)?;
         let (peer, own) = (channel.peer()?.uid(), rustix::process::geteuid().as_raw());
@@ -184,7 +191,6 @@ impl Predecessor {
                 Ok(LastPart::Flows { worker, flows })
             }
             (Message::Affinity { records }, _) => Ok(LastPart::Affinity(records)),
-            (Message::KeptPorts { records }, _) => Ok(LastPart::KeptPorts(records)),
             (Message::Offer { announcing, interfaces }, fds) => {
                 Ok(LastPart::Offer(announcing, paired(interfaces, fds)?.collect()))
             }
@@ -230,9 +236,9 @@ impl Predecessor {
 /// Whether a process serves that cannot be seen from here, since it is in another container.
 ///
 /// # Errors
-/// As connect(2).
+/// As connect(2). Unless it [cannot be otherwise](is_unusable), one may serve all the same.
 pub(crate) async fn serves_elsewhere(state_dir: &Path) -> io::Result<bool> {
-    match connect(&socket_path(state_dir))? {
+    match connect_within(PROBING, &socket_path(state_dir)).await? {
         // The kernel gives such a process the id 0 (unix(7), SO_PEERCRED).
         Some(socket) => Ok(Channel::over(socket)?.peer()?.pid().is_none_or(|process| process == 0)),
         None => Ok(false),
@@ -241,6 +247,27 @@ pub(crate) async fn serves_elsewhere(state_dir: &Path) -> io::Result<bool> {
 
 const NO_FDS: &[OwnedFd] = &[];
 
+/// Whether connecting fails for good, so that nobody can take over by way of this directory from anybody who could listen there.
+pub(crate) fn is_unusable(error: &io::Error) -> bool {
+    let lasting = [Errno::ACCESS, Errno::PERM, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP, Errno::INVAL];
+    Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno))
+}
+
+/// Connects, and waits for a place in the queue if that is full.
+async fn connect_within(patience: Duration, path: &Path) -> io::Result<Option<OwnedFd>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match connect(path) {
+            // Somebody listens, and has not accepted for a while (connect(2), EAGAIN).
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                tokio::time::sleep(FULL_QUEUE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// None if nobody listens there.
 pub(super) fn connect(path: &Path) -> io::Result<Option<OwnedFd>> {
     let addr = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

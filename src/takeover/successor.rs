@@ -13,10 +13,10 @@ use metrics::Counter;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, HealthRecord, KeptPort};
+use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, HealthRecord};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::channel::{Channel, MOST_FDS, MOST_RECORDS};
 use super::message::{HandedAnnouncing, Hello, Message, ServingPlace, Welcome};
@@ -36,8 +36,12 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Health records in one message: they have names, and errors for people.
 const MOST_HEALTH_RECORDS: usize = 16;
 
-/// Startup probes connect and say nothing, and wait here while a successor loads.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+/// Connections on which nothing has been said yet: startup probes close theirs at once.
+const MOST_SILENT: usize = 64;
+/// Processes that wait while another one takes over.
+const MOST_WAITING: usize = 16;
 
 /// Who asks to take over, until dropped.
 #[derive(Debug)]
@@ -139,43 +143,68 @@ async fn accept(
     ready: mpsc::Sender<Successor>,
     loading: Arc<AtomicBool>,
 ) {
+    let (heard, hellos) = mpsc::channel(MOST_WAITING);
+    tokio::join!(listen_for_hellos(listener, heard), greet_in_turn(hellos, greeting, ready, loading));
+}
+
+/// Accepts whoever connects, whatever the others are doing: startup probes go on while a successor loads for minutes, and a full backlog
+/// would look to them as if nobody served.
+async fn listen_for_hellos(listener: UnixListener, heard: mpsc::Sender<(Channel, Message)>) {
+    let mut silent = JoinSet::new();
     loop {
-        let asked = match listener.accept().await {
-            Ok((socket, _)) => hear(Channel::new(socket)).await,
-            Err(error) => Err(error.into()),
-        };
-        let greeted = match asked {
-            Ok((channel, hello)) => greet(channel, &hello, &greeting, &loading).await.inspect_err(|_| {
-                loading.store(false, Ordering::Relaxed);
-                greeting.failures.increment(1);
-            }),
-            // Who says nothing does not want to take over: a probe closes at once.
-            Err(error) => Err(error),
-        };
-        match greeted {
+        tokio::select! {
+            accepted = listener.accept(), if silent.len() < MOST_SILENT => match accepted {
+                Ok((socket, _)) => {
+                    let heard = heard.clone();
+                    silent.spawn(async move { hear(Channel::new(socket), &heard).await });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a process that asks to take over");
+                    // A shortage of descriptors would be the same at once.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            Some(_) = silent.join_next() => {}
+        }
+    }
+}
+
+/// Waits for the first message. Who says nothing does not want to take over: a probe closes at once.
+async fn hear(channel: Channel, heard: &mpsc::Sender<(Channel, Message)>) {
+    match channel.receive_within(HELLO).await {
+        // It closes, and the process is told so, if too many wait already.
+        Ok((hello, _)) => drop(heard.try_send((channel, hello))),
+        Err(TakeoverError::Closed) => {}
+        Err(error) => tracing::warn!(%error, "a process connected and did not ask to take over"),
+    }
+}
+
+/// Lets those who ask take over, one at a time.
+async fn greet_in_turn(
+    mut hellos: mpsc::Receiver<(Channel, Message)>,
+    greeting: Greeting,
+    ready: mpsc::Sender<Successor>,
+    loading: Arc<AtomicBool>,
+) {
+    while let Some((channel, hello)) = hellos.recv().await {
+        match greet(channel, &hello, &greeting, &loading).await {
             Ok((channel, token)) => {
                 let (turn, over) = oneshot::channel();
                 let failures = greeting.failures.clone();
                 if ready.send(Successor { channel, token, failures, _turn: turn }).await.is_err() {
                     return;
                 }
-                // One at a time; others wait in the queue.
                 over.await.ok();
             }
-            Err(TakeoverError::Closed) => {}
             Err(error) => {
-                tracing::warn!(%error, "a process asked to take over and did not");
-                // A shortage of descriptors would be the same at once.
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                loading.store(false, Ordering::Relaxed);
+                greeting.failures.increment(1);
+                if !matches!(error, TakeoverError::Closed) {
+                    tracing::warn!(%error, "a process asked to take over and did not");
+                }
             }
         }
     }
-}
-
-/// The first message of whoever has connected.
-async fn hear(channel: Channel) -> Result<(Channel, Message), TakeoverError> {
-    let (hello, _) = channel.receive_within(HELLO).await?;
-    Ok((channel, hello))
 }
 
 /// Tells a successor what it needs to start, and waits until it is loaded.
@@ -328,17 +357,6 @@ impl Successor {
     pub(crate) async fn affinity(&self, records: Vec<AffinityRecord>) -> Result<(), TakeoverError> {
         for records in records.chunks(MOST_RECORDS) {
             self.say(Message::Affinity { records: records.to_vec() }, NO_FDS).await?;
-        }
-        Ok(())
-    }
-
-    /// Says which local ports this process goes on to use.
-    ///
-    /// # Errors
-    /// As of the connection.
-    pub(crate) async fn kept_ports(&self, kept: Vec<KeptPort>) -> Result<(), TakeoverError> {
-        for records in kept.chunks(MOST_RECORDS) {
-            self.say(Message::KeptPorts { records: records.to_vec() }, NO_FDS).await?;
         }
         Ok(())
     }

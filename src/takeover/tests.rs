@@ -122,7 +122,7 @@ async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, Takeove
     loop {
         match predecessor.next_part().await? {
             LastPart::Flows { flows: part, .. } => flows += part.len(),
-            LastPart::Affinity(_) | LastPart::KeptPorts(_) => {}
+            LastPart::Affinity(_) => {}
             LastPart::Offer(..) => break,
         }
     }
@@ -207,6 +207,59 @@ async fn a_successor_that_does_not_take_over_is_counted_and_a_probe_is_not() {
     drop(loading);
     let _next = Predecessor::find(folder.path(), place("gw")).await.unwrap().unwrap();
     assert_eq!(failures.load(Ordering::Relaxed), 2, "one that ended while it loaded");
+}
+
+/// A kubelet probes every 2 s while a successor loads, for minutes if the API server is away.
+#[tokio::test(start_paused = true)]
+async fn startup_probes_are_answered_while_a_successor_loads_and_while_it_takes_over() {
+    let folder = TempDir::new().unwrap();
+    let mut successors = Successors::listen(folder.path(), greeting()).unwrap();
+    let mut predecessor = Predecessor::find(folder.path(), place("gw")).await.unwrap().unwrap();
+    let probe = async |phase: &str| {
+        for number in 0..200 {
+            let probed = predecessor::serves_elsewhere(folder.path()).await;
+            assert!(probed.is_ok(), "{number} while it {phase}: {probed:?}");
+            tokio::task::yield_now().await;
+        }
+    };
+    probe("loads").await;
+    let (successor, ()) = tokio::join!(successors.next(), async {
+        predecessor.begin().await.unwrap_err();
+    });
+    probe("takes over").await;
+    drop(successor);
+}
+
+/// As of a process that hangs.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_accepts_nobody_serves_all_the_same() {
+    let folder = TempDir::new().unwrap();
+    let _listener = predecessor_without_places(folder.path());
+    let found = Predecessor::find(folder.path(), place("gw")).await;
+    assert!(matches!(found, Err(TakeoverError::Silent)), "{found:?}");
+    let probed = predecessor::serves_elsewhere(folder.path()).await.unwrap_err();
+    assert!(!predecessor::is_unusable(&probed), "{probed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_can_listen_there_is_nobody_to_take_over_from() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for unusable in [file, folder.path().join("long".repeat(50))] {
+        assert!(Predecessor::find(&unusable, place("gw")).await.unwrap().is_none());
+        let probed = predecessor::serves_elsewhere(&unusable).await.unwrap_err();
+        assert!(predecessor::is_unusable(&probed), "{probed}");
+    }
+}
+
+/// Who listens, with a full queue.
+fn predecessor_without_places(state_dir: &Path) -> [OwnedFd; 2] {
+    let addr = rustix::net::SocketAddrUnix::new(socket_path(state_dir)).unwrap();
+    let listener = packets();
+    rustix::net::bind(&listener, &addr).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    [connect_silently(state_dir), listener]
 }
 
 /// The process that serves dies after this many messages.

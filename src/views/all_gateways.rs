@@ -8,6 +8,8 @@ mod explanations;
 mod tests;
 mod text;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sheave_control::controller::all_gateways::KnownGateway;
 
@@ -17,7 +19,7 @@ pub(crate) use self::explanations::{ExplanationsView, GatewayExplanation};
 use crate::exit::Exit;
 use crate::views::View;
 use crate::views::problem::ProblemView;
-use crate::views::status::{AnnouncingView, ControllerView, ProcessView};
+use crate::views::status::{AnnouncingView, ControllerView, ProcessView, UnwellView};
 
 /// How many Problems and unhealthy endpoints there are at most.
 const MOST: usize = 200;
@@ -50,6 +52,9 @@ pub(crate) struct AllGatewaysView {
     /// How many more the controller has; gateways may have them as well.
     #[serde(default)]
     pub(crate) more_controller_problems: usize,
+    /// The Services that are broken or degraded for clients of a gateway: the first ones, each once, the worst before.
+    #[serde(default)]
+    pub(crate) unwell: Vec<UnwellView>,
     /// The endpoints that are unhealthy on a gateway, each once; those that are not so everywhere come first.
     pub(crate) unhealthy: Vec<SharedEndpointView>,
     /// How many more there are.
@@ -158,6 +163,7 @@ impl AllGatewaysView {
             more_problems,
             controller_problems,
             more_controller_problems: controller.more_problems,
+            unwell: unwell(&answers),
             unhealthy,
             more_unhealthy,
         }
@@ -178,6 +184,7 @@ impl AllGatewaysView {
         } else if self.gateways.iter().all(well)
             && self.differences.is_empty()
             && self.problems.is_empty()
+            && self.unwell.is_empty()
             && self.controller_wrong.is_empty()
             && self.controller_problems.is_empty()
             && self.more_controller_problems == 0
@@ -192,6 +199,21 @@ impl AllGatewaysView {
     pub(crate) fn to_text(&self) -> String {
         text::render(self)
     }
+}
+
+/// What the gateways say of Services, each Service as the one says for whose clients it is worst.
+fn unwell(answers: &[(KnownGateway, GatewayAnswer)]) -> Vec<UnwellView> {
+    let mut worst: BTreeMap<&str, &UnwellView> = BTreeMap::new();
+    for (_, answer) in answers {
+        let GatewayAnswer::Status(status) = answer else { continue };
+        for view in &status.first_unwell {
+            worst.entry(&view.object).and_modify(|known| *known = view.min(known)).or_insert(view);
+        }
+    }
+    let mut unwell: Vec<UnwellView> = worst.into_values().cloned().collect();
+    unwell.sort_unstable();
+    unwell.truncate(MOST);
+    unwell
 }
 
 impl GatewayStatusView {

@@ -267,7 +267,7 @@ impl From<&Frontend> for FrontendView {
             service: frontend.service.to_string(),
             port_name: frontend.service.port_name.as_ref().to_owned(),
             app_protocol: frontend.app_protocol.as_deref().map(str::to_owned),
-            source: source_name(frontend.source).to_owned(),
+            source: source_name(frontend.service.source).to_owned(),
             affinity: AffinityView::of(frontend.affinity),
             source_ranges: frontend.source_ranges.cidrs().iter().map(ToString::to_string).collect(),
             admits_nobody: frontend.source_ranges.allowed().is_empty(),

@@ -10,25 +10,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use sheave_announce::Status;
+pub(crate) use sheave_control::projection::service_health::ServiceState;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::{Frontend, FrontendAddr, FrontendSource};
 
-pub(crate) use self::findings::FindingsView;
+pub(crate) use self::findings::{FindingsView, ServiceCounts};
 use crate::views::problem::ProblemView;
 use crate::views::routes::source_name;
-
-/// How a Service is, for those who use it through this gateway.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum ServiceState {
-    /// Nobody gets through.
-    Broken,
-    /// Something is wrong, and some get through.
-    Degraded,
-    /// All is well.
-    #[default]
-    Ok,
-}
 
 /// One Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -58,6 +46,13 @@ pub(crate) struct ServiceRow {
     /// Its Problems.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) problems: usize,
+}
+
+impl ServiceRow {
+    /// The object, as Problems name it.
+    pub(crate) fn object(&self) -> String {
+        format!("{} {}", self.source, self.service)
+    }
 }
 
 /// The endpoints of a Service in one cluster.
@@ -119,7 +114,7 @@ pub(crate) fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
 fn by_service(active: &ActiveTable) -> BTreeMap<(String, &'static str), Vec<&Arc<Frontend>>> {
     let mut services = BTreeMap::<_, Vec<_>>::new();
     for frontend in active.table().frontends() {
-        let key = (frontend.service.to_string(), source_name(frontend.source));
+        let key = (frontend.service.to_string(), source_name(frontend.service.source));
         services.entry(key).or_default().push(frontend);
     }
     services

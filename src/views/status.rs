@@ -8,12 +8,15 @@ mod unhealthy;
 pub(crate) use self::text::span;
 pub(crate) use self::unhealthy::UnhealthyView;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::views::View;
 
 use crate::exit::Exit;
-use crate::views::problem::ProblemView;
+use crate::views::problem::{LISTED, ProblemView};
+use crate::views::services::{ServiceCounts, ServiceRow, ServiceState};
 use crate::views::steering::SteeringView;
 
 /// What the process does, what it knows, and how fresh that is.
@@ -56,6 +59,12 @@ pub(crate) struct ProcessView {
     /// The first of them, by Service and address.
     #[serde(default)]
     pub(crate) first_unhealthy: Vec<UnhealthyView>,
+    /// How many Services are in each state for the clients who come here; null where nothing is forwarded.
+    #[serde(default)]
+    pub(crate) services: Option<ServiceCounts>,
+    /// The first of those that are not well, the worst before.
+    #[serde(default)]
+    pub(crate) first_unwell: Vec<UnwellView>,
     /// Null where no controller runs.
     pub(crate) controller: Option<ControllerView>,
     /// How clients reach the frontends; null where nothing is forwarded.
@@ -78,6 +87,18 @@ pub(crate) struct ProcessView {
     /// A worker did not show in time that it runs.
     #[serde(default)]
     pub(crate) worker_stuck: bool,
+}
+
+/// A Service that is broken or degraded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct UnwellView {
+    /// `broken` or `degraded`.
+    pub(crate) state: ServiceState,
+    /// `Service namespace/name`, or with the other kind.
+    pub(crate) object: String,
+    /// What is wrong.
+    pub(crate) why: String,
 }
 
 /// The addresses that gateways announce, in short: `sheave gateways` has the rest.
@@ -143,7 +164,7 @@ pub(crate) struct KindView {
     pub(crate) last_heard_seconds: Option<u64>,
     /// How often it had to be listed again, because the watch could not be taken up where it ended.
     pub(crate) restarts: u64,
-    /// How often its watch was begun again, for whatever reason; each lasts less than a minute.
+    /// How often its watch was begun again, for whatever reason; each lasts for ten minutes at most.
     pub(crate) watches: u64,
     /// Why nothing is heard at the moment; null if all is well.
     pub(crate) error: Option<String>,
@@ -205,6 +226,13 @@ pub(crate) struct ControllerView {
     pub(crate) more_problems: usize,
 }
 
+impl fmt::Display for UnwellView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.state == ServiceState::Broken { "broken" } else { "degraded" };
+        write!(f, "{} is {state}: {}", self.object, self.why)
+    }
+}
+
 impl View for ProcessView {}
 
 impl ControllerView {
@@ -215,6 +243,19 @@ impl ControllerView {
 }
 
 impl ProcessView {
+    /// With these Services.
+    pub(crate) fn serving(mut self, rows: &[ServiceRow]) -> Self {
+        let unwell = rows.iter().filter(|row| row.state != ServiceState::Serving);
+        let mut unwell: Vec<UnwellView> = unwell
+            .map(|row| UnwellView { state: row.state, object: row.object(), why: row.why.clone() })
+            .collect();
+        unwell.sort_unstable();
+        unwell.truncate(LISTED);
+        self.services = Some(ServiceCounts::of(rows));
+        self.first_unwell = unwell;
+        self
+    }
+
     /// How `sheave status` exits: by whether the process is ready, and whether anything is wrong.
     pub(crate) fn exit(&self) -> Exit {
         if self.not_ready.is_some() || self.worker_stuck {
@@ -227,11 +268,11 @@ impl ProcessView {
         }
     }
 
-    /// What is wrong with the process itself, as sentences with a remedy: Problems of objects are left out.
+    /// What is wrong with the process itself, as sentences with a remedy: Services and Problems of objects are left out.
     pub(crate) fn wrong_with_process(&self) -> Vec<String> {
         let controller = self.controller.as_ref();
         let controller = controller.map(|view| ControllerView { problems: Vec::new(), ..view.clone() });
-        text::wrong(&Self { problems: 0, controller, ..self.clone() })
+        text::wrong(&Self { problems: 0, services: None, controller, ..self.clone() })
     }
 
     /// For people: how it is, what is wrong, and what to do about it.

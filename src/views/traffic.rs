@@ -114,7 +114,7 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
         let key = ServiceKey {
             namespace: Arc::clone(&service.namespace),
             name: Arc::clone(&service.name),
-            source: frontend.source,
+            source: frontend.service.source,
         };
         let Some(traffic) = of_services.get_mut(&key) else { continue };
         traffic.frontends.push(frontend.addr.to_string());

@@ -14,6 +14,7 @@ use crate::stage::{
 };
 use crate::support::apiserver::ApiServer;
 use crate::support::cluster::{Account, Cluster};
+use crate::support::http;
 use crate::support::patience::eventually;
 use crate::support::process::Finished;
 use crate::support::seccomp::{Otherwise, Refused};
@@ -124,6 +125,33 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
     let plain = url.replace("https", "http");
     assert_eq!(ask(&stage, &plain, &second, &scraper).0, 0, "nothing is said without TLS");
     assert!(gateway.stop().success());
+}
+
+#[test]
+fn a_controller_answers_others_nothing_but_probes() {
+    let cluster = Cluster::simulated("probes");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    let home = stage.home(Role::Controller, &road, "");
+    let open = fs::read_to_string(home.config()).expect("a configuration").replace("127.0.0.1:", "0.0.0.0:");
+    fs::write(home.config(), open).expect("a file is written");
+    let controller = stage.start(&home);
+    let others = SocketAddr::from((NODE_ADDRESS, controller.admin().port()));
+    for path in [
+        "/",
+        "/metrics",
+        "/api/status",
+        "/api/fleet",
+        "/api/fleet/explain?service=shop/web",
+        "/livez",
+        "/readyz",
+    ] {
+        let status = |admin| stage.host.run(|| http::get(admin, path)).expect("an answer").status;
+        let is_probe = matches!(path, "/livez" | "/readyz");
+        assert_eq!(status(others) == 403, !is_probe, "{path}");
+        assert_ne!(status(controller.admin()), 403, "{path}");
+    }
+    assert!(controller.stop().success());
 }
 
 #[test]

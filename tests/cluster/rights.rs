@@ -1,5 +1,7 @@
 //! Both roles do their work with the rights that `deploy` gives them, and need all of them.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use serde_json::json;
 use sheave_control::api::gateway_report::AUDIENCE;
 
@@ -11,6 +13,7 @@ use crate::stage::{
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::status::Status;
 use crate::support::cluster::{Account, Cluster};
+use crate::support::http;
 use crate::support::patience::eventually;
 
 /// The account of a gateway as the test API server names it.
@@ -31,7 +34,10 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
         }
     }
     let token = cluster.token(Account::Controller, AUDIENCE).display().to_string();
-    let shows = format!("gateways: {{tokenFile: {token}}}\n");
+    let scraped = SocketAddr::from((Ipv4Addr::LOCALHOST, stage.host.run(|| free_port(Ipv4Addr::LOCALHOST))));
+    let shows = format!(
+        "gateways: {{tokenFile: {token}}}\nmetrics: {{listen: \"{scraped}\", authorization: kubernetes}}\n"
+    );
     let controller = stage.start(&stage.home(Role::Controller, &road, &shows));
     wait_until_leading(&controller);
     let port = stage.host.run(|| free_port(NODE_ADDRESS));
@@ -54,6 +60,12 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
         if events.iter().any(|it| it["reason"] == "AddressesAssigned") { Ok(()) } else { Err("not yet") }
     });
     wait_for(&cluster, ("AddressPool", "rights"), "counts what is used", |it| it["status"]["used"] == 1);
+    if let Some(server) = cluster.test_server() {
+        // Known, and of no concern.
+        let bearer = format!("Bearer {}", server.token(GATEWAY));
+        let ask = || http::send(scraped, "GET", "/metrics", &[("Authorization", bearer.as_str())], "");
+        assert_eq!(stage.host.run(ask).expect("an answer").status, 403);
+    }
     let away = json!({"spec": {"type": "ClusterIP"}});
     cluster.merge("Service", "web", "someone", &away).unwrap();
     wait_until_clean(&cluster, "web");
@@ -71,7 +83,9 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     assert!(gateway.stop().success());
     if let Some(server) = cluster.test_server() {
         assert_eq!(server.faults().outstanding(), 0);
-        assert_eq!(server.refused(), []);
+        // The review of what the gateway asks for was answered with no.
+        let refused = server.refused().into_iter().filter(|it| it.resource != "/metrics");
+        assert_eq!(refused.collect::<Vec<_>>(), []);
         for user in [CONTROLLER, GATEWAY] {
             assert_eq!(server.unused_rules(user), [], "{user}");
         }

@@ -327,6 +327,8 @@ fn monitors_ask_gateways_at_their_nodes() {
         "podMonitor.labels.release=prometheus",
         "podMonitor.gateway.scheme=https",
         "gateway.config.metrics.listen=$(NODE_IP):9843",
+        "controller.config.metrics.listen=0.0.0.0:9843",
+        "podMonitor.controller.scheme=https",
     ];
     let objects = rendered("sheave-system", &values);
     let monitor = &objects["PodMonitor sheave-gateway"];
@@ -334,7 +336,8 @@ fn monitors_ask_gateways_at_their_nodes() {
     let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
     assert_eq!((text(&endpoint["scheme"]), text(&endpoint["interval"])), ("https", "30s"));
     assert_eq!(endpoint["relabelings"][0]["replacement"], "$1:9843");
-    assert_eq!(objects["PodMonitor sheave-controller"]["spec"]["podMetricsEndpoints"][0]["port"], "admin");
+    let endpoint = &objects["PodMonitor sheave-controller"]["spec"]["podMetricsEndpoints"][0];
+    assert_eq!((text(&endpoint["scheme"]), text(&endpoint["port"])), ("https", "metrics"));
 }
 
 #[test]

@@ -80,12 +80,14 @@ fn the_program_takes_every_configuration() {
 fn the_program_takes_what_the_configuration_advises_for_metrics() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.yaml");
-    let text = files::text(GATEWAY);
-    let advised = text.replace("# metrics: ", "metrics: ");
-    assert_ne!(advised, text);
-    std::fs::write(&file, advised).unwrap();
-    let (code, said) = validate(&file);
-    assert_eq!(code, Some(0), "{said}");
+    for config in [GATEWAY, CONTROLLER] {
+        let text = files::text(config);
+        let advised = text.replace("# metrics: ", "metrics: ");
+        assert_ne!(advised, text, "{config}");
+        std::fs::write(&file, advised).unwrap();
+        let (code, said) = validate(&file);
+        assert_eq!(code, Some(0), "{config}: {said}");
+    }
 }
 
 #[test]

@@ -24,6 +24,8 @@ const CLUSTER_BOUND: &str = "karmada/cluster-bound";
 const FOLDER: &str = "/etc/sheave-karmada";
 /// Where Karmada's API server listens unless told otherwise.
 const PORT: i32 = 5443;
+/// Where `karmadactl init` publishes it.
+const NODE_PORT: i32 = 32443;
 
 #[test]
 fn the_folder_holds_two_accounts_with_their_rights_and_tokens() {
@@ -42,7 +44,9 @@ fn the_folder_holds_two_accounts_with_their_rights_and_tokens() {
             "ServiceAccount sheave-controller",
             "ServiceAccount sheave-gateway",
             "ValidatingAdmissionPolicy sheave-karmada-controller",
+            "ValidatingAdmissionPolicy sheave-karmada-controller-creates",
             "ValidatingAdmissionPolicyBinding sheave-karmada-controller",
+            "ValidatingAdmissionPolicyBinding sheave-karmada-controller-creates",
         ]
     );
 }
@@ -210,6 +214,6 @@ fn both_components_open_the_way() {
                     && rule.ports.iter().flatten().any(|it| it.port == Some(IntOrString::Int(port)))
             })
         };
-        assert!(open(PORT) && open(53), "{egress:?}");
+        assert!(open(PORT) && open(NODE_PORT) && open(53), "{egress:?}");
     }
 }

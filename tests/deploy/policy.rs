@@ -10,6 +10,10 @@ use crate::files::{self, Document};
 
 const CONTROLLER: &str = "system:serviceaccount:sheave-system:sheave-controller";
 const OURS: &str = "sheave.dev/load-balancer-cleanup";
+/// That of an installation with another class.
+const OTHER_CLASS: &str = "sheave.dev/load-balancer-cleanup-bf9cf968";
+/// That of cloud providers.
+const SHARED: &str = "service.kubernetes.io/load-balancer-cleanup";
 const LABEL: &str = "sheave.dev/managed-by";
 
 /// A write, as the API server asks about it.
@@ -33,8 +37,9 @@ impl Write<'_> {
         }
     }
 
-    /// Whether the expression is true. One that cannot be evaluated refuses, as `failurePolicy: Fail` has it.
-    fn satisfies(&self, expression: &Value) -> bool {
+    /// Whether the expression is true, with what the policy's variables have come to. One that cannot be evaluated refuses, as
+    /// `failurePolicy: Fail` has it.
+    fn satisfies(&self, expression: &Value, variables: &Value) -> bool {
         let expression = expression.as_str().expect("an expression");
         let environment = Arc::new(Env::stdlib());
         let program = environment.compile(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
@@ -42,7 +47,8 @@ impl Write<'_> {
         let (plural, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
         let request = json!({"userInfo": {"username": self.user}, "operation": self.operation(), "subResource": subresource,
                              "resource": {"group": self.group, "resource": plural}});
-        for (name, value) in [("object", self.after), ("oldObject", self.before), ("request", &request)] {
+        let objects = [("object", self.after), ("oldObject", self.before), ("request", &request)];
+        for (name, value) in objects.into_iter().chain([("variables", variables)]) {
             context.add_variable(name, value).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         program.execute(&context).is_ok_and(|value| value == true.into())
@@ -75,11 +81,18 @@ impl Policy {
                 && has(&rule["resources"], write.resource)
                 && has(&rule["operations"], write.operation())
         });
-        if !concerned || !list(&self.0["matchConditions"]).iter().all(|it| write.satisfies(&it["expression"]))
-        {
+        let mut variables = json!({});
+        let conditions = list(&self.0["matchConditions"]);
+        if !concerned || !conditions.iter().all(|it| write.satisfies(&it["expression"], &variables)) {
             return None;
         }
-        let refused = list(&self.0["validations"]).iter().filter(|it| !write.satisfies(&it["expression"]));
+        // Each may use those before it; all are true or false.
+        for variable in self.0["variables"].as_array().into_iter().flatten() {
+            let value = write.satisfies(&variable["expression"], &variables);
+            variables[variable["name"].as_str().expect("a name")] = json!(value);
+        }
+        let refused =
+            list(&self.0["validations"]).iter().filter(|it| !write.satisfies(&it["expression"], &variables));
         Some(refused.map(|it| it["message"].as_str().expect("each says what it refuses")).collect())
     }
 
@@ -118,7 +131,7 @@ fn with(object: &Value, field: &str, value: Value) -> Value {
 }
 
 /// What all objects with a finalizer of ours have in common. Some fields are there and some are not, so that both are met.
-fn assert_metadata(policy: &Policy, resource: (&str, &str), full: &Value) {
+fn assert_metadata(policy: &Policy, resource: (&str, &str), full: &Value, more: &str) {
     let bare = ["labels", "annotations", "ownerReferences", "finalizers"]
         .iter()
         .fold(full.clone(), |object, field| with(&object, &format!("/metadata/{field}"), Value::Null));
@@ -128,9 +141,7 @@ fn assert_metadata(policy: &Policy, resource: (&str, &str), full: &Value) {
         policy.assert_allows(resource, before, &held);
         policy.assert_allows(resource, &held, before);
     }
-    for ours in ["sheave.dev/load-balancer-cleanup-bf9cf968", "service.kubernetes.io/load-balancer-cleanup"] {
-        policy.assert_allows(resource, &bare, &with(&bare, "/metadata/finalizers", json!([ours])));
-    }
+    policy.assert_allows(resource, &bare, &with(&bare, "/metadata/finalizers", json!([more])));
     for finalizers in [Value::Null, json!([OURS]), json!(["example.com/keep", "example.com/more"])] {
         policy.assert_refuses(resource, &theirs, &with(&theirs, "/metadata/finalizers", finalizers));
     }
@@ -159,11 +170,12 @@ fn of_a_service_the_controller_changes_its_finalizer_and_its_status() {
     let policy = Policy::of(&files::base(), "sheave-controller");
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": metadata(),
-        "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80, "nodePort": 30080}]},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4", "selector": {"app": "web"},
+                 "ports": [{"port": 80, "nodePort": 30080}]},
         "status": {"loadBalancer": {}},
     });
     for resource in [("", "services"), ("", "services/status")] {
-        assert_metadata(&policy, resource, &service);
+        assert_metadata(&policy, resource, &service, SHARED);
         for (field, value) in [
             ("selector", json!({"app": "bank"})),
             ("selector", Value::Null),
@@ -184,6 +196,52 @@ fn of_a_service_the_controller_changes_its_finalizer_and_its_status() {
     }
 }
 
+/// kube-proxy takes packets for a published address on every node, unless its mode is Proxy.
+#[test]
+fn addresses_are_published_as_a_proxys_and_on_services_of_the_class_alone() {
+    let policy = Policy::of(&files::base(), "sheave-controller");
+    let status = ("", "services/status");
+    let of_class = |class: &str| {
+        let spec = json!({"type": "LoadBalancer", "loadBalancerClass": class});
+        let ingress = json!([{"ip": "192.0.2.9", "ipMode": "VIP"}]);
+        json!({"metadata": metadata(), "spec": spec, "status": {"loadBalancer": {"ingress": ingress}}})
+    };
+    let publishing = |before: &Value, mode: Value| {
+        let ingress = json!([{"ip": "192.0.2.9", "ipMode": "VIP"}, with(&json!({"m": {"ip": "203.0.113.7"}}), "/m/ipMode", mode)["m"]]);
+        with(before, "/status/loadBalancer/ingress", ingress)
+    };
+    let ours = of_class("sheave.dev/l4");
+    policy.assert_allows(status, &ours, &publishing(&ours, json!("Proxy")));
+    policy.assert_refuses(status, &ours, &publishing(&ours, json!("VIP")));
+    policy.assert_refuses(status, &ours, &publishing(&ours, Value::Null));
+    let unclassified = with(&of_class("x"), "/spec/loadBalancerClass", Value::Null);
+    for theirs in [of_class("example.com/other"), unclassified] {
+        policy.assert_refuses(status, &theirs, &publishing(&theirs, json!("Proxy")));
+        policy.assert_allows(status, &publishing(&theirs, json!("Proxy")), &theirs);
+    }
+}
+
+/// It keeps a Service until a cloud provider has freed what it costs.
+#[test]
+fn the_finalizers_of_cloud_providers_and_other_installations_stay() {
+    let policy = Policy::of(&files::base(), "sheave-controller");
+    let services = ("", "services");
+    let held = |spec: Value, finalizers: Value| json!({"metadata": {"name": "web", "namespace": "shop", "finalizers": finalizers}, "spec": spec});
+    let ours = json!({"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4"});
+    let clouds = json!({"type": "LoadBalancer"});
+    let moved = json!({"type": "ClusterIP"});
+    for spec in [&ours, &moved] {
+        let before = held(spec.clone(), json!([OURS, SHARED]));
+        policy.assert_allows(services, &before, &held(spec.clone(), json!([])));
+    }
+    for (spec, finalizer) in
+        [(&clouds, SHARED), (&moved, SHARED), (&ours, OTHER_CLASS), (&clouds, OTHER_CLASS)]
+    {
+        let before = held(spec.clone(), json!([finalizer]));
+        policy.assert_refuses(services, &before, &held(spec.clone(), json!([])));
+    }
+}
+
 #[test]
 fn a_service_that_is_no_load_balancer_cannot_be_held() {
     let policy = Policy::of(&files::base(), "sheave-controller");
@@ -200,7 +258,8 @@ fn a_service_that_is_no_load_balancer_cannot_be_held() {
 fn conditions_are_their_writers() {
     let policy = Policy::of(&files::base(), "sheave-controller");
     let status = ("", "services/status");
-    let service = json!({"metadata": metadata(), "spec": {"type": "LoadBalancer"}});
+    let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4"});
+    let service = json!({"metadata": metadata(), "spec": spec});
     let condition = |kind: &str, value: &str| json!({"type": kind, "status": value});
     let with_conditions = |conditions: Value| with(&service, "/status", json!({"conditions": conditions}));
     let (ours, theirs) = (condition("sheave.dev/Ready", "True"), condition("example.com/Scanned", "True"));
@@ -230,11 +289,14 @@ fn what_the_controller_creates_is_its_own() {
         policy.assert_refuses(leases, &Value::Null, &lease(theirs));
     }
     policy.assert_refuses(leases, &Value::Null, &json!({"metadata": {"generateName": "sheave-controller"}}));
+    let karmada = Policy::of(&files::karmada(), "sheave-karmada-controller-creates");
     let events = ("events.k8s.io", "events");
     let event =
         |from: &str| json!({"metadata": {"name": "web.1", "namespace": "shop"}, "reportingController": from});
-    policy.assert_allows(events, &Value::Null, &event("sheave.dev/controller"));
-    policy.assert_refuses(events, &Value::Null, &event("kubelet"));
+    for policy in [&policy, &karmada] {
+        policy.assert_allows(events, &Value::Null, &event("sheave.dev/controller"));
+        policy.assert_refuses(events, &Value::Null, &event("kubelet"));
+    }
 }
 
 /// As an API server of Kubernetes 1.36 asks: the field that such a Service had as another type is in the new object alone.
@@ -267,6 +329,7 @@ fn every_policy_names_the_versions_that_it_is_checked_by() {
         (files::base(), "sheave-controller"),
         (files::base(), "sheave-controller-creates"),
         (files::karmada(), "sheave-karmada-controller"),
+        (files::karmada(), "sheave-karmada-controller-creates"),
         (files::exports(), "sheave-controller-exports"),
     ] {
         let Policy(policy) = Policy::of(&documents, name);
@@ -288,7 +351,9 @@ fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_statu
     });
     let group = "networking.karmada.io";
     for resource in [(group, "multiclusterservices"), (group, "multiclusterservices/status")] {
-        assert_metadata(&policy, resource, &service);
+        assert_metadata(&policy, resource, &service, OTHER_CLASS);
+        let shared = with(&service, "/metadata/finalizers", json!(["example.com/keep", SHARED]));
+        policy.assert_refuses(resource, &service, &shared);
         for (field, value) in [
             ("types", json!(["CrossCluster"])),
             ("ports", json!([{"port": 80}])),

@@ -95,6 +95,23 @@ fn connections_may_end_by_themselves_before_the_pod_is_killed() {
     assert!(operation["value"].as_i64().unwrap() > Config::read(OVERLAY_GATEWAY).longest_end().as_secs());
 }
 
+/// A gateway that does not answer does not drain either.
+#[test]
+fn a_gateway_that_hangs_is_killed_at_once() {
+    let [(_, gateway), _] = pods();
+    let probe = container(&gateway).liveness_probe.as_ref().unwrap();
+    assert_eq!(probe.termination_grace_period_seconds, Some(5));
+}
+
+#[test]
+fn controllers_of_one_revision_keep_to_different_nodes() {
+    let [_, (_, controller)] = pods();
+    let affinity = controller.affinity.unwrap().pod_anti_affinity.unwrap();
+    let preferred = affinity.preferred_during_scheduling_ignored_during_execution.unwrap();
+    let [term] = &preferred[..] else { panic!("one term is expected: {preferred:?}") };
+    assert_eq!(term.pod_affinity_term.match_label_keys, Some(vec!["pod-template-hash".to_owned()]));
+}
+
 /// By the addition of what the configuration of the overlay uses, and nothing else.
 #[test]
 fn gateways_that_announce_have_what_that_takes() {
@@ -223,13 +240,14 @@ fn the_controller_shows_gateways_a_token_that_is_for_them_alone() {
 
 #[test]
 fn the_certificate_for_metrics_is_where_the_configuration_says_if_it_exists() {
-    let [(_, gateway), _] = pods();
-    let folder = mount(&gateway, "metrics").to_owned();
-    let volumes = gateway.volumes.unwrap();
-    let secret = volumes.iter().find_map(|volume| volume.secret.as_ref()).unwrap();
-    assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("sheave-metrics"), Some(true)));
-    let tls = format!("tls: {{certificate: {folder}/tls.crt, key: {folder}/tls.key}}}}");
-    assert!(files::text(GATEWAY).contains(&tls), "{tls}");
+    for ((_, pod), config) in pods().into_iter().zip([GATEWAY, CONTROLLER]) {
+        let folder = mount(&pod, "metrics").to_owned();
+        let volumes = pod.volumes.unwrap();
+        let secret = volumes.iter().find_map(|volume| volume.secret.as_ref()).unwrap();
+        assert_eq!((secret.secret_name.as_deref(), secret.optional), (Some("sheave-metrics"), Some(true)));
+        let tls = format!("tls: {{certificate: {folder}/tls.crt, key: {folder}/tls.key}}}}");
+        assert!(files::text(config).contains(&tls), "{config}: {tls}");
+    }
 }
 
 #[test]

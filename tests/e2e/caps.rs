@@ -20,6 +20,9 @@ for_both_families!(
     a_service_may_have_timeouts_of_its_own,
 );
 
+/// The clients of these cases are neighbours, which usually count as one over IPv6.
+const EACH_ADDRESS: &str = "limits: {perClient: {ipv6Prefix: 128}}\n";
+
 fn web(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
@@ -131,7 +134,8 @@ fn a_client_has_no_more_than_it_may_and_others_are_served(family: Family) {
     let _servers = servers(&world, family);
     let limits =
         [("sheave.dev/max-connections-per-client", "3"), ("sheave.dev/max-connection-rate-per-client", "7")];
-    let gateway = Gateway::start(&world, &[app(family, &limits), other(family)]);
+    let settings = Settings { config: EACH_ADDRESS, ..Settings::default() };
+    let gateway = Gateway::start_with(&world, &[app(family, &limits), other(family)], &settings);
     for client in [family.client(0), family.client(1)] {
         let mut talks: Vec<Conversation> =
             (0..2).map(|_| open(&world, client, web(family)).unwrap()).collect();
@@ -155,8 +159,11 @@ fn clients_that_a_proxy_names_count_as_themselves(family: Family) {
     let _servers = servers(&world, family);
     let proxy = format!("{}/{}", family.client(0), family.host_prefix());
     let limits = [("sheave.dev/accept-proxy", &*proxy), ("sheave.dev/max-connections-per-client", "1")];
-    let settings =
-        Settings { config: "acceptProxy: {allow: [\"0.0.0.0/0\", \"::/0\"]}\n", ..Settings::default() };
+    let config = concat!(
+        "acceptProxy: {allow: [\"0.0.0.0/0\", \"::/0\"]}\n",
+        "limits: {perClient: {ipv6Prefix: 128}}\n"
+    );
+    let settings = Settings { config, ..Settings::default() };
     let gateway = Gateway::start_with(&world, &[app(family, &limits)], &settings);
     let named = |number: u16| {
         let mut stream =

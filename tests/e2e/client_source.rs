@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::proxy_protocol::ask_as;
+use crate::proxy_protocol::{any_peer, ask_as};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::host::Host;
 use crate::support::manifest::{App, at};
@@ -26,6 +26,7 @@ for_both_families!(
     without_the_capability_endpoints_see_the_gateway,
     endpoints_on_the_gateways_host_are_reached,
     addresses_that_come_to_the_gateways_host_and_go_are_followed,
+    no_proxy_can_claim_the_address_of_a_pod,
     traffic_flows_where_answers_to_the_client_do_not_come_back,
 );
 
@@ -128,13 +129,29 @@ fn endpoints_on_the_gateways_host_are_reached(family: Family) {
     }
 }
 
+/// NetworkPolicies and Pods go by where packets come from, and a tenant chooses the proxy and the endpoint.
+fn no_proxy_can_claim_the_address_of_a_pod(family: Family) {
+    let world = World::new(1);
+    let _servers = serve(&world, family);
+    let peer = format!("{}/{}", family.client(0), family.host_prefix());
+    let app = web(family)
+        .annotation("sheave.dev/accept-proxy", &peer)
+        .annotation("sheave.dev/client-source", "transparent")
+        .ready_here(family.backend(0));
+    let gateway = Gateway::start_with(&world, &[app], &any_peer());
+    let seen = |client| ask_as(&world, family, client).expect("an answer").peer.ip();
+    assert_eq!(seen(family.client(98)), family.client(98));
+    assert_eq!(seen(family.backend(9)), family.gateway_towards(0));
+    assert_eq!(gateway.metric("sheave_tcp_source_lost_total", &[]), 1.0);
+}
+
 /// A trusted proxy may name any client, also one whose answers would stay on the gateway's host.
 fn addresses_that_come_to_the_gateways_host_and_go_are_followed(family: Family) {
     let world = World::new(1);
     let _servers = serve(&world, family);
     let peer = format!("{}/{}", family.client(0), family.host_prefix());
     let app = web(family).annotation("sheave.dev/accept-proxy", &peer).ready_here(family.backend(0));
-    let _gateway = Gateway::start(&world, &[app]);
+    let _gateway = Gateway::start_with(&world, &[app], &any_peer());
     let seen = |client| ask_as(&world, family, client).expect("an answer").peer.ip();
     let expect = |client, expected| {
         eventually(&format!("{expected} is seen of {client}"), || match seen(client) {

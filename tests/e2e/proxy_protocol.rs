@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use sheave_dataplane::proxy_protocol::{self, Addresses, Transport};
 use tempfile::TempDir;
 
-use crate::support::gateway::Gateway;
+use crate::support::gateway::{Gateway, Settings};
 use crate::support::host::Host;
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, patience};
@@ -154,6 +154,11 @@ fn each_datagram_brings_its_header(family: Family) {
     }
 }
 
+/// Services may trust any peer.
+pub(crate) fn any_peer() -> Settings {
+    Settings { config: "acceptProxy: {allow: [\"0.0.0.0/0\", \"::/0\"]}\n", ..Settings::default() }
+}
+
 /// A Service whose endpoint tells whom it sees, and that trusts the client host's first address.
 fn trusting(family: Family) -> App {
     let peer = format!("{}/{}", family.client(0), family.host_prefix());
@@ -167,7 +172,7 @@ fn trusting(family: Family) -> App {
 fn headers_of_trusted_peers_name_the_client(family: Family) {
     let (world, folder) = (World::new(1), tempfile::tempdir().unwrap());
     let _nginx = nginx(world.backend(0), family.backend(0), &folder);
-    let _gateway = Gateway::start(&world, &[trusting(family)]);
+    let _gateway = Gateway::start_with(&world, &[trusting(family)], &any_peer());
     // A real HAProxy in front, for each version.
     for (send, port) in [("send-proxy", 8001), ("send-proxy-v2", 8002)] {
         let front = at(family.client(1), port);
@@ -213,7 +218,7 @@ fn the_named_client_is_the_client_in_all_respects(family: Family) {
         .annotation("sheave.dev/client-source", "gateway");
     let ranges = [listed, family.pod_cidr().to_owned()];
     let app = app.source_ranges(&ranges).ready(family.backend(0)).ready_here(family.backend(1));
-    let _gateway = Gateway::start(&world, &[app]);
+    let _gateway = Gateway::start_with(&world, &[app], &any_peer());
     // Outside: the local endpoint. Inside: any. Not listed: none, although the peer itself got through.
     let names = |client| -> std::collections::BTreeSet<String> {
         (0..20).map(|_| ask_as(&world, family, client).unwrap().name).collect()
@@ -226,7 +231,7 @@ fn the_named_client_is_the_client_in_all_respects(family: Family) {
 fn who_is_not_trusted_is_a_client_without_a_header(family: Family) {
     let (world, folder) = (World::new(1), tempfile::tempdir().unwrap());
     let _nginx = nginx(world.backend(0), family.backend(0), &folder);
-    let _gateway = Gateway::start(&world, &[trusting(family)]);
+    let _gateway = Gateway::start_with(&world, &[trusting(family)], &any_peer());
     let from = family.client(1).to_string();
     let url = format!("http://{}/", vip(family));
     let answer = curl(&world.client, &["--interface", &from, &url]);
@@ -240,7 +245,7 @@ fn who_is_not_trusted_is_a_client_without_a_header(family: Family) {
 fn what_is_no_header_ends_the_connection(family: Family) {
     let world = World::new(1);
     let servers = tcp::Server::on_every_backend(&world, family, 8080);
-    let gateway = Gateway::start(&world, &[trusting(family)]);
+    let gateway = Gateway::start_with(&world, &[trusting(family)], &any_peer());
     let mut stream =
         world.client.run(|| tcp::connect_from(Some(family.client(0)), vip(family), patience(10.0))).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

@@ -4,9 +4,8 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use crate::support::gateway::{Gateway, Settings};
+use crate::support::gateway::Gateway;
 use crate::support::load::Load;
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, eventually_within, patience};
@@ -15,8 +14,7 @@ use crate::support::world::{CLIENTS, Family, World};
 use crate::support::{sockets, udp};
 
 for_both_families!(
-    a_service_made_again_serves_while_an_old_flow_still_sends,
-    a_retired_flow_gone_quiet_does_not_hold_the_end,
+    a_service_made_again_serves_while_an_old_client_still_sends,
     a_frontend_that_reopens_under_load_serves_everyone,
 );
 
@@ -32,7 +30,7 @@ fn datagram_client(world: &World, family: Family) -> udp::Client {
     udp::Client::new(&world.client, family.client(0), vip(family))
 }
 
-/// Takes the Service's endpoints away and waits until the frontend has closed; flows there were go on.
+/// Takes the Service's endpoints away and waits until the frontend has closed.
 fn retire(world: &World, gateway: &Gateway<'_>, family: Family) {
     gateway.apply(&[dns(family)]);
     eventually("the frontend has closed", || match sockets::udp_bound(&world.gateway, vip(family)) {
@@ -41,7 +39,7 @@ fn retire(world: &World, gateway: &Gateway<'_>, family: Family) {
     });
 }
 
-fn a_service_made_again_serves_while_an_old_flow_still_sends(family: Family) {
+fn a_service_made_again_serves_while_an_old_client_still_sends(family: Family) {
     let world = World::new(1);
     let _servers = udp::Server::on_every_backend(&world, family, 5300);
     let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
@@ -68,21 +66,6 @@ fn a_service_made_again_serves_while_an_old_flow_still_sends(family: Family) {
     }
     assert_eq!(gateway.problems(), Vec::<String>::new());
     sending.expect_no_failure();
-}
-
-fn a_retired_flow_gone_quiet_does_not_hold_the_end(family: Family) {
-    let world = World::new(1);
-    let _servers = udp::Server::on_every_backend(&world, family, 5300);
-    let settings = Settings { udp_idle: "1h", drain: "25s", ..Settings::default() };
-    let mut gateway = Gateway::start_with(&world, &[dns(family).ready(family.backend(0))], &settings);
-    let client = datagram_client(&world, family);
-    let home = client.ask().unwrap();
-    retire(&world, &gateway, family);
-    assert_eq!(client.ask().unwrap(), home, "the flow has outlived its frontend");
-    let told = Instant::now();
-    gateway.terminate();
-    assert_eq!(gateway.wait().code(), Some(0));
-    assert!(told.elapsed() < patience(5.0), "a quiet flow held the end for {:?}", told.elapsed());
 }
 
 /// Threads of load; each is a client with its own address.

@@ -122,7 +122,8 @@ fn thousands_of_frontends_serve_under_a_small_limit_of_open_files(family: Family
 fn expect_told(world: &World, gateway: &Gateway<'_>, sockets: u64, steered: u64) {
     for command in ["status", "routes"] {
         let arguments = [command, "--admin", "http://127.0.0.1:9841"];
-        let text = world.gateway.finish(sheave_test_support::program::path(), &arguments).expect_success();
+        // Not a success of `status`: one Service has no endpoints.
+        let text = world.gateway.finish(sheave_test_support::program::path(), &arguments).stdout;
         let line = format!("{sockets} by sockets of their own, {steered} by steering (mode auto)");
         assert!(text.contains(&line), "{command}: {}", text.lines().take(5).collect::<Vec<_>>().join("\n"));
     }

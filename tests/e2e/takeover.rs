@@ -18,7 +18,6 @@ for_both_families!(
     an_upgrade_is_noticed_by_nobody,
     what_changes_with_the_upgrade_is_served_by_the_new_process,
     an_endpoint_that_fails_is_avoided_after_the_upgrade,
-    ports_of_flows_that_stay_behind_are_left_to_them,
     a_process_that_has_handed_over_keeps_its_connections_through_a_first_sigterm,
     a_process_that_is_to_end_waits_for_who_is_about_to_take_over,
     a_process_that_cannot_take_over_changes_nothing,
@@ -176,33 +175,6 @@ fn an_endpoint_that_fails_is_avoided_after_the_upgrade(family: Family) {
         world.client.run(|| tcp::ask(web(family))).unwrap();
     }
     assert_eq!(gateway.metric("sheave_tcp_connect_retries_total", &[]), 0.0, "nobody is sent there");
-}
-
-/// So few ports that the new process would meet those that the old one goes on to use.
-fn ports_of_flows_that_stay_behind_are_left_to_them(family: Family) {
-    let world = World::new(1);
-    let _servers = servers(&world, family);
-    world.gateway.sysctl("ipv4/ip_local_port_range", "40000 40031");
-    let app = |name: &str, vip| App::new(name, &[family.vip(vip)]).udp(53, 9053).ready(family.backend(0));
-    let settings = Settings { workers: 1, ..Settings::default() };
-    let mut gateway = Gateway::start_with(&world, &[app("stays", 0), app("leaves", 1)], &settings);
-    let client = |number: u16, vip| {
-        udp::Client::new(&world.client, family.client(number % CLIENTS), at(family.vip(vip), 53))
-    };
-    let left: Vec<_> = (0..8).map(|number| client(number, 1)).collect();
-    let ports: Vec<SocketAddr> = left.iter().map(|client| client.ask().unwrap().peer).collect();
-    gateway.apply(&[app("stays", 0)]);
-    eventually("the other Service is gone", || {
-        client(9, 1).ask_briefly().map_or_else(|_| Ok(()), |answer| Err(answer.name))
-    });
-    let _former = gateway.upgrade();
-    for number in 0..12 {
-        let answer = client(number, 0).ask().unwrap();
-        assert!(!ports.contains(&answer.peer), "{} is another flow's", answer.peer);
-    }
-    for (client, peer) in left.iter().zip(ports) {
-        assert_eq!(client.ask().unwrap().peer, peer, "its flow goes on in the former process");
-    }
 }
 
 /// A kubelet deletes the Pod as soon as the next one is ready.

@@ -77,6 +77,7 @@ fn project(objects: &Objects) -> Vec<Frontend> {
         ]
         .into(),
         external_ips_allow: vec!["0.0.0.0/0".parse().expect("a CIDR"), "::/0".parse().expect("a CIDR")],
+        accept_proxy_allow: vec!["0.0.0.0/0".parse().expect("a CIDR"), "::/0".parse().expect("a CIDR")],
         ..Options::default()
     };
     let projection = Projector::new(options).project(objects, &Dirty::Everything);

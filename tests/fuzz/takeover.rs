@@ -211,7 +211,6 @@ async fn take_over(state_dir: &Path) -> Result<(), TakeoverError> {
             LastPart::Affinity(records) => {
                 records.into_iter().for_each(|record| dataplane.take_over_affinity(record));
             }
-            LastPart::KeptPorts(kept) => dataplane.bar_ports(kept),
             LastPart::Offer(..) => break,
         }
     }

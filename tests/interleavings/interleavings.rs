@@ -46,20 +46,6 @@ mod worker {
     pub(crate) mod port;
 }
 
-#[path = "../../dataplane/src/listener"]
-mod listener {
-    pub(crate) mod sk_lookup {
-        // As above.
-        #[path = "../../../../tests/interleavings/verdicts.rs"]
-        pub(crate) mod models;
-        mod verdicts;
-
-        /// Of no account here.
-        #[derive(Debug)]
-        pub(crate) struct SourceSetLease;
-    }
-}
-
 /// What the kernel has in place of these.
 mod sys {
     pub(crate) mod epoll {
@@ -99,49 +85,6 @@ mod sys {
             socket.set_linger(Some(std::time::Duration::ZERO)).expect("a TCP socket");
         }
     }
-
-    pub(crate) mod bpf {
-        pub(crate) mod map {
-            use std::collections::HashMap;
-            use std::io;
-
-            use loom::sync::Mutex;
-
-            #[derive(Clone, Copy, Debug)]
-            pub(crate) enum MapKind {
-                Hash,
-            }
-
-            #[derive(Debug)]
-            pub(crate) struct Map<const KEY: usize, const VALUE: usize>(
-                Mutex<HashMap<[u8; KEY], [u8; VALUE]>>,
-            );
-
-            impl<const KEY: usize, const VALUE: usize> Map<KEY, VALUE> {
-                pub(crate) fn new(_: MapKind, _: usize) -> io::Result<Self> {
-                    Ok(Self(Mutex::default()))
-                }
-
-                pub(crate) fn put(&self, key: &[u8; KEY], value: &[u8; VALUE]) -> io::Result<()> {
-                    self.0.lock().expect("nobody panics").insert(*key, *value);
-                    Ok(())
-                }
-
-                pub(crate) fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
-                    self.0
-                        .lock()
-                        .expect("nobody panics")
-                        .remove(key)
-                        .map(drop)
-                        .ok_or(io::ErrorKind::NotFound.into())
-                }
-
-                pub(crate) fn values(&self) -> Vec<[u8; VALUE]> {
-                    self.0.lock().expect("nobody panics").values().copied().collect()
-                }
-            }
-        }
-    }
 }
 
 /// A model of how often to switch from a thread that could go on; nearly every fault needs two (Musuvathi and Qadeer, "Iterative context
@@ -150,7 +93,7 @@ const PREEMPTIONS: usize = 3;
 /// What takes longer is not worth it.
 const LONGEST: Duration = Duration::from_secs(10);
 
-const MODELS: [(&str, fn()); 11] = [
+const MODELS: [(&str, fn()); 10] = [
     ("capacity::connections_exceed_the_limit_by_one_for_each_other_worker", capacity::limit),
     ("capacity::no_more_memory_is_given_back_than_is_wanted", capacity::relief),
     ("counters::sums_never_fall_and_miss_nothing", counters_and_refusals::sums),
@@ -161,7 +104,6 @@ const MODELS: [(&str, fn()); 11] = [
     ("ports::a_worker_sleeps_only_if_nothing_is_left_for_it", worker::models::woken),
     ("ports::who_has_drained_gets_nothing_more", worker::models::drained),
     ("refusals::a_refusal_is_seen_or_the_next_one_is_announced", counters_and_refusals::refusals),
-    ("verdicts::a_late_verdict_undoes_no_later_one", listener::sk_lookup::models::late_verdict),
 ];
 
 fn main() {

@@ -74,8 +74,8 @@ fn only_those_who_may_get_it() {
             assert_eq!(gateway.ask(method, &format!("/api/{path}"), &[]).status, 405, "{method} {path}");
         }
     }
-    for path in ["/livez", "/readyz", "/metrics"] {
-        assert_eq!(gateway.ask("GET", path, &[("Host", "gateway.example.com")]).status, 200, "{path}");
+    for (path, status) in [("/livez", 200), ("/readyz", 200), ("/metrics", 421)] {
+        assert_eq!(gateway.ask("GET", path, &[("Host", "gateway.example.com")]).status, status, "{path}");
     }
     assert_eq!(gateway.ask("GET", "/page/../Cargo.toml", &[]).status, 404);
     assert_eq!(gateway.ask("GET", "/api/traffic?services=shop/web,<b>", &[]).status, 400);

@@ -100,6 +100,7 @@ pub(crate) fn known_reason(name: &str) -> Option<&'static str> {
         reason::ANNOUNCE_FAILED,
         reason::ADDRESS_CONFLICT,
         reason::CLIENT_SOURCE_LOST,
+        reason::LOCAL_PORTS_TAKEN,
         reason::FAILED_TO_START_SERVICE_HEALTHCHECK,
     ];
     known.into_iter().find(|known| *known == name)

@@ -19,7 +19,7 @@ pub const ACCEPTED: &str = "sheave.dev/Accepted";
 pub const RESOLVED_REFS: &str = "sheave.dev/ResolvedRefs";
 /// The MultiClusterService is served, but not by every cluster that should serve it.
 pub const DEGRADED: &str = "sheave.dev/Degraded";
-/// Gateways forward the Service's traffic, and each port has an endpoint.
+/// A new client from outside gets an answer on every port.
 pub const READY: &str = "sheave.dev/Ready";
 /// Every type of condition that is ours.
 pub const CONDITIONS: [&str; 8] =

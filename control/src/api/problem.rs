@@ -91,8 +91,8 @@ pub mod reason {
     pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
-    /// An endpoint is one of the gateway's own frontends, and is left out: traffic would go round in
-    /// circles.
+    /// An endpoint is one of the gateway's own frontends, a Service's cluster address, or a node's address with a node port, and is
+    /// left out: traffic would go round in circles, or could.
     pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";
@@ -102,6 +102,9 @@ pub mod reason {
     pub const ADDRESS_CONFLICT: &str = "AddressConflict";
     /// Endpoints should see the client's address, but see the gateway's: it may not use other addresses.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
+    /// Another process has the local ports that the gateway's UDP flows would share, so each flow takes one for itself: there may
+    /// be far fewer.
+    pub const LOCAL_PORTS_TAKEN: &str = "LocalPortsTaken";
     /// New connections or flows are refused: the gateway has no room or memory for more of the Service.
     pub const OVERLOADED: &str = "Overloaded";
     /// New connections or flows are refused: the Service or a client has as many as it may have.

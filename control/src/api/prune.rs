@@ -1,7 +1,9 @@
 //! What is cut from objects before they are kept, since most of it is never read. What the projection or the controller reads
 //! must stay.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use super::names::SHARED_FINALIZER;
 
 type Fields = Map<String, Value>;
 
@@ -20,12 +22,28 @@ pub(crate) fn metadata(object: &mut Fields) {
 
 fn fields_of_metadata(object: &mut Fields) {
     let Some(metadata) = inside(object, "metadata") else { return };
-    for name in [MANAGED_FIELDS, "ownerReferences", "selfLink", "generateName"] {
+    for name in ["ownerReferences", "selfLink", "generateName"] {
         metadata.remove(name);
     }
+    match shared_finalizers_managers(metadata) {
+        managers if managers.is_empty() => metadata.remove(MANAGED_FIELDS),
+        managers => metadata.insert(MANAGED_FIELDS.to_owned(), managers.into()),
+    };
     if let Some(annotations) = inside(metadata, "annotations") {
         annotations.remove(LAST_APPLIED);
     }
+}
+
+/// Who has set the shared finalizer. Nothing else tells whether this installation has.
+fn shared_finalizers_managers(metadata: &Fields) -> Vec<Value> {
+    let key = format!("v:\"{SHARED_FINALIZER}\"");
+    let entries = metadata.get(MANAGED_FIELDS).and_then(Value::as_array).into_iter().flatten();
+    let own = entries.filter(|entry| !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&key].is_null());
+    let kept = |entry: &Value| {
+        json!({"manager": entry["manager"], "operation": entry["operation"],
+               "fieldsV1": {"f:metadata": {"f:finalizers": {&key: {}}}}})
+    };
+    own.map(kept).collect()
 }
 
 /// Of an endpoint nobody reads which Pod it is, nor the old map that zone and node name took the place of.
@@ -89,8 +107,6 @@ fn inside<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn pruned(value: &Value, prune: impl Fn(&mut Fields)) -> Value {
@@ -108,6 +124,20 @@ mod tests {
         let kept = json!({
             "metadata": {"name": "web", "uid": "1", "annotations": {"sheave.dev/balance": "random"}},
             "spec": {"ports": []}, "status": {"conditions": [{"type": "theirs"}]}});
+        assert_eq!(pruned(&service, metadata), kept);
+    }
+
+    #[test]
+    fn who_set_the_shared_finalizer_stays() {
+        let entry = |manager: &str, finalizer: &str| {
+            json!({"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:00Z",
+                   "fieldsV1": {"f:metadata": {"f:finalizers": {".": {}, format!("v:\"{finalizer}\""): {}}}, "f:spec": {}}})
+        };
+        let service = json!({"metadata": {"name": "web",
+            "managedFields": [entry("kubectl", "example.com/other"), entry("sheave", SHARED_FINALIZER), {"manager": "x"}]}});
+        let key = format!("v:\"{SHARED_FINALIZER}\"");
+        let kept = json!({"metadata": {"name": "web", "managedFields": [
+            {"manager": "sheave", "operation": "Update", "fieldsV1": {"f:metadata": {"f:finalizers": {key: {}}}}}]}});
         assert_eq!(pruned(&service, metadata), kept);
     }
 

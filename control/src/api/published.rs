@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
+use sheave_model::FrontendSource;
 
 use super::objects::Objects;
 use super::service_key::ServiceKey;
@@ -14,11 +15,16 @@ impl Objects {
     /// cluster come without a status, and would be given other addresses of their pools.
     pub fn keep_addresses(&mut self, published: &BTreeMap<ServiceKey, Vec<IpAddr>>) {
         for (key, addresses) in published.iter().filter(|(_, addresses)| !addresses.is_empty()) {
-            if let Some(service) = self.services.get_mut(key) {
-                keep(&mut Arc::make_mut(service).status.get_or_insert_default().load_balancer, addresses);
-            }
-            if let Some(service) = self.fleet.services.get_mut(key) {
-                keep(&mut Arc::make_mut(service).status.get_or_insert_default().load_balancer, addresses);
+            let status = match key.source {
+                FrontendSource::Service => {
+                    self.services.get_mut(key).map(|service| &mut Arc::make_mut(service).status)
+                }
+                FrontendSource::MultiClusterService => {
+                    self.fleet.services.get_mut(key).map(|service| &mut Arc::make_mut(service).status)
+                }
+            };
+            if let Some(status) = status {
+                keep(&mut status.get_or_insert_default().load_balancer, addresses);
             }
         }
     }

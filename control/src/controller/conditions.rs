@@ -21,6 +21,7 @@ use crate::controller::desired_status::DesiredStatus;
 use crate::controller::port_errors::reason_not_served;
 use crate::net::Family;
 use crate::projection::NodeFamilies;
+use crate::projection::service_health::Fault;
 use crate::text::{LONGEST_MESSAGE, cut_end, first_few};
 
 /// Reason of `sheave.dev/Allocated` when it is true.
@@ -29,6 +30,12 @@ pub const HAS_ADDRESSES: &str = "Allocated";
 pub const SERVED: &str = "Programmed";
 /// Reason of `sheave.dev/Ready` when it is true.
 pub const ENDPOINTS_READY: &str = "EndpointsReady";
+/// Reason of `sheave.dev/Ready` when it is true, but not for long: nothing takes the place of the endpoints that terminate.
+pub const ENDPOINTS_TERMINATING: &str = "EndpointsTerminating";
+/// Reason of `sheave.dev/Ready`, and of `sheave.dev/Degraded`: the policy is Local, and no gateway runs beside an endpoint.
+pub const NO_LOCAL_ENDPOINT: &str = "NoLocalEndpoint";
+/// Reason of `sheave.dev/Ready`, and of `sheave.dev/Degraded`: the source ranges leave out every client.
+pub const NOBODY_ADMITTED: &str = "NobodyAdmitted";
 /// Reason of `sheave.dev/Programmed`: no gateway is ready, or none of those that are answers the controller.
 pub const NO_GATEWAY: &str = "NoGateway";
 /// Reason of `sheave.dev/Programmed`: some ports are not served.
@@ -179,7 +186,7 @@ fn programmed(desired_status: &DesiredStatus) -> DesiredCondition {
     DesiredCondition::yes(PROGRAMMED, SERVED, format!("Gateways serve it on {addresses}."))
 }
 
-/// Whether connections reach an endpoint, as far as is known.
+/// Whether a new client from outside gets an answer, as far as is known.
 fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> DesiredCondition {
     if !programmed.holds {
         return DesiredCondition::no(
@@ -188,20 +195,62 @@ fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> Desir
             format!("It is not served: see {PROGRAMMED}."),
         );
     }
-    if desired_status.without_endpoints.is_empty() {
-        return DesiredCondition::yes(
-            READY,
-            ENDPOINTS_READY,
-            "Every port has an endpoint that is ready.".to_owned(),
-        );
+    if let Some((reason, message)) = unanswered(desired_status) {
+        return DesiredCondition::no(READY, reason, message);
     }
+    let leaving = ports_with(desired_status, |fault| *fault == Fault::OnlyTerminating);
+    if !leaving.is_empty() {
+        let message = format!("Every endpoint that is left terminates, and serves until then: {leaving}.");
+        return DesiredCondition::yes(READY, ENDPOINTS_TERMINATING, message);
+    }
+    let message = "Every port has an endpoint that is ready.".to_owned();
+    DesiredCondition::yes(READY, ENDPOINTS_READY, message)
+}
+
+/// Whether a fault is meant.
+type FaultTest = fn(&Fault) -> bool;
+
+/// Why clients from outside get no answer on some ports, and on which; the reason is that of the first.
+fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> {
+    let causes: [(_, _, FaultTest); 3] = [
+        (NO_ENDPOINTS, "No endpoint is ready, so connections are refused", |fault| {
+            matches!(fault, Fault::NoEndpoint(_) | Fault::NoneChosen)
+        }),
+        (
+            NO_LOCAL_ENDPOINT,
+            "externalTrafficPolicy is Local and no gateway runs on a node with an endpoint, so packets are dropped",
+            |fault| *fault == Fault::NoLocalEndpoint,
+        ),
+        (NOBODY_ADMITTED, "The source ranges admit nobody, so packets are dropped", |fault| {
+            *fault == Fault::AdmitsNobody
+        }),
+    ];
+    let mut found = causes.into_iter().filter_map(|(reason, text, is_meant)| {
+        let ports = ports_with(desired_status, is_meant);
+        (!ports.is_empty()).then(|| (reason, format!("{text}: {ports}.")))
+    });
+    let (reason, first) = found.next()?;
+    let mut told = vec![first];
+    told.extend(found.map(|(_, message)| message));
+    if reason == NO_ENDPOINTS {
+        told.extend(left_out(desired_status));
+    }
+    Some((reason, told.join(" ")))
+}
+
+/// As `port 80/TCP on 203.0.113.7; port 81/TCP on …`; empty if no frontend has such a fault.
+fn ports_with(desired_status: &DesiredStatus, is_meant: impl Fn(&Fault) -> bool) -> String {
     let mut ports: BTreeMap<(u16, &str), BTreeSet<IpAddr>> = BTreeMap::new();
-    for addr in &desired_status.without_endpoints {
+    for (addr, _) in desired_status.faults.iter().filter(|(_, fault)| is_meant(fault)) {
         ports.entry((addr.port, addr.protocol.name())).or_default().insert(addr.ip);
     }
     let ports =
         ports.iter().map(|((port, protocol), ips)| format!("port {port}/{protocol} on {}", listed(ips)));
-    let ports = first_few(ports, "; ", LISTED);
+    first_few(ports, "; ", LISTED)
+}
+
+/// Which endpoints and slices were left out, and why.
+fn left_out(desired_status: &DesiredStatus) -> BTreeSet<String> {
     let left_out = |problem: &&Problem| {
         problem.object.kind == EndpointSlice::KIND || problem.reason == reason::ENDPOINT_LOOP
     };
@@ -209,10 +258,7 @@ fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> Desir
         let slice = (problem.object.kind == EndpointSlice::KIND).then(|| format!("{}: ", problem.object));
         format!("{}{}", slice.unwrap_or_default(), sentence(problem))
     });
-    let why: BTreeSet<String> = why.collect();
-    let message = format!("No endpoint is ready, so connections are refused: {ports}.");
-    let sentences = std::iter::once(message).chain(why).collect::<Vec<_>>();
-    DesiredCondition::no(READY, NO_ENDPOINTS, sentences.join(" "))
+    why.collect()
 }
 
 fn no_address(kind: &'static str) -> DesiredCondition {

@@ -12,6 +12,7 @@ use super::service_object::ServiceObject;
 use crate::api::names::ANNOUNCED;
 use crate::api::problem::Problem;
 use crate::net;
+use crate::projection::service_health::Fault;
 use crate::projection::{FleetStatus, Ingress, NodeFamilies};
 
 /// The desired state of one Service in the API.
@@ -34,8 +35,8 @@ pub struct DesiredStatus {
     pub gateways: usize,
     /// There are none because those that are ready do not answer the controller.
     pub silent: bool,
-    /// Frontends without an endpoint that could serve.
-    pub without_endpoints: Vec<FrontendAddr>,
+    /// What is wrong with frontends, for clients who may come to any gateway.
+    pub faults: Vec<(FrontendAddr, Fault)>,
     /// Ports on which gateways could not listen.
     pub failed_ports: Vec<PortFailure>,
     /// The clusters behind it, of a MultiClusterService.

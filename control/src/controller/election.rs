@@ -56,7 +56,7 @@ impl Default for Timing {
 
 impl Timing {
     /// Of an installation among others on one Karmada control plane. Within it another leader takes over at once, so this is for
-    /// installations that are gone: whose MultiClusterServices move to another one are renumbered.
+    /// installations that are gone, whose MultiClusterServices get to other gateways.
     pub const INSTALLATION: Self = Self {
         lease: Duration::from_secs(60),
         deadline: Duration::from_secs(40),

@@ -18,8 +18,8 @@ pub struct Ownership {
 
 impl Ownership {
     /// Those of the installation with this `loadBalancerClass`. With `shared_finalizer` it also holds the finalizer of cloud
-    /// providers' service controllers, for tools that look for it; without, that one is never touched, not even where
-    /// an earlier configuration of ours has left it.
+    /// providers' service controllers, for tools that look for it; without, that one goes only where this installation has set it,
+    /// under an earlier configuration.
     pub fn new(class: &str, shared_finalizer: bool) -> Self {
         let named = |plain: &str| names::of_class(plain, class).into();
         Self { finalizer: named(FINALIZER), field_manager: named(FIELD_MANAGER), shared_finalizer }
@@ -54,11 +54,27 @@ impl Ownership {
     }
 
     /// The finalizers that are left when ours go, all copies of them (API servers keep duplicates); nothing if it has none of
-    /// ours. The shared one alone proves nothing: it is somebody else's.
+    /// ours. The shared one alone proves nothing, unless the API server knows that this installation has set it.
     pub(super) fn without_our_finalizers(&self, object: &ServiceObject) -> Option<Vec<String>> {
-        let is_ours = |held: &String| self.finalizers_of(object).any(|finalizer| finalizer == *held);
-        let others = object.finalizers().iter().filter(|held| !is_ours(held));
-        object.has_finalizer(self.finalizer()).then(|| others.cloned().collect())
+        let others = object.finalizers().iter().filter(|held| !self.goes(object, held)).cloned();
+        let others: Vec<String> = others.collect();
+        (others.len() < object.finalizers().len()).then_some(others)
+    }
+
+    /// Whether this finalizer goes when the object is released.
+    pub(super) fn goes(&self, object: &ServiceObject, finalizer: &str) -> bool {
+        let held = object.has_finalizer(self.finalizer());
+        held && self.finalizers_of(object).any(|own| own == finalizer)
+            || finalizer == SHARED_FINALIZER && self.has_set_shared(object)
+    }
+
+    /// Whether the API server knows that this installation has set the shared finalizer.
+    fn has_set_shared(&self, object: &ServiceObject) -> bool {
+        let key = format!("v:\"{SHARED_FINALIZER}\"");
+        object.metadata().managed_fields.iter().flatten().any(|entry| {
+            let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:finalizers"][&key]);
+            entry.manager.as_deref() == Some(self.field_manager()) && fields.is_some_and(|it| !it.is_null())
+        })
     }
 
     /// The conditions that are left when those of our names go, whoever wrote them last; nothing if there are none. Where

@@ -61,9 +61,9 @@ impl StatusWriter {
     }
 
     /// What is to be true of this Service or MultiClusterService, decided by `object`, which is the newest there is. To be
-    /// called whenever either changes, and as often as one likes: nothing is written that the object has already, a change of
-    /// words in conditions alone is written at most once in 10 s, and one of the gateways that announce it once it has lasted for
-    /// 10 s.
+    /// called whenever either changes, and as often as one likes: nothing is written that the object has already. The status of a
+    /// condition is written at once, and every 20 s after six changes in a row; a change of words in conditions alone at most once
+    /// in 10 s, and one of the gateways that announce it once it has lasted for 10 s.
     pub fn set_desired(&mut self, key: &ServiceKey, object: impl Into<ServiceObject>, desired: Desired) {
         let subject = WriteSubject::Service(object.into(), Arc::new(desired));
         self.command(Command::Set(WriteTarget::Service(key.clone()), subject));

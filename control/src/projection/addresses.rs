@@ -46,19 +46,26 @@ pub(super) fn prepare(
     allocator: &mut Allocator,
 ) {
     if !plan.is_load_balancer() {
-        return allocator.release(plan.key());
+        allocator.release(plan.key());
+        return allocator.reserve(plan.key(), plan.requests.status.addresses.clone());
     }
     match role {
         Role::Gateway => {}
         Role::Controller { .. } => {
             let request = request(plan, known, role);
+            let Requests { published, node_families, status, .. } = &plan.requests;
             if allocator.held(plan.key()).is_empty() {
-                let Requests { published, node_families, .. } = &plan.requests;
-                let is_own =
-                    |ip: &IpAddr| starting || node_families.has(Family::of(*ip)) || !allocator.is_used(*ip);
+                let is_own = |ip: &IpAddr| {
+                    starting
+                        || node_families.has(Family::of(*ip))
+                        || allocator.reserved(plan.key()).contains(ip)
+                        || !allocator.is_used(*ip)
+                };
                 let published = published.iter().copied().filter(is_own).collect();
                 allocator.hold_again(plan.key(), published, *node_families);
             }
+            // What it gives up in this pass stays reserved until its status shows that.
+            allocator.reserve(plan.key(), status.addresses.clone());
             allocator.prune(&request);
         }
         Role::Standalone if plan.requests.published.is_empty() => {
@@ -89,6 +96,7 @@ pub(super) fn hold_suspended(plan: &Plan, before: Option<&Vec<IpAddr>>, allocato
         kept.extend(allocator.held(plan.key()).iter().filter(|ip| !published.contains(ip)));
     }
     allocator.hold_again(plan.key(), kept, *node_families);
+    allocator.reserve(plan.key(), Vec::new());
 }
 
 /// Families that the Service asks for itself, and of which its status publishes no address.
@@ -120,7 +128,11 @@ pub(super) fn allocate(
         Role::Controller { .. } => (false, false),
     };
     if settled {
-        return AllocatedAddresses { addresses: published.clone(), ..AllocatedAddresses::default() };
+        let mut addresses = published.clone();
+        if *role == Role::Gateway {
+            addresses.extend(plan.own_node_addresses(context, known).filter(|ip| !published.contains(ip)));
+        }
+        return AllocatedAddresses { addresses, ..AllocatedAddresses::default() };
     }
     // Alone, what is published stays; the other family comes from a pool or not at all.
     let keeps = *role == Role::Standalone && !published.is_empty();
@@ -143,6 +155,27 @@ pub(super) fn allocate(
         problems,
         node_families: allocator.node_families(plan.key()),
         demand: assignment.demand,
+    }
+}
+
+impl Plan {
+    /// The addresses of a gateway's own node at which it serves a Service of `fromGatewayNodes`, published or not. The controller
+    /// publishes them while the gateway is ready, by what it has heard last: a Pod that is replaced, or a Node whose kubelet is away,
+    /// must not have a gateway that is well close ports at which clients still arrive.
+    fn own_node_addresses(
+        &self,
+        context: &ClusterContext,
+        known: RequestContext<'_>,
+    ) -> impl Iterator<Item = IpAddr> {
+        let serves = match known.nodes {
+            UsableNodes::Only(nodes) => nodes.contains(context.node.as_str()),
+            UsableNodes::All | UsableNodes::Unknown => true,
+        };
+        let own = context.gateway_nodes.iter().map(|node| node.ip);
+        own.filter(move |ip| {
+            let family = Family::of(*ip);
+            serves && self.requests.node_families.has(family) && self.families.wanted.contains(&family)
+        })
     }
 }
 
@@ -174,8 +207,12 @@ impl<'a> RequestContext<'a> {
 
 /// The Nodes that can serve a Service from outside, if not every gateway node can: under `Local` those with an endpoint.
 pub(super) fn local_nodes(plan: &Plan, role: &Role, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
-    let managed = matches!(role, Role::Controller { .. });
-    (managed && plan.policies.external == TrafficPolicy::Local).then(|| {
+    let matters = match role {
+        Role::Controller { .. } => true,
+        Role::Gateway => plan.requests.node_families.name().is_some(),
+        Role::Standalone => false,
+    };
+    (matters && plan.policies.external == TrafficPolicy::Local).then(|| {
         if let Some(fleet) = &plan.fleet {
             let own = fleet.members.iter().filter(|member| member.own);
             let slices = own.flat_map(|member| member.slices.iter().map(|listed| &listed.slice));
@@ -252,7 +289,7 @@ fn problems(plan: &Plan, role: &Role, context: &ClusterContext, assignment: &Ass
 /// To take an address away cuts every client off, so it takes more than a change of the pools.
 fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) -> Problem {
     let field = match reservation {
-        Reservation::NoAccess(_) => annotations::field(ADDRESS_POOL),
+        Reservation::NoAccess(_) | Reservation::OfOtherPool { .. } => annotations::field(ADDRESS_POOL),
         _ if plan.requests.addresses.is_empty() => String::new(),
         _ => plan.requests.addresses_field.clone(),
     };
@@ -260,6 +297,7 @@ fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) 
         Reservation::NotInPool | Reservation::NotAdmitted(_) if plan.requests.renumber => {
             ", until another address is free".to_owned()
         }
+        Reservation::OfOtherPool { .. } => ", until another address is free".to_owned(),
         Reservation::NotInPool | Reservation::NotAdmitted(_) => {
             format!(
                 ", until an AddressPool gives {0} again or the annotation {RENUMBER}: \"true\" replaces {0}",

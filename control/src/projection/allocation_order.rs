@@ -14,7 +14,7 @@ use crate::net::Family;
 /// Service has it, and one whose status says that another has a port of it comes last.
 pub(super) fn of_holders<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
     let mut plans: Vec<&Plan> = plans.collect();
-    plans.sort_unstable_by_key(|plan| (!plan.requests.lost.is_empty(), &plan.rank));
+    plans.sort_unstable_by_key(|plan| (plan.requests.status.lost_some, &plan.rank));
     plans
 }
 

@@ -72,6 +72,9 @@ pub(crate) struct Allocator {
     /// In the order in which they are tried.
     pools: Vec<Pool>,
     held: HashMap<ServiceKey, Vec<IpAddr>>,
+    /// What the statuses of Services publish, given still or not: no other Service is given it before that is over.
+    reserved: HashMap<ServiceKey, Vec<IpAddr>>,
+    /// Held or reserved.
     used: UsedAddresses,
     /// Of Services that have addresses of gateway nodes, of which families.
     node_families: HashMap<ServiceKey, NodeFamilies>,
@@ -100,20 +103,31 @@ impl Allocator {
 
     /// Records what a Service has, wherever it is from: no other Service is given it.
     pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
-        for ip in &addresses {
-            match self.used.entry(*ip) {
-                Entry::Occupied(mut holders) => holders.get_mut().add(&key.namespace),
-                Entry::Vacant(free) => {
-                    free.insert(Holders::new(&key.namespace));
-                    self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
-                }
-            }
-        }
-        self.let_go(key);
+        self.take(key, &addresses);
+        let before = self.held.remove(key).unwrap_or_default();
+        self.let_go(key, before);
         if !addresses.is_empty() {
             self.held.insert(key.clone(), addresses);
         }
         self.remember_origin(key);
+    }
+
+    /// Records what the status of a Service publishes, beside what it has: no other Service is given it.
+    pub(crate) fn reserve(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
+        if self.reserved(key) == addresses {
+            return;
+        }
+        self.take(key, &addresses);
+        let before = self.reserved.remove(key).unwrap_or_default();
+        self.let_go(key, before);
+        if !addresses.is_empty() {
+            self.reserved.insert(key.clone(), addresses);
+        }
+    }
+
+    /// What is reserved for a Service because its status publishes it.
+    pub(crate) fn reserved(&self, key: &ServiceKey) -> &[IpAddr] {
+        self.reserved.get(key).map_or(&[], Vec::as_slice)
     }
 
     /// What a Service has.
@@ -126,14 +140,27 @@ impl Allocator {
         self.used.contains_key(&ip)
     }
 
-    /// Takes back all that a Service has.
+    /// Takes back all that a Service has, or has reserved.
     pub(crate) fn release(&mut self, key: &ServiceKey) {
-        self.let_go(key);
+        let (held, reserved) = (self.held.remove(key), self.reserved.remove(key));
+        self.let_go(key, held.into_iter().chain(reserved).flatten().collect());
         self.node_families.remove(key);
     }
 
-    fn let_go(&mut self, key: &ServiceKey) {
-        for ip in self.held.remove(key).unwrap_or_default() {
+    fn take(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
+        for ip in addresses {
+            match self.used.entry(*ip) {
+                Entry::Occupied(mut holders) => holders.get_mut().add(&key.namespace),
+                Entry::Vacant(free) => {
+                    free.insert(Holders::new(&key.namespace));
+                    self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
+                }
+            }
+        }
+    }
+
+    fn let_go(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
+        for ip in addresses {
             let Some(holders) = self.used.get_mut(&ip) else { continue };
             let remaining = holders.remove(&key.namespace);
             if remaining == Remaining::Nobody {

@@ -44,9 +44,9 @@ pub(super) const MAX_CONNECTIONS: &str = "sheave.dev/max-connections";
 /// New connections and flows of the Service a second on each gateway; as many may come at once. Default:
 /// `limits.perService.connectionRate`.
 pub(super) const MAX_CONNECTION_RATE: &str = "sheave.dev/max-connection-rate";
-/// Open connections and flows of each client address. Default: `limits.perClient.connections`.
+/// Open connections and flows of each client. Default: `limits.perClient.connections`.
 pub(super) const MAX_CONNECTIONS_PER_CLIENT: &str = "sheave.dev/max-connections-per-client";
-/// New connections and flows of each client address a second. Default: `limits.perClient.connectionRate`.
+/// New connections and flows of each client a second. Default: `limits.perClient.connectionRate`.
 pub(super) const MAX_CONNECTION_RATE_PER_CLIENT: &str = "sheave.dev/max-connection-rate-per-client";
 /// How long a connection or flow may be idle, from 1 s to a year. Default: `timeouts.idle` and
 /// `timeouts.udpIdle`.

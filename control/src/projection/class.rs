@@ -67,7 +67,7 @@ pub(super) fn classify(service: &Service, options: &Options, report: &mut Report
 }
 
 /// Whether the Service wants its load balancer addresses from us: that, and nothing else, is what a class is for.
-fn asks(spec: &ServiceSpec, type_: &str, options: &Options) -> bool {
+pub(super) fn asks(spec: &ServiceSpec, type_: &str, options: &Options) -> bool {
     options.frontends.contains(&FrontendKind::LoadBalancer)
         && match spec.load_balancer_class.as_deref() {
             Some(class) => class == options.load_balancer_class,

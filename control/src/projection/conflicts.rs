@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sheave_model::{EndpointAddr, FrontendAddr, Protocol};
+use sheave_model::FrontendAddr;
 
 use super::plan::Rank;
 use crate::api::store::ServiceKey;
@@ -14,6 +14,8 @@ use crate::api::store::ServiceKey;
 pub(super) enum ClaimPriority {
     /// Its status publishes the address, which takes more rights than to ask for it.
     Published,
+    /// Its status publishes those of all other gateway nodes, where it has the same ports.
+    PublishedAtOtherNodes,
     /// It was given the address, or the address is the cluster's or the node's.
     Given,
     /// It names the address in `externalIPs`.
@@ -78,10 +80,5 @@ impl Claims {
     /// Whether the gateway itself accepts traffic on `addr`.
     pub(super) fn is_frontend(&self, addr: FrontendAddr) -> bool {
         self.by_addr.contains_key(&addr)
-    }
-
-    /// Whether the gateway itself accepts what it would send to an endpoint.
-    pub(super) fn is_endpoint(&self, addr: EndpointAddr, protocol: Protocol) -> bool {
-        self.is_frontend(FrontendAddr { ip: addr.ip, port: addr.port, protocol })
     }
 }

@@ -13,7 +13,7 @@ use k8s_openapi::api::discovery::v1::{
 use sheave_model::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 
 use self::interner::NameInterner;
-use self::observer::{EndpointObserver, EntryId, Exclusion, NoObserver, PortMismatch};
+use self::observer::{EndpointObserver, EntryId, Exclusion, Loop, NoObserver, PortMismatch};
 use super::eligibility::{EndpointTraits, Hint, TopologyHints};
 use super::nodes::ClusterContext;
 use super::plan::{ClusterMember, ListedSlice, SliceOrigin};
@@ -29,8 +29,8 @@ use crate::net::Family;
 pub(super) struct PortEndpoints {
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) traits: Vec<EndpointTraits>,
-    /// Endpoints that are the gateway itself, and were left out.
-    pub(super) loops: Vec<EndpointAddr>,
+    /// Endpoints that lead back to the gateway, or may, and were left out.
+    pub(super) loops: Vec<(EndpointAddr, Loop)>,
     /// Endpoints that take nothing new, but still serve.
     pub(super) lingering: Vec<EndpointAddr>,
     /// How many there are of them and of those that do not serve at present, without those that terminate: they are being
@@ -101,12 +101,11 @@ pub(super) fn collect(
     family: Family,
     port: &PlannedPort,
     context: &ClusterContext,
-    is_own_frontend: impl Fn(EndpointAddr) -> bool,
+    loop_at: impl Fn(EndpointAddr) -> Option<Loop>,
     names: &mut NameInterner,
     problems: &mut Vec<Problem>,
 ) -> PortEndpoints {
-    SliceReader { member, family, port, context, names, problems, observer: &mut NoObserver }
-        .collect(is_own_frontend)
+    SliceReader { member, family, port, context, names, problems, observer: &mut NoObserver }.collect(loop_at)
 }
 
 /// As [`collect`], with an observer of what becomes of each endpoint.
@@ -115,11 +114,11 @@ pub(super) fn observe(
     family: Family,
     port: &PlannedPort,
     context: &ClusterContext,
-    is_own_frontend: impl Fn(EndpointAddr) -> bool,
+    loop_at: impl Fn(EndpointAddr) -> Option<Loop>,
     observer: &mut impl EndpointObserver,
 ) -> PortEndpoints {
     let (names, problems) = (&mut NameInterner::default(), &mut Vec::new());
-    SliceReader { member, family, port, context, names, problems, observer }.collect(is_own_frontend)
+    SliceReader { member, family, port, context, names, problems, observer }.collect(loop_at)
 }
 
 /// One pass over the slices of a cluster, for one port and family.
@@ -134,7 +133,7 @@ struct SliceReader<'r, W> {
 }
 
 impl<'r, W: EndpointObserver> SliceReader<'r, W> {
-    fn collect(&mut self, is_own_frontend: impl Fn(EndpointAddr) -> bool) -> PortEndpoints {
+    fn collect(&mut self, loop_at: impl Fn(EndpointAddr) -> Option<Loop>) -> PortEndpoints {
         let mut entries = Vec::new();
         let family = self.family;
         for listed in
@@ -154,13 +153,13 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
             }
             same
         });
-        self.serving(&entries, is_own_frontend)
+        self.serving(&entries, loop_at)
     }
 
     fn serving(
         &mut self,
         entries: &[SliceEntry<'_>],
-        is_own_frontend: impl Fn(EndpointAddr) -> bool,
+        loop_at: impl Fn(EndpointAddr) -> Option<Loop>,
     ) -> PortEndpoints {
         let mut serving = PortEndpoints::default();
         serving.endpoints.reserve_exact(entries.len());
@@ -175,10 +174,11 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                 continue;
             };
             // An interface leads away from this machine, whatever addresses it has itself.
-            if entry.addr.path == Path::DEFAULT && is_own_frontend(entry.addr) {
+            let found = if entry.addr.path == Path::DEFAULT { loop_at(entry.addr) } else { None };
+            if let Some(found) = found {
                 serving.capacity -= u32::from(!entry.conditions.terminating);
-                self.observer.left_out(entry.mark, Exclusion::OwnFrontend);
-                serving.loops.push(entry.addr);
+                self.observer.left_out(entry.mark, Exclusion::Loop(found));
+                serving.loops.push((entry.addr, found));
                 continue;
             }
             self.observer.serves(entry.mark);

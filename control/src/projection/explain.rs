@@ -138,12 +138,12 @@ impl ServedService<'_> {
     pub fn explain(&self, frontend: &Frontend, side: ClientSide) -> Option<FrontendExplanation> {
         let port = self.planned_port(frontend)?;
         let (context, family) = (&self.projector.context, Family::of(frontend.addr.ip));
-        let is_own = |addr| self.projector.claims.is_endpoint(addr, port.protocol);
+        let loop_at = self.projector.loops(port.protocol);
         let mut recorder = EndpointRecorder::new(context, port, family);
         let mut merged = MergedEndpoints::default();
         for (index, member) in self.members.iter().enumerate() {
             recorder.enter(member, self.closed(member));
-            let serving = endpoints::observe(member, family, port, context, is_own, &mut recorder);
+            let serving = endpoints::observe(member, family, port, context, &loop_at, &mut recorder);
             if self.plan.fleet.is_none() || !serving.is_empty() {
                 merged.add(index, serving);
             }
@@ -179,7 +179,7 @@ impl ServedService<'_> {
 
     fn planned_port(&self, frontend: &Frontend) -> Option<&PlannedPort> {
         let service = &frontend.service;
-        let own = frontend.source == self.plan.key().source
+        let own = frontend.service.source == self.plan.key().source
             && service.namespace == self.plan.key().namespace
             && service.name == self.plan.key().name;
         let is = |port: &&PlannedPort| port.name == service.port_name && port.protocol == service.protocol;

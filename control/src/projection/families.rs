@@ -23,10 +23,12 @@ pub(super) struct Families {
     pub(super) given: bool,
 }
 
-/// Reads the families.
+/// Reads the families. An API server that has allocated cluster addresses has written down the families that its cluster has, so
+/// `PreferDualStack` asks for no more than those. `elsewhere` are families that the endpoints have in clusters of other API servers.
 pub(super) fn read<'a>(
     spec: &ServiceSpec,
     slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
+    elsewhere: &BTreeSet<Family>,
     report: &mut Report,
 ) -> Families {
     let mut listed = listed(spec, report);
@@ -37,11 +39,17 @@ pub(super) fn read<'a>(
         listed.truncate(1);
     }
     let mut wanted = if given { listed.clone() } else { suggested(spec, slices) };
-    if matches!(policy, Some(FamilyPolicy::PreferDual | FamilyPolicy::RequireDual)) {
-        let missing: Vec<Family> =
-            Family::ALL.into_iter().filter(|family| !wanted.contains(family)).collect();
-        wanted.extend(missing);
-    }
+    let completed = !allocated(spec).is_empty();
+    let added: Vec<Family> = Family::ALL
+        .into_iter()
+        .filter(|family| match policy {
+            Some(FamilyPolicy::RequireDual) => true,
+            Some(FamilyPolicy::PreferDual) => !completed || elsewhere.contains(family),
+            Some(FamilyPolicy::Single) | None => false,
+        })
+        .filter(|family| !wanted.contains(family))
+        .collect();
+    wanted.extend(added);
     let required = match policy {
         Some(FamilyPolicy::RequireDual) => wanted.clone(),
         Some(FamilyPolicy::PreferDual) => listed.into_iter().take(1).collect(),
@@ -110,15 +118,21 @@ fn listed(spec: &ServiceSpec, report: &mut Report) -> Vec<Family> {
 /// Manifests written by hand rarely say: then the families of the cluster addresses count, which the API server
 /// allocates by `ipFamilies`, or else those of the slices, and IPv4 without any.
 fn suggested<'a>(spec: &ServiceSpec, slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<Family> {
+    let allocated = allocated(spec);
+    if !allocated.is_empty() {
+        return allocated;
+    }
+    let seen: BTreeSet<Family> = slices.filter_map(|slice| Family::named(&slice.address_type)).collect();
+    if seen.is_empty() { vec![Family::V4] } else { seen.into_iter().collect() }
+}
+
+/// The families of the cluster addresses, in their order.
+fn allocated(spec: &ServiceSpec) -> Vec<Family> {
     let mut allocated: Vec<Family> = Vec::new();
     for family in cluster_ips(spec).filter_map(|(_, ip)| net::parse_ip(ip).ok()).map(Family::of) {
         if !allocated.contains(&family) {
             allocated.push(family);
         }
     }
-    if !allocated.is_empty() {
-        return allocated;
-    }
-    let seen: BTreeSet<Family> = slices.filter_map(|slice| Family::named(&slice.address_type)).collect();
-    if seen.is_empty() { vec![Family::V4] } else { seen.into_iter().collect() }
+    allocated
 }

@@ -10,11 +10,14 @@ use super::conflicts::{ClaimPriority, Claims, ServiceClaims};
 use super::eligibility::{ClusterScope, Routes, TrafficPolicy};
 use super::endpoints::interner::NameInterner;
 use super::endpoints::merged::MergedEndpoints;
+use super::endpoints::observer::Loop;
 use super::endpoints::{PortEndpoints, merged};
 use super::health_checks::{HealthCheck, LocalReady};
-use super::nodes::ClusterContext;
+use super::nodes::{ClusterContext, PortReservation};
 use super::plan::{ClusterMember, Plan, Slices, service_ref};
 use super::ports::PlannedPort;
+use super::requests::Requests;
+use super::service_addresses::ServiceAddresses;
 use super::status::{Ingress, LoadBalancerStatus, PortStatus};
 use super::{eligibility, endpoints};
 use crate::api::problem::report::Report;
@@ -39,25 +42,33 @@ pub(super) struct PlannedFrontend {
 pub(super) enum Obstacle {
     /// It is served there as this already.
     Twice(PlannedFrontend),
-    /// The port is reserved for the node, whose own address it is.
-    Reserved,
+    /// The place is reserved.
+    Reserved(PortReservation),
 }
 
 impl Plan {
-    /// Whether its status publishes the address, without an error that another Service has the port.
-    fn publishes(&self, addr: FrontendAddr) -> bool {
-        let port = (addr.ip, i32::from(addr.port), addr.protocol.name().to_owned());
-        self.requests.published.contains(&addr.ip) && !self.requests.lost.contains(&port)
+    /// What gives the Service a load balancer address with this port.
+    fn claim_priority(&self, addr: FrontendAddr) -> ClaimPriority {
+        let Requests { published, status, node_families, .. } = &self.requests;
+        if published.contains(&addr.ip) {
+            return if status.has(addr) { ClaimPriority::Published } else { ClaimPriority::Given };
+        }
+        let family = Family::of(addr.ip);
+        let others = published.iter().filter(|ip| node_families.has(family) && Family::of(**ip) == family);
+        let mut others = others.map(|ip| FrontendAddr { ip: *ip, ..addr }).peekable();
+        if others.peek().is_some() && others.all(|other| status.has(other)) {
+            ClaimPriority::PublishedAtOtherNodes
+        } else {
+            ClaimPriority::Given
+        }
     }
 
     /// The frontends that the Service claims once it has these load balancer addresses.
     pub(super) fn claims(&self, addresses: &[IpAddr], context: &ClusterContext) -> ServiceClaims {
         let claim = |PlannedFrontend { kind, addr, .. }: PlannedFrontend| match kind {
             FrontendKind::ExternalIp => (addr, ClaimPriority::Named),
-            FrontendKind::LoadBalancer if self.publishes(addr) => (addr, ClaimPriority::Published),
-            FrontendKind::LoadBalancer | FrontendKind::NodePort | FrontendKind::ClusterIp => {
-                (addr, ClaimPriority::Given)
-            }
+            FrontendKind::LoadBalancer => (addr, self.claim_priority(addr)),
+            FrontendKind::NodePort | FrontendKind::ClusterIp => (addr, ClaimPriority::Given),
         };
         self.exposures(addresses, context, |_, _| ()).into_iter().map(claim).collect()
     }
@@ -75,8 +86,8 @@ impl Plan {
         let mut add = |kind, ip, number: u16, port: usize| {
             let addr = FrontendAddr { ip, port: number, protocol: self.ports[port].protocol };
             let exposure = PlannedFrontend { kind, addr, port };
-            if context.reserves(addr) {
-                left_out(exposure, Obstacle::Reserved);
+            if let Some(reservation) = context.reserves(addr) {
+                left_out(exposure, Obstacle::Reserved(reservation));
                 return;
             }
             match seen.entry(addr) {
@@ -122,7 +133,31 @@ pub(super) struct FrontendInput<'a> {
     pub(super) slices: Option<&'a Slices>,
     pub(super) context: &'a ClusterContext,
     pub(super) claims: &'a Claims,
+    pub(super) services: &'a ServiceAddresses,
     pub(super) cluster: &'a Arc<str>,
+}
+
+impl<'a> FrontendInput<'a> {
+    /// Why what is sent to an endpoint comes back, or may.
+    pub(super) fn loops(self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> + use<'a> {
+        loops(self.claims, self.services, self.context, protocol)
+    }
+}
+
+/// Why what is sent to an endpoint over this protocol comes back, or may.
+pub(super) fn loops<'a>(
+    claims: &'a Claims,
+    services: &'a ServiceAddresses,
+    context: &'a ClusterContext,
+    protocol: Protocol,
+) -> impl Fn(EndpointAddr) -> Option<Loop> + use<'a> {
+    move |EndpointAddr { ip, port, .. }| {
+        let addr = FrontendAddr { ip, port, protocol };
+        if claims.is_frontend(addr) {
+            return Some(Loop::OwnFrontend);
+        }
+        services.have(addr, &context.of_all_nodes).then_some(Loop::OfService)
+    }
 }
 
 /// What the projection of a Service gives.
@@ -184,9 +219,13 @@ fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec
                 "{addr} ({kind}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
                 first.kind, plan.ports[first.port].index
             ),
-            Obstacle::Reserved => format!(
+            Obstacle::Reserved(PortReservation::Node) => format!(
                 "{addr} is an address of the node itself, and this port of it is reserved for the node (reservedPorts in the \
-                 configuration); it is not served"
+                 configuration, and the ports of Sheave); it is not served"
+            ),
+            Obstacle::Reserved(PortReservation::Heartbeats) => format!(
+                "{addr} is where gateways hear one another, on every address (announce.heartbeat.port in the configuration); \
+                 it is not served"
             ),
         };
         let port = &plan.ports[port];
@@ -218,14 +257,14 @@ fn port_target(
     let plan = input.plan;
     let frontend_of =
         |addr: EndpointAddr| FrontendAddr { ip: addr.ip, port: addr.port, protocol: port.protocol };
-    let is_own = |addr| input.claims.is_endpoint(addr, port.protocol);
+    let loop_at = input.loops(port.protocol);
     let mut merged = MergedEndpoints::default();
     for (index, member) in members.iter().enumerate() {
         let serving =
-            endpoints::collect(member, family, port, input.context, is_own, names, &mut output.problems);
+            endpoints::collect(member, family, port, input.context, &loop_at, names, &mut output.problems);
         report_loops(plan, port, &serving.loops, &mut output.problems);
         let endpoints = serving.endpoints.iter().map(|endpoint| endpoint.addr);
-        output.reached.extend(serving.loops.iter().copied().chain(endpoints).map(frontend_of));
+        output.reached.extend(serving.loops.iter().map(|(addr, _)| *addr).chain(endpoints).map(frontend_of));
         if plan.fleet.is_none() || !serving.is_empty() {
             merged.add(index, serving);
         }
@@ -256,11 +295,19 @@ fn backend(member: &ClusterMember, serving: PortEndpoints) -> Backend {
     }
 }
 
-fn report_loops(plan: &Plan, port: &PlannedPort, loops: &[EndpointAddr], problems: &mut Vec<Problem>) {
+fn report_loops(
+    plan: &Plan,
+    port: &PlannedPort,
+    loops: &[(EndpointAddr, Loop)],
+    problems: &mut Vec<Problem>,
+) {
     let mut report = Report::about(service_ref(plan.key()));
-    for addr in loops {
-        let message =
-            format!("endpoint {addr} is a frontend of this gateway; it is left out, to not send in circles");
+    for (addr, found) in loops {
+        let what = match found {
+            Loop::OwnFrontend => "a frontend of this gateway",
+            Loop::OfService => "the cluster address or a node port of a Service",
+        };
+        let message = format!("endpoint {addr} is {what}; it is left out, to not send in circles");
         report.add(reason::ENDPOINT_LOOP, "", Some(port.problem_port()), message);
     }
     problems.extend(report.into_problems());
@@ -281,12 +328,12 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
         addr,
         kind,
         service: ServicePort {
+            source: plan.key().source,
             namespace: plan.key().namespace.clone(),
             name: plan.key().name.clone(),
             port_name: port.name.clone(),
             protocol: port.protocol,
         },
-        source: plan.key().source,
         affinity: plan.affinity,
         source_ranges,
         proxied_by: plan.client_address.proxied_by(Family::of(addr.ip), addr.protocol),

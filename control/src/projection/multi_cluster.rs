@@ -11,7 +11,6 @@ mod template;
 mod work_endpoints;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ pub(super) use self::template::{is_left_alone, template, whose};
 
 use self::clusters::Clusters;
 use self::template::RequestedTypes;
-use super::allocator::NodeFamilies;
 use super::annotations::failover;
 use super::class::FrontendKinds;
 use super::eligibility::TrafficPolicy;
@@ -32,45 +30,16 @@ use super::options::{Options, Role};
 use super::plan::{ClusterMember, FleetPlan, Plan, Planned, service_field};
 use super::read_service::ServiceFields;
 use super::status::{FleetStatus, ResolvedRefs};
-use super::{annotations, class, read_service, requests};
+use super::{annotations, class, read_service};
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::reason;
 use crate::api::problem::report::Report;
 use crate::api::store::{Fleet, ServiceKey};
-use crate::net;
 
 /// When the next cluster that is not Ready has had its time.
 pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Option<Timestamp> {
     let ends = fleet.clusters.values().filter_map(|cluster| clusters::held_until(cluster, hold));
     ends.filter(|end| *end > now).min()
-}
-
-/// The addresses of a MultiClusterService that is not planned which no other may be given yet. All, while another process decides
-/// about them. Those of a MultiClusterService that is being deleted, until the controller has cleared its status: a gateway that
-/// has not heard of the deletion may serve them as long. And those of one whose Service is missing: who replaces it takes it away
-/// for a moment.
-pub(super) fn kept_addresses(
-    key: &ServiceKey,
-    fleet: &Fleet,
-    options: &Options,
-) -> (Vec<IpAddr>, NodeFamilies) {
-    let nothing = (Vec::new(), NodeFamilies::default());
-    let Some(service) = fleet.services.get(key) else { return nothing };
-    if options.fleet.authority.own && !is_leaving(service) && template(fleet, key).is_some() {
-        return nothing;
-    }
-    let managed = matches!(options.role, Role::Controller { .. });
-    if !managed || whose(service, template(fleet, key), options).is_err() {
-        return nothing;
-    }
-    (published(service), requests::node_families(service.status.as_ref()))
-}
-
-/// What the status has, whatever the object asks for by now.
-fn published(service: &MultiClusterService) -> Vec<IpAddr> {
-    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
-    ingress.iter().filter_map(|ingress| net::parse_ip(ingress.ip.as_deref()?).ok()).collect()
 }
 
 /// Whether it is of this class, and another installation decides about it, or it is not known who does.
@@ -95,7 +64,7 @@ pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Opti
     match ours(key, service, (fleet, options, now)) {
         Planned::Ours(mut plan) if !options.fleet.authority.own => {
             plan.suspended = true;
-            plan.requests.published = published(service);
+            plan.requests.published.clone_from(&plan.requests.status.addresses);
             Planned::Ours(plan)
         }
         // The installation that decides about it reports why.

@@ -10,10 +10,10 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use sheave_model::AddressSet;
-use sheave_model::{FrontendAddr, FrontendKind};
+use sheave_model::{FrontendAddr, FrontendKind, Protocol};
 
 use super::allocator::NodeAddress;
-use super::options::{Options, Role};
+use super::options::{OWN_PORTS, Options, Role};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem, reason};
 use crate::api::store::{Objects, is_ready};
@@ -41,14 +41,18 @@ pub(super) struct ClusterContext {
     pub(super) of_all_nodes: Arc<BTreeSet<IpAddr>>,
     /// The node's own addresses to serve on, at most one of each family.
     pub(super) own: Vec<IpAddr>,
-    /// The addresses of gateway nodes that pools may give, ordered by node. In a standalone gateway, those of this node.
+    /// The addresses of gateway nodes that pools may give, ordered by node. In a gateway, those of this node.
     pub(super) gateway_nodes: Vec<NodeAddress>,
+    /// The Nodes of all gateways that are ready, for the controller.
+    pub(super) gateways: BTreeSet<Arc<str>>,
     /// Whether anything is known of gateway nodes: some gateway is ready, and some Node known.
     pub(super) gateways_known: bool,
     /// The node's addresses to serve node ports on.
     pub(super) node_port_addresses: Vec<IpAddr>,
     /// The ports that no Service gets at an address of a node itself.
     pub(super) reserved_ports: Vec<RangeInclusive<u16>>,
+    /// The UDP port of heartbeats, which no Service gets at any address.
+    pub(super) heartbeat_port: Option<u16>,
     /// Whether load balancers may send traffic to the node.
     pub(super) eligible: bool,
     /// Objects may be written by hand for one machine, and its loopback addresses be endpoints of pretended clusters.
@@ -68,9 +72,11 @@ impl ClusterContext {
             of_all_nodes: _,
             own,
             gateway_nodes,
+            gateways,
             gateways_known,
             node_port_addresses,
             reserved_ports,
+            heartbeat_port,
             eligible: _,
             by_hand,
             internal: _,
@@ -80,9 +86,11 @@ impl ClusterContext {
             && *addresses == before.addresses
             && *own == before.own
             && *gateway_nodes == before.gateway_nodes
+            && *gateways == before.gateways
             && *gateways_known == before.gateways_known
             && *node_port_addresses == before.node_port_addresses
             && *reserved_ports == before.reserved_ports
+            && *heartbeat_port == before.heartbeat_port
             && *by_hand == before.by_hand
     }
 
@@ -91,13 +99,26 @@ impl ClusterContext {
         self.own.iter().copied().find(|ip| Family::of(*ip) == family)
     }
 
-    /// Whether the port is reserved for a node, whose own address this is. Whoever may write a Service could else take the
-    /// node's sshd or kubelet.
-    pub(super) fn reserves(&self, addr: FrontendAddr) -> bool {
+    /// For whom the place is reserved, if it is. Whoever may write a Service could else take the node's sshd or kubelet, or the port by
+    /// which gateways hear one another.
+    pub(super) fn reserves(&self, addr: FrontendAddr) -> Option<PortReservation> {
         let is_nodes =
             || self.addresses.contains(&addr.ip) || self.gateway_nodes.iter().any(|node| node.ip == addr.ip);
-        self.reserved_ports.iter().any(|ports| ports.contains(&addr.port)) && is_nodes()
+        if addr.protocol == Protocol::Udp && self.heartbeat_port == Some(addr.port) {
+            return Some(PortReservation::Heartbeats);
+        }
+        let reserved = self.reserved_ports.iter().any(|ports| ports.contains(&addr.port));
+        (reserved && is_nodes()).then_some(PortReservation::Node)
     }
+}
+
+/// For whom a place is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortReservation {
+    /// The node, whose own address it is.
+    Node,
+    /// The heartbeats of gateways, whose socket is on every address.
+    Heartbeats,
 }
 
 /// Reads all Nodes. `gateways` are the Nodes with a ready gateway, for the controller.
@@ -112,7 +133,9 @@ pub(super) fn read(
         node: options.node.clone(),
         eligible: nodes.is_empty(),
         by_hand: options.role == Role::Standalone,
-        reserved_ports: options.reserved_ports.clone(),
+        gateways: gateways.clone(),
+        reserved_ports: [&OWN_PORTS[..], &options.reserved_ports].concat(),
+        heartbeat_port: options.heartbeat_port,
         ..ClusterContext::default()
     };
     context.gateways_known = match options.role {
@@ -128,7 +151,8 @@ pub(super) fn read(
         internal.extend(addresses.iter().map(|(_, ip)| IpNet::from(*ip)));
         of_all_nodes.extend(addresses.iter().map(|(_, ip)| *ip));
         let serves = match options.role {
-            Role::Standalone | Role::Gateway => **name == *options.node,
+            Role::Standalone => **name == *options.node,
+            Role::Gateway => **name == *options.node && !excluded(node),
             Role::Controller { .. } => gateways.contains(name) && eligible(node) && !excluded(node),
         };
         if serves {

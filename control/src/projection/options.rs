@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use sheave_model::{FrontendKind, HealthPolicy, LogSample, Path, ServiceLimits};
 
 use crate::api::store::ServiceKey;
@@ -24,6 +24,10 @@ pub const RESERVED_PORTS: [RangeInclusive<u16>; 9] = [
     10_248..=10_260,
     51_820..=51_821,
 ];
+
+/// Ports of Sheave itself and of a routing daemon beside it (BFD: RFC 5881 and 5883), which no Service gets at an address of a node
+/// whatever else is configured: without them a gateway is neither probed nor heard, and its addresses go.
+pub(super) const OWN_PORTS: [RangeInclusive<u16>; 3] = [3784..=3785, 4784..=4784, 9841..=9846];
 
 /// Options of the projection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +50,10 @@ pub struct Options {
     pub accept_proxy_allow: Vec<IpNet>,
     /// Addresses of the node on which node ports are served; empty = its primary address of each family.
     pub node_port_addresses: Vec<IpNet>,
-    /// Ports that no Service gets at an address of a node itself.
+    /// Ports that no Service gets at an address of a node itself, besides those that Sheave uses by default.
     pub reserved_ports: Vec<RangeInclusive<u16>>,
+    /// The UDP port of heartbeats, at which this gateway listens on every address.
+    pub heartbeat_port: Option<u16>,
     /// What each Service may take of a gateway, unless its annotations say otherwise.
     pub limits: ServiceLimits,
     /// Which part of each Service's TCP connections is logged, unless its annotation says otherwise.
@@ -103,9 +109,10 @@ impl Default for Options {
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
             internal_cidrs: Vec::new(),
             external_ips_allow: Vec::new(),
-            accept_proxy_allow: vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())],
+            accept_proxy_allow: Vec::new(),
             node_port_addresses: Vec::new(),
             reserved_ports: RESERVED_PORTS.to_vec(),
+            heartbeat_port: None,
             limits: ServiceLimits::default(),
             logged: LogSample::NONE,
             health: Arc::default(),

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::annotations::client_address::ClientAddress;
 use super::class::FrontendKinds;
@@ -232,8 +232,8 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    pub(super) fn of(key: &ServiceKey, service: &Service) -> Self {
-        let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    pub(super) fn new(key: &ServiceKey, metadata: &ObjectMeta) -> Self {
+        let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         Self { undated: created.is_none(), created, key: key.clone() }
     }
 }

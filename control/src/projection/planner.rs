@@ -23,7 +23,7 @@ pub(super) fn plan_service(
 ) -> Planned {
     let leaving = service.metadata.deletion_timestamp.is_some();
     if leaving && matches!(options.role, Role::Controller { .. }) {
-        // What it has is free for others from here on; gateways serve it until its status is empty.
+        // Gateways serve it until its status is empty; what it has is its own as long.
         return Planned::Foreign;
     }
     let mut report = Report::about(service_ref(key));

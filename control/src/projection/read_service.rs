@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use sheave_model::{Affinity, FrontendKind};
+use sheave_model::{Affinity, FrontendKind, FrontendSource};
 
 use super::annotations::{client_address, health, limits};
 use super::class::FrontendKinds;
@@ -16,6 +16,7 @@ use super::eligibility::{TrafficPolicies, TrafficPolicy};
 use super::families::Families;
 use super::options::Options;
 use super::plan::{Plan, Rank, SpecAddresses};
+use super::published::{self, Published};
 use super::requests::Requests;
 use super::source_ranges::FamilyRanges;
 use super::{annotations, families, health_checks, ports, requests, source_ranges};
@@ -23,6 +24,7 @@ use crate::api::problem::reason;
 use crate::api::problem::report::Report;
 use crate::api::store::ServiceKey;
 use crate::net;
+use crate::net::Family;
 
 /// What is to be read once it is clear that it is ours.
 pub(super) struct ServiceFields<'a> {
@@ -43,17 +45,24 @@ pub(super) fn read<'a>(
     let ServiceFields { key, service, kinds, exposed } = asked;
     let nothing = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&nothing);
-    let families = families::read(spec, slices, &mut report);
+    let slices: Vec<&Arc<EndpointSlice>> = slices.collect();
+    let elsewhere = match key.source {
+        FrontendSource::Service => BTreeSet::new(),
+        FrontendSource::MultiClusterService => families_elsewhere(service, &slices),
+    };
+    let families = families::read(spec, slices.into_iter(), &elsewhere, &mut report);
     let (mut requests, mut ranges) = (Requests::default(), FamilyRanges::default());
     if kinds.contains(&FrontendKind::LoadBalancer) {
         requests = requests::read(service, &families, options, &mut report);
         ranges = source_ranges::read(service, &families, &mut report);
+    } else if published::keeps(service, options) {
+        requests.status = Published::read(service.status.as_ref());
     }
     let exposed = |index: usize| exposed.is_none_or(|exposed| exposed.contains(&index));
     let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), exposed, &mut report);
     let policies = traffic_policies(spec, &mut report);
     Plan {
-        rank: Rank::of(key, service),
+        rank: Rank::new(key, &service.metadata),
         uid: service.metadata.uid.clone(),
         labels: service.metadata.labels.clone().unwrap_or_default(),
         addresses: spec_addresses(spec, &kinds, &families, options, &mut report),
@@ -76,6 +85,16 @@ pub(super) fn read<'a>(
         suspended: false,
         problems: report.into_problems(),
     }
+}
+
+/// The families that a MultiClusterService has in member clusters. One of which its status has an address stays, so that none is
+/// given back while the slices of a cluster are away.
+fn families_elsewhere(service: &Service, slices: &[&Arc<EndpointSlice>]) -> BTreeSet<Family> {
+    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+    let published =
+        ingress.into_iter().flatten().filter_map(|entry| net::parse_ip(entry.ip.as_deref()?).ok());
+    let of_slices = slices.iter().filter_map(|slice| Family::named(&slice.address_type));
+    published.map(Family::of).chain(of_slices).collect()
 }
 
 /// Reads the policies, and checks `trafficDistribution`, which is not ours to obey: the EndpointSlice controller makes

@@ -5,18 +5,29 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sheave_model::{Frontend, FrontendAddr, FrontendChange, FrontendSource};
+use sheave_model::{EndpointAddr, Frontend, FrontendAddr, FrontendChange, FrontendSource, Protocol};
 
 use super::addresses::RequestContext;
-use super::conflicts::ClaimChanges;
+use super::conflicts::{ClaimChanges, ClaimPriority};
+use super::endpoints::observer::Loop;
 use super::frontends::{FrontendInput, ServiceOutput};
+use super::kept::{self, Kept};
 use super::options::Role;
 use super::plan::{Plan, Planned};
+use super::service_addresses::ServiceAddressChanges;
 use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
-use super::{Projector, ServiceState, addresses, allocation_order, frontends, multi_cluster, planner};
+use super::{ProjectedService, Projector, addresses, allocation_order, frontends, multi_cluster, planner};
 use crate::api::problem::Problem;
 use crate::api::store::{Objects, ServiceKey};
 use crate::net::Family;
+
+/// What a Service had before it was retired.
+struct Before {
+    held: Vec<IpAddr>,
+    reserved: Vec<IpAddr>,
+    /// See [`ProjectedService::seen`](super::ProjectedService::seen).
+    seen: Option<Vec<IpAddr>>,
+}
 
 /// What a pass has found so far.
 #[derive(Default)]
@@ -26,6 +37,8 @@ struct Pass {
     /// Services to project, with what they ask for.
     plans: BTreeMap<ServiceKey, Box<Plan>>,
     touched: ClaimChanges,
+    /// Cluster addresses and node ports of Services that came or went.
+    led_on: ServiceAddressChanges,
     /// Frontends of Services that left or are projected again: those that do not come back are removed.
     stale: HashSet<FrontendAddr>,
     fresh: Vec<Arc<Frontend>>,
@@ -42,18 +55,22 @@ impl Projector {
     ) -> (Vec<FrontendChange>, BTreeSet<ServiceKey>) {
         let mut pass = Pass { starting, ..Pass::default() };
         for key in &dirty {
+            if key.source == FrontendSource::Service {
+                let service = objects.services.get(key).map(Arc::as_ref);
+                self.service_addresses.set(key, service, &mut pass.led_on);
+            }
             match planner::plan_object(objects, key, &self.options, self.now) {
                 Planned::Ours(plan) => {
                     pass.plans.insert(key.clone(), plan);
                 }
                 Planned::Foreign => {
-                    let held = self.retire(key, Vec::new(), &mut pass);
-                    self.keep_addresses(objects, key, held, starting);
+                    let before = self.retire(key, Vec::new(), &mut pass);
+                    self.keep_addresses(objects, key, before, &mut pass);
                 }
                 Planned::Refused(problems) => {
-                    let held = self.retire(key, problems, &mut pass);
+                    let before = self.retire(key, problems, &mut pass);
                     self.set_refused_status(objects, key);
-                    self.keep_addresses(objects, key, held, starting);
+                    self.keep_addresses(objects, key, before, &mut pass);
                 }
             }
         }
@@ -90,43 +107,57 @@ impl Projector {
     }
 
     /// The Service is not served, or not any longer; only its Problems stay. Answers the addresses that it had.
-    fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, pass: &mut Pass) -> Vec<IpAddr> {
+    fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, pass: &mut Pass) -> Before {
+        let mut before = Before {
+            held: self.allocator.held(key).to_vec(),
+            reserved: self.allocator.reserved(key).to_vec(),
+            seen: None,
+        };
         if let Some(old) = self.services.remove(key) {
             pass.stale.extend(old.frontends.iter().map(|frontend| frontend.addr));
             self.index(key, &old.reached, &[]);
+            before.seen = old.seen;
         }
-        let held = self.allocator.held(key).to_vec();
         self.allocator.release(key);
         self.claims.release(key, &mut pass.touched);
         self.waiting.remove(key);
         self.health_checks.set(key, None);
         if !problems.is_empty() {
-            self.services.insert(key.clone(), ServiceState { problems, ..ServiceState::default() });
+            self.services.insert(key.clone(), ProjectedService { problems, ..ProjectedService::default() });
         }
-        held
+        before
     }
 
-    /// Holds the addresses of a MultiClusterService that is not served any longer until it is released.
-    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, held: Vec<IpAddr>, starting: bool) {
-        if key.source == FrontendSource::MultiClusterService {
-            let (mut kept, node_families) = multi_cluster::kept_addresses(key, &objects.fleet, &self.options);
-            // As in `addresses::prepare`.
-            kept.retain(|ip| {
-                starting
-                    || held.contains(ip)
-                    || node_families.has(Family::of(*ip))
-                    || !self.allocator.is_used(*ip)
-            });
-            if let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
-                known.status = Some(LoadBalancerStatus::reserving(key, &kept, node_families));
-            }
-            if multi_cluster::is_suspended(key, &objects.fleet, &self.options) {
-                // Some may be written, and not seen yet.
-                let unseen: Vec<IpAddr> = held.into_iter().filter(|ip| !kept.contains(ip)).collect();
-                kept.extend(unseen);
-            }
-            self.allocator.hold_again(key, kept, node_families);
+    /// Holds what an object that is not served any longer publishes, with its ports, until it is released.
+    fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, before: Before, pass: &mut Pass) {
+        let Some(Kept { rank, published, node_families, stays_published, unseen }) =
+            kept::kept(key, objects, &self.options)
+        else {
+            return;
+        };
+        let Before { held, reserved, seen } = before;
+        // As in `addresses::prepare`.
+        let is_own = |ip: &IpAddr| {
+            pass.starting
+                || held.contains(ip)
+                || reserved.contains(ip)
+                || node_families.has(Family::of(*ip))
+                || !self.allocator.is_used(*ip)
+        };
+        let mut kept: Vec<IpAddr> = published.addresses.iter().copied().filter(is_own).collect();
+        if stays_published && let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
+            known.status = Some(LoadBalancerStatus::reserving(key, &kept, node_families));
         }
+        if unseen && seen.is_none_or(|seen| seen == published.addresses) {
+            let missing: Vec<IpAddr> = held.into_iter().filter(|ip| !kept.contains(ip)).collect();
+            kept.extend(missing);
+        }
+        if !kept.is_empty() {
+            self.services.entry(key.clone()).or_default().seen = Some(published.addresses.clone());
+        }
+        self.allocator.hold_again(key, kept, node_families);
+        let claims = published.ports().map(|addr| (addr, ClaimPriority::Published)).collect();
+        self.claims.set(&rank, claims, &mut pass.touched);
     }
 
     /// Sets the status of a MultiClusterService that is ours, but not served.
@@ -198,18 +229,20 @@ impl Projector {
     fn claim(&mut self, pass: &mut Pass) {
         for (key, plan) in &pass.plans {
             let addresses = self.services.get(key).map(|known| known.allocated.addresses.as_slice());
-            let claims = plan.claims(addresses.unwrap_or_default(), &self.context);
+            let mut claims = plan.claims(addresses.unwrap_or_default(), &self.context);
+            if matches!(self.options.role, Role::Controller { .. }) {
+                // Ports that it gave up are its own until its status shows that.
+                let published = plan.requests.status.ports();
+                claims.extend(published.map(|addr| (addr, ClaimPriority::Published)));
+            }
             self.claims.set(&plan.rank, claims, &mut pass.touched);
         }
     }
 
     /// Adds the Services that share a frontend address whose claimants changed, or that have an endpoint which became
-    /// a frontend or ceased to be one.
-    fn add_affected(&self, objects: &Objects, pass: &mut Pass) {
-        if pass.touched.addrs.is_empty() {
-            return;
-        }
-        let mut affected: BTreeSet<ServiceKey> = BTreeSet::new();
+    /// a frontend or an address that nodes lead on, or ceased to be one.
+    fn add_affected(&mut self, objects: &Objects, pass: &mut Pass) {
+        let mut affected = self.led_elsewhere(&pass.led_on);
         for addr in pass.touched.addrs.keys() {
             affected.extend(self.claims.claimants(*addr).cloned());
         }
@@ -220,6 +253,33 @@ impl Projector {
             affected.extend(self.reaching(*addr).cloned());
         }
         self.add(objects, affected, pass);
+    }
+
+    /// The Services that have an endpoint at a cluster address or node port that came or went.
+    fn led_elsewhere(&mut self, changes: &ServiceAddressChanges) -> BTreeSet<ServiceKey> {
+        let nodes = std::mem::take(&mut self.changed_nodes);
+        if self.reached.is_empty() {
+            return BTreeSet::new();
+        }
+        let mut affected = BTreeSet::new();
+        for ip in changes.cluster.iter().chain(&nodes) {
+            let first = FrontendAddr { ip: *ip, port: 0, protocol: Protocol::Tcp };
+            let there =
+                self.reached.range((first, ServiceKey::first())..).take_while(|(addr, _)| addr.ip == *ip);
+            affected.extend(there.map(|(_, key)| key.clone()));
+        }
+        for (port, protocol) in &changes.node_ports {
+            for ip in self.context.of_all_nodes.iter() {
+                let addr = FrontendAddr { ip: *ip, port: *port, protocol: *protocol };
+                affected.extend(self.reaching(addr).cloned());
+            }
+        }
+        affected
+    }
+
+    /// Why what is sent to an endpoint comes back, or may.
+    pub(super) fn loops(&self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> {
+        frontends::loops(&self.claims, &self.service_addresses, &self.context, protocol)
     }
 
     /// The Services that have an endpoint there.
@@ -245,6 +305,7 @@ impl Projector {
             slices: objects.slices.get(key),
             context: &self.context,
             claims: &self.claims,
+            services: &self.service_addresses,
             cluster: &self.cluster,
         };
         let ServiceOutput { frontends, mut problems, mut reached, status, health_check } =

@@ -1,6 +1,6 @@
 //! Which load balancer addresses a Service has or requests: its status, annotations and `loadBalancerIP`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
@@ -10,9 +10,8 @@ use super::annotations;
 use super::annotations::{ADDRESS_POOL, ADDRESSES, RENUMBER, addresses, usable_address};
 use super::families::Families;
 use super::options::Options;
-use super::status::port_error;
+use super::published::Published;
 use crate::api::names;
-use crate::api::problem::reason;
 use crate::api::problem::report::Report;
 use crate::net;
 
@@ -21,14 +20,14 @@ const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
 /// Addresses that a Service has or asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests {
-    /// Addresses that its status already publishes: these are kept.
+    /// Addresses that its status already publishes, and that fit the Service: these are kept.
     pub(super) published: Vec<IpAddr>,
+    /// All that its status publishes, with the ports.
+    pub(super) status: Published,
     /// The families of which these are the addresses of gateway nodes, as the status says.
     pub(super) node_families: NodeFamilies,
     /// Another installation has taken the object, and publishes them: nothing has to be kept for their clients.
     pub(super) by_neighbour: bool,
-    /// Ports of these addresses that another Service has, as the status itself reports: no claim to them.
-    pub(super) lost: BTreeSet<(IpAddr, i32, String)>,
     /// Addresses that it asks for by value.
     pub(super) addresses: Vec<IpAddr>,
     /// The field that holds `addresses`.
@@ -62,6 +61,7 @@ pub(super) fn read(
         pool: pool.filter(|name| !name.is_empty()),
         node_families: node_families(service.status.as_ref()),
         by_neighbour: is_neighbours(service, &options.load_balancer_class),
+        status: Published::read(service.status.as_ref()),
         renumber: annotations::read(service, RENUMBER, report, annotations::renumber).unwrap_or_default(),
         ..Requests::default()
     };
@@ -94,13 +94,6 @@ fn read_status(service: &Service, families: &Families, requests: &mut Requests, 
                     }
                     name => requests.hostnames.extend(ip.zip(name.map(str::to_owned))),
                 }
-                let in_use = port_error(reason::ADDRESS_IN_USE);
-                let ports = ingress.ports.iter().flatten();
-                let lost = ports.filter(|port| port.error.as_deref() == Some(&in_use));
-                requests.lost.extend(
-                    ip.into_iter()
-                        .flat_map(|ip| lost.clone().map(move |port| (ip, port.port, port.protocol.clone()))),
-                );
             }
             (None, Some(hostname)) => {
                 let message = format!(

@@ -1,5 +1,5 @@
-//! `loadBalancerSourceRanges`: who may use a Service's load balancer addresses, per family, as kube-proxy reads it
-//! (pkg/proxy/serviceport.go).
+//! `loadBalancerSourceRanges`: who may use a Service's load balancer addresses. Once a list is given, a family without a valid entry is
+//! closed. kube-proxy leaves it open (pkg/proxy/serviceport.go), so that a mistyped entry would let in everybody.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -52,12 +52,21 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
         let nobody = Arc::new(SourceRanges::showing(Vec::new(), AddressSet::default()));
         return FamilyRanges { v4: Arc::clone(&nobody), v6: nobody };
     }
-    report_open_family(&cidrs, families, report);
-    let [v4, v6] = [Family::V4, Family::V6].map(|family| of_family(&cidrs, family));
+    report_closed_family(&cidrs, families, report);
     // A PROXY header may name a client of the other family than the frontend's, so each frontend knows both.
-    let allowed = admitted(&v4, Family::V4).union(&admitted(&v6, Family::V6));
-    let ranges = |cidrs| Arc::new(SourceRanges::showing(cidrs, allowed.clone()));
-    FamilyRanges { v4: ranges(v4), v6: ranges(v6) }
+    let allowed = AddressSet::from_cidrs(&cidrs);
+    let of = |family| {
+        let of_family: Vec<IpNet> =
+            cidrs.iter().copied().filter(|cidr| Family::of(cidr.addr()) == family).collect();
+        let shown = match of_family.as_slice() {
+            // Closed but for the clients of the other family that a header names.
+            [] => cidrs.clone(),
+            all if all.iter().any(|cidr| cidr.prefix_len() == 0) => Vec::new(),
+            _ => of_family,
+        };
+        Arc::new(SourceRanges::showing(shown, allowed.clone()))
+    };
+    FamilyRanges { v4: of(Family::V4), v6: of(Family::V6) }
 }
 
 /// One entry of the list.
@@ -90,13 +99,13 @@ fn listed(service: &Service) -> Option<Vec<RangeEntry>> {
     (!entries.is_empty()).then_some(entries)
 }
 
-/// kube-proxy limits each family by its own CIDRs, so those of one leave the other open to all: seldom what was meant.
-fn report_open_family(cidrs: &[IpNet], families: &Families, report: &mut Report) {
+/// Who means to leave a family closed need not name it; who forgot it has to hear why its clients get no answer.
+fn report_closed_family(cidrs: &[IpNet], families: &Families, report: &mut Report) {
     let listed = |family: Family| cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family);
-    if let Some(open) = families.wanted.iter().find(|family| !listed(**family)) {
-        let everyone = everyone(*open);
+    if let Some(closed) = families.wanted.iter().find(|family| !listed(**family)) {
+        let everyone = everyone(*closed);
         let message = format!(
-            "no CIDR is {open}, so every {open} client is admitted; add the {open} ranges, or {everyone} to say so"
+            "no valid CIDR is {closed}, so no {closed} client is admitted; add the {closed} ranges, or {everyone} to admit all"
         );
         report.add(reason::SOURCE_RANGES_ONE_FAMILY, "spec.loadBalancerSourceRanges", None, message);
     }
@@ -107,7 +116,7 @@ fn report_invalid(listed: &[RangeEntry], none_valid: bool, report: &mut Report) 
     let consequence = if none_valid {
         "no valid CIDR is left in the list, so no client is admitted"
     } else {
-        "it is left out (a family without any CIDR admits every client)"
+        "it is left out (a family without a valid CIDR admits no client)"
     };
     for RangeEntry { field, text } in listed.iter().filter(|entry| parse(&entry.text).is_none()) {
         report.invalid(field.as_str(), format!("{text:?} is not an IPv4 or IPv6 CIDR; {consequence}"));
@@ -119,17 +128,6 @@ fn parse(text: &str) -> Option<IpNet> {
     let mapped = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some());
     let cidr = text.trim().parse::<IpNet>().ok().filter(|net| !mapped(net));
     cidr.map(|net| net.trunc())
-}
-
-/// The CIDRs of one family. A /0 among them admits everyone, as an empty list does.
-fn of_family(cidrs: &[IpNet], family: Family) -> Vec<IpNet> {
-    let of_family = || cidrs.iter().copied().filter(|cidr| Family::of(cidr.addr()) == family);
-    if of_family().any(|cidr| cidr.prefix_len() == 0) { Vec::new() } else { of_family().collect() }
-}
-
-/// The clients of one family that its CIDRs admit.
-fn admitted(cidrs: &[IpNet], family: Family) -> AddressSet {
-    if cidrs.is_empty() { AddressSet::from_cidrs([&everyone(family)]) } else { AddressSet::from_cidrs(cidrs) }
 }
 
 fn everyone(family: Family) -> IpNet {

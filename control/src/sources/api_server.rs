@@ -64,7 +64,7 @@ pub struct KindStatus {
     pub heard: Option<Instant>,
     /// How often all its objects were listed.
     pub lists: u64,
-    /// How often a watch was started again, for whatever reason; each lasts less than a minute.
+    /// How often a watch was started again, for whatever reason; each lasts for ten minutes at most.
     pub restarts: u64,
     /// Why it cannot be read; none while it can.
     pub error: Option<String>,

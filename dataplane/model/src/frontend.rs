@@ -121,9 +121,11 @@ pub enum FrontendSource {
     MultiClusterService,
 }
 
-/// One port of one Service: the scope of session affinity and the label of metrics. Cheap to clone.
+/// One port of one Service: the scope of session affinity and health, and the label of metrics. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServicePort {
+    /// Which kind of object it is: one of each kind may have the same name.
+    pub source: FrontendSource,
     /// The Service's namespace.
     pub namespace: Arc<str>,
     /// The Service's name.
@@ -237,8 +239,6 @@ pub struct Frontend {
     pub kind: FrontendKind,
     /// Which Service port it belongs to.
     pub service: ServicePort,
-    /// Which kind of object asked for it.
-    pub source: FrontendSource,
     /// Session affinity of the Service port.
     pub affinity: Affinity,
     /// Clients that may use it; others are dropped.

@@ -27,7 +27,7 @@ pub use frontend::{
     FrontendKind, FrontendSource, Protocol, Route, ServicePort,
 };
 pub use health::{Check, CheckKind, HealthPolicy};
-pub use limits::{ServiceLimits, ServiceTimeouts};
+pub use limits::{Ipv6Prefix, ServiceLimits, ServiceTimeouts};
 pub use log_sample::LogSample;
 pub use source_ranges::SourceRanges;
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

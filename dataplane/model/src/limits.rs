@@ -1,5 +1,6 @@
 //! Limits and timeouts of one Service.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -10,16 +11,58 @@ pub struct ServiceLimits {
     pub connections: Option<NonZeroU32>,
     /// New connections a second; the burst is the same number.
     pub connection_rate: Option<NonZeroU32>,
-    /// Concurrent connections from one client address.
+    /// Concurrent connections from one client.
     pub connections_per_client: Option<NonZeroU32>,
-    /// New connections a second from one client address; the burst is the same number.
+    /// New connections a second from one client; the burst is the same number.
     pub connection_rate_per_client: Option<NonZeroU32>,
+    /// What counts as one client of IPv6.
+    pub client_prefix: Ipv6Prefix,
+}
+
+/// How long a prefix the addresses of one IPv6 client have in common: a host may use any address of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ipv6Prefix(u8);
+
+impl Ipv6Prefix {
+    /// What hosts get at least (RFC 6177, RFC 7421).
+    pub const DEFAULT: Self = Self(64);
+    /// What is shorter joins whole providers.
+    pub const SHORTEST: u8 = 32;
+    /// Each address by itself.
+    pub const LONGEST: u8 = 128;
+
+    /// A prefix of so many bits; `None` if that is out of bounds.
+    pub fn new(bits: u8) -> Option<Self> {
+        (Self::SHORTEST..=Self::LONGEST).contains(&bits).then_some(Self(bits))
+    }
+
+    /// How many bits it has.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// What stands for the client of this address: IPv4 addresses stand for themselves.
+    pub fn client(self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(address) => {
+                let mask = u128::MAX << (128 - u32::from(self.0));
+                Ipv6Addr::from_bits(address.to_bits() & mask).into()
+            }
+        }
+    }
+}
+
+impl Default for Ipv6Prefix {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 impl ServiceLimits {
     /// Whether anything is limited.
     pub fn any(&self) -> bool {
-        *self != Self::default()
+        self.connections.is_some() || self.connection_rate.is_some() || self.any_per_client()
     }
 
     /// Whether anything is limited per client.

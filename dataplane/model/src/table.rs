@@ -5,6 +5,7 @@ mod frontend_list;
 mod tests;
 
 use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use self::frontend_list::FrontendList;
@@ -57,6 +58,11 @@ impl RoutingTable {
     /// The frontend at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<Frontend>> {
         self.frontends.get(addr)
+    }
+
+    /// Whether any frontend is at this address.
+    pub fn serves(&self, ip: IpAddr) -> bool {
+        self.frontends.has(ip)
     }
 
     /// Addresses whose traffic counts as coming from inside the cluster (semantics of `externalTrafficPolicy: Local`:

@@ -60,12 +60,12 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
         addr: frontend_addr(number),
         kind: FrontendKind::LoadBalancer,
         service: ServicePort {
+            source: FrontendSource::Service,
             namespace: "shop".into(),
             name: format!("web-{number}").into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
         },
-        source: FrontendSource::Service,
         affinity: Affinity::None,
         source_ranges: Arc::new(SourceRanges::default()),
         proxied_by: None,

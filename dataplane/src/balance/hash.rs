@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use sheave_model::{ClientAddr, EndpointAddr, Path, ServicePort};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendSource, Path, ServicePort};
 
 /// 2^64 divided by the golden ratio: SplitMix64's increment.
 pub(crate) const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -64,7 +64,12 @@ pub fn cluster(name: &str) -> u64 {
 /// A Service port by its name, so that records mean the same on every gateway. Kubernetes names contain no `/`, so
 /// different ports never give the same text.
 pub fn service_port(port: &ServicePort) -> u64 {
-    text(&format!("{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol))
+    let source = match port.source {
+        FrontendSource::Service => "",
+        // No namespace is named like this.
+        FrontendSource::MultiClusterService => "MultiClusterService/",
+    };
+    text(&format!("{source}{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol))
 }
 
 /// FNV-1a, then mixed.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use proptest::prelude::*;
-use sheave_model::{ClientAddr, EndpointAddr, Path, Protocol, ServicePort};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendSource, Path, Protocol, ServicePort};
 
 use super::*;
 
@@ -193,12 +193,15 @@ mod stable_hash {
         assert_eq!(hash::endpoint(EndpointAddr { path: Path(7), ..endpoint(1) }), 0x3309_ad75_a34d_9dec);
         assert_eq!(hash::cluster("member1"), 0x2cca_3327_1471_d9e7);
         let port = ServicePort {
+            source: FrontendSource::Service,
             namespace: "shop".into(),
             name: "web".into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
         };
         assert_eq!(hash::service_port(&port), 0xf1b9_91ae_360a_6aaf);
+        let of_fleet = ServicePort { source: FrontendSource::MultiClusterService, ..port };
+        assert_eq!(hash::service_port(&of_fleet), 0x632f_4300_ea24_1cec);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,10 @@ use tokio::sync::oneshot;
 
 use super::Dataplane;
 use crate::handover::{
-    AffinityRecord, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord, KeptPort,
-    SocketRole,
+    AffinityRecord, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord, SocketRole,
 };
 use crate::paths::FormerPaths;
+use crate::udp::local_ports::claim;
 use crate::worker::Command;
 
 /// What takes new traffic, as a process hands it over before it rests.
@@ -68,18 +69,6 @@ impl Dataplane {
         async { flows.await.unwrap_or_default() }
     }
 
-    /// The local ports of UDP flows that end here, since their frontends have retired. To be called while the data plane pauses.
-    pub fn kept_ports(&self) -> impl Future<Output = Vec<KeptPort>> + Send + use<> {
-        let answers: Vec<_> = self.workers.ask_all(Command::KeepPorts);
-        async {
-            let mut kept = Vec::new();
-            for answer in answers {
-                kept.extend(answer.await.unwrap_or_default());
-            }
-            kept
-        }
-    }
-
     /// Affinity records that were used since `since`, or ever.
     pub fn affinity_records(&self, since: Option<Instant>) -> impl Iterator<Item = AffinityRecord> {
         self.affinity.records(since, Instant::now())
@@ -100,13 +89,13 @@ impl Dataplane {
         }
     }
 
-    /// Lets go of all that another process has taken over, without closing it. Open connections, and the flows of frontends that had
-    /// retired, go on; [`Dataplane::drain`] ends them. No table may be applied any more.
+    /// Lets go of all that another process has taken over, without closing it. Open connections go on;
+    /// [`Dataplane::drain`] ends them. No table may be applied any more.
     pub fn leave(&mut self) {
         self.workers.tell_all(|| Command::Leave);
         self.listeners.leave();
         // If the other process ends, the next one can have it.
-        crate::udp::local_ports::release_claim();
+        claim::give_up();
     }
 
     /// Opens frontends with these sockets from now on. To be called before the first table is applied.
@@ -123,13 +112,6 @@ impl Dataplane {
         if let Some(worker) = self.workers.get(worker) {
             worker.send(Command::TakeOver(flows));
         }
-    }
-
-    /// Leaves these local ports to the other process: answers to its flows must not reach clients of this one.
-    pub fn bar_ports(&self, mut kept: Vec<KeptPort>) {
-        kept.retain_mut(|port| self.is_here(&mut port.endpoint));
-        let kept: Arc<[KeptPort]> = kept.into();
-        self.workers.tell_all(|| Command::BarPorts(Arc::clone(&kept)));
     }
 
     /// Keeps an affinity record of the other process.
@@ -160,15 +142,22 @@ impl Dataplane {
     }
 }
 
-/// The claim on the local ports that UDP flows share, of which one process of a network namespace has it; none if another one has.
+/// Claims the local ports that UDP flows share, by a lock on a file in this directory, unless the process that is taken over from has
+/// handed over its claim: one process of a network namespace can have it. Where it is refused, each flow has a port for itself, and
+/// [`Dataplane::retry`] tries again. To be called before [`Dataplane::start`]; a process that does not call it shares ports.
+pub fn claim_local_ports(directory: &Path) {
+    claim::take(directory);
+}
+
+/// The claim on the local ports that UDP flows share; none if another process has it.
 ///
 /// # Errors
 /// As fcntl(2).
 pub fn local_ports_claim() -> io::Result<Option<OwnedFd>> {
-    crate::udp::local_ports::claim()
+    claim::copy()
 }
 
 /// Has the claim of the process that is taken over from. To be called before [`Dataplane::start`].
 pub fn take_over_local_ports(claim: OwnedFd) {
-    crate::udp::local_ports::take_over_claim(claim);
+    claim::take_over(claim);
 }

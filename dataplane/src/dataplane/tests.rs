@@ -96,6 +96,37 @@ fn beyond_the_room_frontends_stay_closed_until_others_leave() {
     assert_eq!(dataplane.failures().count(), 0);
 }
 
+#[test]
+fn a_port_that_a_process_of_the_machine_had_is_not_taken_when_it_is_away_for_a_moment() {
+    let mut dataplane = dataplane(100);
+    let daemon = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = daemon.local_addr().unwrap();
+    let served = |number| {
+        let mut frontend = frontend(number, Algorithm::Random, &[(1, 100)]);
+        frontend.addr =
+            FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: sheave_model::Protocol::Tcp };
+        table([frontend])
+    };
+    let failed =
+        |dataplane: &Dataplane| -> Vec<bool> { dataplane.failures().map(|it| it.is_final).collect() };
+    dataplane.reserve(BTreeSet::new(), BTreeSet::from([addr.ip()]));
+    dataplane.apply(served(1));
+    assert_eq!(failed(&dataplane), [false], "it may be that of a process before this one");
+    dataplane.started = dataplane.started.checked_sub(2 * FORMER_PROCESS).unwrap();
+    dataplane.retry();
+    assert_eq!(failed(&dataplane), [true]);
+    drop(daemon);
+    dataplane.retry();
+    assert_eq!(failed(&dataplane), [true]);
+    let again = std::net::TcpListener::bind(addr).unwrap();
+    drop(again);
+    // Elsewhere nobody comes first.
+    dataplane.reserve(BTreeSet::new(), BTreeSet::new());
+    dataplane.apply(RoutingTable::default());
+    dataplane.apply(served(1));
+    assert_eq!(dataplane.failures().count(), 0);
+}
+
 mod panics {
     //! A worker that panics is started again with the sockets that it had; the others notice nothing.
 

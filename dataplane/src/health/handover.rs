@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sheave_model::{EndpointAddr, Protocol, ServicePort};
+use sheave_model::{EndpointAddr, FrontendSource, Protocol, ServicePort};
 
 use super::reports::EndpointKey;
 use super::suspect::Suspect;
@@ -23,6 +23,7 @@ impl Health {
                 namespace: service.namespace.to_string(),
                 name: service.name.to_string(),
                 port: service.port_name.to_string(),
+                of_fleet: service.source == FrontendSource::MultiClusterService,
                 udp: service.protocol == Protocol::Udp,
                 endpoint: (*addr).into(),
                 unhealthy: self
@@ -68,8 +69,9 @@ impl Health {
 }
 
 fn key_of(record: &HealthRecord) -> EndpointKey {
-    let HealthRecord { namespace, name, port, udp, endpoint, .. } = record;
+    let HealthRecord { namespace, name, port, of_fleet, udp, endpoint, .. } = record;
     let service = ServicePort {
+        source: if *of_fleet { FrontendSource::MultiClusterService } else { FrontendSource::Service },
         namespace: namespace.as_str().into(),
         name: name.as_str().into(),
         port_name: port.as_str().into(),

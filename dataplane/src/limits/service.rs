@@ -1,5 +1,6 @@
 //! Holds a Service to its limits: how many connections and flows it may have, and how many new ones a second, in all and for each
-//! client. Its frontends and all workers share them; a Service without limits has none of this.
+//! client. Its frontends and all workers share them; a Service without limits has none of this. A client is an IPv4 address or an IPv6
+//! network: a host has as many addresses of its own network as it likes.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -9,12 +10,13 @@ use std::time::Instant;
 use indexmap::IndexMap;
 
 use crate::counters::ShedReason;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::weak_map::{ServiceId, WeakMap, service_id};
-use sheave_model::{Frontend, ServiceLimits};
+use sheave_model::{Frontend, Ipv6Prefix, ServiceLimits};
 
-/// Clients of one Service that are counted; a few megabytes. Beyond it those with nothing open are forgotten first.
+/// Clients of one Service that are counted each; a few megabytes. Beyond it those with nothing open are forgotten first, and if all have,
+/// new ones count as one client.
 const MOST_CLIENTS: usize = 65_536;
 /// Clients that are looked at when one is added, round and round, to forget those that need no remembering.
 const SWEPT: usize = 2;
@@ -27,6 +29,7 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Limiter {
     limits: [AtomicU32; 4],
+    client_prefix: AtomicU8,
     open: AtomicU32,
     /// When the next new one is due at an even rate, in nanoseconds since `epoch`.
     due: AtomicU64,
@@ -38,7 +41,16 @@ pub struct Limiter {
 #[derive(Debug, Default)]
 struct Clients {
     known: IndexMap<IpAddr, ClientUse, foldhash::fast::RandomState>,
+    /// All for whom there is no room, together.
+    others: ClientUse,
     hand: usize,
+}
+
+/// Whose use is counted.
+#[derive(Clone, Copy, Debug)]
+enum LimitedClient {
+    Client(IpAddr),
+    Others,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +70,7 @@ impl Limiter {
     fn new(limits: &ServiceLimits) -> Self {
         let limiter = Self {
             limits: Default::default(),
+            client_prefix: AtomicU8::new(Ipv6Prefix::DEFAULT.bits()),
             open: AtomicU32::new(0),
             due: AtomicU64::new(0),
             clients: Mutex::default(),
@@ -74,17 +87,26 @@ impl Limiter {
             connection_rate,
             connections_per_client,
             connection_rate_per_client,
+            client_prefix,
         } = *limits;
         let values = [connections, connection_rate, connections_per_client, connection_rate_per_client];
         for (limit, value) in self.limits.iter().zip(values) {
             limit.store(value.map_or(0, NonZeroU32::get), Ordering::Relaxed);
         }
+        self.client_prefix.store(client_prefix.bits(), Ordering::Relaxed);
     }
 
     fn limits(&self) -> ServiceLimits {
         let [connections, connection_rate, connections_per_client, connection_rate_per_client] =
             self.limits.each_ref().map(|limit| NonZeroU32::new(limit.load(Ordering::Relaxed)));
-        ServiceLimits { connections, connection_rate, connections_per_client, connection_rate_per_client }
+        let client_prefix = Ipv6Prefix::new(self.client_prefix.load(Ordering::Relaxed)).unwrap_or_default();
+        ServiceLimits {
+            connections,
+            connection_rate,
+            connections_per_client,
+            connection_rate_per_client,
+            client_prefix,
+        }
     }
 
     /// Takes a place for a new connection or flow of `client`, or of one that is not known yet.
@@ -118,11 +140,12 @@ impl Limiter {
     pub(crate) fn take_over(self: &Arc<Self>, client: IpAddr, now: Instant) -> Permit {
         self.open.fetch_add(1, Ordering::Relaxed);
         let mut permit = Permit { limiter: Arc::clone(self), client: None };
-        if self.limits().any_per_client()
-            && let Some(known) = self.clients().entry(client, self.time(now))
-        {
+        let limits = self.limits();
+        if limits.any_per_client() {
+            let mut clients = self.clients();
+            let (counted, known) = clients.entry(limits.client_prefix.client(client), self.time(now));
             known.open += 1;
-            permit.client = Some(client);
+            permit.client = Some(counted);
         }
         permit
     }
@@ -147,7 +170,7 @@ impl Limiter {
 pub(crate) struct Permit {
     limiter: Arc<Limiter>,
     /// Whose it is, if it counts for a client.
-    client: Option<IpAddr>,
+    client: Option<LimitedClient>,
 }
 
 impl Permit {
@@ -168,7 +191,7 @@ impl Permit {
             return Ok(());
         }
         let mut clients = self.limiter.clients();
-        let Some(known) = clients.entry(client, now) else { return Ok(()) };
+        let (counted, known) = clients.entry(limits.client_prefix.client(client), now);
         if limits.connections_per_client.is_some_and(|most| known.open >= most.get()) {
             return Err(ShedReason::ClientConnections);
         }
@@ -177,7 +200,7 @@ impl Permit {
         }
         known.open += 1;
         drop(clients);
-        self.client = Some(client);
+        self.client = Some(counted);
         Ok(())
     }
 }
@@ -185,8 +208,8 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.limiter.open.fetch_sub(1, Ordering::Relaxed);
-        if let Some(client) = self.client
-            && let Some(known) = self.limiter.clients().known.get_mut(&client)
+        if let Some(counted) = self.client
+            && let Some(known) = self.limiter.clients().get_mut(counted)
         {
             known.open -= 1;
         }
@@ -194,15 +217,22 @@ impl Drop for Permit {
 }
 
 impl Clients {
-    /// What is known of a client; `None` if there is no room for one more, since all that are known have something open.
-    fn entry(&mut self, client: IpAddr, now: u64) -> Option<&mut ClientUse> {
+    /// What is known of a client, or of all others if there is no room for one more, since those that are known have something open.
+    fn entry(&mut self, client: IpAddr, now: u64) -> (LimitedClient, &mut ClientUse) {
         if !self.known.contains_key(&client) {
             self.sweep(now);
             if self.known.len() >= MOST_CLIENTS && !self.forget_one() {
-                return None;
+                return (LimitedClient::Others, &mut self.others);
             }
         }
-        Some(self.known.entry(client).or_default())
+        (LimitedClient::Client(client), self.known.entry(client).or_default())
+    }
+
+    fn get_mut(&mut self, counted: LimitedClient) -> Option<&mut ClientUse> {
+        match counted {
+            LimitedClient::Client(client) => self.known.get_mut(&client),
+            LimitedClient::Others => Some(&mut self.others),
+        }
     }
 
     fn sweep(&mut self, now: u64) {

@@ -49,7 +49,7 @@ impl AddressClaims {
         self.departed.add(addr, counters);
     }
 
-    /// Whether sockets of departed or retired frontends may still be on the address.
+    /// Whether sockets of closed frontends may still be on the address.
     pub(super) fn is_ours(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
         self.departed.holds(addr, counters)
     }
@@ -99,7 +99,7 @@ impl Departed {
     }
 
     /// Whether sockets of ours may still be on the address of a frontend that has none now: workers close those of UDP when
-    /// they come to it, and flows of a retired frontend keep theirs. Of TCP there are only connections left, which are in
+    /// they come to it. Of TCP there are only connections left, which are in
     /// nobody's way (SO_REUSEADDR, socket(7)).
     fn holds(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
         let departed = self.counters.remove(&addr).unwrap_or_default();

@@ -109,6 +109,8 @@ pub struct BindFailure {
     pub error: io::Error,
     /// It still listens, but admits the clients that it admitted before.
     pub listening: bool,
+    /// Another process of the machine has the address, and it is not tried again: that process may only be about to start anew.
+    pub is_final: bool,
 }
 
 impl BindFailure {
@@ -118,10 +120,16 @@ impl BindFailure {
         matches!(number, Some(Errno::EMFILE | Errno::ENFILE))
     }
 
+    /// Whether another process has the address.
+    pub(crate) fn is_of_another_process(&self) -> bool {
+        self.error.raw_os_error().map(Errno::from_raw) == Some(Errno::EADDRINUSE)
+    }
+
     /// Whether it says the same of the same frontend.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.frontend, &other.frontend)
             && self.listening == other.listening
+            && self.is_final == other.is_final
             && self.error.kind() == other.error.kind()
             && self.error.raw_os_error() == other.error.raw_os_error()
     }

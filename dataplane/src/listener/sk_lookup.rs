@@ -15,7 +15,6 @@ use crate::sys::bpf::sk_lookup::Attached;
 use sheave_model::AddressSet;
 use sheave_model::FrontendAddr;
 use source_sets::{SourceSet, SourceSets};
-pub(crate) use verdicts::DeferredVerdict;
 pub(super) use verdicts::{Verdict, VerdictMap};
 
 /// Kinds of sockets: one for each protocol and address family. In the map of sockets the sink of each kind follows them.
@@ -31,7 +30,7 @@ pub(super) struct SkLookup {
     /// Dropped first: without the maps the program would refuse everything.
     _attached: Attached,
     /// What happens to packets of each frontend.
-    pub(super) verdicts: Arc<VerdictMap>,
+    pub(super) verdicts: VerdictMap,
     source_sets: SourceSets,
     sockets: Map<4, 4>,
 }
@@ -46,7 +45,7 @@ impl SkLookup {
         let sockets = Map::new(map::MapKind::Sockets, 2 * SOCKET_KINDS as usize)?;
         let program = program::program(verdicts.map(), source_sets.map(), &sockets);
         let attached = Attached::new(&program, program::NAME)?;
-        Ok(Self { _attached: attached, verdicts: Arc::new(verdicts), source_sets, sockets })
+        Ok(Self { _attached: attached, verdicts, source_sets, sockets })
     }
 
     /// Makes packets of a kind go to this socket, or to this sink if they are to vanish.

@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use socket2::Socket;
 
-use super::sk_lookup::{DeferredVerdict, SkLookup, SourceSetLease, Verdict};
+use super::sk_lookup::{SkLookup, SourceSetLease, Verdict};
 use crate::counters::{FrontendCounters, KernelDrops};
 use crate::sys::Errno;
 use crate::worker::{Command, WorkerHandle};
 use frontends::SteeredFrontends;
 use sheave_model::AddressSet;
-use sheave_model::{FrontendAddr, Protocol};
+use sheave_model::FrontendAddr;
 use sockets::{SocketKind, SteeringSockets};
 
 /// Which frontends are steered.
@@ -173,37 +173,21 @@ impl Steering {
         Ok(lease)
     }
 
-    /// Has the kernel refuse what comes for `addr`, whomever it admitted before. For datagrams that waits until the answer is
-    /// dropped, so that the flows there can be given sockets of their own first.
+    /// Has the kernel refuse what comes for `addr`, whomever it admitted before. The source set may be given back after that.
     ///
     /// # Errors
     /// As [`steer`](Self::steer).
-    pub(super) fn refuse(
-        &mut self,
-        addr: FrontendAddr,
-        lease: Option<SourceSetLease>,
-    ) -> io::Result<Option<Arc<DeferredVerdict>>> {
-        let known = self.frontends.remove(addr);
-        let Some(Kernel { program, .. }) = &self.kernel else { return Ok(None) };
-        if known && addr.protocol == Protocol::Udp {
-            return Ok(Some(Arc::new(program.verdicts.refuse_later(addr, lease))));
-        }
-        program.verdicts.put(addr, Verdict::Refuse).map(|()| None)
+    pub(super) fn refuse(&mut self, addr: FrontendAddr) -> io::Result<()> {
+        self.frontends.remove(addr);
+        self.kernel.as_ref().map_or(Ok(()), |kernel| kernel.program.verdicts.put(addr, Verdict::Refuse))
     }
 
-    /// What comes for `addr` is none of ours any more: of datagrams once the answer is dropped, as with [`refuse`](Self::refuse).
-    pub(super) fn forget(
-        &mut self,
-        addr: FrontendAddr,
-        lease: Option<SourceSetLease>,
-    ) -> Option<Arc<DeferredVerdict>> {
-        let known = self.frontends.remove(addr);
-        let verdicts = &self.kernel.as_ref()?.program.verdicts;
-        if known && addr.protocol == Protocol::Udp {
-            return Some(Arc::new(verdicts.remove_later(addr, lease)));
+    /// What comes for `addr` is none of ours any more.
+    pub(super) fn forget(&mut self, addr: FrontendAddr) {
+        self.frontends.remove(addr);
+        if let Some(kernel) = &self.kernel {
+            kernel.program.verdicts.remove(addr);
         }
-        verdicts.remove(addr);
-        None
     }
 
     /// Discards the sockets that this one belongs to, to be [restored](Self::restore); false if it belongs to none.

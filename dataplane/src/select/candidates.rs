@@ -130,7 +130,7 @@ impl Candidates {
         serving: &ServingEndpoints,
     ) -> usize {
         let endpoint = |index| serving.get(self.place(index));
-        let load = |index| endpoint(index).map_or(0, |it| it.load.active());
+        let load = |index| endpoint(index).map_or(0, |it| it.load.for_choice());
         let input = PickInput { hash: client_hash, random: request.random, turn, load: &load, tried: None };
         if request.tried.is_empty() {
             return self.place(self.balancer.choose(&input));

@@ -15,6 +15,8 @@ const PICK: u64 = 1 << 24;
 #[derive(Debug, Default)]
 pub struct EndpointLoad {
     picks: AtomicU64,
+    /// Likewise: connections that ended without a byte from it, and those of them that still count.
+    unanswered: AtomicU64,
     client_bytes: AtomicU64,
     endpoint_bytes: AtomicU64,
 }
@@ -28,6 +30,16 @@ impl EndpointLoad {
     /// How often it was chosen since it serves the frontend.
     pub fn picks(&self) -> u64 {
         self.picks.load(Ordering::Relaxed) / PICK
+    }
+
+    /// Connections that ended without a byte from it since it serves the frontend.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed) / PICK
+    }
+
+    /// What a choice by load goes by: what is open, and what ended a moment ago without a byte from it.
+    pub(crate) fn for_choice(&self) -> u32 {
+        self.active().saturating_add((self.unanswered.load(Ordering::Relaxed) % PICK) as u32)
     }
 
     /// Bytes passed on to it while a [`TrafficWatch`](crate::TrafficWatch) counted.
@@ -76,6 +88,12 @@ impl Picked {
         self.0.get().addr
     }
 
+    /// Counts a connection that ends without a byte from its endpoint.
+    pub(crate) fn unanswered(&self) -> Unanswered {
+        self.0.get().load.unanswered.fetch_add(PICK + 1, Ordering::Relaxed);
+        Unanswered(self.0.clone())
+    }
+
     /// Counts bytes that were passed on.
     pub(crate) fn add_bytes(&self, from_client: u64, from_endpoint: u64) {
         let load = &self.0.get().load;
@@ -90,6 +108,16 @@ impl Picked {
 impl Drop for Picked {
     fn drop(&mut self) {
         self.0.get().load.picks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that ended without a byte from its endpoint. Makes that less likely to be chosen by its load until dropped.
+#[derive(Debug)]
+pub(crate) struct Unanswered(EndpointRef);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.get().load.unanswered.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -85,6 +85,16 @@ fn each_origin_gets_its_own_route() {
 }
 
 #[test]
+fn addresses_of_pods_and_services_are_identities() {
+    let internal = Arc::new(AddressSet::from_cidrs(&["10.0.0.0/8".parse().unwrap()]));
+    let served = RoutingTable::new(1, vec![Arc::new(frontend(1, Algorithm::Random, &[]))], internal);
+    let table = ActiveTable::compile(served, &ActiveTable::default());
+    let is_identity = |ip: &str| table.is_identity(ip.parse().unwrap());
+    assert!(is_identity("10.1.2.3") && table.is_identity(frontend_addr(1).ip));
+    assert!(!is_identity("11.1.2.3") && !table.is_identity(frontend_addr(2).ip));
+}
+
+#[test]
 fn clients_count_as_internal_by_address_also_when_mapped_or_the_frontends_own() {
     let internal = AddressSet::from_cidrs(&["10.0.0.0/8".parse().unwrap()]);
     let table =

@@ -21,13 +21,14 @@ pub(crate) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
     uninterrupted(|| recv(fd, buffer, MsgFlags::empty()))
 }
 
-/// Writes what fits, and gives how much that was.
+/// Writes what fits, and gives how much that was. Where there is `more`, a last segment that is not full waits for the next write or FIN.
 ///
 /// # Errors
 /// As send(2), `WouldBlock` included.
-pub(crate) fn transmit(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+pub(crate) fn transmit(socket: &Socket, bytes: &[u8], more: bool) -> io::Result<usize> {
     let fd = socket.as_raw_fd();
-    uninterrupted(|| send(fd, bytes, MsgFlags::MSG_NOSIGNAL))
+    let flags = if more { MsgFlags::from_bits_retain(libc::MSG_MORE) } else { MsgFlags::empty() };
+    uninterrupted(|| send(fd, bytes, MsgFlags::MSG_NOSIGNAL | flags))
 }
 
 /// asm-generic/sockios.h and linux/sockios.h, which libc does not have.
@@ -118,6 +119,12 @@ pub(crate) fn taken_by_peer(socket: &Socket) -> u64 {
 /// How many connections wait to be accepted from a listening socket (`tcp_get_info` in net/ipv4/tcp.c).
 pub(crate) fn waiting_connections(listener: &Socket) -> usize {
     info(listener).map_or(0, |info| info.tcpi_unacked as usize)
+}
+
+/// How many segments have come.
+#[cfg(test)]
+pub(crate) fn received_segments(socket: &Socket) -> u32 {
+    info(socket).map_or(0, |info| info.tcpi_segs_in)
 }
 
 fn info(socket: &Socket) -> Option<libc::tcp_info> {

@@ -195,7 +195,9 @@ impl Listeners {
     /// A socket is of no more use.
     fn give_up(&mut self, key: Key, error: io::Error) {
         if let Some(ListeningSocket { addr, socket, .. }) = self.remove(key) {
-            self.of_frontends.retain(|_, listener| *listener != key);
+            if self.of_frontends.get(&addr) == Some(&key) {
+                self.of_frontends.remove(&addr);
+            }
             self.worker.report_broken(addr, socket, error);
         }
     }

@@ -1,7 +1,5 @@
 //! Connecting one endpoint: the socket, from whose address, and what a failure says about whom.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -10,10 +8,10 @@ use sheave_model::{ClientSource, EndpointAddr};
 use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 
 use super::SHORTAGE_PAUSE;
+use super::port_search::PortSearch;
 use super::stream::Stream;
 use crate::health::ConnectedFrom;
 use crate::select::Picked;
-use crate::sys::Errno;
 use crate::sys::bind::bind_transparent;
 use crate::sys::epoll::Watch;
 use crate::sys::errnos::{is_local_shortage, is_out_of_tcp_ports, is_source_unusable};
@@ -44,7 +42,7 @@ pub(super) enum DialFailure {
     /// The endpoint does not answer the client's address: its answers may go another way than through this machine. Once more, from
     /// the gateway's; that is another attempt.
     SourceUnanswered,
-    /// All ports of this machine towards the endpoint are in use; nothing was sent to anybody.
+    /// No port of this machine was found towards the endpoint; nothing was sent to anybody.
     NoPort,
     /// This machine is short of what sockets need: once more, after a pause.
     Shortage,
@@ -88,16 +86,11 @@ impl Dial {
     ///
     /// # Errors
     /// As socket(2), bind(2), connect(2) and epoll_ctl(2).
-    pub(super) fn begin(
-        &mut self,
-        worker: &WorkerContext,
-        crowded: &CrowdedEndpoints,
-        key: Key,
-    ) -> io::Result<()> {
-        let (endpoint, now) = (self.endpoint(), worker.now());
+    pub(super) fn begin(&mut self, worker: &WorkerContext, ports: &PortSearch, key: Key) -> io::Result<()> {
+        let endpoint = self.endpoint();
         self.stream = None;
-        if self.source_ip.is_none() && crowded.contains(endpoint, now) {
-            return Err(Errno::EADDRNOTAVAIL.into());
+        if self.source_ip.is_none() {
+            ports.check(endpoint, worker.now())?;
         }
         let (to, kind) = (endpoint.socket_addr(), Type::STREAM.nonblocking().cloexec());
         let socket = Socket::new(Domain::for_address(to), kind, Some(SocketProtocol::TCP))?;
@@ -106,11 +99,7 @@ impl Dial {
             bind_transparent(&socket, client)?;
         }
         let stream = Stream::to_connect(socket);
-        stream.connect(to).inspect_err(|error| {
-            if self.source_ip.is_none() && is_out_of_tcp_ports(error) {
-                crowded.add(endpoint, now);
-            }
-        })?;
+        ports.connect(&stream, self.source_ip, endpoint, worker.now())?;
         worker.poller.add(stream.socket(), Watch::Stream, Token::Endpoint(key).into())?;
         self.stream = Some(stream);
         Ok(())
@@ -140,27 +129,6 @@ impl Dial {
     }
 }
 
-/// Endpoints towards which all local ports were in use a moment ago. The kernel looks at every port of its range to find that
-/// out (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), which thousands of clients must not make it do.
-#[derive(Debug, Default)]
-pub(crate) struct CrowdedEndpoints(RefCell<HashMap<EndpointAddr, Instant>>);
-
-impl CrowdedEndpoints {
-    /// Whether it is of no use to try this one now.
-    pub(super) fn contains(&self, endpoint: EndpointAddr, now: Instant) -> bool {
-        self.0
-            .borrow()
-            .get(&endpoint)
-            .is_some_and(|since| now.saturating_duration_since(*since) < SHORTAGE_PAUSE)
-    }
-
-    pub(super) fn add(&self, endpoint: EndpointAddr, now: Instant) {
-        let mut crowded = self.0.borrow_mut();
-        crowded.retain(|_, since| now.saturating_duration_since(*since) < SHORTAGE_PAUSE);
-        crowded.insert(endpoint, now);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv6Addr, TcpListener};
@@ -170,6 +138,7 @@ mod tests {
     use super::*;
     use crate::select::affinity::AffinityTable;
     use crate::select::{Origin, Pick, PickRequest};
+    use crate::sys::Errno;
     use crate::tcp::tests::rig::table_towards;
     use crate::worker::context::{Shared, Timeouts};
     use crate::worker::token::KeyedSlab;
@@ -192,15 +161,15 @@ mod tests {
         let addr = listener.local_addr().unwrap();
         let worker =
             WorkerContext::new(Shared::for_tests(Timeouts::all(Duration::from_secs(1))), 0, 1).unwrap();
-        let (crowded, key) = (CrowdedEndpoints::default(), KeyedSlab::default().insert_with(|_| ()));
+        let (ports, key) = (PortSearch::new(), KeyedSlab::default().insert_with(|_| ()));
         let endpoint = EndpointAddr::new(addr.ip(), addr.port());
         // An address of the other family cannot be bound, whatever one may.
         let source_ip = Some(Ipv6Addr::LOCALHOST.into());
         let mut dial = Dial::new(picked(endpoint), ClientSource::Transparent, source_ip, worker.now());
         assert!(!dial.has_lost_source());
-        let error = dial.begin(&worker, &crowded, key).unwrap_err();
+        let error = dial.begin(&worker, &ports, key).unwrap_err();
         assert_eq!(dial.failed(&error, Duration::from_secs(1)), DialFailure::SourceUnusable);
-        dial.begin(&worker, &crowded, key).unwrap();
+        dial.begin(&worker, &ports, key).unwrap();
         assert_eq!(listener.accept().unwrap().1.ip(), endpoint.ip);
         assert!(dial.has_lost_source());
     }
@@ -217,16 +186,5 @@ mod tests {
         assert_eq!(outcomes, [DialFailure::Shortage, DialFailure::Shortage, DialFailure::LastingShortage]);
         assert_eq!(dial().failed(&Errno::ECONNREFUSED.into(), timeout), DialFailure::Endpoint);
         assert_eq!(dial().failed(&Errno::EADDRNOTAVAIL.into(), timeout), DialFailure::NoPort);
-    }
-
-    #[test]
-    fn an_endpoint_is_crowded_for_a_moment() {
-        let endpoint = |number| EndpointAddr::new([10, 0, 0, number].into(), 80);
-        let (crowded, now) = (CrowdedEndpoints::default(), Instant::now());
-        crowded.add(endpoint(1), now);
-        assert!(crowded.contains(endpoint(1), now) && !crowded.contains(endpoint(2), now));
-        assert!(!crowded.contains(endpoint(1), now + SHORTAGE_PAUSE));
-        crowded.add(endpoint(2), now + SHORTAGE_PAUSE);
-        assert_eq!(crowded.0.borrow().len(), 1);
     }
 }

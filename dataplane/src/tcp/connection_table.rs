@@ -5,9 +5,11 @@
 //! that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has the same two lists,
 //! of sparse and of other flows).
 
+mod deadline;
 mod max_age;
 mod removed;
 mod sweep;
+mod unanswered;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,8 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::connect::CrowdedEndpoints;
 use super::idle_clock::{IdleClock, Tick, ticks};
+use super::port_search::PortSearch;
 use super::relay::{Moved, Peer, Relay, RelayState};
 use super::session::Session;
 use super::setup::{self, Established, Setup, SetupContext, SetupStep};
@@ -29,12 +31,14 @@ use crate::sys::epoll::Watch;
 use crate::worker::context::{Timeouts, WorkerContext};
 use crate::worker::deadlines::Deadlines;
 use crate::worker::port::Accepted;
+use crate::worker::steps::Step;
 #[cfg(test)]
 use crate::worker::token::Token;
 use crate::worker::token::{Key, KeyedSlab};
 use max_age::{Overage, with_jitter};
 use removed::RemovedFrontends;
 use sweep::Sweep;
+use unanswered::UnansweredConnections;
 
 /// Bytes that one turn moves before others of the worker have theirs: less than a millisecond's work.
 const BYTES_PER_TURN: u64 = 1 << 20;
@@ -56,6 +60,7 @@ pub(crate) struct ConnectionTable {
     /// When those that are too old are looked at.
     overage: Deadlines<Overage>,
     removed: RemovedFrontends,
+    unanswered: UnansweredConnections,
     sweep: Sweep,
 }
 
@@ -67,6 +72,8 @@ struct Connection {
     awaits_answer: bool,
     /// When it is too old.
     expires: Tick,
+    /// When a byte of it moved last.
+    moved: Tick,
     state: ConnectionState,
 }
 
@@ -81,7 +88,14 @@ enum ConnectionState {
 
 impl Connection {
     fn new(state: ConnectionState) -> Self {
-        Self { queued: false, is_stream: false, awaits_answer: false, expires: Tick::NEVER, state }
+        Self {
+            queued: false,
+            is_stream: false,
+            awaits_answer: false,
+            expires: Tick::NEVER,
+            moved: Tick::NEVER,
+            state,
+        }
     }
 }
 
@@ -92,15 +106,15 @@ impl ConnectionTable {
     /// An empty table.
     pub(super) fn new(worker: &Rc<WorkerContext>, buffers: RelayBuffers) -> Self {
         let sweep = Sweep::new(worker.now(), worker.timeouts().idle);
-        let crowded = CrowdedEndpoints::default();
         Self {
-            context: SetupContext { worker: Rc::clone(worker), crowded, buffers },
+            context: SetupContext { worker: Rc::clone(worker), ports: PortSearch::new(), buffers },
             connections: KeyedSlab::default(),
             sparse: VecDeque::new(),
             streams: VecDeque::new(),
             setups: Deadlines::new(worker.timeouts().connect),
-            overage: Deadlines::new(max_age::PAUSE),
+            overage: Deadlines::new(deadline::PAUSE),
             removed: RemovedFrontends::default(),
+            unanswered: UnansweredConnections::default(),
             sweep,
         }
     }
@@ -113,6 +127,7 @@ impl ConnectionTable {
 
     /// Takes a connection; `active` is its frontend in the present table, if it is there.
     pub(super) fn admit(&mut self, accepted: Accepted, active: Option<&Arc<ActiveFrontend>>) {
+        self.context.worker.steps.begin(Step::Accept, Some(accepted.frontend));
         let Some(setup) = setup::admit(&self.context.worker, accepted, active) else { return };
         let key = self.connections.insert_with(|key| {
             let state = ConnectionState::Setup(Box::new(setup(key)));
@@ -153,6 +168,7 @@ impl ConnectionTable {
     fn set_up(&mut self, key: Key, step: impl FnOnce(&mut Setup, &SetupContext) -> Option<SetupStep>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let ConnectionState::Setup(setup) = &mut connection.state else { return };
+        self.context.worker.steps.begin(Step::Connect, Some(setup.session.frontend));
         match step(setup, &self.context) {
             None => {}
             Some(SetupStep::Waits(time)) => {
@@ -187,7 +203,7 @@ impl ConnectionTable {
         let idle = self.sweep.idle_clock(now, begin.idle_timeout);
         let lives = begin.max_age.map(|age| with_jitter(age, self.context.worker.random.next()));
         let expires = lives.map_or(Tick::NEVER, |lives| self.sweep.tick(now + lives));
-        connection.expires = expires;
+        (connection.expires, connection.moved) = (expires, self.sweep.tick(now));
         let relay = Relay::new(begin.client, begin.endpoint, begin.upload, idle);
         connection.state = ConnectionState::Relaying(relay, begin.session);
         // What is there already waits for its turn like everything else.
@@ -217,30 +233,32 @@ impl ConnectionTable {
     /// Gives queued connections their turns, as far as one turn of the loop may go, and at least one stream.
     pub(super) fn serve(&mut self) {
         let mut moved = 0;
+        let now = self.sweep.tick(self.context.worker.now());
         while moved < BYTES_PER_TURN
             && let Some(key) = self.sparse.pop_front()
         {
-            moved += self.serve_one(key);
+            moved += self.serve_one(key, now);
         }
         for served in 0..self.streams.len() {
             if served > 0 && moved >= BYTES_PER_TURN {
                 break;
             }
             let Some(key) = self.streams.pop_front() else { break };
-            moved += self.serve_one(key);
+            moved += self.serve_one(key, now);
         }
     }
 
-    fn serve_one(&mut self, key: Key) -> u64 {
+    fn serve_one(&mut self, key: Key, now: Tick) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         connection.queued = false;
-        self.advance(key)
+        self.advance(key, now)
     }
 
     /// Gives a connection its turn; if that ends before it has done what it can, it gets another one. How many bytes it moved.
-    fn advance(&mut self, key: Key) -> u64 {
+    fn advance(&mut self, key: Key, now: Tick) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         let ConnectionState::Relaying(relay, session) = &mut connection.state else { return 0 };
+        self.context.worker.steps.begin(Step::Relay, Some(session.frontend));
         let (relayed, Moved { up, down }) = relay.advance(&self.context.buffers, &session.counters);
         let moved = up + down;
         session.add_bytes(up, down);
@@ -248,6 +266,7 @@ impl ConnectionTable {
         if moved > 0 {
             // Whose bytes came last, if both have sent some, is not known.
             connection.awaits_answer = up > 0;
+            connection.moved = now;
         }
         match relayed {
             RelayState::Waits => {}
@@ -264,6 +283,9 @@ impl ConnectionTable {
         if let Some(Connection { state: ConnectionState::Relaying(relay, session), .. }) =
             self.connections.remove(key)
         {
+            if !relay.is_answered() {
+                self.unanswered.add(self.context.worker.now(), &session);
+            }
             // Counted before anybody can see the sockets closed.
             session.close(reason);
             drop(relay);
@@ -278,6 +300,7 @@ impl ConnectionTable {
         }
         self.sweep(now);
         self.end_overage(now);
+        self.unanswered.forget(now);
         self.context.buffers.on_time(now);
     }
 
@@ -296,23 +319,23 @@ impl ConnectionTable {
 
     /// When something is due.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
-        let Self { setups, connections, overage, sweep, context, .. } = self;
+        let Self { setups, connections, overage, unanswered, sweep, context, .. } = self;
         // Most connections have an endpoint long before.
         let setups = setups.next_that(|due, key| match connections.get_mut(key) {
             Some(Connection { state: ConnectionState::Setup(setup), .. }) => setup.due == due,
             _ => false,
         });
-        let sweeps = [Some(sweep.due()), overage.next()];
+        let sweeps = [Some(sweep.due()), overage.next(), unanswered.next_deadline()];
         [setups, context.buffers.next_deadline()].into_iter().chain(sweeps).flatten().min()
     }
 
-    /// Resets every connection.
-    pub(super) fn reset_all(&mut self) {
+    /// Ends every connection, whose time is over.
+    pub(super) fn end_all(&mut self) {
+        let now = self.sweep.tick(self.context.worker.now());
         for connection in self.connections.drain() {
-            match connection.state {
-                ConnectionState::Setup(setup) => setup.end(CloseReason::Aborted),
-                ConnectionState::Relaying(relay, _session) => relay.cut(),
-                ConnectionState::Changing => {}
+            connection.time_is_over(now);
+            if let ConnectionState::Setup(setup) = connection.state {
+                setup.end(CloseReason::Aborted);
             }
         }
     }

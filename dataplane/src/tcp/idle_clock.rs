@@ -22,6 +22,11 @@ impl Tick {
         Self(ticks(now.saturating_duration_since(epoch)))
     }
 
+    /// How many ticks ago that was.
+    pub(super) fn elapsed(self, now: Self) -> u32 {
+        now.0.saturating_sub(self.0)
+    }
+
     /// When it begins, if it counts from `epoch`.
     pub(super) fn moment(self, epoch: Instant) -> Instant {
         epoch + TICK * self.0

@@ -126,26 +126,25 @@ impl Relay {
         while matches!(direction.advance(from, to, buffers, true), Ok(DirectionState::BudgetSpent)) {}
     }
 
-    /// Ends the connection if it has been idle for longer than it may be.
-    pub(super) fn check_idle(&mut self, now: Tick) -> RelayState {
+    /// Whether it has been idle for longer than it may be.
+    pub(super) fn is_idle(&mut self, now: Tick) -> bool {
         self.client.age();
         self.endpoint.age();
         let moved = self.moved();
         let Self { client, endpoint, idle, .. } = self;
         // A peer that reads what its own kernel, or ours, holds for it is not idle, though nothing is relayed.
         let taken = || client.taken_by_peer().wrapping_add(endpoint.taken_by_peer());
-        if !idle.is_over(now, moved, taken) {
-            return RelayState::Waits;
-        }
-        if self.is_under_way() {
-            self.cut();
-        }
-        RelayState::Ended(CloseReason::Idle)
+        idle.is_over(now, moved, taken)
     }
 
     /// All that was relayed.
-    pub(super) fn moved(&self) -> u64 {
+    fn moved(&self) -> u64 {
         self.upload.moved() + self.download.moved()
+    }
+
+    /// Whether the client was sent something.
+    pub(super) fn is_answered(&self) -> bool {
+        self.download.moved() > 0 || self.download.holds()
     }
 
     /// Whether a peer has yet to get what the other has sent.

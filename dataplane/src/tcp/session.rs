@@ -11,7 +11,7 @@ use crate::client_traffic::Meter;
 use crate::connection_log::{LoggedConnection, LoggedEndpoint};
 use crate::counters::{CloseReason, ShedReason, TcpCounters};
 use crate::limits::service::{Limiter, Permit};
-use crate::select::Picked;
+use crate::select::{Picked, Unanswered};
 use crate::worker::context::{OpenCount, WorkerContext};
 
 /// A connection that counts for its frontend, its endpoint and its worker until it is dropped.
@@ -89,6 +89,11 @@ impl Session {
             logged.connect(self.open.worker().now());
         }
         self.picked = Some(picked);
+    }
+
+    /// Has it count for its endpoint as one that ended without an answer.
+    pub(super) fn unanswered(&self) -> Option<Unanswered> {
+        self.picked.as_ref().map(Picked::unanswered)
     }
 
     /// So many bytes were passed on.

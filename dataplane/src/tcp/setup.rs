@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 
-use super::connect::{CrowdedEndpoints, Dial};
+use super::connect::Dial;
+use super::port_search::PortSearch;
 use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeaderError};
 use super::session::Session;
 use super::splice::{Direction, RelayBuffers};
@@ -28,7 +29,7 @@ use crate::worker::token::{Key, Token};
 /// What setting up connections needs of the worker.
 pub(super) struct SetupContext {
     pub(super) worker: Rc<WorkerContext>,
-    pub(super) crowded: CrowdedEndpoints,
+    pub(super) ports: PortSearch,
     pub(super) buffers: RelayBuffers,
 }
 
@@ -182,7 +183,7 @@ impl Setup {
         if !stream.is_writable() {
             return None;
         }
-        let error = stream.take_error();
+        let error = stream.take_connect_error();
         match (error, std::mem::replace(&mut self.phase, SetupPhase::Port)) {
             (Some(error), SetupPhase::Endpoint(dial)) => Some(self.connect(context, dial, Some(error))),
             (_, phase) => {

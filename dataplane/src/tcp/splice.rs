@@ -184,8 +184,11 @@ impl Direction {
         last: bool,
     ) -> Result<DirectionState, SideError> {
         let turn_ends = self.moved + BUDGET;
+        if self.moved == 0 && self.holds() && to.is_writable() {
+            self.join_first(from, buffers)?;
+        }
         loop {
-            self.flush(to).map_err(SideError::writing)?;
+            self.flush(to, from.is_emptied()).map_err(SideError::writing)?;
             if self.holds() {
                 return Ok(DirectionState::Waits);
             }
@@ -215,12 +218,29 @@ impl Direction {
         }
     }
 
-    fn flush(&mut self, to: &mut Stream) -> io::Result<()> {
+    /// What it begins with and the first bytes of the sender leave together, if those are there.
+    fn join_first(&mut self, from: &mut Stream, buffers: &RelayBuffers) -> Result<(), SideError> {
+        let Held::Bytes(held) = &mut self.held else { return Ok(()) };
+        if !from.is_readable() || from.is_urgent() {
+            return Ok(());
+        }
+        let mut scratch = buffers.scratch.borrow_mut();
+        let room = scratch.len().min(buffers.capacity.bytes_to_hold());
+        match from.receive(&mut scratch[..room]).map_err(SideError::reading)? {
+            ReadOutcome::Bytes(count) => held.bytes = [&held.bytes, &scratch[..count]].concat().into(),
+            ReadOutcome::End => self.ended = true,
+            ReadOutcome::NotNow => {}
+        }
+        Ok(())
+    }
+
+    /// Writes what is held, and knows whether it is the last that there will be.
+    fn flush(&mut self, to: &mut Stream, last: bool) -> io::Result<()> {
         while self.holds() && to.is_writable() {
             let (left, moved) = match &mut self.held {
                 Held::Nothing => return Ok(()),
                 Held::Bytes(held) => {
-                    let moved = to.transmit(&held.bytes[held.written..])?;
+                    let moved = to.transmit(&held.bytes[held.written..], last)?;
                     held.written += moved;
                     (held.bytes.len() - held.written, moved)
                 }
@@ -251,7 +271,7 @@ impl Direction {
             }
             ReadOutcome::NotNow => return Ok(()),
         };
-        let written = to.transmit(&scratch[..count]).map_err(SideError::writing)?;
+        let written = to.transmit(&scratch[..count], from.is_emptied()).map_err(SideError::writing)?;
         self.moved += written as u64;
         if written < count {
             self.held = Held::bytes(&scratch[written..count]);

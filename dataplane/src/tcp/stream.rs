@@ -139,6 +139,11 @@ impl Stream {
         self.urgent |= readiness.urgent();
     }
 
+    /// Whether the peer has finished, and everything that it has sent was read.
+    pub(super) fn is_emptied(&self) -> bool {
+        self.emptied
+    }
+
     pub(super) fn is_readable(&self) -> bool {
         self.readable
     }
@@ -162,6 +167,15 @@ impl Stream {
         Some(pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
     }
 
+    /// Why it could not be connected. None if it is, though the peer may have reset it since: that is for the next call to tell, after the
+    /// bytes that came before. A peer that resets a connection before it takes it refuses it (`tcp_reset` in net/ipv4/tcp_input.c).
+    pub(super) fn take_connect_error(&mut self) -> Option<io::Error> {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        let error = self.take_error()?;
+        self.broken = matches!(error.kind(), ConnectionReset | BrokenPipe);
+        (!self.broken).then_some(error)
+    }
+
     /// Reads what is there.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         if self.emptied {
@@ -175,6 +189,12 @@ impl Stream {
             return Ok(ReadOutcome::NotNow);
         }
         let taken = self.taken(stream::receive(&self.socket, buffer))?;
+        if taken == ReadOutcome::End
+            && let Some(error) = self.take_error()
+        {
+            // It was asked for before, so no call returns it.
+            return Err(error);
+        }
         self.unaware = taken == ReadOutcome::Bytes(buffer.len());
         if let ReadOutcome::Bytes(count) = taken
             && count < buffer.len()
@@ -239,10 +259,11 @@ impl Stream {
         Ok(self.sent(stream::transmit_urgent(&self.socket, byte))? > 0)
     }
 
-    /// Writes what fits, and gives how much that was; less than all means: wait for room.
-    pub(super) fn transmit(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes what fits, and gives how much that was; less than all means: wait for room. What is the `last` leaves together with the FIN,
+    /// which is to follow.
+    pub(super) fn transmit(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
         self.before_write();
-        let sent = self.sent(stream::transmit(&self.socket, bytes))?;
+        let sent = self.sent(stream::transmit(&self.socket, bytes, last))?;
         self.writable &= sent == bytes.len();
         Ok(sent)
     }

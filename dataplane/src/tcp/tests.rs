@@ -2,6 +2,7 @@
 
 mod clients;
 pub(super) mod rig;
+mod segments;
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -30,8 +30,8 @@ const WORK_PER_TURN: usize = 512;
 const BYTES_OF_WORK: usize = 4096;
 /// Opening a flow: about ten system calls.
 pub(super) const OPENING: usize = 16;
-/// Ending one.
-pub(super) const CLOSING: usize = 2;
+/// Ending one: the kernel takes its socket apart.
+pub(super) const CLOSING: usize = 8;
 
 /// Buffers for one batch each way. One set serves the whole worker, since a batch is received and sent in one go.
 pub(super) struct Scratch {
@@ -65,7 +65,7 @@ pub(super) struct UdpContext {
 }
 
 impl UdpContext {
-    /// Allocates the share of one worker. Beyond the flows that it may have over all frontends, a new one takes the place of another. Each flow costs a descriptor (two after its frontend retired), and a port towards its endpoint.
+    /// Allocates the share of one worker. Beyond the flows that it may have over all frontends, a new one takes the place of another. Each flow costs a descriptor, and a port towards its endpoint.
     pub(super) fn new(worker: &Rc<WorkerContext>) -> Rc<Self> {
         let shared = &worker.shared;
         Rc::new(Self {

@@ -81,6 +81,9 @@ pub(super) struct FlowTimeouts {
     pub(super) unanswered: Duration,
 }
 
+/// Flows that were taken out of their table.
+pub(super) type EndedFlows<L> = std::collections::hash_map::IntoIter<ClientAddr, Flow<L>>;
+
 /// The flows of one frontend.
 pub(super) struct FlowTable<L> {
     flows: HashMap<ClientAddr, Flow<L>, foldhash::fast::RandomState>,
@@ -126,7 +129,7 @@ impl<L> FlowTable<L> {
     }
 
     /// Tells what the frontend is now; `None` if the table has it no more. Flows are not touched: each finds out on its
-    /// next datagram whether its endpoint still serves. Only a shorter idle timeout concerns them at once.
+    /// next datagram whether its endpoint still serves, or by [`hasten`](Self::hasten).
     pub(super) fn set_frontend(&mut self, frontend: Option<&Arc<ActiveFrontend>>) {
         if self.frontend.as_ref().map(Arc::as_ptr) != frontend.map(Arc::as_ptr) {
             self.frontend = frontend.cloned();
@@ -135,30 +138,21 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// The timeouts of the gateway are others.
+    /// The timeouts of the gateway are others. Flows are looked at as with [`set_frontend`](Self::set_frontend).
     pub(super) fn set_timeouts(&mut self, timeouts: FlowTimeouts) {
-        let before = std::mem::replace(&mut self.timeouts, timeouts);
-        if !self.set_idle() && timeouts.unanswered < before.unanswered {
-            self.requeue();
-        }
+        self.timeouts = timeouts;
+        self.set_idle();
     }
 
-    /// Whether it is shorter than before.
-    fn set_idle(&mut self) -> bool {
+    fn set_idle(&mut self) {
         let own = self.frontend.as_ref().and_then(|frontend| frontend.spec().timeouts.idle);
-        let idle = own.unwrap_or(self.timeouts.idle).min(self.longest_idle);
-        let before = std::mem::replace(&mut self.idle, idle);
-        // Longer ones are found out when the flows are looked at.
-        if idle < before {
-            self.requeue();
-        }
-        idle < before
+        self.idle = own.unwrap_or(self.timeouts.idle).min(self.longest_idle);
     }
 
     /// The flow that takes this client's datagrams: the present one, the present one with another endpoint, or a new one.
     ///
     /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more or is unhealthy, or if the endpoint
-    /// was reported unreachable; but not while the frontend has no endpoint at all (kube-proxy clears stale flows by the
+    /// was reported unreachable. It ends if its endpoint serves no more and there is no other (kube-proxy clears stale flows by the
     /// same rules: pkg/proxy/conntrack/cleanup.go). If the frontend's change is what the endpoint is to see of the client,
     /// the flow stays with its endpoint and the way there is opened anew.
     pub(super) fn route<K: Links<Link = L>>(
@@ -290,6 +284,7 @@ impl<L> FlowTable<L> {
             source,
             touched,
             check_at,
+            ends_by: None,
             revision: self.revision.wrapping_sub(1),
             suspect,
             answered,
@@ -327,15 +322,17 @@ impl<L> FlowTable<L> {
         self.accepting
     }
 
-    /// Shortens the idle timeout, for the present flows too, and for good.
+    /// Shortens the idle timeout, for the present flows too once they are looked at, and for good.
     pub(super) fn shorten_idle(&mut self, idle: Duration) {
         self.longest_idle = idle;
         self.set_idle();
     }
 
-    /// Applies `keep` to every flow; those for which it says no end.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(ClientAddr, &mut L) -> bool) {
-        self.flows.retain(|client, flow| keep(*client, &mut flow.link));
+    /// Takes all flows out, and takes no new ones. Each has ended once it is dropped.
+    pub(super) fn end(&mut self) -> EndedFlows<L> {
+        self.accepting = false;
+        self.queues.clear();
+        std::mem::take(&mut self.flows).into_iter()
     }
 
     /// How many flows there are.

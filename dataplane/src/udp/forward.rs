@@ -26,8 +26,6 @@ pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progres
     let Scratch { receiver, sender } = &mut *scratch;
     let count = match context.receive(receiver, socket) {
         Ok(count) => count,
-        // A client that is gone; only a socket connected to one reports that.
-        Err(error) if crate::sys::errnos::is_peer_unreachable(&error) => return Progress::More,
         Err(error) => return Progress::of_error(&error),
     };
     let table = context.worker.table();

@@ -11,7 +11,7 @@ use socket2::Socket;
 use super::batch::BundleLimit;
 use super::context::{CLOSING, UdpContext};
 use super::flow_table::FlowOwner;
-use super::flow_table::{FlowTable, FlowTimeouts};
+use super::flow_table::{EndedFlows, FlowTable, FlowTimeouts};
 use super::registry::{Registration, Source};
 use super::sockets::Upstream;
 use crate::counters::UdpCounters;
@@ -19,7 +19,7 @@ use crate::health::ConnectedFrom;
 use crate::limits::capacity::Capacity;
 use crate::sys::Errno;
 use crate::worker::token::{Key, KeyedSlab};
-use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
+use sheave_model::{EndpointAddr, FrontendAddr};
 
 /// While draining, a flow that was quiet for so long is taken to be over.
 pub(super) const DRAIN_IDLE: Duration = Duration::from_secs(2);
@@ -30,10 +30,10 @@ pub(super) const SWEPT: usize = 256;
 /// All frontends of a worker. Dropping one closes its sockets and ends its flows.
 pub(super) type UdpFrontends = KeyedSlab<Rc<UdpFrontend>>;
 
-/// A socket on the frontend's address, and the registration to read what clients send to it; none if that is read elsewhere. The
-/// frontend's own is shared by all its flows; after retirement each flow has one to itself.
-pub(super) struct ClientSide {
-    pub(super) socket: Arc<Socket>,
+/// A socket on the frontend's address, which all its flows share, and the registration to read what clients send to it; none if that
+/// is read elsewhere.
+struct ClientSide {
+    socket: Arc<Socket>,
     _reading: Option<Registration>,
     _descriptor: Option<Descriptor>,
 }
@@ -57,13 +57,12 @@ impl Drop for Descriptor {
     }
 }
 
-/// Both ends of a flow.
+/// A flow's way to its endpoint and back. Its client is answered through the frontend's socket.
 pub(super) struct Link {
     pub(super) upstream: Rc<Upstream>,
     pub(super) upstream_limit: BundleLimit,
     /// The PROXY protocol header before each datagram to the endpoint; may be empty.
     pub(super) header: Vec<u8>,
-    pub(super) client_side: Rc<ClientSide>,
     pub(super) client_limit: BundleLimit,
     pub(super) _replies: Registration,
 }
@@ -85,8 +84,8 @@ pub(super) struct UdpFrontend {
     pub(super) addr: FrontendAddr,
     pub(super) flows: RefCell<FlowTable<Link>>,
     answers: ReplySocket,
-    /// The frontend's own socket; gone once retired.
-    listening: RefCell<Option<Rc<ClientSide>>>,
+    /// Gone once it takes no new flows and has none.
+    client_side: RefCell<Option<ClientSide>>,
     /// When it looks for quiet flows next; none while it has no flows.
     next_sweep: Cell<Option<Instant>>,
     /// Dropped last: while they are used, there are sockets on the address.
@@ -115,7 +114,7 @@ impl UdpFrontend {
             )),
             counters,
             answers,
-            listening: RefCell::default(),
+            client_side: RefCell::default(),
             next_sweep: Cell::default(),
         })
     }
@@ -127,20 +126,28 @@ impl UdpFrontend {
     pub(super) fn listen(&self, socket: Arc<Socket>) -> io::Result<()> {
         self.context.offload.prepare(&socket);
         let reading = self.context.registry.register(Source::Frontend(self.place, Arc::clone(&socket)))?;
-        let listening = ClientSide { socket, _reading: Some(reading), _descriptor: None };
-        *self.listening.borrow_mut() = Some(Rc::new(listening));
+        let client_side = ClientSide { socket, _reading: Some(reading), _descriptor: None };
+        *self.client_side.borrow_mut() = Some(client_side);
         Ok(())
     }
 
-    /// Through what the clients of new flows are answered; a frontend that takes new flows has not retired.
-    pub(super) fn client_side(&self) -> io::Result<Rc<ClientSide>> {
-        let mut listening = self.listening.borrow_mut();
-        if listening.is_none() && self.answers == ReplySocket::Own {
+    /// The socket that clients are answered through, if there is one.
+    pub(super) fn client_socket(&self) -> Option<Arc<Socket>> {
+        self.client_side.borrow().as_ref().map(|client_side| Arc::clone(&client_side.socket))
+    }
+
+    /// The same for a new flow: there is one from now on.
+    ///
+    /// # Errors
+    /// As socket(2) and bind(2).
+    pub(super) fn open_client_socket(&self) -> io::Result<Arc<Socket>> {
+        if self.answers == ReplySocket::Own && self.client_side.borrow().is_none() {
             let descriptor = Some(Descriptor::take(&self.context.worker.shared.capacity)?);
             let socket = self.context.offload.answering(self.addr)?;
-            *listening = Some(Rc::new(ClientSide { socket, _reading: None, _descriptor: descriptor }));
+            let client_side = ClientSide { socket, _reading: None, _descriptor: descriptor };
+            *self.client_side.borrow_mut() = Some(client_side);
         }
-        listening.clone().ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.client_socket().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// What to assume of a path that has not refused a bundle yet.
@@ -163,7 +170,7 @@ impl UdpFrontend {
         let (next, is_over) = (flows.next_check(), flows.is_empty() && !flows.is_accepting());
         drop(flows);
         if is_over {
-            self.listening.take();
+            self.client_side.take();
         }
         let now = self.context.worker.now();
         let Some(due) = next.map(|at| at.max(now)) else { return };
@@ -194,40 +201,15 @@ impl UdpFrontend {
         drop(flows);
         self.next_sweep.set(None);
         if nothing_left && self.answers == ReplySocket::Own {
-            self.listening.take();
+            self.client_side.take();
         }
         self.flows_changed();
     }
 
-    /// Takes no new flows, and gives each that there is a socket of its own, connected to its client. A flow for which none can be
-    /// made ends. The frontend's own socket is the caller's now.
-    pub(super) fn retire(&self) -> Option<Rc<ClientSide>> {
-        let listening = self.listening.take();
-        let mut flows = self.flows.borrow_mut();
-        flows.stop_accepting();
-        flows.retain(|client, link| match self.towards_client(client) {
-            Ok(client_side) => {
-                link.client_side = client_side;
-                true
-            }
-            Err(error) => {
-                tracing::debug!(client.addr = %client, frontend = %self.addr, %error, "flow lost on retirement");
-                false
-            }
-        });
-        listening
-    }
-
-    /// A socket for one client alone.
-    fn towards_client(&self, client: ClientAddr) -> io::Result<Rc<ClientSide>> {
-        let UdpContext { worker, offload, registry, .. } = &*self.context;
-        let capacity = &worker.shared.capacity;
-        // Clients of others need some, too.
-        capacity.room_for_flow(self.counters.usage().open()).map_err(|_| Errno::EMFILE)?;
-        let descriptor = Some(Descriptor::take(capacity)?);
-        let socket = offload.towards_client(self.addr, client)?;
-        let reading = registry.register(Source::Client(self.place, Arc::clone(&socket)))?;
-        Ok(Rc::new(ClientSide { socket, _reading: Some(reading), _descriptor: descriptor }))
+    /// Closes its socket, and takes its flows out of service. Each ends once it is dropped.
+    pub(super) fn end(&self) -> EndedFlows<Link> {
+        self.client_side.take();
+        self.flows.borrow_mut().end()
     }
 
     /// Takes no new flows, and ends the others once they are quiet.

@@ -1,20 +1,13 @@
 //! UDP in the hands of two processes: it rests while another one takes the flows over, goes on if that fails, and ends here if not.
 
-use std::rc::Weak;
-use std::time::Duration;
-
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 use socket2::Socket;
 
 use super::Udp;
-use super::flow_table::{FlowOwner, FormerFlow, Way};
-use super::frontend::UdpFrontend;
+use super::flow_table::{FormerFlow, Way};
 use super::link::Opener;
-use crate::handover::{FlowRecord, HandedFlow, KeptPort, before, millis_since};
+use crate::handover::{FlowRecord, HandedFlow, before, millis_since};
 use crate::worker::token::Key;
-
-/// No process is told to keep ports from others for longer.
-const LONGEST_DRAIN: Duration = Duration::from_secs(24 * 3600);
 
 /// Flows that another process is given, one after the other.
 pub(super) type OutgoingFlows = Vec<(Key, ClientAddr)>;
@@ -25,7 +18,6 @@ impl Udp {
         self.paused = true;
         let of_frontend =
             |(place, clients): (Key, Vec<ClientAddr>)| clients.into_iter().map(move |client| (place, client));
-        // Those of retired frontends stay: each has a socket of its own towards its client, and ends before long.
         let serving = self.frontends.iter_mut().filter_map(|(place, frontend)| {
             let flows = frontend.flows.borrow();
             flows.is_accepting().then(|| (place, flows.clients().collect()))
@@ -71,31 +63,6 @@ impl Udp {
         };
         let fd = link.upstream.socket().try_clone();
         Some(fd.map(|socket| HandedFlow { record, fd: socket.into() }))
-    }
-
-    /// The ports of flows that end here: answers to them must not reach clients of the other process.
-    pub(crate) fn kept_ports(&mut self) -> Vec<KeptPort> {
-        let for_millis = self.context.worker.timeouts().drain.as_millis() as u64;
-        let mut kept = Vec::new();
-        for place in &self.retired {
-            let Some(frontend) = self.frontends.get_mut(*place) else { continue };
-            let flows = frontend.flows.borrow();
-            let former = flows.clients().filter_map(|client| flows.former(client));
-            kept.extend(former.filter_map(|(flow, link)| {
-                let port = link.upstream.shared_port()?;
-                Some(KeptPort { endpoint: flow.endpoint.into(), port, for_millis })
-            }));
-        }
-        kept
-    }
-
-    /// Leaves ports to the other process, for as long as it may use them.
-    pub(crate) fn bar_ports(&mut self, kept: &[KeptPort]) {
-        let Some(longest) = kept.iter().map(|kept| kept.for_millis).max() else { return };
-        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
-        let lease = |kept: &KeptPort| self.context.offload.bar(kept.endpoint.into(), kept.port, &nobody);
-        let until = self.context.worker.now() + Duration::from_millis(longest).min(LONGEST_DRAIN);
-        self.barred.push_back((until, kept.iter().filter_map(lease).collect()));
     }
 
     /// Takes flows of another process over. One whose frontend or endpoint serves no more ends.
@@ -145,16 +112,8 @@ impl Udp {
     pub(crate) fn leave(&mut self) {
         self.resume();
         self.context.registry.hand_over();
-        let retired = std::mem::take(&mut self.retired);
-        let serving: Vec<Key> = self
-            .frontends
-            .iter_mut()
-            .map(|(place, _)| place)
-            .filter(|place| !retired.contains(place))
-            .collect();
-        serving.into_iter().for_each(|place| drop(self.frontends.remove(place)));
-        self.retired = retired;
         self.own.clear();
         self.steered.leave();
+        self.ended.extend(self.frontends.drain().map(|frontend| frontend.end()));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::{FormerWay, OPENING};
 use super::flow_table::FlowOwner;
 use super::flow_table::{Links, Way};
-use super::frontend::{ClientSide, Link, UdpFrontend};
+use super::frontend::{Link, UdpFrontend};
 use super::registry::Source;
 use super::sockets::Upstream;
 use crate::proxy_protocol::{self, Addresses, Transport};
@@ -27,19 +27,16 @@ impl Links for Opener<'_> {
     type Link = Link;
 
     fn open(&mut self, way: &Way, previous: Option<&Link>) -> io::Result<Link> {
-        let (client_side, client_limit) = match previous {
-            Some(link) => (Rc::clone(&link.client_side), link.client_limit),
-            None => (self.state.client_side()?, self.state.initial_limit()),
-        };
+        let client_socket = self.state.open_client_socket()?;
         let upstream = self.upstream(way)?;
-        let mut link = self.join(way, upstream, client_side)?;
-        link.client_limit = client_limit;
+        let mut link = self.join(way, upstream)?;
         let UdpFrontend { context, counters, .. } = &**self.state;
-        if let Some(Link { upstream, .. }) = previous {
+        if let Some(Link { upstream, client_limit, .. }) = previous {
+            link.client_limit = *client_limit;
             context.former_ways.borrow_mut().push(FormerWay {
                 client: way.client,
                 upstream: Rc::clone(upstream),
-                client_socket: Arc::clone(&link.client_side.socket),
+                client_socket,
                 counters: Arc::clone(counters),
             });
         }
@@ -56,23 +53,17 @@ impl<'a> Opener<'a> {
     pub(super) fn take_over(&self, way: &Way, socket: Socket, port: Option<u16>) -> io::Result<Link> {
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
         let upstream = self.state.context.offload.take_over(socket, way.endpoint, port, &owner);
-        self.join(way, upstream, self.state.client_side()?)
+        self.state.open_client_socket()?;
+        self.join(way, upstream)
     }
 
-    /// Both ends of a flow, of which the endpoint's is read from now on.
-    fn join(&self, way: &Way, upstream: Rc<Upstream>, client_side: Rc<ClientSide>) -> io::Result<Link> {
+    /// The link over a socket towards the endpoint, which is read from now on.
+    fn join(&self, way: &Way, upstream: Rc<Upstream>) -> io::Result<Link> {
         let UdpFrontend { context, place, .. } = &**self.state;
         let reading = Source::Endpoint(*place, way.client, Rc::clone(&upstream));
         let replies = context.registry.register(reading)?;
         let (limit, header) = (self.state.initial_limit(), self.header(way));
-        Ok(Link {
-            upstream,
-            upstream_limit: limit,
-            header,
-            client_side,
-            client_limit: limit,
-            _replies: replies,
-        })
+        Ok(Link { upstream, upstream_limit: limit, header, client_limit: limit, _replies: replies })
     }
 
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {

@@ -4,30 +4,28 @@
 //!
 //! Ports are random, as the kernel's are (RFC 6056): who does not see a flow must not guess where its answers go. A port that was
 //! given back rests for a moment, so that a late answer reaches nobody, and not the next client.
+//!
+//! While another process may share ports here, the kernel chooses one for each flow, and as many flows may have one as there would be
+//! shared ports: the rest of the machine's range stays free then, too.
+
+pub(crate) mod claim;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::rc::{Rc, Weak};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::flow_table::FlowOwner;
+use crate::sys::port_range::port_range;
 use crate::worker::context::WorkerContext;
 use sheave_model::EndpointAddr;
 
-/// The first and last port that the kernel gives to whom it does not matter, and those of them that it does not give.
-const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+/// Those of the kernel's ports that it does not give.
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
-/// Linux's default, where the range cannot be read.
-const USUAL: RangeInclusive<u16> = 32_768..=60_999;
 
 /// Random ports that are tried before the next free one is taken.
 const GUESSES: usize = 16;
@@ -49,6 +47,8 @@ pub(super) struct LocalPorts {
     /// Its moment is that of this turn.
     worker: Rc<WorkerContext>,
     ports: Box<[u16]>,
+    /// Ports that the kernel chose.
+    unshared: Cell<usize>,
     /// The standard library's hash has random keys, and who knows its answers does not know the next one.
     keys: RandomState,
     drawn: Cell<u64>,
@@ -73,30 +73,32 @@ struct Holder {
     used: usize,
 }
 
-/// A port towards one endpoint, given back when dropped.
+/// A port, given back when dropped.
 pub(super) struct PortLease {
     pool: Rc<LocalPorts>,
-    endpoint: EndpointAddr,
-    index: usize,
-    owner: Weak<dyn FlowOwner>,
+    kind: LeaseKind,
+}
+
+enum LeaseKind {
+    /// One of those that flows share, towards one endpoint.
+    Shared { endpoint: EndpointAddr, index: usize, owner: Weak<dyn FlowOwner> },
+    /// One that the kernel chooses.
+    Unshared,
 }
 
 impl LocalPorts {
     /// Those of one worker. Each has others: their sockets would meet.
     pub(super) fn of_worker(worker: &Rc<WorkerContext>) -> Rc<Self> {
-        if !is_ours() {
-            return Self::new(worker, Box::default());
-        }
-        let range = fs::read_to_string(RANGE).ok().and_then(|text| parse_range(&text)).unwrap_or(USUAL);
         let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
         let workers = worker.shared.ports.count().max(1);
-        Self::new(worker, shared(range, &reserved).skip(worker.index).step_by(workers).collect())
+        Self::new(worker, shared(port_range(), &reserved).skip(worker.index).step_by(workers).collect())
     }
 
     fn new(worker: &Rc<WorkerContext>, ports: Box<[u16]>) -> Rc<Self> {
         Rc::new(Self {
             worker: Rc::clone(worker),
             ports,
+            unshared: Cell::new(0),
             keys: RandomState::new(),
             drawn: Cell::new(0),
             endpoints: RefCell::default(),
@@ -109,18 +111,24 @@ impl LocalPorts {
         self.keys.hash_one(self.drawn.get()) as usize % self.ports.len()
     }
 
-    /// Whether there are none, and the kernel is to choose.
-    pub(super) fn is_empty(&self) -> bool {
-        self.ports.is_empty()
-    }
-
     /// A port for a flow of `owner` that no other flow to this endpoint has or had a moment ago; `None` if there is none.
     pub(super) fn lease(
         self: &Rc<Self>,
         endpoint: EndpointAddr,
         owner: &Weak<dyn FlowOwner>,
     ) -> Option<PortLease> {
+        if claim::is_refused() {
+            return self.lease_unshared();
+        }
         self.lease_at(endpoint, owner, self.worker.now())
+    }
+
+    fn lease_unshared(self: &Rc<Self>) -> Option<PortLease> {
+        let leased = self.unshared.get() + 1;
+        (leased <= self.ports.len()).then(|| {
+            self.unshared.set(leased);
+            PortLease { pool: Rc::clone(self), kind: LeaseKind::Unshared }
+        })
     }
 
     fn lease_at(
@@ -143,7 +151,10 @@ impl LocalPorts {
             towards.resting.pop_front_if(|(since, _)| *since + LEAST_REST <= now).map(|(_, index)| index)
         }?;
         towards.take(index, owner);
-        Some(PortLease { pool: Rc::clone(self), endpoint, index, owner: Weak::clone(owner) })
+        Some(PortLease {
+            pool: Rc::clone(self),
+            kind: LeaseKind::Shared { endpoint, index, owner: Weak::clone(owner) },
+        })
     }
 
     /// The port of a flow of another process, which uses it already; `None` if it is not one of these.
@@ -160,7 +171,10 @@ impl LocalPorts {
             return None;
         }
         towards.take(index, owner);
-        Some(PortLease { pool: Rc::clone(self), endpoint, index, owner: Weak::clone(owner) })
+        Some(PortLease {
+            pool: Rc::clone(self),
+            kind: LeaseKind::Shared { endpoint, index, owner: Weak::clone(owner) },
+        })
     }
 
     /// Who has the most flows to an endpoint of whose ports fewer are free than are to be spared, those that rest among
@@ -229,16 +243,24 @@ impl Towards {
 }
 
 impl PortLease {
-    /// Its number.
-    pub(super) fn port(&self) -> u16 {
-        self.pool.ports[self.index]
+    /// Its number; `None` if the kernel is to choose it.
+    pub(super) fn port(&self) -> Option<u16> {
+        match self.kind {
+            LeaseKind::Shared { index, .. } => Some(self.pool.ports[index]),
+            LeaseKind::Unshared => None,
+        }
     }
 }
 
 impl Drop for PortLease {
     fn drop(&mut self) {
-        if let Some(towards) = self.pool.endpoints.borrow_mut().get_mut(&self.endpoint) {
-            towards.give_back(self.index, &self.owner, self.pool.worker.now());
+        match &self.kind {
+            LeaseKind::Shared { endpoint, index, owner } => {
+                if let Some(towards) = self.pool.endpoints.borrow_mut().get_mut(endpoint) {
+                    towards.give_back(*index, owner, self.pool.worker.now());
+                }
+            }
+            LeaseKind::Unshared => self.pool.unshared.update(|leased| leased - 1),
         }
     }
 }
@@ -255,61 +277,9 @@ impl fmt::Debug for PortLease {
     }
 }
 
-/// Whether these ports are this process's among all of its network namespace: the kernel lets two of the same user have the same
-/// port towards the same endpoint, and answers to the one would reach the other.
-fn is_ours() -> bool {
-    let mut claim = claimed();
-    let claim = claim.get_or_insert_with(|| {
-        // Names without a file are the network namespace's (unix(7)), and go with the process.
-        let claim = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(CLAIM_NAME)?);
-        claim.inspect_err(|error| {
-            tracing::info!(
-                %error,
-                "another process here shares local ports among its UDP flows, so this one takes ports as the kernel gives \
-                 them: one for each flow"
-            );
-        })
-    });
-    claim.is_ok()
-}
-const CLAIM_NAME: &str = "sheave-udp-ports";
-
-/// None until it was asked for.
-static CLAIM: Mutex<Option<io::Result<UnixDatagram>>> = Mutex::new(None);
-
-fn claimed() -> MutexGuard<'static, Option<io::Result<UnixDatagram>>> {
-    CLAIM.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The claim on these ports, for the process that takes over; none if another process has it.
-///
-/// # Errors
-/// As fcntl(2).
-pub(crate) fn claim() -> io::Result<Option<OwnedFd>> {
-    match &*claimed() {
-        Some(Ok(claim)) => claim.try_clone().map(|claim| Some(claim.into())),
-        Some(Err(_)) | None => Ok(None),
-    }
-}
-
-/// Has the claim of the process that is taken over from: to be called before any worker starts.
-pub(crate) fn take_over_claim(claim: OwnedFd) {
-    *claimed() = Some(Ok(claim.into()));
-}
-
-/// Gives up the claim, which the process that has taken over has, too.
-pub(crate) fn release_claim() {
-    *claimed() = Some(Err(io::ErrorKind::NotConnected.into()));
-}
-
 /// Three of each four ports, so that every other program of the machine still finds one.
 fn shared(range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> impl Iterator<Item = u16> {
     range.filter(|port| port % 4 != 0 && !reserved.contains(port))
-}
-
-fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
-    let mut ends = text.split_whitespace().map(str::parse);
-    Some(ends.next()?.ok()?..=ends.next()?.ok()?)
 }
 
 /// As `8080,9148-9150`.
@@ -362,7 +332,7 @@ mod tests {
         let pool = pool(1000..1100);
         for number in [1, 2] {
             let leases = all(&pool, endpoint(number), pool.worker.now());
-            let ports: HashSet<u16> = leases.iter().map(PortLease::port).collect();
+            let ports: HashSet<u16> = leases.iter().filter_map(PortLease::port).collect();
             assert_eq!((leases.len(), ports.len()), (100, 100));
         }
         for number in 3..3 + CROWD as u8 {
@@ -376,12 +346,13 @@ mod tests {
         let pool = pool(1000..1070);
         let began = pool.worker.now();
         let mut leases = all(&pool, endpoint(1), began);
-        let freed = leases.pop().map(|lease| lease.port());
-        let again = |at| pool.lease_at(endpoint(1), &owner(), at).map(|lease| lease.port());
+        let freed = leases.pop().and_then(|lease| lease.port());
+        let again = |at| pool.lease_at(endpoint(1), &owner(), at).and_then(|lease| lease.port());
         assert_eq!(again(began), None);
         assert_eq!(again(pool.worker.now() + LEAST_REST), freed, "there is no other");
-        let others: HashSet<u16> = leases.drain(..2).map(|lease| lease.port()).collect();
-        let found = all(&pool, endpoint(1), pool.worker.now() + REST).iter().map(PortLease::port).collect();
+        let others: HashSet<u16> = leases.drain(..2).filter_map(|lease| lease.port()).collect();
+        let found =
+            all(&pool, endpoint(1), pool.worker.now() + REST).iter().filter_map(PortLease::port).collect();
         assert_eq!(others.union(&freed.into_iter().collect()).copied().collect::<HashSet<u16>>(), found);
     }
 
@@ -405,6 +376,15 @@ mod tests {
     }
 
     #[test]
+    fn ports_that_the_kernel_chooses_are_no_more_than_would_be_shared() {
+        let pool = pool(1000..1003);
+        let mut leases: Vec<PortLease> = std::iter::from_fn(|| pool.lease_unshared()).collect();
+        assert_eq!((leases.len(), leases[0].port()), (3, None));
+        leases.pop();
+        assert!(pool.lease_unshared().is_some());
+    }
+
+    #[test]
     fn workers_have_other_ports_and_a_quarter_is_left_to_others() {
         let all =
             |index| shared(100..=199, &HashSet::from([101])).skip(index).step_by(2).collect::<HashSet<u16>>();
@@ -414,9 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_lists_are_read() {
-        assert_eq!(parse_range("32768\t60999\n"), Some(32_768..=60_999));
-        assert_eq!(parse_range("odd"), None);
+    fn the_kernels_list_is_read() {
         assert_eq!(parse_list("8080,9148-9150\n"), HashSet::from([8080, 9148, 9149, 9150]));
         assert_eq!(parse_list("\n"), HashSet::new());
     }

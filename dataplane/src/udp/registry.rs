@@ -33,8 +33,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(super) enum Source {
     /// The frontend's own socket, which whoever opened it has, too.
     Frontend(Key, Arc<Socket>),
-    /// After its retirement: the socket of one of its flows towards the client.
-    Client(Key, Arc<Socket>),
     /// A socket that steered frontends share, and its own address. Whoever opened it has it, too.
     Inlet(FrontendAddr, Arc<Socket>),
     /// A flow's socket towards its endpoint.
@@ -44,7 +42,7 @@ pub(super) enum Source {
 impl Source {
     fn socket(&self) -> &Socket {
         match self {
-            Self::Frontend(_, socket) | Self::Client(_, socket) | Self::Inlet(_, socket) => socket,
+            Self::Frontend(_, socket) | Self::Inlet(_, socket) => socket,
             Self::Endpoint(_, _, upstream) => upstream.socket(),
         }
     }
@@ -212,7 +210,7 @@ impl Drop for Registration {
         let Some(Entry { source, .. }) = removed else { return };
         let others = match source {
             Source::Frontend(..) | Source::Inlet(..) => true,
-            Source::Client(..) | Source::Endpoint(..) => self.registry.handed.get(),
+            Source::Endpoint(..) => self.registry.handed.get(),
         };
         if others {
             self.registry.worker.poller.remove(source.socket());

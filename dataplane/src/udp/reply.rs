@@ -35,15 +35,15 @@ pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Up
     state.context.offload.count_answers(upstream, count);
     let counters = &state.counters;
     let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), counters);
-    let Some(flow) = flows.answered(client, context.worker.now()) else {
+    let (Some(flow), Some(socket)) = (flows.answered(client, context.worker.now()), state.client_socket())
+    else {
         debug_assert!(false, "a flow that ended is not registered");
         return Progress::Drained;
     };
     let worker = &context.worker;
     worker.shared.reports.answered(&worker.table(), state.addr, flow.endpoint());
-    let link = &mut flow.link;
-    let way = ToClient { context, client, socket: &link.client_side.socket, counters };
-    let sent = way.send(sender, &payloads[..whole], &mut link.client_limit);
+    let way = ToClient { context, client, socket: &socket, counters };
+    let sent = way.send(sender, &payloads[..whole], &mut flow.link.client_limit);
     flow.add_bytes(0, sent);
     Progress::of_count(count)
 }

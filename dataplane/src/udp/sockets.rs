@@ -1,5 +1,5 @@
-//! The sockets of UDP and their options: the frontend's own, one per flow towards its endpoint, and those that
-//! keep a client reachable after its frontend has closed. None does path MTU discovery: a client cannot see its verdict.
+//! The sockets of UDP and their options: the frontend's own, and one per flow towards its endpoint. None does path MTU discovery: a
+//! client cannot see its verdict.
 
 use std::cell::Cell;
 use std::io;
@@ -16,7 +16,7 @@ use crate::paths::Paths;
 use crate::sys::bind::{bind_freebind, bind_transparent_udp};
 use crate::sys::sockets::UDP_RECEIVE_BUFFER;
 use crate::sys::{Errno, mmsg};
-use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
+use sheave_model::{EndpointAddr, FrontendAddr};
 
 /// Ports that are tried before a flow is refused: other programs of the machine may have some.
 const BIND_ATTEMPTS: usize = 8;
@@ -77,18 +77,16 @@ impl Offload {
         let addr = endpoint.socket_addr();
         for _ in 0..BIND_ATTEMPTS {
             let lease = match source {
-                None if !self.ports.is_empty() => {
-                    Some(self.ports.lease(endpoint, owner).ok_or(Errno::EADDRNOTAVAIL)?)
-                }
-                _ => None,
+                None => Some(self.ports.lease(endpoint, owner).ok_or(Errno::EADDRNOTAVAIL)?),
+                Some(_) => None,
             };
             let socket = new_socket(Domain::for_address(addr))?;
             // Before the first answer, which may be a burst.
             socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
-            match (source, &lease) {
+            match (source, lease.as_ref().and_then(PortLease::port)) {
                 (Some(client), _) => bind_transparent_udp(&socket, client)?,
-                (None, Some(lease)) => match bind_shared(&socket, endpoint.ip, lease.port()) {
+                (None, Some(port)) => match bind_shared(&socket, endpoint.ip, port) {
                     Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                     bound => bound?,
                 },
@@ -111,16 +109,6 @@ impl Offload {
         let lease = port.and_then(|port| self.ports.take_over(endpoint, port, owner));
         // It may bundle already, which does no harm.
         Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease })
-    }
-
-    /// Keeps a port towards an endpoint from flows of this process, until dropped; `None` if they do not use it anyway.
-    pub(super) fn bar(
-        &self,
-        endpoint: EndpointAddr,
-        port: u16,
-        nobody: &Weak<dyn FlowOwner>,
-    ) -> Option<PortLease> {
-        self.ports.take_over(endpoint, port, nobody)
     }
 
     /// Counts answers of a flow's endpoint. From the second on, the socket bundles them: most flows are one question and its answer,
@@ -149,24 +137,6 @@ impl Offload {
         self.prepare(&socket);
         Ok(Arc::new(socket))
     }
-
-    /// A new socket on the frontend's address that talks to one client alone. It stands beside the frontend's own sockets
-    /// (`SO_REUSEPORT`), and the kernel prefers it for that client, connected sockets scoring higher
-    /// (`compute_score` in net/ipv4/udp.c). Between the two calls here it may be given a datagram of anyone.
-    pub(super) fn towards_client(
-        &self,
-        frontend: FrontendAddr,
-        client: ClientAddr,
-    ) -> io::Result<Arc<Socket>> {
-        let addr = frontend.socket_addr();
-        let socket = new_socket(Domain::for_address(addr))?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        bind_freebind(&socket, addr)?;
-        socket.connect(&client.0.into())?;
-        self.prepare(&socket);
-        Ok(Arc::new(socket))
-    }
 }
 
 /// A flow's socket towards its endpoint.
@@ -192,7 +162,7 @@ impl Upstream {
 
     /// Its port, if that is one of those that flows share.
     pub(super) fn shared_port(&self) -> Option<u16> {
-        self.lease.as_ref().map(PortLease::port)
+        self.lease.as_ref().and_then(PortLease::port)
     }
 }
 

@@ -12,12 +12,12 @@ use socket2::Socket;
 use super::context::{Scratch, UdpContext};
 use super::forward::{Arrival, forward_arrivals};
 use super::frontend::{ReplySocket, UdpFrontend, UdpFrontends};
-use super::registry::{self, Progress, Registration, Source};
-use crate::counters::DropReason;
+use super::registry::{Progress, Registration, Source};
+use crate::counters::{DropReason, UdpCounters};
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::mmsg::{BATCH, Receiver};
 use crate::worker::token::Key;
-use sheave_model::{ClientAddr, FrontendAddr, Protocol};
+use sheave_model::{FrontendAddr, Protocol};
 
 /// Where a message was sent to, and from whom.
 type Steered = (SocketAddr, Arrival);
@@ -28,16 +28,9 @@ pub(super) struct SteeredUdp {
     context: Rc<UdpContext>,
     /// The places of those that datagrams have come for.
     places: HashMap<FrontendAddr, Key, foldhash::fast::RandomState>,
-    /// One per family.
-    inlets: Vec<Inlet>,
+    /// Of the sockets that datagrams come in on, one per family.
+    inlets: Vec<Registration>,
     draining: bool,
-}
-
-/// A socket that datagrams come in on. Its own address is for no frontend.
-struct Inlet {
-    own: FrontendAddr,
-    socket: Arc<Socket>,
-    _reading: Registration,
 }
 
 impl SteeredUdp {
@@ -47,29 +40,31 @@ impl SteeredUdp {
         Self { steered, context, places, inlets, draining: false }
     }
 
-    /// Serves a socket that reports the destination of datagrams; `own` is its own address.
+    /// Serves a socket that reports the destination of datagrams; `own` is its own address, which is for no frontend.
     ///
     /// # Errors
     /// As epoll_ctl(2).
     pub(super) fn listen(&mut self, own: FrontendAddr, socket: Arc<Socket>) -> io::Result<()> {
         self.context.offload.prepare(&socket);
-        let reading = self.context.registry.register(Source::Inlet(own, Arc::clone(&socket)))?;
-        self.inlets.push(Inlet { own, socket, _reading: reading });
+        self.inlets.push(self.context.registry.register(Source::Inlet(own, socket))?);
         Ok(())
     }
 
-    /// Lets go of a frontend; gives its place. `None` if it is not steered, or nothing ever came for it.
-    pub(super) fn remove(&mut self, addr: FrontendAddr) -> Option<Key> {
+    /// Lets go of a frontend that is closed; gives its place. `None` if nothing ever came for it, or it is open again by now: then its
+    /// flows go on, each as the table says.
+    pub(super) fn remove(&mut self, frontends: &mut UdpFrontends, addr: FrontendAddr) -> Option<Key> {
+        let place = *self.places.get(&addr)?;
+        let (counters, frontend) = (self.counters(addr), frontends.get_mut(place));
+        if counters.is_some_and(|own| frontend.is_some_and(|frontend| Arc::ptr_eq(&own, &frontend.counters)))
+        {
+            return None;
+        }
         self.places.remove(&addr)
     }
 
-    /// Sends on what waits in the sockets, for a frontend that retires among others: that is for its flows, too.
-    pub(super) fn empty(&mut self, frontends: &mut UdpFrontends, retiring: &Rc<UdpFrontend>) {
-        let inlets = std::mem::take(&mut self.inlets);
-        for Inlet { own, socket, .. } in &inlets {
-            registry::drain(|| self.batch(frontends, *own, socket, Some(retiring)));
-        }
-        self.inlets = inlets;
+    /// Those of this worker; `None` if the frontend is not steered.
+    fn counters(&self, addr: FrontendAddr) -> Option<Arc<UdpCounters>> {
+        self.steered.counters(addr)?.get(self.context.worker.index)?.udp()
     }
 
     /// From now on no frontend takes new flows.
@@ -97,7 +92,7 @@ impl SteeredUdp {
         if let Some(place) = self.places.get(&addr) {
             return frontends.get_mut(*place).map(|frontend| &*frontend);
         }
-        let counters = self.steered.counters(addr)?.get(self.context.worker.index)?.udp()?;
+        let counters = self.counters(addr)?;
         let place = frontends
             .insert_with(|place| UdpFrontend::new(&self.context, place, addr, counters, ReplySocket::Own));
         self.places.insert(addr, place);
@@ -108,14 +103,12 @@ impl SteeredUdp {
         Some(frontend)
     }
 
-    /// Receives one batch and sends it on, each frontend's part by itself. A frontend that retires still gets what its flows
-    /// are sent; it may be open anew by now, so whatever else there is finds another one.
+    /// Receives one batch and sends it on, each frontend's part by itself.
     pub(super) fn batch(
         &mut self,
         frontends: &mut UdpFrontends,
         own: FrontendAddr,
         socket: &Socket,
-        retiring: Option<&Rc<UdpFrontend>>,
     ) -> Progress {
         let context = Rc::clone(&self.context);
         let mut scratch = context.scratch.borrow_mut();
@@ -138,30 +131,12 @@ impl SteeredUdp {
                 continue;
             }
             let (mut arrivals, whole) = whole_arrivals(receiver, run);
-            let mut arrivals = &mut arrivals[..whole];
-            if let Some(retiring) = retiring.filter(|retiring| retiring.addr == addr) {
-                let (of_its_flows, others) = split_off_flows(retiring, arrivals);
-                forward_arrivals(retiring, view, receiver, sender, of_its_flows);
-                arrivals = others;
-            }
             let Some(state) = self.frontend(frontends, addr) else { continue };
             state.counters.count_dropped(DropReason::Truncated, run.len() - whole);
-            forward_arrivals(state, view, receiver, sender, arrivals);
+            forward_arrivals(state, view, receiver, sender, &mut arrivals[..whole]);
         }
         Progress::of_count(count)
     }
-}
-
-/// What the clients of a frontend's flows sent, and what others did.
-fn split_off_flows<'a>(
-    state: &UdpFrontend,
-    arrivals: &'a mut [Arrival],
-) -> (&'a mut [Arrival], &'a mut [Arrival]) {
-    let flows = state.flows.borrow();
-    let has_flow = |(from, _): &Arrival| flows.endpoint(ClientAddr(*from)).is_some();
-    arrivals.sort_by_key(|arrival| !has_flow(arrival));
-    let split = arrivals.partition_point(has_flow);
-    arrivals.split_at_mut(split)
 }
 
 const NOTHING: Steered = {

@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task;
 
 use self::fixtures::{follow, frontend, with_sources};
+use super::flow_table::FlowOwner;
 use super::*;
 use crate::counters::DropReason;
 use crate::select::ActiveTable;

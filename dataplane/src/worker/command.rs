@@ -7,10 +7,10 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use crate::counters::{FrontendCounters, UdpCounters};
-use crate::handover::{HandedFlow, KeptPort};
-use crate::listener::sk_lookup::DeferredVerdict;
+use crate::handover::HandedFlow;
 
 use super::context::Settings;
+use super::steps::Step;
 
 /// A command to a worker.
 #[derive(Debug)]
@@ -19,13 +19,10 @@ pub(crate) enum Command {
     ListenTcp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<[FrontendCounters]> },
     /// Serve a UDP frontend's own socket.
     ListenUdp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<UdpCounters> },
-    /// The frontend will be opened anew: let go of its socket, and of its UDP flows.
+    /// The frontend takes nothing new: let go of its socket, and end its UDP flows.
     Close(FrontendAddr),
-    /// The frontend has left the table: as `Retire`, and what is left of it ends after the time of a drain.
-    Remove(FrontendAddr, Option<Arc<DeferredVerdict>>),
-    /// The frontend takes nothing new: let go of its socket, but keep its UDP flows. If it was steered, the kernel refuses
-    /// what still comes once the last worker has dropped the verdict.
-    Retire(FrontendAddr, Option<Arc<DeferredVerdict>>),
+    /// The frontend has left the table: as `Close`, and its TCP connections end after the time of a drain.
+    Remove(FrontendAddr),
     /// Serve a socket that packets of all steered frontends of a protocol and family arrive on; the address is its own.
     Steer { addr: FrontendAddr, socket: Arc<Socket> },
     /// Go by these settings.
@@ -36,10 +33,6 @@ pub(crate) enum Command {
     Pause(oneshot::Sender<()>),
     /// Answer with the next UDP flows for that process; with none after the last. To a worker that is paused.
     HandOver(oneshot::Sender<Vec<HandedFlow>>),
-    /// Answer with the ports of the UDP flows that stay here.
-    KeepPorts(oneshot::Sender<Vec<KeptPort>>),
-    /// Leave these ports to the process that was there before.
-    BarPorts(Arc<[KeptPort]>),
     /// Serve these UDP flows of the process that was there before.
     TakeOver(Vec<HandedFlow>),
     /// Nobody has taken over: go on.
@@ -53,4 +46,25 @@ pub(crate) enum Command {
     /// Panic.
     #[cfg(test)]
     Panic,
+}
+
+impl Command {
+    /// The step that it is, and the frontend that it is for.
+    pub(super) fn step(&self) -> (Step, Option<FrontendAddr>) {
+        match self {
+            Self::ListenTcp { addr, .. } | Self::ListenUdp { addr, .. } | Self::Steer { addr, .. } => {
+                (Step::Open, Some(*addr))
+            }
+            Self::Close(addr) | Self::Remove(addr) => (Step::Close, Some(*addr)),
+            Self::Serve
+            | Self::Pause(_)
+            | Self::HandOver(_)
+            | Self::TakeOver(_)
+            | Self::Resume
+            | Self::Leave => (Step::TakeOver, None),
+            Self::Configure(_) | Self::Ping(_) | Self::Drain(_) => (Step::Command, None),
+            #[cfg(test)]
+            Self::Panic => (Step::Command, None),
+        }
+    }
 }

@@ -25,6 +25,7 @@ use crate::sys::epoll::Poller;
 use crate::transparent::Transparency;
 
 use super::port::{WorkerPort, WorkerPorts};
+use super::steps::{Steps, WorkerProgress};
 use super::token::Token;
 
 /// How long things may take.
@@ -79,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) ports: Arc<WorkerPorts>,
     pub(crate) watch_requests: Arc<WatchRequests>,
     pub(crate) connection_log: ConnectionLog,
+    /// How far each worker is.
+    pub(crate) progress: Arc<[WorkerProgress]>,
     /// Where to report listening sockets that are of no more use.
     pub(crate) broken: mpsc::UnboundedSender<BrokenSocket>,
 }
@@ -100,6 +103,7 @@ impl Shared {
             ports: WorkerPorts::new(1).expect("an eventfd"),
             watch_requests: WatchRequests::new(1),
             connection_log: ConnectionLog::new().0,
+            progress: WorkerProgress::of_workers(1),
             broken: mpsc::unbounded_channel().0,
         }
     }
@@ -126,6 +130,8 @@ pub(crate) struct WorkerContext {
     pub(crate) random: SplitMix64,
     /// For warnings that the machine is short of something, of all listeners together.
     pub(crate) log_throttle: LogThrottle,
+    /// What it is doing.
+    pub(crate) steps: Steps,
     /// What a watch is told of.
     pub(crate) tally: Rc<TallyCell>,
     /// Those in force.
@@ -150,6 +156,7 @@ impl WorkerContext {
             poller,
             random: SplitMix64::new(random),
             log_throttle: LogThrottle::new(LOG_EVERY),
+            steps: Steps::new(index, Arc::clone(&shared.progress)),
             tally: Rc::default(),
             settings: Cell::new(shared.settings),
             now: Cell::new(Instant::now()),

@@ -19,6 +19,7 @@ use super::command::Command;
 use super::context::Timeouts;
 use super::context::{Shared, WorkerContext};
 use super::standstill::Standstill;
+use super::steps::Step;
 use super::token::Token;
 use crate::client_traffic::{ClientTraffic, WatchRequest};
 use crate::listener::steering::frontends::SteeredFrontends;
@@ -132,6 +133,7 @@ impl EventLoop {
             if sleep && let Some(due) = due {
                 self.alarm.ring_by(now, due)?;
             }
+            self.context.steps.begin(Step::Waiting, None);
             self.context.poller.wait(&mut self.events, sleep)?;
             now = Instant::now();
             self.standstill.begin_turn(now, due);
@@ -147,6 +149,7 @@ impl EventLoop {
             let Some(command) = self.commands.blocking_recv() else { return ControlFlow::Break(()) };
             self.context.begin_turn(Instant::now());
             self.execute(command);
+            self.context.steps.begin(Step::Waiting, None);
         }
         ControlFlow::Continue(())
     }
@@ -169,6 +172,7 @@ impl EventLoop {
         let mut tcp = false;
         for (token, readiness) in self.events.iter() {
             let token = Token::from(token);
+            self.context.steps.begin(Step::Event, None);
             tcp |= matches!(token, Token::TcpListener(_) | Token::Client(_) | Token::Endpoint(_));
             match token {
                 Token::Waker => self.notified = true,
@@ -184,6 +188,7 @@ impl EventLoop {
             self.busy_until = now + busy_poll;
         }
         if self.standstill.is_over(now) {
+            self.context.steps.begin(Step::Deadlines, None);
             self.tcp.on_time(now);
             self.udp.on_time(now);
         }
@@ -231,6 +236,7 @@ impl EventLoop {
     /// Has a watch know what a part of all that is open has, and all when that was the last part.
     fn walk_on(&mut self) {
         let Some((first, reply)) = self.walk.take() else { return };
+        self.context.steps.begin(Step::Watch, None);
         let places = first..first + COLLECTED;
         let more = [self.tcp.collect(places.clone()), self.udp.collect(places.clone())];
         if more.contains(&true) {
@@ -242,6 +248,8 @@ impl EventLoop {
     }
 
     fn execute(&mut self, command: Command) {
+        let (step, frontend) = command.step();
+        self.context.steps.begin(step, frontend);
         match command {
             Command::ListenTcp { addr, socket, counters } => self.tcp.listen(addr, socket, counters),
             Command::ListenUdp { addr, socket, counters } => self.udp.listen(addr, socket, counters),
@@ -249,14 +257,9 @@ impl EventLoop {
                 Protocol::Tcp => self.tcp.close(addr),
                 Protocol::Udp => self.udp.close(addr),
             },
-            // The verdict takes effect after that, when the command is dropped.
-            Command::Remove(addr, _verdict) => match addr.protocol {
+            Command::Remove(addr) => match addr.protocol {
                 Protocol::Tcp => self.tcp.remove(addr),
-                Protocol::Udp => self.udp.remove(addr),
-            },
-            Command::Retire(addr, _verdict) => match addr.protocol {
-                Protocol::Tcp => self.tcp.close(addr),
-                Protocol::Udp => self.udp.retire(addr),
+                Protocol::Udp => self.udp.close(addr),
             },
             Command::Steer { addr, socket } => match addr.protocol {
                 Protocol::Tcp => self.tcp.steer(addr, socket),
@@ -274,8 +277,6 @@ impl EventLoop {
                 reply.send(()).ok();
             }
             Command::HandOver(reply) => drop(reply.send(self.udp.hand_over(HANDED))),
-            Command::KeepPorts(reply) => drop(reply.send(self.udp.kept_ports())),
-            Command::BarPorts(kept) => self.udp.bar_ports(&kept),
             Command::TakeOver(flows) => self.udp.take_over(flows),
             Command::Resume => {
                 self.tcp.resume();
@@ -312,7 +313,8 @@ impl EventLoop {
 /// Also by a panic: closing alone would make half an answer look like a whole one.
 impl Drop for EventLoop {
     fn drop(&mut self) {
-        self.tcp.reset_all();
+        self.tcp.end_all();
         self.context.port().end();
+        self.context.steps.begin(Step::Waiting, None);
     }
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::context::Timeouts;
+use super::steps::Step;
 use super::*;
 
 fn start() -> WorkerHandle {
@@ -27,8 +28,10 @@ impl Wake for Trap {
 }
 
 #[test]
-fn a_stuck_worker_does_not_hold_its_owner() {
-    let worker = start();
+fn a_stuck_worker_does_not_hold_its_owner_and_shows_its_step() {
+    let seed = WorkerSeed::for_tests(Timeouts::all(Duration::from_secs(1)));
+    let progress = Arc::clone(&seed.shared.progress);
+    let worker = WorkerHandle::start(seed).unwrap();
     let (caught, is_caught) = thread_channel::channel();
     let (release, released) = thread_channel::channel();
     let waker = Waker::from(Arc::new(Trap { caught, release: Mutex::new(released) }));
@@ -39,6 +42,8 @@ fn a_stuck_worker_does_not_hold_its_owner() {
     // The worker wakes who waits for its answer, and so is in the trap from here on.
     is_caught.recv().unwrap();
     assert!(worker.runs());
+    let (turn, step) = progress[0].get();
+    assert_eq!((step, progress[0].get()), (Step::Command, (turn, step)));
     drop(worker);
     drop(release);
 }

@@ -29,7 +29,8 @@ fn view(folder: &TempDir) -> RoutesView {
 /// What `sheave validate` prints of a folder.
 fn validated(folder: &TempDir) -> String {
     let view = view(folder);
-    validation(&[], &view.problems, &notes(&view))
+    let folders = Folders { local: Some(folder.path()), karmada: None };
+    validation(&[], &view.problems, &notes(&view), Some(Manifests::load(folders).count()))
 }
 
 fn load_balancer(name: &str, class: &str) -> String {
@@ -126,6 +127,8 @@ fn a_folder_without_anything_of_use_says_so() {
 #[test]
 fn a_folder_in_which_all_is_served_has_no_problems_and_no_notes() {
     let folder = folder(&load_balancer("web", "  loadBalancerClass: sheave.dev/l4\n"));
-    assert_eq!(validated(&folder), "no problems\n");
+    assert_eq!(validated(&folder), "no problems in 1 object\n");
+    let nothing = validation(&[], &[], &[], None);
+    assert!(nothing.starts_with("no problems in the configuration; no manifests were given"), "{nothing}");
     assert!(!view(&folder).to_text().contains("Not"), "{}", view(&folder).to_text());
 }

@@ -47,7 +47,7 @@ impl<'a> Line<'a> {
             time: record.ended.try_into().unwrap_or_else(|_| Timestamp::now()),
             service: frontend.service.to_string(),
             port_name: &frontend.service.port_name,
-            source: source_name(frontend.source),
+            source: source_name(frontend.service.source),
             frontend: frontend.addr.socket_addr(),
             client: named.unwrap_or(peer),
             proxy: named.map(|_| peer),

@@ -15,6 +15,7 @@ use crate::views::View as _;
 use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::{LISTED, ProblemView};
 use crate::views::routes::RoutesView;
+use crate::views::services::{self, ServiceFacts};
 use crate::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect, table_hash};
 
 impl EventLoop {
@@ -63,10 +64,22 @@ impl EventLoop {
                 };
                 let answers = self.dataplane.answers(WORKER_PATIENCE);
                 let table = self.projection.as_ref().map(|projection| Arc::clone(&projection.table));
-                let hash = tokio::task::spawn_blocking(move || table.as_deref().map(table_hash::of));
+                let (problems, closed) = (self.problems(), problems::closed(&self.dataplane));
+                let (active, announcements) = (self.dataplane.table(), self.announcing.status());
+                // What grows with the number of Services is done apart from the loop.
+                let status = tokio::task::spawn_blocking(move || {
+                    let facts = ServiceFacts {
+                        active: &active,
+                        problems: &problems,
+                        closed: &closed,
+                        announcements: announcements.as_deref(),
+                    };
+                    let table_hash = table.as_deref().map(table_hash::of);
+                    ProcessView { table_hash, ..status.serving(&services::rows(facts)) }
+                });
                 tokio::spawn(async move {
-                    let table_hash = hash.await.unwrap_or_default();
-                    let status = ProcessView { table_hash, worker_stuck: !answers.await, ..status };
+                    let Ok(status) = status.await else { return };
+                    let status = ProcessView { worker_stuck: !answers.await, ..status };
                     reply.send(status.to_json()).ok();
                 });
             }
@@ -132,6 +145,8 @@ impl EventLoop {
     fn facts(&self) -> LoopFacts {
         LoopFacts {
             status: self.status(),
+            all_problems: self.problems(),
+            closed: problems::closed(&self.dataplane),
             problems: self.problem_log.by_reason().clone(),
             pages: self.health.pages().clone(),
             worker_restarts: self.dataplane.worker_restarts(),

@@ -49,7 +49,7 @@ impl EventLoop {
             return Arc::clone(table);
         }
         let before = self.dataplane.table();
-        let of_service = |it: &Frontend| (it.service.clone(), it.source, it.kind, it.addr.ip.is_ipv4());
+        let of_service = |it: &Frontend| (it.service.clone(), it.kind, it.addr.ip.is_ipv4());
         let others: HashMap<_, _> = table.frontends().iter().map(|it| (of_service(it), it)).collect();
         let former = before.table().frontends().iter().filter(|it| table.get(it.addr).is_none());
         let kept = former.filter_map(|former| {

@@ -174,7 +174,6 @@ impl EventLoop {
                     taken.flows += flows.len();
                     self.dataplane.take_over_flows(worker, flows);
                 }
-                LastPart::KeptPorts(kept) => self.dataplane.bar_ports(kept),
                 LastPart::Affinity(records) => self.take_over_affinity(records, taken),
                 LastPart::Offer(announcing, interfaces) => {
                     self.announcing.go_on_with(announcing, interfaces);
@@ -268,8 +267,6 @@ impl EventLoop {
                 successor.flows(worker, flows).await?;
             }
         }
-        let kept = tokio::time::timeout(WORKER_PATIENCE, self.dataplane.kept_ports()).await;
-        successor.kept_ports(kept.map_err(|_| TakeoverError::Stuck)?).await?;
         successor.affinity(self.dataplane.affinity_records(Some(copied)).collect()).await
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn write(text: &mut Exposition, table: &ActiveTable, failures: &Endpo
     text.family(&names::ENDPOINTS_OMITTED).add(&[], omitted);
     write_each(text, &names::ENDPOINT_PICKS, &shown, |it| it.load.picks());
     write_each(text, &names::ENDPOINT_CONNECTIONS, &shown, |it| it.load.active().into());
+    write_each(text, &names::ENDPOINT_UNANSWERED, &shown, |it| it.load.unanswered());
     let mut samples = text.family(&names::ENDPOINT_SHARE);
     for ShownEndpoint { labels, share, .. } in &shown {
         samples.add_fraction(labels, *share);

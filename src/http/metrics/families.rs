@@ -42,6 +42,7 @@ families! {
     FRONTENDS_OMITTED: gauge "sheave_metrics_frontends_omitted" [] = "Frontends without series of their own because metrics.maxFrontends allows no more; the totals have them.";
     ENDPOINTS_OMITTED: gauge "sheave_metrics_endpoints_omitted" [] = "Endpoints of frontends without series of their own because metrics.maxEndpoints allows no more.";
     FRONTENDS_OPEN: gauge "sheave_frontends_open" [by] = "Frontends that take connections or datagrams, by what those come to: sockets of their own, or shared ones by steering.";
+    SERVICES: gauge "sheave_services" [state] = "Services by their state for the clients who come to this gateway: serving, degraded or broken.";
     FRONTENDS_WITHOUT_LOCAL: gauge "sheave_frontends_without_local_endpoints" [traffic_policy] = "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.";
     FRONTENDS_WITHOUT_ENDPOINTS: gauge "sheave_frontends_without_endpoints" [] = "Frontends that refuse clients because the Service has no endpoint that may be used.";
     FRONTEND_INFO: gauge "sheave_frontend_info" [frontend, service, kind, port_name, app_protocol, balance] = "Always 1; the labels tell the kind, the port's name and appProtocol, and how an endpoint is chosen.";
@@ -53,7 +54,7 @@ families! {
     SOURCE_FROM_SNAPSHOT: gauge "sheave_source_from_snapshot" [source] = "1 while the snapshot on disk stands in for objects that have not been listed since the start, else 0.";
     SOURCE_LAST_HEARD: gauge "sheave_source_last_heard_seconds" [kind, source] = "Seconds since the API server last said anything of a kind of object, by kind.";
     SOURCE_FAILING: gauge "sheave_source_failing" [kind, source] = "1 while a kind of object can be neither listed nor watched, else 0, by kind.";
-    SOURCE_WATCHES: counter "sheave_source_watches_total" [kind, source] = "Times that the watch of a kind was begun again, for whatever reason; each lasts less than a minute.";
+    SOURCE_WATCHES: counter "sheave_source_watches_total" [kind, source] = "Times that the watch of a kind was begun again, for whatever reason; each lasts for ten minutes at most.";
     SOURCE_RELISTS: counter "sheave_source_relists_total" [kind, source] = "Times that a kind was listed again because its watch could not be taken up where it ended.";
     SNAPSHOT_FAILING: gauge "sheave_snapshot_failing" [] = "1 while the snapshot on disk cannot be read or written, else 0.";
     GUARD_HELD_OBJECTS: gauge "sheave_guard_held_objects" [kind, source] = "Objects that stay in force although the newest list lacks them, by kind.";
@@ -91,6 +92,7 @@ families! {
     CONNECT_SECONDS: histogram "sheave_tcp_connect_seconds" [frontend, service] = "Time from the first attempt to connect an endpoint to its answer, of connections that it took, by frontend.";
     ENDPOINT_PICKS: counter "sheave_endpoint_picks_total" [frontend, service, endpoint, cluster] = "Times that an endpoint was chosen for a connection or flow of a frontend.";
     ENDPOINT_CONNECTIONS: gauge "sheave_endpoint_connections" [frontend, service, endpoint, cluster] = "Connections or flows of a frontend that an endpoint has now.";
+    ENDPOINT_UNANSWERED: counter "sheave_endpoint_unanswered_total" [frontend, service, endpoint, cluster] = "TCP connections of a frontend that ended without a byte from an endpoint that had taken them.";
     ENDPOINT_SHARE: gauge "sheave_endpoint_share_ratio" [frontend, service, endpoint, cluster] = "Part of a frontend's new connections or flows that an endpoint is to get, from 0 to 1; affinity and limits aside.";
     ENDPOINT_UNHEALTHY: gauge "sheave_endpoint_unhealthy" [frontend, service, endpoint, cluster] = "1 while connections to an endpoint or checks of it fail, so that new ones avoid it, else 0; as its Service port sees it.";
     ENDPOINT_FAILURES: counter "sheave_endpoint_failures_total" [frontend, service, endpoint, cluster] = "Connections to an endpoint that failed, and ICMP errors for datagrams, while it counted as healthy; of its Service port.";

@@ -63,12 +63,12 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
         },
         kind: FrontendKind::LoadBalancer,
         service: ServicePort {
+            source: FrontendSource::Service,
             namespace: "d".into(),
             name: format!("web-{number}").into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
         },
-        source: FrontendSource::Service,
         affinity: Affinity::None,
         source_ranges: Arc::default(),
         proxied_by: None,

@@ -197,3 +197,27 @@ async fn idle_connections_do_not_cut_an_answer_to_an_authorized_peer() {
     }
     assert_one_answer(&ask(connect(addr), WITH_TOKEN.to_vec()).await);
 }
+
+#[tokio::test]
+async fn idle_connections_of_one_source_leave_room_for_others() {
+    let (listener, addr) = listener().await;
+    let _server = Server::start(listener, router(), Connections::of_metrics(64));
+    let from = |ip: &str| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(ip.parse().unwrap(), 0).into()).unwrap();
+        socket.connect(&addr.into()).unwrap();
+        let peer = Peer::from(socket);
+        peer.set_read_timeout(Some(DEADLINE)).unwrap();
+        peer
+    };
+    let scraper = from("127.0.0.2");
+    // As many as it may have, and then in place of its own.
+    let mut idle: Vec<Peer> = (0..2 * UNAUTHORIZED).map(|_| from("127.0.0.1")).collect();
+    for young in idle.split_off(UNAUTHORIZED) {
+        assert_one_answer(&ask(young, GET.to_vec()).await);
+    }
+    for old in idle {
+        assert!(is_cut(old).await);
+    }
+    assert_one_answer(&ask(scraper, GET.to_vec()).await);
+}

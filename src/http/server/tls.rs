@@ -3,8 +3,9 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use tokio::runtime::{Builder, Handle};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
@@ -12,6 +13,25 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
 use crate::config::TlsFiles;
+
+/// The thread on which connections over TLS are answered, which begins with the first of their servers. A client that only says hello
+/// costs it half a millisecond, which the control loop must not lose. None if no thread can be started.
+pub(super) fn thread() -> Option<&'static Handle> {
+    static THREAD: OnceLock<Option<Handle>> = OnceLock::new();
+    THREAD
+        .get_or_init(|| {
+            start().inspect_err(|error| tracing::warn!(%error, "TLS has no thread of its own")).ok()
+        })
+        .as_ref()
+}
+
+fn start() -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("tls".to_owned()).spawn(run)?;
+    Ok(handle)
+}
 
 /// A server's certificate and key. Clones share what was read.
 #[derive(Clone, Debug)]

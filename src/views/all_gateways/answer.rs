@@ -30,6 +30,7 @@ impl GatewayAnswer {
     pub(crate) fn of_status(mut status: ProcessView) -> Self {
         status.first_problems.truncate(LISTED);
         status.first_unhealthy.truncate(LISTED);
+        status.first_unwell.truncate(LISTED);
         Self::Status(Box::new(status))
     }
 

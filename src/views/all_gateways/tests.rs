@@ -4,6 +4,7 @@ use serde_json::json;
 use sheave_control::api::gateway_report::GatewayReport;
 
 use super::*;
+use crate::views::services::ServiceState;
 use crate::views::status::UnhealthyView;
 
 fn known(node: &str) -> KnownGateway {
@@ -237,6 +238,23 @@ fn what_a_list_leaves_out_is_not_missing() {
     let missing: Vec<(&str, &[String])> =
         view.problems.iter().map(|it| (it.problem.object.as_str(), it.missing.as_slice())).collect();
     assert_eq!(missing, [("Service a/a", &["gw-3".to_owned()][..]), ("Service b/b", &[])]);
+}
+
+#[test]
+fn a_service_that_is_not_well_on_a_gateway_is_listed_once_as_where_it_is_worst() {
+    let with = |state, why: &str| {
+        let unwell = UnwellView { state, object: "Service shop/web".to_owned(), why: why.to_owned() };
+        move |it: &mut ProcessView| it.first_unwell = vec![unwell]
+    };
+    let view = view(vec![
+        status("gw-1", with(ServiceState::Degraded, "1 of 2 endpoints is unhealthy")),
+        status("gw-2", with(ServiceState::Broken, "all 2 endpoints are unhealthy")),
+        well("gw-3"),
+    ]);
+    let listed =
+        "\nServices that are not well\n  - Service shop/web is broken: all 2 endpoints are unhealthy\n";
+    assert!(view.to_text().contains(listed), "{}", view.to_text());
+    assert_eq!(view.exit(), Exit::Degraded);
 }
 
 #[test]

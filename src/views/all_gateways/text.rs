@@ -37,6 +37,7 @@ pub(super) fn render(view: &AllGatewaysView) -> String {
         more => format!("  and {more} more by the controller, which gateways may have as well\n"),
     };
     text += &listed("Problems", problems.chain(of_controller), view.more_problems, &more);
+    text += &listed("Services that are not well", view.unwell.iter().map(ToString::to_string), 0, "");
     let unhealthy = view.unhealthy.iter().map(|shared| {
         let SharedEndpointView { service, protocol, endpoint, reason, gateways, missing } = shared;
         format!("{}: {endpoint} ({protocol}) of {service}: {reason}", whose(gateways, missing, answering))

@@ -66,7 +66,9 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         reason::NO_ADDRESS => {
             "Add free addresses to an AddressPool that selects the Service: `kubectl get addresspools`."
         }
-        reason::ENDPOINT_LOOP => "Remove the gateway's own address from the Service's EndpointSlices.",
+        reason::ENDPOINT_LOOP => {
+            "Put addresses of Pods or other machines into the Service's EndpointSlices, in place of the gateway's own or of other Services."
+        }
         reason::BIND_FAILED => {
             "The gateway tries again by itself. `ss -ltnup` on the node shows which process has a port."
         }
@@ -78,6 +80,9 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         }
         reason::CLIENT_SOURCE_LOST => {
             "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`."
+        }
+        reason::LOCAL_PORTS_TAKEN => {
+            "Run one gateway in each network namespace, or end the other one: `fuser` shows which process has the file open."
         }
         reason::OVERLOADED => "Add gateways, or raise `limits` and the limit of open files (ulimit -n).",
         reason::LIMIT_REACHED => {

@@ -37,6 +37,7 @@ impl LimitsView {
             connection_rate,
             connections_per_client,
             connection_rate_per_client,
+            client_prefix: _,
         } = frontend.limits;
         let ServiceTimeouts { idle, connect, max_age, max_age_grace } = frontend.timeouts;
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -44,12 +44,12 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         addr: FrontendAddr { ip: ip.parse().unwrap(), port, protocol: Protocol::Tcp },
         kind: FrontendKind::LoadBalancer,
         service: ServicePort {
+            source: FrontendSource::Service,
             namespace: "shop".into(),
             name: "web".into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
         },
-        source: FrontendSource::Service,
         affinity: Affinity::ClientIp { timeout: Duration::from_secs(10800) },
         source_ranges: Arc::new(SourceRanges::new(vec!["10.0.0.0/8".parse().unwrap()])),
         proxied_by: None,

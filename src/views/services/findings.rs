@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{ServiceRow, ServiceState};
 use crate::views::problem::{ProblemView, advice};
@@ -32,7 +32,7 @@ pub(crate) struct FindingsView {
 }
 
 /// How many Services are in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServiceCounts {
     pub(crate) broken: usize,
     pub(crate) degraded: usize,
@@ -61,19 +61,8 @@ pub(crate) struct FindingView {
 impl FindingsView {
     /// What is wrong by `rows` and `problems`.
     pub(crate) fn new(rows: &[ServiceRow], problems: &[ProblemView], not_served: &[ProblemView]) -> Self {
-        let mut services = ServiceCounts::default();
-        let mut states = BTreeMap::new();
-        for row in rows {
-            let count = match row.state {
-                ServiceState::Broken => &mut services.broken,
-                ServiceState::Degraded => &mut services.degraded,
-                ServiceState::Ok => &mut services.ok,
-            };
-            *count += 1;
-            if row.state != ServiceState::Ok {
-                states.insert(object(row), row.state);
-            }
-        }
+        let unwell = rows.iter().filter(|row| row.state != ServiceState::Serving);
+        let states: BTreeMap<String, ServiceState> = unwell.map(|row| (row.object(), row.state)).collect();
         let of_object = |problem: &ProblemView| FindingView {
             state: states.get(&problem.object).copied().unwrap_or(ServiceState::Degraded),
             problem: problem.clone(),
@@ -97,13 +86,25 @@ impl FindingsView {
             reasons: reasons.into_iter().map(counted).collect(),
             not_served_total,
             not_served: not_served.iter().take(SHOWN).cloned().collect(),
-            services,
+            services: ServiceCounts::of(rows),
         }
     }
 }
 
-fn object(row: &ServiceRow) -> String {
-    format!("{} {}", row.source, row.service)
+impl ServiceCounts {
+    /// Counts the rows.
+    pub(crate) fn of(rows: &[ServiceRow]) -> Self {
+        let mut counts = Self::default();
+        for row in rows {
+            let count = match row.state {
+                ServiceState::Broken => &mut counts.broken,
+                ServiceState::Degraded => &mut counts.degraded,
+                ServiceState::Serving => &mut counts.ok,
+            };
+            *count += 1;
+        }
+        counts
+    }
 }
 
 /// What is wrong with a Service that has no Problem.
@@ -111,12 +112,12 @@ fn of_row(row: &ServiceRow) -> Option<FindingView> {
     let has_endpoints = row.clusters.iter().any(|cluster| cluster.of > 0);
     let failing = row.clusters.iter().any(|cluster| cluster.unhealthy > 0);
     let (reason, advice) = match row.state {
-        ServiceState::Ok => return None,
+        ServiceState::Serving => return None,
         _ if failing => (advice::UNHEALTHY_ENDPOINTS, advice::unhealthy_endpoints(row.source, &row.service)),
         _ => (advice::NO_READY_ENDPOINT, advice::no_ready_endpoint(row.source, &row.service, has_endpoints)),
     };
     let problem = ProblemView {
-        object: object(row),
+        object: row.object(),
         reason: reason.to_owned(),
         message: row.why.clone(),
         ..ProblemView::default()

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sheave_control::projection::service_health::{self, GatewayScope, Live, ServiceState};
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, FrontendKind, Route};
 
-use super::{ClusterRow, ServiceFacts, ServiceRow, ServiceState};
+use super::{ClusterRow, ServiceFacts, ServiceRow};
+use crate::views::percent;
 use crate::views::problem::ProblemView;
 
 /// Of a frontend whose endpoints are all on other nodes.
@@ -30,20 +32,19 @@ pub(super) fn of_frontends(
     facts: ServiceFacts<'_>,
 ) -> ServiceRow {
     let mut health: Vec<FrontendHealth> = frontends.iter().map(|frontend| health(frontend, facts)).collect();
-    let all_broken = health.iter().all(|frontend| frontend.state == ServiceState::Broken);
+    let of_all = service_health::state_of(health.iter().map(|frontend| frontend.state));
     // Those of equal state stay in the order of their addresses.
     health.sort_by_key(|frontend| (frontend.state, healthy(&frontend.clusters)));
     let worst = health.into_iter().next();
     let worst_state = worst.as_ref().map_or(ServiceState::Broken, |worst| worst.state);
-    let state = match worst_state {
-        ServiceState::Broken if !all_broken => ServiceState::Degraded,
-        ServiceState::Ok if !problems.is_empty() => ServiceState::Degraded,
+    let state = match of_all {
+        ServiceState::Serving if !problems.is_empty() => ServiceState::Degraded,
         state => state,
     };
     let FrontendHealth { why, clusters, .. } =
         worst.unwrap_or_else(|| FrontendHealth { state, why: String::new(), clusters: Vec::new() });
     let problem = problems.first().map(|problem| problem.message.clone());
-    let why = if worst_state == ServiceState::Ok { problem.unwrap_or(why) } else { why };
+    let why = if worst_state == ServiceState::Serving { problem.unwrap_or(why) } else { why };
     ServiceRow {
         service,
         source,
@@ -51,7 +52,7 @@ pub(super) fn of_frontends(
         why,
         frontends: frontends.iter().map(|frontend| frontend.addr.to_string()).collect(),
         owners: owners(frontends, facts),
-        elsewhere: state == ServiceState::Ok && is_elsewhere(frontends),
+        elsewhere: state == ServiceState::Serving && is_elsewhere(frontends),
         restricted: frontends.iter().any(|frontend| is_restricted(frontend)),
         clusters,
         problems: problems.len(),
@@ -92,68 +93,37 @@ fn health(frontend: &Frontend, facts: ServiceFacts<'_>) -> FrontendHealth {
     FrontendHealth { state, why, clusters }
 }
 
-/// The state of a frontend, and why.
+/// The state of a frontend for the clients who come to this gateway, and why.
 fn judged(
     frontend: &Frontend,
     active: Option<&ActiveFrontend>,
     clusters: &[ClusterRow],
     facts: ServiceFacts<'_>,
 ) -> (ServiceState, String) {
-    use ServiceState::{Broken, Degraded, Ok};
-    if let Some(why) = facts.closed.get(&frontend.addr) {
-        return (Broken, why.clone());
-    }
-    if frontend.source_ranges.allowed().is_empty() {
-        return (Broken, "its source ranges admit nobody".to_owned());
-    }
-    let (serving, of) = (total(clusters, |it| it.serving), total(clusters, |it| it.of));
-    if serving == 0 {
-        return (Broken, none_ready(of));
-    }
-    if matches!(frontend.external, Route::Drop) {
-        return (
-            Ok,
-            if frontend.kind == FrontendKind::ClusterIp { NOT_HERE_INSIDE } else { NOT_HERE }.to_owned(),
-        );
-    }
     let chosen = |origin| active.is_some_and(|active| active.choices(origin).next().is_some());
-    if !chosen(Origin::External) && !chosen(Origin::Internal) {
-        return (Broken, "no endpoint may be used".to_owned());
+    let failing = total(clusters, |it| it.unhealthy);
+    let live = Live {
+        closed: facts.closed.get(&frontend.addr).cloned(),
+        failing,
+        first_failing: (failing > 0).then(|| first_unhealthy(frontend, facts)).flatten(),
+        none_chosen: !chosen(Origin::External) && !chosen(Origin::Internal),
+    };
+    if let Some(fault) = service_health::fault_of(frontend, GatewayScope::This, live) {
+        return (fault.state(), fault.to_string());
     }
-    let unhealthy = total(clusters, |it| it.unhealthy);
-    if unhealthy > 0 {
-        let state = if unhealthy == serving { Broken } else { Degraded };
-        let first = first_unhealthy(frontend, facts).unwrap_or_default();
-        return (state, some_unhealthy(unhealthy, serving) + &first);
-    }
-    match clusters.iter().find(|cluster| cluster.serving == 0 && clusters.len() > 1) {
-        Some(empty) => (Degraded, format!("no endpoint of cluster {} is ready", empty.cluster)),
-        None => (Ok, String::new()),
-    }
-}
-
-fn none_ready(of: usize) -> String {
-    match of {
-        0 => "it has no endpoints for this port".to_owned(),
-        1 => "its only endpoint is not ready".to_owned(),
-        _ => format!("none of its {of} endpoints is ready"),
-    }
-}
-
-fn some_unhealthy(unhealthy: usize, serving: usize) -> String {
-    match (unhealthy, serving) {
-        (1, 1) => "its only endpoint is unhealthy".to_owned(),
-        (1, _) => format!("1 of {serving} endpoints is unhealthy"),
-        _ if unhealthy == serving => format!("all {serving} endpoints are unhealthy"),
-        _ => format!("{unhealthy} of {serving} endpoints are unhealthy"),
-    }
+    let note = match (&frontend.external, frontend.kind) {
+        (Route::Drop, FrontendKind::ClusterIp) => NOT_HERE_INSIDE,
+        (Route::Drop, _) => NOT_HERE,
+        _ => "",
+    };
+    (ServiceState::Serving, note.to_owned())
 }
 
 /// What the first unhealthy endpoint says.
 fn first_unhealthy(frontend: &Frontend, facts: ServiceFacts<'_>) -> Option<String> {
     let health = facts.active.health().of(&frontend.service)?;
     let mut endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
-    endpoints.find_map(|it| Some(format!("; {}: {}", it.addr, health.reason(it.addr)?)))
+    endpoints.find_map(|it| Some(format!("{}: {}", it.addr, health.reason(it.addr)?)))
 }
 
 fn total(clusters: &[ClusterRow], count: impl Fn(&ClusterRow) -> usize) -> usize {
@@ -173,20 +143,19 @@ fn clusters(
         (Some(active), [_, _, ..]) => active.shares(Origin::External).collect(),
         _ => Vec::new(),
     };
-    let all: u64 = shares.iter().map(|(_, share)| share).sum();
-    let cluster = |backend: &Backend| {
-        let part: u64 = shares.iter().filter(|(addr, _)| has(backend, *addr)).map(|(_, share)| share).sum();
-        let percent = (100 * part + all / 2).checked_div(all);
-        let alone = if frontend.backends.len() == 1 { 100 } else { 0 };
-        ClusterRow {
-            cluster: backend.cluster.as_ref().to_owned(),
-            serving: backend.endpoints.len(),
-            of: backend.endpoints.len().max(backend.capacity as usize),
-            unhealthy: unhealthy(frontend, backend, facts),
-            share: percent.and_then(|percent| u8::try_from(percent).ok()).unwrap_or(alone),
-        }
+    let part = |backend: &Backend| {
+        shares.iter().filter(|(addr, _)| has(backend, *addr)).map(|(_, share)| share).sum::<u64>()
     };
-    frontend.backends.iter().map(cluster).collect()
+    let parts: Vec<u64> = frontend.backends.iter().map(part).collect();
+    let percent = if frontend.backends.len() == 1 { vec![100] } else { percent::of_parts(&parts) };
+    let cluster = |(backend, share): (&Backend, u8)| ClusterRow {
+        cluster: backend.cluster.as_ref().to_owned(),
+        serving: backend.endpoints.len(),
+        of: backend.endpoints.len().max(backend.capacity as usize),
+        unhealthy: unhealthy(frontend, backend, facts),
+        share,
+    };
+    frontend.backends.iter().zip(percent).map(cluster).collect()
 }
 
 /// Endpoints are sorted.

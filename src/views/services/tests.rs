@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
-use sheave_model::{Algorithm, Backend, Frontend, FrontendKind, Route, SourceRanges};
+use sheave_model::{Algorithm, Backend, EndpointState, Frontend, FrontendKind, Route, SourceRanges};
 
 use super::*;
 
@@ -46,9 +46,9 @@ fn state(frontend: Frontend, unhealthy: &[u32]) -> (ServiceState, String) {
 
 #[test]
 fn a_service_is_as_its_clients_find_it() {
-    use ServiceState::{Broken, Degraded, Ok};
+    use ServiceState::{Broken, Degraded, Serving};
     let said = |state, why: &str| (state, why.to_owned());
-    assert_eq!(state(web(1), &[]), said(Ok, ""));
+    assert_eq!(state(web(1), &[]), said(Serving, ""));
     assert_eq!(state(web(1), &[1]), said(Degraded, "1 of 2 endpoints is unhealthy; 10.0.0.1:8080: refused"));
     assert_eq!(state(web(1), &[1, 2]), said(Broken, "all 2 endpoints are unhealthy; 10.0.0.1:8080: refused"));
     let none = frontend(1, Algorithm::Maglev, &[]);
@@ -56,10 +56,14 @@ fn a_service_is_as_its_clients_find_it() {
     let not_ready = Backend { capacity: 3, ..backend("local", 100, &[]) };
     let not_ready = Frontend { backends: Arc::new([not_ready]), ..frontend(1, Algorithm::Maglev, &[]) };
     assert_eq!(state(not_ready, &[]), said(Broken, "none of its 3 endpoints is ready"));
+    let mut leaving = backend("local", 100, &[(1, 100)]);
+    leaving.endpoints[0].state = EndpointState::Terminating;
+    let leaving = Frontend { backends: Arc::new([leaving]), ..frontend(1, Algorithm::Maglev, &[(1, 100)]) };
+    assert_eq!(state(leaving, &[]), said(Degraded, "every endpoint that is left terminates"));
     let elsewhere = Frontend { node_local: true, external: Route::Drop, ..web(1) };
     let (how, why) = state(elsewhere, &[]);
     assert!(
-        how == Ok && why.starts_with("externalTrafficPolicy is Local and no endpoint is on this node"),
+        how == Serving && why.starts_with("externalTrafficPolicy is Local and no endpoint is on this node"),
         "{why}"
     );
     let clusters: Arc<[_]> = Arc::new([backend("east", 100, &[(1, 100)]), backend("west", 100, &[])]);
@@ -111,7 +115,7 @@ fn what_is_served_nowhere_is_listed_by_its_problem() {
     let expected = [
         ("shop/gone", ServiceState::Broken, 1),
         ("shop/web-1", ServiceState::Degraded, 1),
-        ("shop/web-2", ServiceState::Ok, 0),
+        ("shop/web-2", ServiceState::Serving, 0),
     ];
     assert_eq!(states, expected);
     assert_eq!(rows[1].why, "no number");

@@ -20,7 +20,6 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
         addr,
         kind,
         service,
-        source,
         affinity,
         source_ranges,
         proxied_by,
@@ -38,7 +37,7 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
         backends,
     } = frontend;
     let nobody = *source_ranges.allowed() == AddressSet::default();
-    (addr, kind, service, source, affinity).hash(hasher);
+    (addr, kind, service, affinity).hash(hasher);
     (source_ranges.cidrs(), nobody, proxied_by, client_sources).hash(hasher);
     (app_protocol, algorithm, node_local, limits, timeouts, logged, health, failover).hash(hasher);
     for Backend { cluster, weight, priority, capacity, endpoints, lingering } in backends.iter() {

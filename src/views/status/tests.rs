@@ -78,7 +78,7 @@ fn the_keys_are_those_of_the_contract() {
             "moreProblems": 0,
         },
         "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "lameDuck": false, "draining": false,
-        "takeover": {"seconds": 0.25, "failures": 1}, "announcing": null, "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "notReady": null, "workerStuck": false,
+        "takeover": {"seconds": 0.25, "failures": 1}, "announcing": null, "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "services": null, "firstUnwell": [], "notReady": null, "workerStuck": false,
     });
     assert_eq!(json, expected);
     assert_eq!(serde_json::from_str::<ProcessView>(&view.to_json()).unwrap(), view);
@@ -98,6 +98,42 @@ fn unhealthy_endpoints_are_listed_and_the_others_counted() {
     let listed = "\nUnhealthy endpoints\n  - 10.0.0.7:8080 (TCP) of shop/web for 90 s: Connection refused (os error \
                   111)\n  and 2 more\n\nNothing is wrong.\n";
     assert!(view.to_text().ends_with(listed), "{}", view.to_text());
+}
+
+#[test]
+fn a_service_that_is_not_well_is_wrong_and_named() {
+    let row = |service: &str, state, why: &str| ServiceRow {
+        service: service.to_owned(),
+        source: "Service",
+        state,
+        why: why.to_owned(),
+        ..ServiceRow::default()
+    };
+    let fine = row("shop/fine", ServiceState::Serving, "");
+    let well = well().serving(std::slice::from_ref(&fine));
+    assert!(well.to_text().contains("\nServices: 1 serving, 0 degraded, 0 broken.\n"), "{}", well.to_text());
+    assert_eq!(well.exit(), Exit::Ok);
+    let rows = [
+        row("shop/half", ServiceState::Degraded, "1 of 2 endpoints is unhealthy"),
+        fine,
+        row("shop/web", ServiceState::Broken, "it has no endpoints for this port"),
+    ];
+    let unwell = well.serving(&rows);
+    let listed = "\nServices that are not well\n  - Service shop/web is broken: it has no endpoints for this port\n  - \
+                  Service shop/half is degraded: 1 of 2 endpoints is unhealthy\n";
+    assert!(unwell.to_text().contains(listed), "{}", unwell.to_text());
+    assert_eq!(wrong(&unwell).len(), 1, "{}", unwell.to_text());
+    assert_eq!(unwell.exit(), Exit::Degraded);
+    assert_eq!(unwell.wrong_with_process(), [""; 0], "it is no fault of the process");
+    assert_eq!(serde_json::from_str::<ProcessView>(&unwell.to_json()).unwrap(), unwell);
+}
+
+#[test]
+fn frontends_that_accept_nothing_are_counted() {
+    assert!(!well().to_text().contains("Not reached"), "{}", well().to_text());
+    let one = ProcessView { frontends: 13, ..well() }.to_text();
+    let told = "\nNot reached: 1 frontend, which accepts nothing here; the Problems say why.\n";
+    assert!(one.contains(told), "{one}");
 }
 
 #[test]

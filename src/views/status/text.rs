@@ -2,6 +2,7 @@
 
 use super::{AnnouncingView, ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::views::problem::ProblemView;
+use crate::views::services::ServiceCounts;
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
 use crate::views::visible::line;
@@ -16,6 +17,7 @@ pub(super) fn render(view: &ProcessView) -> String {
     if let Some(karmada) = &view.karmada {
         text += &format!("\n{}", source(karmada, "Karmada"));
     }
+    text += &unwell(view);
     text += &unhealthy(view);
     let wrong = wrong(view);
     if wrong.is_empty() {
@@ -30,7 +32,22 @@ pub(super) fn render(view: &ProcessView) -> String {
     text + &listed("Problems", &view.first_problems, more, "; `sheave routes` lists all")
 }
 
-/// Endpoints that fail are nothing that is wrong with this process.
+/// The Services that are broken or degraded.
+fn unwell(view: &ProcessView) -> String {
+    if view.first_unwell.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nServices that are not well\n".to_owned();
+    text.extend(view.first_unwell.iter().map(|service| line(&format!("  - {service}"))));
+    let all = view.services.map_or(0, |counts| counts.broken + counts.degraded);
+    let more = all.saturating_sub(view.first_unwell.len());
+    if more > 0 {
+        text += &format!("  and {more} more; `sheave top` lists all\n");
+    }
+    text
+}
+
+/// Endpoints that fail, whatever that makes of their Services.
 fn unhealthy(view: &ProcessView) -> String {
     if view.first_unhealthy.is_empty() {
         return String::new();
@@ -64,7 +81,12 @@ fn headline(view: &ProcessView) -> String {
     if role != CONTROLLER {
         text += &format!("Routing table: generation {generation}, {}.\n", counted(*frontends, "frontend"));
     }
+    text.extend(view.services.iter().map(|counts| {
+        let ServiceCounts { broken, degraded, ok } = counts;
+        format!("Services: {ok} serving, {degraded} degraded, {broken} broken.\n")
+    }));
     text.extend(view.steering.iter().map(SteeringView::to_text));
+    text.extend(view.steering.iter().filter_map(|steering| unreached(steering, *frontends)));
     text.extend(view.announcing.iter().map(announcing));
     match &view.controller {
         Some(ControllerView { leading: true, gateways, services, .. }) => {
@@ -78,6 +100,14 @@ fn headline(view: &ProcessView) -> String {
         _ => {}
     }
     text
+}
+
+/// How many frontends of the table accept nothing.
+fn unreached(steering: &SteeringView, frontends: usize) -> Option<String> {
+    let unreached = frontends.checked_sub(steering.sockets + steering.steered).filter(|count| *count > 0)?;
+    let accept = if unreached == 1 { "accepts" } else { "accept" };
+    let unreached = counted(unreached, "frontend");
+    Some(format!("Not reached: {unreached}, which {accept} nothing here; the Problems say why.\n"))
 }
 
 fn announcing(view: &AnnouncingView) -> String {
@@ -179,6 +209,7 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
             count => format!("the controller reports {count} Problems, listed below"),
         });
     }
+    wrong.extend(view.services.and_then(not_serving));
     match (view.problems, view.first_problems.len()) {
         _ if view.role == CONTROLLER => {}
         (0, _) => {}
@@ -194,6 +225,21 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
         wrong.push(format!("it is not ready: {why}"));
     }
     wrong
+}
+
+fn not_serving(counts: ServiceCounts) -> Option<String> {
+    let count =
+        |number: usize, state| (number > 0).then(|| format!("{} {state}", counted(number, "Service")));
+    let states: Vec<String> =
+        [count(counts.broken, "broken"), count(counts.degraded, "degraded")].into_iter().flatten().collect();
+    let all = counts.broken + counts.degraded;
+    (all > 0).then(|| {
+        let (are, each) = if all == 1 { ("is", "its") } else { ("are", "each one's") };
+        format!(
+            "there {are} {}, listed above; `sheave explain` tells {each} endpoints apart",
+            states.join(" and ")
+        )
+    })
 }
 
 /// What is wrong with a controller itself, of which one among all gateways says no more.

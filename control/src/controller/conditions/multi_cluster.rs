@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{DesiredCondition, allocated, not_served, programmed, sentences};
+use super::{DesiredCondition, allocated, not_served, programmed, sentences, unanswered};
 use crate::api::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
 use crate::api::problem::{Problem, reason};
 use crate::controller::desired_status::DesiredStatus;
@@ -29,7 +29,8 @@ const NOTHING_COLLECTED: &str = "Karmada has collected no EndpointSlice of the S
 /// Karmada collects slices for the type CrossCluster and for ServiceExports, but not for the type LoadBalancer.
 const HOW_TO_EXPORT: &str = "make a ServiceExport of the Service and propagate it to the clusters, or set \
                              karmada.exportServices in the configuration, which does so.";
-const EXPORTED: &str = "the controller exports the Service (karmada.exportServices).";
+const EXPORTED: &str = "the controller exports the Service (karmada.exportServices), unless a ServiceExport of yours has its name: that \
+                        one is yours to propagate.";
 
 /// How many clusters, names or ports are listed.
 const LISTED: usize = 5;
@@ -115,6 +116,8 @@ fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondi
             NO_ENDPOINTS,
             "No cluster that takes new traffic has an endpoint that is ready.".to_owned(),
         ));
+    } else {
+        found.extend(unanswered(desired_status));
     }
     let troubled = fleet.clusters.iter().filter(|cluster| is_in_trouble(cluster));
     let unknown = fleet.resolved.unknown_clusters.iter();

@@ -7,6 +7,7 @@ use crate::api::names::ANNOUNCED;
 use crate::controller::desired_status::Announcement;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::tests::objects::{at, desired_status, ingress, problem};
+use crate::projection::service_health::Fault;
 use crate::projection::{Ingress, PortStatus};
 
 fn said(desired_status: &DesiredStatus) -> Vec<(&'static str, bool, &'static str, String)> {
@@ -117,14 +118,37 @@ fn gateways_that_do_not_answer_are_not_taken_to_serve() {
     assert_eq!(said(&desired_status).remove(1), (PROGRAMMED, false, "NoGateway", message.into()));
 }
 
+fn addr(ip: &str, protocol: Protocol) -> FrontendAddr {
+    FrontendAddr { ip: ip.parse().unwrap(), port: 80, protocol }
+}
+
+#[test]
+fn ready_means_that_a_new_client_from_outside_gets_an_answer() {
+    let ready = |faults: &[Fault]| {
+        let faults = faults.iter().map(|it| (addr("203.0.113.7", Protocol::Tcp), it.clone())).collect();
+        said(&DesiredStatus { faults, ..desired_status() }).remove(2)
+    };
+    let elsewhere = ready(&[Fault::NoLocalEndpoint]);
+    let message = "externalTrafficPolicy is Local and no gateway runs on a node with an endpoint, so packets are \
+                   dropped: port 80/TCP on 203.0.113.7.";
+    assert_eq!(elsewhere, (READY, false, "NoLocalEndpoint", message.into()));
+    assert_eq!(ready(&[Fault::AdmitsNobody]).2, "NobodyAdmitted");
+    assert_eq!(ready(&[Fault::NoLocalEndpoint, Fault::NoEndpoint(0)]).2, "NoEndpoints");
+    let leaving = ready(&[Fault::OnlyTerminating]);
+    let message =
+        "Every endpoint that is left terminates, and serves until then: port 80/TCP on 203.0.113.7.";
+    assert_eq!(leaving, (READY, true, "EndpointsTerminating", message.into()));
+    assert_eq!(ready(&[Fault::OnlyTerminating, Fault::NoEndpoint(0)]).2, "NoEndpoints");
+    assert_eq!(ready(&[]).2, "EndpointsReady");
+}
+
 #[test]
 fn what_has_no_endpoint_is_served_and_not_ready() {
     let mut desired_status = desired_status();
-    let addr = |ip: &str, protocol| FrontendAddr { ip: ip.parse().unwrap(), port: 80, protocol };
-    desired_status.without_endpoints = vec![
-        addr("203.0.113.7", Protocol::Udp),
-        addr("203.0.113.7", Protocol::Tcp),
-        addr("2001:db8::7", Protocol::Tcp),
+    desired_status.faults = vec![
+        (addr("203.0.113.7", Protocol::Udp), Fault::NoEndpoint(0)),
+        (addr("203.0.113.7", Protocol::Tcp), Fault::NoEndpoint(2)),
+        (addr("2001:db8::7", Protocol::Tcp), Fault::NoneChosen),
     ];
     let mut names =
         problem(reason::INVALID_VALUE, "slices of host names are not served; the slice is left out", None);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::patch;
 use crate::api::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND};
-use crate::api::names::{ANNOUNCED, READY};
+use crate::api::names::ANNOUNCED;
 use crate::controller::conditions;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::ownership::Ownership;
@@ -123,7 +123,10 @@ fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
 pub(super) enum Urgency {
     /// At once.
     Now,
-    /// It changes only words of messages, such as numbers, or endpoints: it can wait, where it would be one of many.
+    /// It changes the status or reason of conditions, and no address: at once, unless that has changed often of late, as where an
+    /// endpoint comes and goes.
+    Status,
+    /// It changes only words of messages, such as numbers: it can wait, where it would be one of many.
     Minor,
     /// It changes only which gateways announce the addresses: it waits until that has settled.
     Settled,
@@ -133,11 +136,7 @@ pub(super) enum Urgency {
 pub(super) fn urgency(step: &WriteStep, object: &ServiceObject, desired: &Desired) -> Urgency {
     match (step, desired) {
         (WriteStep::ApplyStatus(_), Desired::Published(desired_status)) => {
-            match differences(object, desired_status) {
-                Some(kinds) if kinds == [ANNOUNCED] => Urgency::Settled,
-                Some(_) => Urgency::Minor,
-                None => Urgency::Now,
-            }
+            status_urgency(object, desired_status)
         }
         _ => Urgency::Now,
     }
@@ -170,20 +169,21 @@ fn is_published(object: &ServiceObject, desired_status: &DesiredStatus) -> bool 
             .all(|condition| condition.stands_in(object.conditions(), generation))
 }
 
-/// The conditions by which its status differs from the desired one, if these differ in words alone, or in endpoints, which come
-/// and go.
-fn differences(object: &ServiceObject, desired_status: &DesiredStatus) -> Option<Vec<&'static str>> {
-    let generation = object.metadata().generation;
+/// How soon a status is due that differs from the one that the object has.
+fn status_urgency(object: &ServiceObject, desired_status: &DesiredStatus) -> Urgency {
     let there = object.conditions();
-    let is_new = |kind: &str| !there.iter().any(|condition| condition.type_ == kind);
+    if object.ingress() != desired_status.ingress_of(object)
+        || desired_status.announcement.is_outlived_in(there)
+    {
+        return Urgency::Now;
+    }
+    let generation = object.metadata().generation;
     let desired = conditions::of(desired_status);
-    let in_words = object.ingress() == desired_status.ingress_of(object)
-        && !desired_status.announcement.is_outlived_in(there)
-        && desired.iter().all(|condition| {
-            condition.is_meant_by(there, generation) || (condition.kind == READY && !is_new(condition.kind))
-        });
-    let differing = desired.iter().filter(|condition| !condition.stands_in(there, generation));
-    in_words.then(|| differing.map(|condition| condition.kind).collect())
+    if !desired.iter().all(|condition| condition.is_meant_by(there, generation)) {
+        return Urgency::Status;
+    }
+    let mut differing = desired.iter().filter(|condition| !condition.stands_in(there, generation));
+    if differing.all(|condition| condition.kind == ANNOUNCED) { Urgency::Settled } else { Urgency::Minor }
 }
 
 /// The write that brings the pool to this status.

@@ -17,7 +17,7 @@ use crate::backoff::Backoff;
 use crate::controller::api_writer::ApiAnswer;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_exports::{DesiredExport, ExportList};
-use crate::controller::status_writer::next_step::WriteStep;
+use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
@@ -42,6 +42,7 @@ pub(super) struct WriteJob {
     pub(super) step: WriteStep,
     /// Take fields from other managers.
     pub(super) force: bool,
+    urgency: Urgency,
     uid: String,
     version: String,
     fingerprint: u64,
@@ -202,13 +203,14 @@ impl WriteQueue {
                 NextWrite::Wait(until) => {
                     self.delayed.insert((until, target));
                 }
-                NextWrite::Write { step, fingerprint, force, uid, version } => {
+                NextWrite::Write { step, urgency, fingerprint, force, uid, version } => {
                     state.writing = true;
                     self.writing += 1;
                     return Some(WriteJob {
                         target,
                         step,
                         force,
+                        urgency,
                         uid,
                         version,
                         fingerprint,

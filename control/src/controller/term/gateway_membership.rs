@@ -3,8 +3,9 @@
 //!
 //! A gateway that becomes ready counts once it has lasted for [`HOLD`], and one that was lost again and again once it has lasted
 //! longer. One that is not ready any more counts for another [`HOLD`]: clients may be sent to it for so long. One that
-//! terminates, drains by its own report (as far as its report counts), or whose endpoint has gone is counted out at once, and where no
-//! other is left, whatever is ready counts at once.
+//! terminates, or drains by its own report (as far as its report counts), serves on for a while (`timeouts.lameDuck`). It is counted out
+//! after [`APPEARING`], or after [`STARTING`] if another Pod is about to take over from it by then: the addresses of a node must not
+//! change because its Pod is replaced. Where none is left that stays, whatever is ready counts at once.
 
 mod drain_reports;
 
@@ -21,6 +22,10 @@ use crate::net;
 
 /// A restart of a container takes as long, and so does a probe that fails once.
 const HOLD: Duration = Duration::from_secs(5);
+/// A deleted Pod is replaced by its DaemonSet, and the replacement has an endpoint, within so long.
+const APPEARING: Duration = Duration::from_secs(2);
+/// A replacement has taken over, and the kubelet has noticed, within so long.
+const STARTING: Duration = Duration::from_secs(10);
 /// The longest that a gateway which comes and goes has to last.
 const LONGEST: Duration = Duration::from_secs(300);
 /// A gateway that lasted for so long has not come and gone.
@@ -43,6 +48,8 @@ struct GatewayMember {
     counts: bool,
     /// Since when its endpoint differs.
     since: Option<Instant>,
+    /// What its endpoints were at last.
+    seen: GatewayEndpoints,
     /// How often it was counted out, and when last.
     lost: u32,
     lost_at: Option<Instant>,
@@ -54,6 +61,8 @@ struct GatewayEndpoints {
     ready: bool,
     /// There is an endpoint that is not about to go.
     stays: bool,
+    /// There is one that is.
+    leaves: bool,
 }
 
 impl GatewayMembership {
@@ -121,7 +130,7 @@ impl GatewayMembership {
         for (node, member) in &mut self.members {
             member.update(seen.get(node).copied().unwrap_or_default(), now);
         }
-        if !self.members.values().any(|member| member.counts) {
+        if !self.members.values().any(|member| member.counts && member.seen.stays) {
             for (node, _) in seen.iter().filter(|(_, seen)| seen.ready) {
                 let member = self.members.entry(node.clone()).or_default();
                 (member.counts, member.since) = (true, None);
@@ -149,6 +158,7 @@ impl GatewayMembership {
             let leaves = self.is_leaving(endpoint);
             seen.ready |= is_ready(endpoint) && !leaves;
             seen.stays |= !leaves;
+            seen.leaves |= leaves;
         }
         seen
     }
@@ -156,7 +166,15 @@ impl GatewayMembership {
     fn is_leaving(&self, endpoint: &Endpoint) -> bool {
         is_terminating(endpoint)
             || (!self.drain_reports.is_empty()
-                && address(endpoint).is_some_and(|address| self.drain_reports.drains(address)))
+                && address(endpoint).is_some_and(|address| {
+                    self.drain_reports.drains(address) && !self.is_replacement(endpoint, address)
+                }))
+    }
+
+    /// Whether the Pod is to take over from one that terminates, with the node's address: until then that one reports there.
+    fn is_replacement(&self, endpoint: &Endpoint, own: IpAddr) -> bool {
+        let mut all = self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten());
+        !is_ready(endpoint) && all.any(|other| is_terminating(other) && address(other) == Some(own))
     }
 
     /// The slice as the rest of the controller sees it.
@@ -165,8 +183,8 @@ impl GatewayMembership {
             return slice;
         }
         let counts = |endpoint: &Endpoint| {
-            let counts = self.members.get(node(endpoint)).is_some_and(|member| member.counts);
-            counts && !self.is_leaving(endpoint)
+            let member = self.members.get(node(endpoint)).filter(|member| member.counts);
+            member.is_some_and(|member| !member.seen.stays || !self.is_leaving(endpoint))
         };
         let mut endpoints = slice.endpoints.iter().flatten();
         if endpoints.all(|endpoint| is_ready(endpoint) == counts(endpoint)) {
@@ -183,6 +201,7 @@ impl GatewayMembership {
 
 impl GatewayMember {
     fn update(&mut self, seen: GatewayEndpoints, now: Instant) {
+        self.seen = seen;
         if seen.ready == self.counts {
             self.since = None;
             if self.counts && !self.was_lost_lately(now) {
@@ -191,12 +210,11 @@ impl GatewayMember {
             return;
         }
         let since = *self.since.get_or_insert(now);
-        let goes = self.counts && !seen.stays;
-        if !goes && now < since + self.wait() {
+        if now < since + self.wait() {
             return;
         }
         // One that terminates, as in a rollout, does not flap.
-        if self.counts && !goes {
+        if self.counts && seen.stays && !seen.leaves {
             self.lost = self.lost.saturating_add(1);
             self.lost_at = Some(now);
         }
@@ -205,6 +223,12 @@ impl GatewayMember {
 
     /// How long its endpoint has to differ.
     fn wait(&self) -> Duration {
+        match self.seen {
+            GatewayEndpoints { stays: false, leaves: true, .. } if self.counts => return APPEARING,
+            GatewayEndpoints { stays: false, leaves: false, .. } if self.counts => return Duration::ZERO,
+            GatewayEndpoints { leaves: true, .. } if self.counts => return STARTING,
+            _ => {}
+        }
         // The first loss is a restart, as any rollout has it.
         let again = if self.counts { 0 } else { self.lost.saturating_sub(1).min(8) };
         (HOLD * (1 << again)).min(LONGEST)

@@ -96,7 +96,7 @@ impl LeaderTerm {
             // Most Services have no address of a gateway node, and need no condition for it.
             node_families: (status.node_families.name().is_some() || object.shows_origin())
                 .then_some(status.node_families),
-            without_endpoints: self.projector.without_endpoints(key),
+            faults: self.projector.faults(key),
             announcement: self.announcements.of(key),
             ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
         };

@@ -30,7 +30,7 @@ pub struct Leftover {
 
 impl Leftover {
     /// What of ours is on the object, if anything. The server's record of owners decides which fields are ours, never
-    /// their look. The shared finalizer goes where our own one is beside it, if `names` have it.
+    /// their look. The shared finalizer goes where we have set it, and where our own one is beside it if `names` have it.
     pub(super) fn of(object: &ServiceObject, names: &Ownership) -> Option<Self> {
         let metadata = object.metadata();
         let entries = metadata.managed_fields.iter().flatten();
@@ -131,12 +131,8 @@ fn addresses(ingress: &[LoadBalancerIngress]) -> Vec<String> {
 }
 
 fn finalizers(object: &ServiceObject, names: &Ownership) -> Vec<(usize, String)> {
-    let all = object.metadata().finalizers.as_deref().unwrap_or_default();
-    if !all.iter().any(|it| it == names.finalizer()) {
-        return Vec::new();
-    }
-    let goes = |it: &str| names.finalizers_of(object).any(|name| name == it);
-    all.iter().enumerate().filter(|(_, it)| goes(it)).map(|(place, it)| (place, it.clone())).collect()
+    let all = object.metadata().finalizers.iter().flatten().enumerate();
+    all.filter(|(_, it)| names.goes(object, it)).map(|(place, it)| (place, it.clone())).collect()
 }
 
 #[cfg(test)]
@@ -239,6 +235,29 @@ mod tests {
     #[test]
     fn an_empty_apply_leaves_nothing_to_do() {
         assert_eq!(text(&service(&[], FIELD_MANAGER, "Apply", &json!({})), true), None);
+    }
+
+    #[test]
+    fn the_shared_finalizer_goes_where_we_set_it_whatever_the_configuration_says_now() {
+        let set_by = |manager: &str, finalizers: &[&str]| {
+            let mut object = object(finalizers, "x", "Apply", &json!({}));
+            let key = format!("v:\"{SHARED_FINALIZER}\"");
+            object["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Update",
+                "fieldsV1": {"f:metadata": {"f:finalizers": {".": {}, key: {}}}}}]);
+            ServiceObject::Service(Arc::new(serde_json::from_value(object).unwrap()))
+        };
+        let left = |it: &ServiceObject| {
+            let left = Leftover::of(it, &names(false));
+            left.map(|it| it.finalizers.into_iter().map(|(place, _)| place).collect::<Vec<_>>())
+        };
+        assert_eq!(left(&set_by(FIELD_MANAGER, &[SHARED_FINALIZER, "b", FINALIZER])), Some(vec![0, 2]));
+        assert_eq!(
+            left(&set_by(FIELD_MANAGER, &["b", SHARED_FINALIZER])),
+            Some(vec![1]),
+            "ours is gone already"
+        );
+        assert_eq!(left(&set_by("cloud", &[SHARED_FINALIZER, FINALIZER])), Some(vec![1]));
+        assert_eq!(left(&set_by("cloud", &[SHARED_FINALIZER])), None);
     }
 
     #[test]

@@ -60,6 +60,11 @@ pub(crate) enum Reservation {
     NoAccess(Shortfall),
     #[error("the selectors of AddressPool {0} leave the Service out")]
     NotAdmitted(Arc<str>),
+    /// The Service names another pool, which cannot give it an address in place of this one.
+    #[error(
+        "the Service names AddressPool {named}, which has no address to give, and the address is of AddressPool {of}"
+    )]
+    OfOtherPool { named: Arc<str>, of: Arc<str> },
     #[error("no AddressPool lists the address any longer")]
     NotInPool,
     #[error("there is no AddressPool")]

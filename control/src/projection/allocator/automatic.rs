@@ -79,9 +79,13 @@ impl Allocator {
         request: &Request<'_>,
         usable: &Result<Vec<usize>, Shortfall>,
     ) -> bool {
-        let standing = || self.standing(ip, request, usable);
-        request.uncovered == Uncovered::Replaced
-            && matches!(standing(), Retention::Reserved(Reservation::NotInPool | Reservation::NotAdmitted(_)))
+        match self.standing(ip, request, usable) {
+            Retention::Reserved(Reservation::OfOtherPool { .. }) => true,
+            Retention::Reserved(Reservation::NotInPool | Reservation::NotAdmitted(_)) => {
+                request.uncovered == Uncovered::Replaced
+            }
+            Retention::Reserved(_) | Retention::Covered | Retention::Gone => false,
+        }
     }
 
     /// The pools to ask for the missing families.

@@ -65,6 +65,11 @@ impl Pool {
                 }
             }
         }
+        let all_read = ranges.len() == spec.addresses.len();
+        if all_read && !spec.from_gateway_nodes && range::size(&ranges) == 0 {
+            let message = "it holds no address that a Service can get, and spec.fromGatewayNodes is false; the pool gives none";
+            report.invalid("spec.addresses", message);
+        }
         let namespaces = spec.namespace_selector.as_ref();
         let read = Self {
             name: name.clone(),

@@ -47,7 +47,7 @@ impl AddressRange {
     pub(crate) fn read(entry: &str, avoid_buggy: bool) -> Result<Self, &'static str> {
         let entry = entry.trim();
         let (first, last) = if let Ok(cidr) = entry.parse::<IpNet>() {
-            (cidr.network(), cidr.broadcast())
+            (cidr.network().to_canonical(), cidr.broadcast().to_canonical())
         } else if let Some((first, last)) = entry.split_once('-') {
             (net::parse_ip(first)?, net::parse_ip(last)?)
         } else {

@@ -16,7 +16,7 @@ pub(super) enum Retention {
     Covered,
     /// It stays, although it would not be given today.
     Reserved(Reservation),
-    /// It goes: the Service asks for something else, or it was a gateway node's.
+    /// It goes: the Service asks for another family, or it was a gateway node's.
     Gone,
 }
 
@@ -66,8 +66,12 @@ impl Allocator {
             Err(shortfall) => return Some(Reservation::NoAccess(shortfall.clone())),
         };
         if let Some(pool) = self.pools.iter().find(|pool| pool.contains(ip)) {
-            // Who names another pool that is there asks to move.
-            return request.pool.is_none().then(|| Reservation::NotAdmitted(pool.name.clone()));
+            let of = pool.name.clone();
+            return Some(match request.pool {
+                // Who names another pool that is there asks to move, once that has something to give.
+                Some(named) => Reservation::OfOtherPool { named: named.into(), of },
+                None => Reservation::NotAdmitted(of),
+            });
         }
         let of_nodes = self.node_families(request.key).has(Family::of(ip));
         if of_nodes && usable.iter().any(|&pool| self.gives_nodes(pool, request)) {

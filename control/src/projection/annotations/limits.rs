@@ -53,6 +53,7 @@ pub(in crate::projection) fn limits(
             LARGEST_RATE_LIMIT,
             defaults.connection_rate_per_client,
         ),
+        client_prefix: defaults.client_prefix,
     }
 }
 

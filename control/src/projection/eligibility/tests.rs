@@ -190,7 +190,7 @@ fn endpoint_sets_are_those_of_kube_proxy() {
         let (mut names, mut problems) = (NameInterner::default(), Vec::new());
         let member = ClusterMember::alone(&"local".into(), slices.iter());
         let serving =
-            endpoints::collect(&member, Family::V4, &port, &context, |_| false, &mut names, &mut problems);
+            endpoints::collect(&member, Family::V4, &port, &context, |_| None, &mut names, &mut problems);
         let sets = categorize(&serving.traits);
         if let Some(cluster) = case.cluster {
             assert_eq!(octets(&sets.cluster, &serving), cluster, "{}: cluster", case.name);

@@ -27,8 +27,17 @@ pub(in crate::projection) enum Exclusion {
     NotReady,
     /// Another entry has the same address and counts.
     Duplicate(EntryId),
+    /// What is sent there comes back, or may.
+    Loop(Loop),
+}
+
+/// Why what is sent to an address comes back, or may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::projection) enum Loop {
     /// The gateway itself accepts traffic there.
     OwnFrontend,
+    /// It is a Service's, which the node leads on.
+    OfService,
 }
 
 /// Observes a pass over the slices.

@@ -1,6 +1,7 @@
 //! Where a Service's addresses come from: status, pools, the node.
 
 use super::super::{Options, Projector};
+use super::pools::managed;
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, project, service, web};
 use crate::api::store::{Dirty, ServiceKey};
 
@@ -78,6 +79,25 @@ fn families_follow_the_policy_or_the_slices() {
         let projection = project(&manifests);
         assert_eq!(ips(&projection, "shop/web"), expected, "{spec}");
         assert!(projection.problems.is_empty(), "{spec}");
+    }
+}
+
+#[test]
+fn a_service_that_prefers_two_families_gets_those_that_its_cluster_has() {
+    let both = "203.0.113.0 fd00::";
+    for (allocated, expected) in [
+        ("ipFamilies: [IPv4], clusterIPs: [10.96.0.7]", "203.0.113.0"),
+        ("ipFamilies: [IPv6], clusterIPs: ['fd96::7']", "fd00::"),
+        ("clusterIP: 10.96.0.7", "203.0.113.0"),
+        ("ipFamilies: [IPv4, IPv6], clusterIPs: [10.96.0.7, 'fd96::7']", both),
+        ("ipFamilies: [IPv4]", both),
+    ] {
+        for kept in ["", both] {
+            let kept = if kept.is_empty() { String::new() } else { status(kept) };
+            let service = web(&format!("ipFamilyPolicy: PreferDualStack, {allocated}"), &kept);
+            let projection = managed().project(&objects(&[NODE, POOL, &service]), &Dirty::Everything);
+            assert_eq!(ips(&projection, "shop/web").join(" "), expected, "{allocated}, {kept}");
+        }
     }
 }
 

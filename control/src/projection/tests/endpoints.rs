@@ -195,6 +195,30 @@ fn an_endpoint_that_is_a_frontend_is_left_out() {
     assert!(projection.problems.is_empty(), "another protocol on the same address and port is no loop");
 }
 
+/// kube-proxy leads on what goes there, and that may be back here: one datagram would go round for ever.
+#[test]
+fn an_endpoint_that_is_the_address_of_a_service_is_left_out() {
+    let other = "kind: Service\nmetadata: {namespace: shop, name: other}\nspec: {type: NodePort, clusterIP: 10.96.0.7, clusterIPs: \
+                 [10.96.0.7], ports: [{port: 80, nodePort: 30080}]}\n";
+    let cluster = v4("a", "{name: http, port: 8080}", "{addresses: [10.96.0.7]}, {addresses: [10.1.0.7]}");
+    let node_port = v4("b", "{name: http, port: 30080}", "{addresses: [192.0.2.1]}, {addresses: [10.1.0.8]}");
+    let free = v4("c", "{name: http, port: 30081}", "{addresses: [192.0.2.1]}");
+    let manifests = [NODE, &web("", ""), other, &cluster, &node_port, &free];
+    let projection = project(&manifests);
+    let left = "10.1.0.7:8080 10.1.0.8:30080 192.0.2.1:30081";
+    assert_eq!(lines(&projection), [format!("192.0.2.1:80/TCP shop/web {left} | {left}")]);
+    let looping = "Service shop/web EndpointLoop ";
+    assert_eq!(problems(&projection), [looping, looping]);
+    // Once the other Service is gone they are like any address.
+    let mut objects = objects(&manifests);
+    let mut projector = Projector::new(options());
+    let _ = projector.project(&objects, &Dirty::Everything);
+    let other = ServiceKey::new("shop", "other");
+    objects.services.remove(&other);
+    let after = projector.project(&objects, &Dirty::Services([other].into()));
+    assert!(after.problems.is_empty(), "{:?}", problems(&after));
+}
+
 #[test]
 fn pod_networks_and_nodes_are_inside_the_cluster() {
     let projection = project(&[NODE, &web("", ""), WEB_SLICE]);
@@ -219,19 +243,22 @@ fn an_endpoint_that_serves_without_being_ready_lingers() {
 
 #[test]
 fn where_nothing_could_serve_is_known() {
-    let without = |slices: &[&str]| {
+    let faults = |slices: &[&str]| {
         let web = web("", "");
         let mut projector = Projector::new(options());
         let manifests = [&[NODE, &web], slices].concat();
         projector.project(&objects(&manifests), &Dirty::Everything);
-        let found = projector.without_endpoints(&ServiceKey::new("shop", "web"));
-        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let found = projector.faults(&ServiceKey::new("shop", "web"));
+        found.iter().map(|(addr, fault)| format!("{addr} {fault:?}")).collect::<Vec<_>>()
     };
-    assert_eq!(without(&[WEB_SLICE]), [""; 0]);
-    let nothing = ["192.0.2.1:80/TCP"];
-    assert_eq!(without(&[]), nothing);
-    assert_eq!(without(&[&v4("a", HTTP, "{addresses: [10.1.0.7], conditions: {ready: false}}")]), nothing);
-    assert_eq!(without(&[&v4("a", "{name: http, port: 80}", "{addresses: [192.0.2.1]}")]), nothing, "a loop");
+    assert_eq!(faults(&[WEB_SLICE]), [""; 0]);
+    let nothing = ["192.0.2.1:80/TCP NoEndpoint(0)"];
+    assert_eq!(faults(&[]), nothing);
+    let unready = v4("a", HTTP, "{addresses: [10.1.0.7], conditions: {ready: false}}");
+    assert_eq!(faults(&[&unready]), ["192.0.2.1:80/TCP NoEndpoint(1)"]);
+    assert_eq!(faults(&[&v4("a", "{name: http, port: 80}", "{addresses: [192.0.2.1]}")]), nothing, "a loop");
     let names = "addressType: FQDN\nports: [{name: http, port: 80}]\nendpoints: [{addresses: [example.org]}]";
-    assert_eq!(without(&[&slice("a", names)]), nothing);
+    assert_eq!(faults(&[&slice("a", names)]), nothing);
+    let leaving = "{addresses: [10.1.0.7], conditions: {ready: false, serving: true, terminating: true}}";
+    assert_eq!(faults(&[&v4("a", HTTP, leaving)]), ["192.0.2.1:80/TCP OnlyTerminating"]);
 }

@@ -99,12 +99,12 @@ fn source_ranges_are_trimmed_and_split_by_family() {
     let dual = "ipFamilies: [IPv4, IPv6], loadBalancerSourceRanges:";
     for (listed, v4, v6) in [
         ("[' 10.0.0.0/8 ', 'fd00::/8']", vec!["10.0.0.0/8"], vec!["fd00::/8"]),
-        ("[10.1.2.3/8]", vec!["10.0.0.0/8"], vec![]),
+        ("[10.1.2.3/8]", vec!["10.0.0.0/8"], vec!["10.0.0.0/8"]),
         ("[10.0.0.0/8, 0.0.0.0/0, 'fd00::/8']", vec![], vec!["fd00::/8"]),
         ("[0.0.0.0/1, 128.0.0.0/1, '::/0', 'fd00::/8']", vec!["0.0.0.0/1", "128.0.0.0/1"], vec![]),
     ] {
         let projection = project(&[&web(&format!("{dual} {listed}"), "")]);
-        let one_family = v6.is_empty() && !listed.contains("::/0");
+        let one_family = !v6.is_empty() && v4 == v6;
         assert_eq!(ranges(&projection), [v4, v6], "{listed}");
         assert_eq!(
             problems(&projection),
@@ -134,6 +134,32 @@ fn unparsable_source_ranges_are_problems_and_the_others_count() {
     let field =
         |index: usize| format!("Service shop/web InvalidValue spec.loadBalancerSourceRanges[{index}]");
     assert_eq!(problems(&projection), [0, 1, 2, 4].map(field));
+}
+
+#[test]
+fn a_family_without_a_valid_range_is_closed_once_a_list_is_given() {
+    let dual = "ipFamilies: [IPv4, IPv6], ";
+    for (spec, [v4, v6]) in [
+        (format!("{dual} loadBalancerSourceRanges: [10.0.0.0/8]"), [true, false]),
+        (format!("{dual} loadBalancerSourceRanges: [10.0.0.0/8, 'fd00::/129']"), [true, false]),
+        (format!("{dual} loadBalancerSourceRanges: [0.0.0.0/0]"), [true, false]),
+        (format!("{dual} loadBalancerSourceRanges: ['::/0', 10.0.0.0/33]"), [false, true]),
+        // A client of the other family can only be one that a PROXY header names.
+        ("ipFamilies: [IPv4], loadBalancerSourceRanges: [10.0.0.0/8]".to_owned(), [true, false]),
+        ("ipFamilies: [IPv4], loadBalancerSourceRanges: ['fd00::/8']".to_owned(), [false, true]),
+        ("ipFamilies: [IPv4, IPv6]".to_owned(), [true, true]),
+    ] {
+        for frontend in project(&[&web(&spec, "")]).table.frontends() {
+            let admits = |client: &str| frontend.source_ranges.allowed().contains(client.parse().unwrap());
+            assert_eq!([admits("10.9.0.7"), admits("fd00::7")], [v4, v6], "{spec}: {}", frontend.addr);
+            let shows_all = frontend.source_ranges.cidrs().is_empty();
+            assert_eq!(
+                shows_all,
+                admits(if frontend.addr.ip.is_ipv4() { "1.2.3.4" } else { "1::2" }),
+                "{spec}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -163,7 +163,12 @@ fn apply(event: &Event, objects: &mut Objects) -> Option<ServiceKey> {
     match event {
         Event::Service { name, port, created, local, published } => {
             let policy = if *local { "Local" } else { "Cluster" };
-            let spec = format!("ports: [{{port: {}}}], externalTrafficPolicy: {policy}", 80 + port);
+            // Some have cluster addresses and node ports that are others' endpoints.
+            let (port, cluster) = match local {
+                true => (format!("{{port: {}, nodePort: 81}}", 80 + port), String::new()),
+                false => (format!("{{port: {}}}", 80 + port), format!(", clusterIP: 10.1.0.{}", 2 + port)),
+            };
+            let spec = format!("ports: [{port}], externalTrafficPolicy: {policy}{cluster}");
             let mut manifest = service("shop", &format!("s{name}"), &spec, "");
             if let Some(day) = created {
                 manifest = manifest.replacen(

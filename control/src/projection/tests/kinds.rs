@@ -119,7 +119,12 @@ fn headers_are_expected_from_the_peers_named_and_on_tcp_alone() {
     let ports = "ports: [{name: a, port: 80}, {name: b, port: 80, protocol: UDP}]";
     let annotation = "metadata: annotations: {sheave.dev/accept-proxy: '10.0.0.0/8, x, fd00::/8', \
         sheave.dev/client-source: proxy-v1}";
-    let projection = project(&[FrontendKind::LoadBalancer], &[&service("shop", "web", ports, annotation)]);
+    let options = Options {
+        accept_proxy_allow: ["0.0.0.0/0", "::/0"].map(|cidr| cidr.parse().unwrap()).to_vec(),
+        ..options()
+    };
+    let objects = objects(&[NODE, &service("shop", "web", ports, annotation)]);
+    let projection = Projector::new(options).project(&objects, &Dirty::Everything);
     let peers: Vec<_> = projection
         .table
         .frontends()

@@ -33,7 +33,7 @@ fn every_cluster_is_a_backend_of_its_own() {
     assert_eq!(problems(&projection), [""; 0]);
     let frontend = &projection.table.frontends()[1];
     assert_eq!(
-        (frontend.addr.to_string().as_str(), frontend.source),
+        (frontend.addr.to_string().as_str(), frontend.service.source),
         ("203.0.113.10:80/TCP", FrontendSource::MultiClusterService)
     );
     assert_eq!(frontend.failover.as_ref().map(|it| it.spread), Some(Spread::Endpoints));

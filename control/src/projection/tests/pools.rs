@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use super::super::{Options, Projection, Projector, Role};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
 use crate::api::store::{Dirty, Objects, ServiceKey};
+use crate::projection::service_health::Fault;
 
 pub(super) const POOL: &str =
     "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/30]}\n";
@@ -86,6 +87,47 @@ fn a_gateway_serves_what_is_published_and_gives_nothing_itself() {
     assert_eq!(ips(&all(&mut published(), &given), "shop/web"), ["198.51.100.7", "198.51.100.8"]);
 }
 
+/// Whatever the controller has heard of it: its Pod is replaced, or the kubelet is away.
+#[test]
+fn a_gateway_serves_its_own_nodes_address_while_others_of_the_kind_are_published() {
+    let own = "192.0.2.17";
+    let web_of = |spec: &str, families: &str, ips: &[&str]| web(spec, &of_nodes(families, ips));
+    let served = |objects: &[&str]| ips(&all(&mut published(), &self::objects(objects)), "shop/web");
+    let this = node(
+        "gw-1",
+        "{type: InternalIP, address: 192.0.2.17}, {type: InternalIP, address: '2001:db8::17'}",
+        "",
+    );
+    let others = ["192.0.2.2", "192.0.2.3"];
+    let with_own = ["192.0.2.2", "192.0.2.3", own];
+    assert_eq!(served(&[&this, &web_of("", "IPv4", &others)]), with_own);
+    assert_eq!(served(&[&this, &web_of("", "IPv4", &with_own)]), with_own);
+    assert_eq!(served(&[&this, &web("", &status(&others))]), others, "they are a pool's");
+    let excluded = ", labels: {node.kubernetes.io/exclude-from-external-load-balancers: ''}";
+    let excluded = node("gw-1", "{type: InternalIP, address: 192.0.2.17}", excluded);
+    assert_eq!(served(&[&excluded, &web_of("", "IPv4", &others)]), others);
+    let local = web_of("externalTrafficPolicy: Local", "IPv4", &others);
+    assert_eq!(served(&[&this, &local, &WEB_SLICE.replace("nodeName: n1", "nodeName: gw-1")]), with_own);
+    assert_eq!(served(&[&this, &local, WEB_SLICE]), others, "it has no endpoint here");
+    let both = web_of("ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "DualStack", &others);
+    assert_eq!(served(&[&this, &both]), ["192.0.2.2", "192.0.2.3", own, "2001:db8::17"]);
+}
+
+#[test]
+fn at_its_own_nodes_address_a_gateway_serves_who_has_the_port_at_the_others() {
+    let this = node("gw-1", "{type: InternalIP, address: 192.0.2.17}", "");
+    let created = |name: &str, year: u32| {
+        let created = format!("metadata: creationTimestamp: '{year}-01-01T00:00:00Z'");
+        service("shop", name, "ports: [{port: 80}]", &created)
+    };
+    let lost = "ipMode: Proxy, ports: [{port: 80, protocol: TCP, error: sheave.dev/AddressInUse}]";
+    let newer = created("newer", 2025) + &of_nodes("IPv4", &["192.0.2.2"]);
+    let older = created("older", 2020) + &of_nodes("IPv4", &["192.0.2.2"]).replace("ipMode: Proxy", lost);
+    let projection = all(&mut published(), &objects(&[&this, &older, &newer]));
+    assert_eq!(ips(&projection, "shop/newer"), ["192.0.2.2", "192.0.2.17"]);
+    assert!(ips(&projection, "shop/older").is_empty());
+}
+
 #[test]
 fn a_gateway_serves_a_leaving_service_until_its_status_is_empty() {
     let leaving = "metadata: deletionTimestamp: '2026-01-01T00:00:00Z'";
@@ -93,6 +135,99 @@ fn a_gateway_serves_a_leaving_service_until_its_status_is_empty() {
     assert_eq!(ips(&all(&mut published(), &objects(&[NODE, &leaving])), "shop/web"), ["198.51.100.7"]);
     let released = all(&mut managed(), &objects(&[NODE, POOL, &leaving]));
     assert!(released.table.frontends().is_empty());
+}
+
+const LEAVING: &str = ", deletionTimestamp: '2026-01-01T00:00:00Z'";
+const ONLY: &str = "kind: AddressPool\nmetadata: {name: only}\nspec: {addresses: [203.0.113.1]}\n";
+
+/// `shop/web` with our finalizer and this much more metadata.
+fn finalized(metadata: &str, spec: &str, rest: &str) -> String {
+    let named = "{namespace: shop, name: web";
+    let finalizer = ", finalizers: [sheave.dev/load-balancer-cleanup]";
+    web(spec, rest).replace(named, &format!("{named}{finalizer}{metadata}"))
+}
+
+#[test]
+fn what_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
+    let other = ", labels: {service.kubernetes.io/service-proxy-name: other}";
+    let unclassified = "loadBalancerClass: null";
+    for (metadata, spec) in [(LEAVING, ""), (other, ""), ("", unclassified), (LEAVING, unclassified)] {
+        let asks = service("able", "web", "ports: [{port: 443}]", "");
+        let service = finalized("", "", &status(&["203.0.113.1"]));
+        let gone = |rest: &str| {
+            let gone = finalized(metadata, "", rest);
+            if spec.is_empty() { gone } else { gone.replace("loadBalancerClass: sheave.dev/l4", spec) }
+        };
+        let mut before = objects(&[ONLY, &service]);
+        let mut running = managed();
+        assert_eq!(ips(&all(&mut running, &before), "shop/web"), ["203.0.113.1"]);
+        add(&mut before, &[&asks, &gone(&status(&["203.0.113.1"]))]);
+        for mut projector in [running, managed()] {
+            let mut objects = before.clone();
+            let waits = all(&mut projector, &objects);
+            assert!(waits.table.frontends().is_empty(), "{metadata}{spec}: its clients reach another tenant");
+            assert!(problems(&waits).contains(&"Service able/web NoAddress ".to_owned()));
+            assert!(projector.status(&ServiceKey::new("shop", "web")).is_none(), "it is to be cleared");
+            add(&mut objects, &[&gone("")]);
+            let given =
+                projector.project(&objects, &Dirty::Services([ServiceKey::new("shop", "web")].into()));
+            assert_eq!(ips(&given, "able/web"), ["203.0.113.1"], "{metadata}{spec}");
+        }
+    }
+}
+
+/// Another Service of the namespace may have the address as well, but not a port that is published still.
+#[test]
+fn a_port_that_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
+    let listing = |ports: &str| {
+        format!(
+            "status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.1, ipMode: Proxy, ports: [{ports}]}}]}}}}"
+        )
+    };
+    let both = "{port: 80, protocol: TCP}, {port: 81, protocol: TCP}";
+    let other = service("shop", "other", "ports: [{port: 80}], loadBalancerIP: 203.0.113.1", "");
+    let edited = finalized("", "", &listing(both)).replace("port: 80}]", "port: 443}]");
+    for (changed, settled) in [
+        (finalized(LEAVING, "", &listing(both)), finalized(LEAVING, "", "")),
+        (edited, finalized("", "", "").replace("port: 80}]", "port: 443}]")),
+    ] {
+        let mut objects = objects(&[ONLY, &finalized("", "", &listing(both))]);
+        let mut projector = managed();
+        let _ = all(&mut projector, &objects);
+        add(&mut objects, &[&other, &changed]);
+        let waits = all(&mut projector, &objects);
+        assert!(problems(&waits).contains(&"Service shop/other AddressInUse spec.ports[0]".to_owned()));
+        assert!(ips(&waits, "shop/other").is_empty());
+        add(&mut objects, &[&settled]);
+        let key = ServiceKey::new("shop", "web");
+        let given = projector.project(&objects, &Dirty::Services([key].into()));
+        assert_eq!((ips(&given, "shop/other"), problems(&given).len()), (vec!["203.0.113.1".to_owned()], 0));
+    }
+}
+
+#[test]
+fn an_address_of_another_pool_stays_until_the_named_one_has_one() {
+    let gold =
+        "kind: AddressPool\nmetadata: {name: gold}\nspec: {addresses: [198.51.100.1], autoAssign: false}\n";
+    let annotated = "metadata: annotations: {sheave.dev/address-pool: gold}";
+    let first = service("shop", "a", "ports: [{port: 80}]", annotated) + &status(&["198.51.100.1"]);
+    let moves = web("", annotated) + &status(&["203.0.113.1"]);
+    let mut objects = objects(&[POOL, gold, &first, &moves]);
+    for mut projector in [managed(), managed()] {
+        let waits = all(&mut projector, &objects);
+        assert_eq!(ips(&waits, "shop/web"), ["203.0.113.1"]);
+        assert_eq!(
+            waits.problems[0].to_string(),
+            "Service shop/web: NoAddress: metadata.annotations[sheave.dev/address-pool]: the Service names AddressPool gold, \
+             which has no address to give, and the address is of AddressPool main; 203.0.113.1 is kept for the clients of the \
+             Service, until another address is free"
+        );
+        let key = ServiceKey::new("shop", "a");
+        let service = objects.services.remove(&key).unwrap();
+        let moved = projector.project(&objects, &Dirty::Services([key.clone()].into()));
+        assert_eq!((ips(&moved, "shop/web"), problems(&moved).len()), (vec!["198.51.100.1".to_owned()], 0));
+        objects.services.insert(key, service);
+    }
 }
 
 #[test]
@@ -415,4 +550,51 @@ fn an_address_of_another_namespace_is_given_once_that_has_let_it_go() {
     objects.services.remove(&gone);
     let given = projector.project(&objects, &Dirty::Services([gone].into()));
     assert_eq!((ips(&given, "other/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
+}
+
+#[test]
+fn a_service_whose_local_endpoints_no_gateway_has_is_broken() {
+    let local = web("externalTrafficPolicy: Local", &status(&["203.0.113.0"]));
+    let faults = |gateway_nodes: &[(&str, bool)], endpoints: &[&str]| {
+        let mut objects = three_nodes();
+        let slices: Vec<String> = (0..)
+            .zip(endpoints)
+            .map(|(index, node)| {
+                WEB_SLICE
+                    .replace("web-1", &format!("web-{index}"))
+                    .replace("10.1.0.7", &format!("10.1.0.{index}"))
+                    .replace("n1", node)
+            })
+            .collect();
+        let gateways = gateways(gateway_nodes);
+        add(&mut objects, &[POOL, &local, &gateways]);
+        slices.iter().for_each(|slice| add(&mut objects, &[slice]));
+        let mut projector = managed();
+        all(&mut projector, &objects);
+        let found = projector.faults(&ServiceKey::new("shop", "web"));
+        found.into_iter().map(|(_, fault)| fault).collect::<Vec<_>>()
+    };
+    let two = [("gw-1", true), ("gw-2", true), ("gw-3", false)];
+    assert_eq!(faults(&two, &["gw-2"]), []);
+    assert_eq!(faults(&two, &["n1", "gw-1"]), []);
+    assert_eq!(faults(&two, &["n1"]), [Fault::NoLocalEndpoint]);
+    assert_eq!(faults(&two, &["gw-3"]), [Fault::NoLocalEndpoint], "its gateway is not ready");
+    assert_eq!(faults(&two, &[]), [Fault::NoEndpoint(0)]);
+    assert_eq!(faults(&[], &["n1"]), [], "it is not known where gateways run");
+}
+
+#[test]
+fn a_gateway_that_comes_or_goes_makes_a_difference_to_local_services() {
+    let local = web("externalTrafficPolicy: Local", &status(&["203.0.113.0"]));
+    let mut objects = three_nodes();
+    add(&mut objects, &[POOL, &local, &WEB_SLICE.replace("n1", "gw-2")]);
+    add(&mut objects, &[&gateways(&[("gw-1", true), ("gw-2", true)])]);
+    let mut projector = managed();
+    all(&mut projector, &objects);
+    let key = ServiceKey::new("shop", "web");
+    assert_eq!(projector.faults(&key), []);
+    add(&mut objects, &[&gateways(&[("gw-1", true), ("gw-2", false)])]);
+    let dirty = Dirty::Services([ServiceKey::new("sheave-system", "sheave-gateways")].into());
+    assert!(projector.project(&objects, &dirty).touched.contains(&key));
+    assert_eq!(projector.faults(&key).len(), 1);
 }

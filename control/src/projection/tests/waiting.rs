@@ -89,12 +89,12 @@ fn a_chain_of_moves_is_followed_to_its_end() {
     const CHAIN: u8 = 9;
     let pool = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/24]}\n";
     // Each has an address, and asks for that of the next namespace.
-    let wants = |number: u8| {
+    let published = |number: u8, has: u8| {
         let wish = format!("ports: [{{port: 80}}], loadBalancerIP: 203.0.113.{}", number + 1);
-        let has =
-            format!("status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.{number}, ipMode: Proxy}}]}}}}");
+        let has = format!("status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.{has}, ipMode: Proxy}}]}}}}");
         service(&format!("n{number}"), "web", &wish, &has)
     };
+    let wants = |number: u8| published(number, number);
     let mut objects = objects(&[pool]);
     for number in 1..=CHAIN {
         add(&mut objects, &[&wants(number)]);
@@ -104,7 +104,17 @@ fn a_chain_of_moves_is_followed_to_its_end() {
     let mut projector = managed();
     let before = projector.project(&objects, &Dirty::Everything);
     assert_eq!(ips(&before, "n1/web"), ["203.0.113.1"]);
-    let moved = gone(&mut projector, &mut objects, &[ServiceKey::new("last", "web")]);
+    let mut moved = gone(&mut projector, &mut objects, &[ServiceKey::new("last", "web")]);
+    // Each waits until the next one's status shows that it has moved.
+    for number in (1..=CHAIN).rev() {
+        assert_eq!(
+            ips(&moved, &format!("n{}/web", number - 1)).concat(),
+            if number > 1 { format!("203.0.113.{}", number - 1) } else { String::new() }
+        );
+        add(&mut objects, &[&published(number, number + 1)]);
+        let key = ServiceKey::new(&format!("n{number}"), "web");
+        moved = projector.project(&objects, &Dirty::Services([key].into()));
+    }
     for number in 1..=CHAIN {
         assert_eq!(ips(&moved, &format!("n{number}/web")), [format!("203.0.113.{}", number + 1)]);
     }

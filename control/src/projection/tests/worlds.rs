@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
-use sheave_model::FrontendSource;
+use sheave_model::{FrontendKind, FrontendSource};
 
 use self::event::{Batch, Event, GATEWAYS, Term, batches};
 use self::server::{Kind, Server};
@@ -63,6 +63,8 @@ struct World {
     alone: Projector,
     /// What was published when all was written, if it was the last time.
     published: Option<Published>,
+    /// Addresses that several namespaces may have had: those of Nodes, and those that all their pools shared at some time.
+    ever_shared: BTreeSet<IpAddr>,
 }
 
 fn options(role: Role) -> Options {
@@ -84,6 +86,7 @@ impl World {
             gateway: Projector::new(options(Role::Gateway)),
             alone: Projector::new(options(Role::Standalone)),
             published: None,
+            ever_shared: BTreeSet::new(),
         }
     }
 
@@ -95,6 +98,7 @@ impl World {
             Term::ClassSeat => self.take_seats(Authority { own: true, untaken: false })?,
         }
         self.hear(batch);
+        self.note_shared();
         if batch.term == Term::New {
             self.controller = controller();
             self.controller.set_authority(Authority::NONE);
@@ -103,11 +107,16 @@ impl World {
         }
         self.project();
         self.check(false)?;
-        if !batch.written {
+        self.check_tables()?;
+        if !batch.written || !batch.refused.is_empty() {
             self.published = None;
+            if batch.written {
+                self.write(batch)?;
+                self.check(false)?;
+            }
             return Ok(());
         }
-        self.settle()?;
+        self.write(batch)?;
         self.check(true)?;
         let now = self.all_published();
         if let Some(before) = self.published.replace(now.clone()) {
@@ -159,10 +168,24 @@ impl World {
 
     /// The leader writes until there is nothing more to be written.
     fn settle(&mut self) -> Checked {
+        self.write_all(&[], false)
+    }
+
+    /// As [`Self::settle`], but for what the API server refuses.
+    fn write(&mut self, batch: &Batch) -> Checked {
+        self.write_all(&batch.refused, batch.reversed)
+    }
+
+    fn write_all(&mut self, refused: &[(FrontendSource, &str, &str)], reversed: bool) -> Checked {
         for _ in 0..WRITES {
             let objects = self.store.objects();
-            let keys: Vec<ServiceKey> =
-                objects.services.keys().chain(objects.fleet.services.keys()).cloned().collect();
+            let is_refused =
+                |key: &&ServiceKey| refused.iter().any(|it| *it == (key.source, &*key.namespace, &*key.name));
+            let all = objects.services.keys().chain(objects.fleet.services.keys());
+            let mut keys: Vec<ServiceKey> = all.filter(|key| !is_refused(key)).cloned().collect();
+            if reversed {
+                keys.reverse();
+            }
             let mut changes = Vec::new();
             for key in &keys {
                 let kind = match key.source {
@@ -171,13 +194,18 @@ impl World {
                     FrontendSource::MultiClusterService => continue,
                 };
                 let desired = self.desired(key);
-                changes.extend(desired.and_then(|desired| self.server.write(kind, key, &desired)));
+                let change = desired.and_then(|desired| self.server.write(kind, key, &desired));
+                if change.is_some() {
+                    self.check_statuses()?;
+                }
+                changes.extend(change);
             }
             if changes.is_empty() {
                 return Ok(());
             }
             changes.into_iter().for_each(|change| self.store.apply(change));
             self.project();
+            self.check_tables()?;
         }
         Err(TestCaseError::fail("it goes on writing"))
     }
@@ -279,6 +307,93 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// What the API server has at this moment: no address and port is published for two objects, nor an address for two namespaces
+    /// unless every pool that lists it has consented.
+    fn check_statuses(&self) -> Checked {
+        let published = self.server_published();
+        for (key, addresses) in &published {
+            for (other, theirs) in published.range(..key) {
+                for (ip, ports) in addresses {
+                    let Some(their_ports) = theirs.get(ip) else { continue };
+                    let twice = ports.intersection(their_ports).next();
+                    prop_assert!(twice.is_none(), "{key:?} and {other:?} publish {ip} {twice:?}");
+                    let consented = key.namespace == other.namespace || self.ever_shared.contains(ip);
+                    prop_assert!(consented, "{key:?} and {other:?} publish {ip}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The gateway forwards an address to nobody but the object that it is published for, and a port of it to no other that is served. At
+    /// its own node's address it serves who has the port at those of other gateway nodes, as long as nobody has it there.
+    fn check_tables(&self) -> Checked {
+        let published = self.server_published();
+        for frontend in self.gateway.table.frontends() {
+            if frontend.kind != FrontendKind::LoadBalancer {
+                continue;
+            }
+            let (addr, service) = (frontend.addr, &frontend.service);
+            let owner = ServiceKey {
+                namespace: service.namespace.clone(),
+                name: service.name.clone(),
+                source: service.source,
+            };
+            let port = (addr.port, addr.protocol.name().to_owned());
+            let has = |key: &ServiceKey| published.get(key).and_then(|all| all.get(&addr.ip));
+            let own_node = || self.gateway.context.gateway_nodes.iter().any(|node| node.ip == addr.ip);
+            let at_others = || published.get(&owner).is_some_and(|all| !all.is_empty());
+            let is_published = has(&owner).is_some() || own_node() && at_others();
+            prop_assert!(is_published, "{addr} is not published for {owner:?}");
+            let rivals = self.gateway.claims.claimants(addr).filter(|key| **key != owner);
+            for rival in rivals.filter(|key| has(key).is_some_and(|ports| ports.contains(&port))) {
+                prop_assert!(
+                    has(&owner).is_some_and(|ports| ports.contains(&port)),
+                    "{addr} is published for {rival:?}, and \
+                    forwarded to {owner:?}"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// What the statuses list without the error that another has it: ports by address.
+    fn server_published(&self) -> BTreeMap<ServiceKey, BTreeMap<IpAddr, BTreeSet<(u16, String)>>> {
+        let mut listed = Store::default();
+        [Kind::Service, Kind::MultiClusterService]
+            .into_iter()
+            .for_each(|kind| listed.apply(self.server.list(kind)));
+        let objects = listed.objects();
+        let ports = |entry: &LoadBalancerIngress| {
+            let ports = entry.ports.iter().flatten();
+            let owned = ports.filter(|port| port.error.as_deref() != Some("sheave.dev/AddressInUse"));
+            owned.map(|port| (u16::try_from(port.port).unwrap(), port.protocol.clone())).collect()
+        };
+        let keys = objects.services.keys().chain(objects.fleet.services.keys());
+        let published = keys.filter_map(|key| {
+            let object = ServiceObject::find(objects, key)?;
+            let entries = object.ingress().iter();
+            let entries =
+                entries.filter_map(|it| Some((it.ip.as_deref()?.parse().ok()?, ports(it)))).collect();
+            Some((key.clone(), entries))
+        });
+        published.collect()
+    }
+
+    fn note_shared(&mut self) {
+        let objects = self.store.objects();
+        let pools = objects.pools.values();
+        let listed = (0..4).map(|last| IpAddr::from([203, 0, 113, last]));
+        let listed = listed.chain((0..2).map(|last| IpAddr::from([0x2001, 0xdb8, 0xf, 0, 0, 0, 0, last])));
+        let shared = listed
+            .filter(|ip| pools.clone().any(|pool| lists(&pool.spec.addresses, *ip)) && self.is_shared(*ip));
+        let of_nodes = objects.nodes.values().flat_map(|node| node.status.iter());
+        let of_nodes =
+            of_nodes.flat_map(|it| it.addresses.iter().flatten()).filter_map(|it| it.address.parse().ok());
+        let noted: Vec<IpAddr> = shared.chain(of_nodes).collect();
+        self.ever_shared.extend(noted);
     }
 
     /// Those of Nodes are everybody's, and come and go with them.

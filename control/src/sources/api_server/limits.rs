@@ -12,8 +12,15 @@ pub struct Limits {
     pub list: Duration,
     /// A watch is asked to last at least so long, and at most twice that; whole seconds count.
     pub watch: Duration,
+    /// The same for a server that sends bookmarks, which show that a quiet watch lives.
+    pub bookmarked_watch: Duration,
+    /// How long a watch of such a server may be silent before it counts as dead.
+    pub bookmark: Duration,
     /// How much longer than it was asked to a watch may last before it counts as dead.
     pub grace: Duration,
+    /// Within this time, at random, a kind is listed again whose version the server has forgotten: it forgets those of all gateways at
+    /// the same moment.
+    pub relist: Duration,
     /// The pause after a first failure. It doubles with each further one.
     pub first_pause: Duration,
     /// The longest pause: so long a gateway may lag behind a server that has come back.
@@ -36,16 +43,20 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A watch that went silent is noticed within 55 seconds: an API server that shuts down leaves its watches hanging
-    /// for a minute, and not every one sends bookmarks. Watches of five to ten minutes, as client-go's, would need another
-    /// sign of life: each has an HTTP/1.1 connection of its own, which has no pings; bookmarks come once a minute at most;
-    /// and a process that hangs still answers TCP keepalives.
+    /// A watch that went silent is noticed within 55 seconds, or 75 where the server sends bookmarks: one that shuts down leaves its
+    /// watches hanging for a minute. Bookmarks come once a minute and two seconds before the end (kube-apiserver,
+    /// `cacheWatcher.nextBookmarkTime`), so watches may last for five to ten minutes there, as client-go's do. Not every server sends
+    /// them, and there is no other sign of life: each watch has an HTTP/1.1 connection of its own, which has no pings, and a process
+    /// that hangs still answers TCP keepalives.
     fn default() -> Self {
         Self {
             silence: Duration::from_secs(15),
             list: Duration::from_secs(120),
             watch: Duration::from_secs(25),
+            bookmarked_watch: Duration::from_secs(300),
+            bookmark: Duration::from_secs(75),
             grace: Duration::from_secs(5),
+            relist: Duration::from_secs(6),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(10),
             unstreamed: Duration::from_secs(300),

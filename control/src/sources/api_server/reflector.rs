@@ -12,7 +12,7 @@ use super::event::Event;
 use super::kind_problems;
 use super::limits::{Limits, spread};
 use super::list::{self, List, Streamed, selector};
-use super::request::{Answer, Failure, Patience, get, uncompressed};
+use super::request::{Answer, Failure, Patience, get, lasting, uncompressed};
 use super::streaming::Streaming;
 use crate::api::kinds::Kind;
 use crate::backoff::Backoff;
@@ -66,6 +66,8 @@ pub(super) struct Reflector<K: Kind> {
     watches: Watches,
     /// A list was made since watches began to fail.
     listed: bool,
+    /// The last watch that lasted brought bookmarks.
+    bookmarks: bool,
     /// Since when the server refuses the kind, or watches of it.
     refused: Option<Instant>,
 }
@@ -82,6 +84,7 @@ impl<K: Kind> Reflector<K> {
             streaming,
             watches: Watches::Work,
             listed: false,
+            bookmarks: false,
             refused: None,
         }
     }
@@ -173,6 +176,7 @@ impl<K: Kind> Reflector<K> {
         // A version is forgotten now and then, as while the server was away, but not in the list that has just been made.
         if forgotten && !self.listed && self.watches != Watches::Polled {
             (self.watches, self.listed) = (Watches::Fail(Instant::now()), true);
+            sleep(self.limits.relist.mul_f64(fastrand::f64())).await;
             return true;
         }
         sleep(pause).await;
@@ -243,21 +247,22 @@ impl<K: Kind> Reflector<K> {
 
     /// One watch. `version` moves on with what it brings.
     async fn watch(&mut self, version: &mut String) -> End {
-        let timeout = spread(self.limits.watch).as_secs().max(1);
-        let params = WatchParams {
-            timeout: u32::try_from(timeout).ok(),
-            label_selector: selector::<K>(),
-            ..Default::default()
-        };
-        let request = uncompressed(Request::new(K::ROW.resource.path()).watch(&params, version));
+        let asked = if self.bookmarks { self.limits.bookmarked_watch } else { self.limits.watch };
+        let timeout = spread(asked).as_secs().max(1);
+        let params = WatchParams { label_selector: selector::<K>(), ..Default::default() };
+        let request = Request::new(K::ROW.resource.path()).watch(&params, version);
+        let request = lasting(uncompressed(request), timeout);
         let whole = Duration::from_secs(timeout) + self.limits.grace;
-        let patience = Patience { head: self.limits.silence, piece: whole, whole };
+        let piece = if self.bookmarks { self.limits.bookmark.min(whole) } else { whole };
+        let patience = Patience { head: self.limits.silence, piece, whole };
         let started = Instant::now();
         let mut answer = match get(&self.connection.reader(), request, patience).await {
             Ok(answer) => answer,
             Err(failure) => return End::Failed(failure),
         };
         let mut brought = false;
+        // It is to bring one anew.
+        self.bookmarks = false;
         match self.take(&mut answer, version, &mut brought).await {
             // Cut, or silent for longer than it should last: whether the server is there at all is seen next.
             Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) if brought => End::Used,
@@ -302,7 +307,10 @@ impl<K: Kind> Reflector<K> {
                     self.kept.remove(&item.key);
                     item.version
                 }
-                Event::Bookmark { version, .. } => version,
+                Event::Bookmark { version, .. } => {
+                    self.bookmarks = true;
+                    version
+                }
             };
             if !seen.is_empty() {
                 *version = seen;

@@ -107,6 +107,24 @@ pub(super) fn uncompressed<E>(
     })
 }
 
+/// Asks that a watch end after so many seconds. `kube` lets nobody ask for more than 294, for proxies that cut what is silent for
+/// longer; bookmarks keep it from silence.
+pub(super) fn lasting<E>(
+    request: Result<http::Request<Vec<u8>>, E>,
+    seconds: u64,
+) -> Result<http::Request<Vec<u8>>, E> {
+    request.map(|mut request| {
+        let query = request.uri().query().unwrap_or_default();
+        let others = query.split('&').filter(|pair| !pair.starts_with("timeoutSeconds="));
+        let query: String = others.map(|pair| format!("{pair}&")).collect();
+        let text = format!("{}?{query}timeoutSeconds={seconds}", request.uri().path());
+        if let Ok(uri) = text.parse() {
+            *request.uri_mut() = uri;
+        }
+        request
+    })
+}
+
 impl Failure {
     /// What an HTTP status with this body means.
     fn of(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {

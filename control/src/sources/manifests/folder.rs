@@ -140,8 +140,12 @@ impl Folder {
 
     fn folder_problem(&self, error: &str) -> FileProblem {
         let name: Arc<str> = self.path.to_string_lossy().into();
-        let kept = if self.listed { ", so what it held before stays in effect" } else { "" };
-        let problem = manifest::file_problem(&name, format!("cannot be listed{kept}: {error}"));
+        let then = if self.listed {
+            "what it held before stays in effect"
+        } else {
+            "nothing is served from it until it can be"
+        };
+        let problem = manifest::file_problem(&name, format!("cannot be listed: {error}; {then}"));
         FileProblem { origin: Origin { file: name, document: None, line: None }, problem }
     }
 }

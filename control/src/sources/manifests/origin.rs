@@ -62,6 +62,11 @@ impl Origins {
         self.0.get(object).map(|(origin, _)| origin)
     }
 
+    /// How many objects there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The way to the object inside its document: to an item of a list, or nothing.
     pub(super) fn place_of(&self, object: &ObjectRef) -> Option<&FieldPath> {
         self.0.get(object).map(|(_, place)| place)

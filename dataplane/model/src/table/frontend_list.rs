@@ -1,5 +1,6 @@
 //! Frontends sorted by address, in chunks that tables share: one change among fifty thousand copies one chunk.
 
+use std::net::IpAddr;
 use std::ops::Index;
 use std::sync::Arc;
 
@@ -68,6 +69,14 @@ impl FrontendList {
             self.chunks.partition_point(|chunk| chunk.first().is_some_and(|first| first.addr <= addr));
         let chunk = self.chunks.get(behind.checked_sub(1)?)?;
         chunk.get(chunk.binary_search_by_key(&addr, |frontend| frontend.addr).ok()?)
+    }
+
+    /// Whether there is one at this address, whatever its port.
+    pub(super) fn has(&self, ip: IpAddr) -> bool {
+        let before = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last.addr.ip < ip));
+        let Some(chunk) = self.chunks.get(before) else { return false };
+        let first = chunk.partition_point(|frontend| frontend.addr.ip < ip);
+        chunk.get(first).is_some_and(|frontend| frontend.addr.ip == ip)
     }
 
     /// A copy.

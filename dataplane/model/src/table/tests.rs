@@ -33,6 +33,15 @@ fn the_same_table_twice_changes_nothing() {
 }
 
 #[test]
+fn an_address_is_served_if_any_port_of_it_is() {
+    let served = table((0..2000).filter(|number| number % 3 == 0).map(|number| plain(number, 0)));
+    for number in 0..2001 {
+        assert_eq!(served.serves(frontend_addr(number).ip), number % 3 == 0 && number < 2000, "{number}");
+    }
+    assert!(!RoutingTable::default().serves(frontend_addr(1).ip));
+}
+
+#[test]
 fn ipv6_and_protocols_sort_after_ipv4_and_tcp() {
     let mut v6 = plain(1, 1);
     v6.addr.ip = std::net::Ipv6Addr::LOCALHOST.into();

@@ -1,6 +1,6 @@
 //! What is left of endpoints when tables change.
 
-use sheave_model::RoutingTable;
+use sheave_model::{FrontendSource, RoutingTable};
 
 use super::*;
 use crate::handover::{FailureRecord, HandedPhase, HandedVerdict, HealthRecord};
@@ -44,6 +44,7 @@ impl Rig {
             namespace: service.namespace.to_string(),
             name: service.name.to_string(),
             port: service.port_name.to_string(),
+            of_fleet: service.source == FrontendSource::MultiClusterService,
             udp: false,
             endpoint: endpoint.into(),
             unhealthy: Some(HandedVerdict { why: "refused".to_owned(), for_millis: 0 }),
@@ -92,6 +93,26 @@ async fn an_endpoint_keeps_its_verdict_while_any_frontend_of_its_service_port_ha
         rig.apply(&[&first, &second]);
         assert!(!rig.is_unhealthy(&first, one), "it is new");
         assert!(rig.health.records().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_service_of_several_clusters_judges_for_itself_beside_one_of_its_name() {
+    let endpoint = endpoint_at(1);
+    let local = of_service(&[endpoint], Duration::ZERO);
+    let mut fleet = Frontend { addr: FrontendAddr { port: 81, ..local.addr }, ..local.clone() };
+    fleet.service.source = FrontendSource::MultiClusterService;
+    for (ejected, other) in [(&local, &fleet), (&fleet, &local)] {
+        let mut rig = Rig::new(&[&local, &fleet]);
+        rig.eject(ejected, endpoint);
+        assert!(rig.known.is_unhealthy(&ejected.service, endpoint));
+        assert!(!rig.known.is_unhealthy(&other.service, endpoint), "{other:?}");
+        // So does a process that takes over.
+        let mut next = Rig::new(&[&local, &fleet]);
+        next.health.restore(rig.health.records());
+        next.update();
+        assert!(next.known.is_unhealthy(&ejected.service, endpoint));
+        assert!(!next.known.is_unhealthy(&other.service, endpoint), "{other:?}");
     }
 }
 

@@ -20,7 +20,13 @@ fn limited(limits: [u32; 4]) -> (Arc<Limiter>, Instant) {
 fn service(limits: [u32; 4]) -> ServiceLimits {
     let [connections, connection_rate, connections_per_client, connection_rate_per_client] =
         limits.map(NonZeroU32::new);
-    ServiceLimits { connections, connection_rate, connections_per_client, connection_rate_per_client }
+    ServiceLimits {
+        connections,
+        connection_rate,
+        connections_per_client,
+        connection_rate_per_client,
+        ..ServiceLimits::default()
+    }
 }
 
 #[test]
@@ -104,6 +110,52 @@ fn clients_are_forgotten_and_never_more_than_so_many_known() {
     }
     assert!(limiter.clients().known.len() <= MOST_CLIENTS);
     assert_eq!(limiter.admit(CLIENT, moment).unwrap_err(), ShedReason::ClientConnections);
+}
+
+#[test]
+fn addresses_of_one_ipv6_network_are_one_client() {
+    let client = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+    let [first, same_64, same_56, mapped] =
+        ["2001:db8::1", "2001:db8::ffff:0:0:1", "2001:db8:0:1::1", "::ffff:192.0.2.1"].map(client);
+    let refused = |limiter: &Arc<Limiter>, client, now| {
+        limiter.admit(client, now).err() == Some(ShedReason::ClientConnections)
+    };
+    let (limiter, now) = limited([0, 0, 1, 0]);
+    let one = limiter.admit(first, now).unwrap();
+    assert!(refused(&limiter, same_64, now) && !refused(&limiter, same_56, now));
+    assert!(!refused(&limiter, mapped, now) && !refused(&limiter, CLIENT, now));
+    // Open ones count as they did when they came.
+    let shorter = ServiceLimits { client_prefix: Ipv6Prefix::new(56).unwrap(), ..service([0, 0, 1, 0]) };
+    limiter.set(&shorter);
+    assert!(refused(&limiter, same_56, now));
+    drop(one);
+    limiter.set(&ServiceLimits { client_prefix: Ipv6Prefix::new(128).unwrap(), ..shorter });
+    let _each = limiter.admit(first, now).unwrap();
+    assert!(!refused(&limiter, same_64, now));
+}
+
+#[test]
+fn clients_for_whom_there_is_no_room_share_one_limit() {
+    let (limiter, now) = limited([0, 0, 2, 0]);
+    let client = |number: u32| Some(IpAddr::V4(Ipv4Addr::from(number)));
+    let held: Vec<Permit> =
+        (0..MOST_CLIENTS as u32).map(|number| limiter.admit(client(number), now).unwrap()).collect();
+    let mut others: Vec<Permit> =
+        (0..2).map(|number| limiter.admit(client(1 << 24 | number), now).unwrap()).collect();
+    let late = client(1 << 25);
+    assert_eq!(limiter.admit(late, now).unwrap_err(), ShedReason::ClientConnections);
+    assert!(limiter.admit(client(1), now).is_ok(), "who is known has its own");
+    let taken_over = limiter.take_over(late.unwrap(), now);
+    others.pop();
+    assert!(limiter.admit(late, now).is_err());
+    drop(taken_over);
+    assert!(limiter.admit(late, now).is_ok());
+    drop(held);
+    drop(others);
+    assert_eq!(limiter.clients().others.open, 0);
+    let _first = limiter.admit(late, now).unwrap();
+    let _second = limiter.admit(late, now).unwrap();
+    assert_eq!(limiter.clients().others.open, 0, "there is room for it again");
 }
 
 #[test]

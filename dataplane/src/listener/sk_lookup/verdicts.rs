@@ -1,12 +1,8 @@
 //! The map of steered frontends: what happens to packets of each.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
 
-use super::SourceSetLease;
-use crate::sync::{Mutex, MutexGuard};
 use crate::sys::bpf::map::{Map, MapKind};
 use sheave_model::{FrontendAddr, Protocol};
 
@@ -83,18 +79,7 @@ fn key(addr: FrontendAddr) -> [u8; KEY] {
 
 /// The map of all steered frontends.
 #[derive(Debug)]
-pub(in crate::listener) struct VerdictMap {
-    map: Map<KEY, VALUE>,
-    /// Locked while the map changes, so that no late verdict undoes a later verdict.
-    pending: Mutex<PendingVerdicts>,
-}
-
-/// Verdicts that are yet to come.
-#[derive(Debug, Default)]
-struct PendingVerdicts {
-    latest: u64,
-    due: HashMap<FrontendAddr, u64>,
-}
+pub(in crate::listener) struct VerdictMap(Map<KEY, VALUE>);
 
 impl VerdictMap {
     /// None yet.
@@ -102,12 +87,12 @@ impl VerdictMap {
     /// # Errors
     /// As bpf(2).
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { map: Map::new(MapKind::Hash, MOST)?, pending: Mutex::default() })
+        Map::new(MapKind::Hash, MOST).map(Self)
     }
 
     /// The map itself.
     pub(super) fn map(&self) -> &Map<KEY, VALUE> {
-        &self.map
+        &self.0
     }
 
     /// From now on this becomes of packets to `addr`.
@@ -115,86 +100,13 @@ impl VerdictMap {
     /// # Errors
     /// As bpf(2): `E2BIG` if there are too many.
     pub(in crate::listener) fn put(&self, addr: FrontendAddr, verdict: Verdict) -> io::Result<()> {
-        self.pending().due.remove(&addr);
-        self.map.put(&key(addr), &verdict.value())
+        self.0.put(&key(addr), &verdict.value())
     }
 
     /// From now on packets to `addr` are none of ours.
     pub(in crate::listener) fn remove(&self, addr: FrontendAddr) {
-        self.pending().due.remove(&addr);
-        if let Err(error) = self.map.remove(&key(addr)) {
+        if let Err(error) = self.0.remove(&key(addr)) {
             tracing::debug!(frontend = %addr, %error, "was not steered");
-        }
-    }
-
-    /// Refuses packets to `addr` once the answer is dropped, unless another verdict was set by then. Until then the present one
-    /// holds.
-    pub(in crate::listener) fn refuse_later(
-        self: &Arc<Self>,
-        addr: FrontendAddr,
-        lease: Option<SourceSetLease>,
-    ) -> DeferredVerdict {
-        self.later(addr, lease, DeferredAction::Refuse)
-    }
-
-    /// Packets to `addr` are none of ours once the answer is dropped, as [`refuse_later`](Self::refuse_later).
-    pub(in crate::listener) fn remove_later(
-        self: &Arc<Self>,
-        addr: FrontendAddr,
-        lease: Option<SourceSetLease>,
-    ) -> DeferredVerdict {
-        self.later(addr, lease, DeferredAction::Remove)
-    }
-
-    fn later(
-        self: &Arc<Self>,
-        addr: FrontendAddr,
-        lease: Option<SourceSetLease>,
-        action: DeferredAction,
-    ) -> DeferredVerdict {
-        let mut pending = self.pending();
-        pending.latest += 1;
-        let revision = pending.latest;
-        pending.due.insert(addr, revision);
-        DeferredVerdict { verdicts: Arc::clone(self), addr, revision, action, _admission: lease }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, PendingVerdicts> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeferredAction {
-    Refuse,
-    Remove,
-}
-
-/// A verdict that takes effect when this is dropped.
-#[derive(Debug)]
-pub(crate) struct DeferredVerdict {
-    verdicts: Arc<VerdictMap>,
-    addr: FrontendAddr,
-    revision: u64,
-    action: DeferredAction,
-    _admission: Option<SourceSetLease>,
-}
-
-impl Drop for DeferredVerdict {
-    fn drop(&mut self) {
-        let mut pending = self.verdicts.pending();
-        if pending.due.get(&self.addr) != Some(&self.revision) {
-            return;
-        }
-        pending.due.remove(&self.addr);
-        let (map, key) = (&self.verdicts.map, key(self.addr));
-        let changed = match self.action {
-            // It is in the map already, so there is room for it.
-            DeferredAction::Refuse => map.put(&key, &Verdict::Refuse.value()),
-            DeferredAction::Remove => map.remove(&key),
-        };
-        if let Err(error) = changed {
-            tracing::warn!(frontend = %self.addr, %error, "its packets cannot be refused: clients see silence");
         }
     }
 }

@@ -23,9 +23,8 @@ impl SteeredFrontends {
         self.all().insert(addr, Arc::clone(counters));
     }
 
-    /// Whether it was there.
-    pub(super) fn remove(&self, addr: FrontendAddr) -> bool {
-        self.all().remove(&addr).is_some()
+    pub(super) fn remove(&self, addr: FrontendAddr) {
+        self.all().remove(&addr);
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<FrontendAddr, Arc<[FrontendCounters]>>> {

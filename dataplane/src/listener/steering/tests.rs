@@ -15,7 +15,7 @@ use socket2::{Domain, Socket as AnySocket, Type};
 use super::*;
 use crate::{CapacityLimits, Dataplane, Options, Settings, Timeouts};
 use sheave_model::test_util::{self, table};
-use sheave_model::{Algorithm, EndpointAddr, Frontend, Route, RoutingTable, SourceRanges};
+use sheave_model::{Algorithm, EndpointAddr, Frontend, Protocol, Route, RoutingTable, SourceRanges};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to be sure that nobody answers.
@@ -148,7 +148,7 @@ fn refused(addr: FrontendAddr) -> bool {
     ask_for(addr, None, SILENCE).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// Waits until the workers have heard of it.
+/// Waits until the workers have closed their sockets there.
 fn until_refused(addr: FrontendAddr) {
     let told = Instant::now();
     while !refused(addr) {
@@ -334,35 +334,38 @@ fn at_an_address_of_the_machine_itself_its_own_processes_come_first() {
 }
 
 #[test]
-fn flows_outlive_their_frontend_and_strangers_are_refused() {
+fn flows_end_with_the_endpoints_of_their_frontend_and_come_back_with_them() {
     steering(SteeringMode::Always, 0, |dataplane| {
         let endpoint = endpoint();
         let addr = addr(V4, 53, Protocol::Udp);
-        dataplane.apply(table([frontend(addr, endpoint)]));
+        let (open, closed) = (frontend(addr, endpoint), without_endpoints(frontend(addr, endpoint)));
+        let apply = |dataplane: &mut Dataplane, generation, frontends: &[&Frontend]| {
+            let frontends = frontends.iter().map(|frontend| Arc::new((*frontend).clone())).collect();
+            dataplane.apply(RoutingTable::new(generation, frontends, Arc::default()));
+        };
         let clients: Vec<UdpSocket> = (0..8).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         let exchange = |client: &UdpSocket| {
             client.set_read_timeout(Some(PATIENCE)).unwrap();
-            client.send(b"hello").unwrap();
-            assert_eq!(client.recv(&mut [0; 5]).unwrap(), 5);
+            client.send(b"hello")?;
+            client.recv(&mut [0; 5]).map(|length| assert_eq!(length, 5))
         };
-        for client in &clients {
-            client.connect(addr.socket_addr()).unwrap();
-            exchange(client);
+        let all_are_refused = || {
+            for client in &clients {
+                assert_eq!(exchange(client).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+            }
+        };
+        clients.iter().for_each(|client| client.connect(addr.socket_addr()).unwrap());
+        for generation in [1, 4] {
+            apply(dataplane, generation, &[&open]);
+            clients.iter().for_each(|client| exchange(client).unwrap());
+            apply(dataplane, generation + 1, &[&closed]);
+            all_are_refused();
         }
-        dataplane.apply(RoutingTable::new(
-            2,
-            vec![Arc::new(without_endpoints(frontend(addr, endpoint)))],
-            Arc::default(),
-        ));
-        clients.iter().for_each(exchange);
+        apply(dataplane, 7, &[&open]);
+        clients.iter().for_each(|client| exchange(client).unwrap());
+        apply(dataplane, 8, &[]);
         until_refused(addr);
-        clients.iter().for_each(exchange);
-        dataplane.apply(RoutingTable::new(3, vec![Arc::new(frontend(addr, endpoint))], Arc::default()));
-        ask(addr, None).unwrap();
-        clients.iter().for_each(exchange);
-        // A frontend that is gone takes its flows along.
-        dataplane.apply(RoutingTable::new(4, Vec::new(), Arc::default()));
-        until_refused(addr);
+        all_are_refused();
     });
 }
 

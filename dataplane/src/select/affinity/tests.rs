@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
-use sheave_model::Protocol;
+use sheave_model::{FrontendSource, Protocol};
 
 use super::*;
 
@@ -12,6 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn scope(port_name: &str) -> Scope {
     Scope::of(&ServicePort {
+        source: FrontendSource::Service,
         namespace: "shop".into(),
         name: "web".into(),
         port_name: port_name.into(),

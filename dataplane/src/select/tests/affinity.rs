@@ -89,6 +89,9 @@ fn frontends_of_one_service_port_share_records_and_other_ports_do_not() {
     let mut node_port =
         Frontend { addr: frontend_addr(2), kind: sheave_model::FrontendKind::NodePort, ..sticky() };
     assert_eq!(goes(&active(node_port.clone()), &request, &table), other);
+    let mut of_fleet = node_port.clone();
+    of_fleet.service.source = sheave_model::FrontendSource::MultiClusterService;
+    assert_ne!(goes(&active(of_fleet), &request, &table), other, "it only has the same name");
     node_port.service.port_name = "https".into();
     assert_ne!(goes(&active(node_port), &request, &table), other);
 }

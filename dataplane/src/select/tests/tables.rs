@@ -1,5 +1,7 @@
 //! What loads, turns and unchanged frontends come to from table to table.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 #[test]
@@ -96,4 +98,27 @@ fn a_switch_of_algorithm_takes_effect() {
     let after = changed(frontend(1, Algorithm::Maglev, &endpoints), &before);
     let first = goes(&after, &external(1), &affinity);
     assert!((0..9).all(|_| goes(&after, &external(1), &affinity) == first));
+}
+
+/// Two endpoints have 1,000 connections a second: one answers each after 5 ms, the other resets each at once.
+#[test]
+fn an_endpoint_that_ends_all_connections_without_an_answer_does_not_look_idle() {
+    const CONNECTIONS: usize = 10_000;
+    let frontend = active(frontend(1, Algorithm::LeastConnections, &[(1, 100), (2, 100)]));
+    let (affinity, mut share) = (AffinityTable::default(), 0);
+    let (mut open, mut unanswered) = (VecDeque::new(), VecDeque::new());
+    for number in 0..CONNECTIONS {
+        while open.pop_front_if(|(ends, _)| *ends <= number).is_some() {}
+        while unanswered.pop_front_if(|(ends, _)| *ends <= number).is_some() {}
+        let picked = forward(frontend.pick(&external(number as u32), &affinity));
+        if picked.addr() == endpoint_addr(1) {
+            share += 1;
+            unanswered.push_back((number + 1000, picked.unanswered()));
+        } else {
+            open.push_back((number + 5, picked));
+        }
+    }
+    assert!(share * 100 <= CONNECTIONS * 55, "{share} of {CONNECTIONS}");
+    let counted: Vec<u64> = frontend.loads().map(|(_, load)| load.unanswered()).collect();
+    assert_eq!(counted, [share as u64, 0]);
 }

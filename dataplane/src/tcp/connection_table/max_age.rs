@@ -1,18 +1,14 @@
 //! Connections that are older than their Service lets them become, so that long-lived ones spread over the endpoints again.
 //!
 //! The sweep finds those that will be too old before it comes again; no timer and no queue has an entry for any other, since most
-//! connections end long before. One that is too old ends with FIN in the first pause after an answer, where a client with a pool of connections expects
-//! it, and when the grace is over in any case: with FIN if nothing moves and neither side has finished, else with RST, since FIN
-//! would make half an answer look like a whole one.
+//! connections end long before. One that is too old ends in the first pause after an answer, and when the grace is over in any case.
 
 use std::time::{Duration, Instant};
 
-use super::{Connection, ConnectionState, ConnectionTable, DUE_PER_TURN, Tick};
+use super::deadline::PAUSE;
+use super::{ConnectionState, ConnectionTable, DUE_PER_TURN, Tick};
 use crate::counters::CloseReason;
 use crate::worker::token::Key;
-
-/// Nothing moves for so long: the answer is complete, in all likelihood.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a connection that is too old may wait for a pause, where its Service does not say.
 const GRACE: Duration = Duration::from_secs(30);
@@ -24,8 +20,6 @@ const JITTER: u64 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Overage {
     key: Key,
-    /// Bytes that it had moved by then.
-    moved: u64,
     /// When its grace is over; [`Tick::NEVER`] before that has begun.
     ends: Tick,
 }
@@ -42,7 +36,7 @@ impl ConnectionTable {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let expires = std::mem::replace(&mut connection.expires, Tick::NEVER);
         let left = self.sweep.moment(expires).saturating_duration_since(now);
-        self.overage.push(now, left, Overage { key, moved: 0, ends: Tick::NEVER });
+        self.overage.push(now, left, Overage { key, ends: Tick::NEVER });
     }
 
     /// Ends connections that are too old and rest, or whose grace is over.
@@ -53,30 +47,23 @@ impl ConnectionTable {
             match self.look_at_overage(now, overage) {
                 None => {}
                 Some(AgeVerdict::GoesOn(overage)) => drop(self.overage.push(now, PAUSE, overage)),
-                Some(AgeVerdict::Ends) => self.end(key, CloseReason::MaxAge),
+                Some(AgeVerdict::Ends) => self.end_in_time(key, self.sweep.tick(now), CloseReason::MaxAge),
             }
         }
     }
 
     /// What is to become of the connection, if it is still there.
     fn look_at_overage(&mut self, now: Instant, before: Overage) -> Option<AgeVerdict> {
-        let Connection { state, awaits_answer, .. } = self.connections.get_mut(before.key)?;
-        let ConnectionState::Relaying(relay, session) = state else { return None };
-        let moved = relay.moved();
+        let connection = self.connections.get_mut(before.key)?;
+        let ConnectionState::Relaying(_, session) = &connection.state else { return None };
         if before.ends == Tick::NEVER {
             let frontend = self.context.worker.table().get(session.frontend).map(|it| it.timeouts());
             let grace = frontend.and_then(|timeouts| timeouts.max_age_grace).unwrap_or(GRACE);
-            return Some(AgeVerdict::GoesOn(Overage { moved, ends: self.sweep.tick(now + grace), ..before }));
+            return Some(AgeVerdict::GoesOn(Overage { ends: self.sweep.tick(now + grace), ..before }));
         }
-        let is_over = before.ends <= self.sweep.tick(now);
-        let rests = moved == before.moved && relay.is_at_rest();
-        if is_over && !rests {
-            relay.cut();
-        }
-        Some(match is_over || (rests && !*awaits_answer) {
-            true => AgeVerdict::Ends,
-            false => AgeVerdict::GoesOn(Overage { moved, ..before }),
-        })
+        let tick = self.sweep.tick(now);
+        let pauses = connection.rests(tick) && !connection.awaits_answer;
+        Some(if before.ends <= tick || pauses { AgeVerdict::Ends } else { AgeVerdict::GoesOn(before) })
     }
 }
 

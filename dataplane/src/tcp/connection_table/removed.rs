@@ -5,9 +5,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::{Connection, ConnectionState, ConnectionTable, Tick};
-use crate::counters::CloseReason;
-use crate::worker::token::Key;
+use super::{ConnectionTable, Tick};
 use sheave_model::FrontendAddr;
 
 /// When the connections of each end.
@@ -27,18 +25,6 @@ impl ConnectionTable {
         if !self.removed.contains_key(&addr) && self.context.worker.table().get(addr).is_none() {
             self.remove_frontend(addr);
         }
-    }
-
-    /// Ends a connection of a frontend whose time is over: with FIN if it is at rest, else with RST, since FIN would make half an
-    /// answer look like a whole one.
-    pub(super) fn end_left_over(&mut self, key: Key) {
-        if let Some(Connection { state: ConnectionState::Relaying(relay, _), .. }) =
-            self.connections.get_mut(key)
-            && !relay.is_at_rest()
-        {
-            relay.cut();
-        }
-        self.end(key, CloseReason::Removed);
     }
 
     /// A round of the sweep is over, which began at `began`: forgets the frontends whose connections have all ended in it.

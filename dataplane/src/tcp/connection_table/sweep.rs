@@ -10,7 +10,6 @@ use super::{Connection, ConnectionState, ConnectionTable, IdleClock, Tick, ticks
 use crate::counters::CloseReason;
 use crate::limits::capacity::Capacity;
 use crate::tcp::idle_clock::{CHECKS, TICK};
-use crate::tcp::relay::RelayState;
 use crate::worker::token::Key;
 
 /// Idle connections are looked for as often as this at least, since a connection gets some of its options then.
@@ -150,10 +149,10 @@ impl ConnectionTable {
             let expires = *expires;
             let is_left_over = self.removed.get(&session.frontend).is_some_and(|ends| *ends <= tick)
                 && self.context.worker.table().get(session.frontend).is_none();
-            if let RelayState::Ended(reason) = relay.check_idle(tick) {
-                self.end(key, reason);
+            if relay.is_idle(tick) {
+                self.end_in_time(key, tick, CloseReason::Idle);
             } else if is_left_over {
-                self.end_left_over(key);
+                self.end_in_time(key, tick, CloseReason::Removed);
             } else if self.sweep.may_miss(expires, now) {
                 self.queue_overage(key, now);
             }

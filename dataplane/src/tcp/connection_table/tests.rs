@@ -1,5 +1,8 @@
 //! Turns: how much one does, who comes first, and that a large table is checked in small steps.
 
+mod deadlines;
+mod unanswered;
+
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,12 +12,12 @@ use socket2::SockRef;
 
 use super::BYTES_PER_TURN;
 use super::sweep::CHECKED_AT_A_TIME;
-use crate::counters::CloseReason;
+use crate::counters::{CloseReason, TcpCounters};
 use crate::tcp::splice::Direction;
 use crate::tcp::tests::rig::{TableRig, accepted, connecting, now, table_towards};
 use crate::worker::context::{Shared, Timeouts};
 use crate::worker::port::{Accepted, WorkerPorts};
-use sheave_model::{ClientAddr, EndpointAddr};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 use std::sync::Arc;
 
 /// More than one connection may move in a turn.
@@ -33,6 +36,18 @@ fn aging_connection(rig: &TableRig, times: (Duration, Option<Duration>)) -> (Tcp
     client_side.set_recv_buffer_size(QUEUED).unwrap();
     rig.relay_for(client_side, connecting(endpoints.local_addr().unwrap()), Direction::new(), times);
     (client, endpoints.accept().unwrap().0)
+}
+
+/// A client of this frontend, whose connection is being set up.
+fn setting_up(rig: &TableRig, addr: FrontendAddr) -> (TcpStream, Arc<TcpCounters>) {
+    let clients = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
+    let (socket, counters) = (accepted(&clients).unwrap(), Arc::default());
+    let peer = ClientAddr(client.local_addr().unwrap());
+    let accepted = Accepted { frontend: addr, peer, socket, counters: Arc::clone(&counters) };
+    let active = rig.worker.table().get(addr).cloned();
+    rig.table.borrow_mut().admit(accepted, active.as_ref());
+    (client, counters)
 }
 
 /// As much as the kernel takes, without waiting.
@@ -245,18 +260,13 @@ fn connections_of_a_frontend_that_has_left_end_after_a_drain_unless_it_is_back()
 fn a_connection_that_was_being_set_up_when_its_frontend_left_has_the_time_of_a_drain() {
     let drain = Duration::from_secs(60);
     let shared = Shared::for_tests(Timeouts { drain, ..Timeouts::all(10 * HOUR) });
-    let [clients, endpoints] = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let endpoint = endpoints.local_addr().unwrap();
     let (addr, with_frontend) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
     let table = Arc::clone(&shared.table);
     table.store(Arc::new(with_frontend));
     let rig = TableRig::with(shared, 8);
-    let client = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
-    let (socket, counters) = (accepted(&clients).unwrap(), Arc::default());
-    let peer = ClientAddr(client.local_addr().unwrap());
-    let accepted = Accepted { frontend: addr, peer, socket, counters: Arc::clone(&counters) };
-    let active = rig.worker.table().get(addr).cloned();
-    rig.table.borrow_mut().admit(accepted, active.as_ref());
+    let (client, counters) = setting_up(&rig, addr);
     let _endpoint = endpoints.accept().unwrap();
 
     table.store(Arc::default());

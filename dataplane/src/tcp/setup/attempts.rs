@@ -63,8 +63,16 @@ impl Setup {
         self.attempts += 1;
         let endpoint = picked.addr();
         self.session.try_endpoint(endpoint);
-        let source_ip = worker.shared.transparency.source_ip(source, self.client, self.frontend, endpoint);
+        let source_ip = match self.may_be_source(worker) {
+            true => worker.shared.transparency.source_ip(source, self.client, self.frontend, endpoint),
+            false => None,
+        };
         Ok(Dial::new(picked, source, source_ip, worker.now()))
+    }
+
+    /// Whether endpoints may see the client's address as the source of packets: of one that a proxy names it is a claim.
+    fn may_be_source(&self, worker: &WorkerContext) -> bool {
+        self.client.ip() == self.peer.ip() || !worker.table().is_identity(self.client.ip())
     }
 
     fn pick(
@@ -99,7 +107,7 @@ impl Setup {
         loop {
             let begun = match failure.take() {
                 Some(error) => Err(error),
-                None => dial.begin(&context.worker, &context.crowded, self.key),
+                None => dial.begin(&context.worker, &context.ports, self.key),
             };
             let wait = match begun.map_err(|error| self.failed(context, &mut dial, error)) {
                 Ok(()) => self.connect_timeout,

@@ -71,7 +71,8 @@ impl Queues {
 impl<L> FlowTable<L> {
     /// When a flow ends if nothing passes any more.
     pub(super) fn deadline(&self, flow: &Flow<L>) -> Instant {
-        flow.touched + self.patience(flow.answered)
+        let quiet = flow.touched + self.patience(flow.answered);
+        flow.ends_by.map_or(quiet, |ends_by| ends_by.min(quiet))
     }
 
     /// How long a flow may be quiet.
@@ -109,8 +110,8 @@ impl<L> FlowTable<L> {
     }
 
     /// Ends the flow that was quiet the longest, of those that no endpoint has answered if there is one that had time for it, but
-    /// none that was quiet for less than `busy`, and none to another endpoint than `towards` if one is named. False if none is
-    /// found.
+    /// none that was quiet for less than `busy` and whose endpoint serves, and none to another endpoint than `towards` if one is
+    /// named. False if none is found.
     pub(in crate::udp) fn evict(
         &mut self,
         now: Instant,
@@ -139,7 +140,7 @@ impl<L> FlowTable<L> {
             && let Some((client, deadline)) = self.quietest(answered)
         {
             let Some(flow) = self.flows.get(&client) else { continue };
-            let busy = now.saturating_duration_since(flow.touched) < quiet;
+            let busy = flow.ends_by.is_none() && now.saturating_duration_since(flow.touched) < quiet;
             if !busy && towards.is_none_or(|endpoint| flow.endpoint() == endpoint) {
                 victim = Some(client);
                 break;
@@ -177,13 +178,18 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// Queues all flows anew, since the timeouts have changed.
-    pub(super) fn requeue(&mut self) {
-        self.queues.clear();
-        let clients: Vec<(ClientAddr, Instant)> =
-            self.flows.iter().map(|(client, flow)| (*client, self.deadline(flow))).collect();
-        for (client, deadline) in clients {
+    /// Looks whether the client's flow ends sooner than was planned: its endpoint serves no more, and then it ends within `grace` even
+    /// if that endpoint still talks, or timeouts have become shorter. Says whether it does.
+    pub(in crate::udp) fn hasten(&mut self, client: ClientAddr, now: Instant, grace: Duration) -> bool {
+        let Some(flow) = self.flows.get_mut(&client) else { return false };
+        let serves = self.frontend.as_ref().is_some_and(|frontend| frontend.serves(flow.endpoint()));
+        flow.ends_by = if serves { None } else { flow.ends_by.or(Some(now + grace)) };
+        let check_at = flow.check_at;
+        let deadline = self.flows.get(&client).map(|flow| self.deadline(flow));
+        let sooner = deadline.filter(|deadline| *deadline < check_at);
+        if let Some(deadline) = sooner {
             self.look_again(client, deadline);
         }
+        sooner.is_some()
     }
 }

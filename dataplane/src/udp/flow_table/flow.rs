@@ -20,6 +20,8 @@ pub(in crate::udp) struct Flow<L> {
     pub(super) touched: Instant,
     /// When the queue looks at this flow next; an entry with another moment is stale.
     pub(super) check_at: Instant,
+    /// When it ends at the latest, since its endpoint serves no more.
+    pub(super) ends_by: Option<Instant>,
     /// The frontend's revision for which the endpoint was found good.
     pub(super) revision: u64,
     /// The endpoint was reported unreachable.
@@ -53,6 +55,7 @@ impl<L> Flow<L> {
     pub(super) fn set_endpoint(&mut self, picked: Picked, link: L, source: ClientSource) {
         self.collect_last();
         (self.picked, self.link, self.source) = (picked, link, source);
+        self.ends_by = None;
     }
 
     /// What its endpoint has had is known from now on.

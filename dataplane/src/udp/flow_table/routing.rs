@@ -42,6 +42,7 @@ impl Decision<'_> {
             source,
             touched,
             check_at,
+            ends_by: None,
             revision,
             suspect: false,
             answered: false,
@@ -59,11 +60,14 @@ impl Decision<'_> {
     ) -> Result<&'f mut Flow<K::Link>, DropReason> {
         let flow = entry.get_mut();
         let own = flow.picked.addr();
-        let frontend = self.frontend.filter(|frontend| frontend.spec().has_endpoints());
-        let serves = frontend.is_none_or(|frontend| frontend.serves(own));
-        let unhealthy = |endpoint| frontend.is_some_and(|frontend| self.is_unhealthy(frontend, endpoint));
+        let Some(frontend) = self.frontend else {
+            entry.remove();
+            return Err(DropReason::NoEndpoint);
+        };
+        let serves = frontend.serves(own);
+        let unhealthy = |endpoint| self.is_unhealthy(frontend, endpoint);
         let suspect = flow.suspect || unhealthy(own);
-        if let Some(frontend) = frontend.filter(|_| suspect || !serves) {
+        if suspect || !serves {
             let failed = if suspect { vec![own] } else { Vec::new() };
             let previous = &flow.link;
             let chosen = self.choose(frontend, failed, |way| {
@@ -88,11 +92,8 @@ impl Decision<'_> {
                 }
             }
         }
-        if let Some(frontend) = frontend {
-            self.follow_source(frontend, flow, links);
-        }
-        flow.revision = self.revision;
-        flow.suspect = false;
+        self.follow_source(frontend, flow, links);
+        (flow.revision, flow.suspect, flow.ends_by) = (self.revision, false, None);
         Ok(entry.into_mut())
     }
 

@@ -9,13 +9,14 @@ use crate::select::EndpointHealth;
 use crate::sys::Errno;
 use crate::udp::tests::fixtures::{follow, frontend, with_sources};
 use sheave_model::SourceRanges;
-use sheave_model::{ClientSources, EndpointState, Frontend};
+use sheave_model::{Backend, ClientSources, EndpointState, Frontend, Route};
 
 mod room;
 mod simulation;
 mod watched;
 
 const IDLE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(30);
 
 fn frontend_addr(port: u16) -> FrontendAddr {
     FrontendAddr { ip: [203, 0, 113, 1].into(), port, protocol: Protocol::Udp }
@@ -114,6 +115,14 @@ impl World {
         self.table = follow(&self.table, [frontend]);
     }
 
+    /// Looks at all flows, as a worker does after something has changed.
+    fn walk(&mut self) {
+        self.flows.set_frontend(self.table.get(frontend_addr(53)));
+        for client in self.flows.clients().collect::<Vec<_>>() {
+            self.flows.hasten(client, self.now, GRACE);
+        }
+    }
+
     fn datagram(&mut self, client: u16) -> Result<EndpointAddr, DropReason> {
         self.flows.set_frontend(self.table.get(frontend_addr(53)));
         let Self { table, affinity, random, now, .. } = self;
@@ -164,6 +173,31 @@ fn a_vanished_endpoint_loses_the_flow_on_its_next_datagram() {
     world.swap(&ready(&[2]));
     assert_eq!(world.datagram(1), Ok(endpoint_addr(2)));
     assert_eq!(world.counters.flows_repicked.get(), 1);
+}
+
+#[test]
+fn a_vanished_endpoint_keeps_a_flow_whose_client_is_silent_for_the_time_of_a_drain() {
+    let others = [ready(&[2]), vec![], vec![(endpoint_addr(2), EndpointState::Terminating)]];
+    for others in others {
+        let mut world = World::new(10, &ready(&[1]));
+        world.datagram(1).unwrap();
+        let start = world.now;
+        let talk = |world: &mut World, seconds| {
+            world.now = start + Duration::from_secs(seconds);
+            world.flows.expire(world.now, usize::MAX);
+            world.walk();
+            world.flows.answered(client_addr(1), world.now).is_some()
+        };
+        world.swap(&others);
+        assert!([0, 10, 20, 29].into_iter().all(|second| talk(&mut world, second)), "{others:?}");
+        world.swap(&ready(&[1]));
+        world.walk();
+        assert!([40, 50].into_iter().all(|second| talk(&mut world, second)), "it serves again");
+        world.swap(&others);
+        assert!([60, 89].into_iter().all(|second| talk(&mut world, second)));
+        assert!(!talk(&mut world, 90), "{others:?}");
+        assert_eq!(world.counters.flows_active.get(), 0);
+    }
 }
 
 #[test]
@@ -220,15 +254,30 @@ fn a_terminating_endpoint_keeps_its_flows_and_gets_no_new_ones() {
 }
 
 #[test]
-fn without_any_endpoint_flows_stay_and_strangers_are_rejected() {
+fn a_flow_ends_with_the_last_endpoint_and_with_its_frontend() {
     let mut world = World::new(10, &ready(&[1]));
     world.datagram(1).unwrap();
-    world.flows.suspect(client_addr(1));
     world.swap(&[]);
-    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
-    assert_eq!(world.datagram(2), Err(DropReason::NoEndpoint));
+    assert_eq!(world.datagram(1), Err(DropReason::NoEndpoint));
+    assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
     world.swap(&ready(&[2]));
-    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)), "and move on when others come");
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(2)), "as a new one, when another comes");
+    world.table = follow(&world.table, []);
+    assert_eq!(world.datagram(1), Err(DropReason::NoEndpoint));
+    assert!(world.flows.is_empty());
+}
+
+#[test]
+fn a_flow_stays_with_an_endpoint_that_lingers_though_nobody_else_may_go_there() {
+    let mut world = World::new(10, &ready(&[1]));
+    world.datagram(1).unwrap();
+    let spec = frontend(frontend_addr(53), &[]);
+    let lingering = Backend { lingering: vec![endpoint_addr(1)], ..spec.backends[0].clone() };
+    let [external, internal] = [Route::Drop, Route::Drop];
+    world.table =
+        follow(&world.table, [Frontend { backends: Arc::new([lingering]), external, internal, ..spec }]);
+    assert_eq!(world.datagram(1), Ok(endpoint_addr(1)));
+    assert_eq!(world.datagram(2), Err(DropReason::Policy));
 }
 
 #[test]
@@ -380,6 +429,7 @@ fn draining_keeps_flows_for_the_shorter_time_and_opens_none() {
     world.datagram(1).unwrap();
     world.flows.stop_accepting();
     world.flows.shorten_idle(Duration::from_secs(2));
+    world.walk();
     assert_eq!(world.datagram(2), Err(DropReason::Draining));
     assert_eq!(world.flows.next_check(), Some(world.now + Duration::from_secs(2)));
     world.now += Duration::from_secs(1);
@@ -393,7 +443,7 @@ fn draining_keeps_flows_for_the_shorter_time_and_opens_none() {
 }
 
 #[test]
-fn open_flows_have_new_timeouts_at_once() {
+fn open_flows_have_new_timeouts_once_they_are_looked_at() {
     let second = Duration::from_secs(1);
     let mut world = World::new(10, &ready(&[1]));
     for client in [1, 2] {
@@ -402,10 +452,12 @@ fn open_flows_have_new_timeouts_at_once() {
     world.flows.answered(client_addr(2), world.now).unwrap();
     let unanswered = FlowTimeouts { idle: IDLE, unanswered: 2 * second };
     world.flows.set_timeouts(unanswered);
+    world.walk();
     assert_eq!(world.flows.next_check(), Some(world.now + 2 * second));
     assert!(world.flows.expire(world.now + 2 * second, usize::MAX));
     assert_eq!(world.flows.endpoint(client_addr(1)), None);
     world.flows.set_timeouts(FlowTimeouts { idle: 3 * second, ..unanswered });
+    world.walk();
     assert!(world.flows.expire(world.now + 3 * second, usize::MAX) && world.flows.is_empty());
     // A longer one counts when the flow is looked at.
     world.datagram(3).unwrap();

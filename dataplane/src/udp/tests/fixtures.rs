@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sheave_model::{
     Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, Protocol, Route, RoutingTable, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
-    test_util,
+    FrontendAddr, FrontendSource, Protocol, Route, RoutingTable, ServiceLimits, ServicePort, ServiceTimeouts,
+    Weight, test_util,
 };
 
 use crate::select::ActiveTable;
@@ -26,6 +26,7 @@ pub(in crate::udp) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, E
     Frontend {
         addr,
         service: ServicePort {
+            source: FrontendSource::Service,
             namespace: "shop".into(),
             name: format!("dns-{}", addr.port).into(),
             port_name: "dns".into(),

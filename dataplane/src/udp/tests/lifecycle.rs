@@ -1,4 +1,4 @@
-//! Flows and listeners from start to end: idle, retirement, drain, close.
+//! Flows and listeners from start to end: idle, drain, close.
 
 use super::*;
 use crate::counters::FrontendCounters;
@@ -50,6 +50,36 @@ fn answers_that_are_there_already_reach_the_client_when_its_flow_moves() {
         let late: Vec<&[u8]> = answers.iter().map(Vec::as_slice).filter(|answer| *answer != b"2c").collect();
         assert_eq!(late, many, "each, and in its order");
         assert_eq!(gateway.counters().flows_repicked.get(), 1);
+    });
+}
+
+/// A subscriber says what it wants once.
+#[test]
+fn an_endpoint_that_serves_no_more_talks_to_its_client_for_the_time_of_a_drain_at_most() {
+    on_a_worker(async {
+        let former = UdpSocket::bind((V4, 0)).unwrap();
+        former.set_nonblocking(true).unwrap();
+        let addr = former.local_addr().unwrap();
+        let gateway = UdpGateway::start(V4, &[EndpointAddr::new(addr.ip(), addr.port())], 10);
+        let client = gateway.client();
+        client.send(b"subscribe");
+        let mut flow = None;
+        until("the endpoint is asked", || {
+            flow = former.recv_from(&mut [0; 10]).ok();
+            flow.is_some()
+        })
+        .await;
+        gateway.swap(&[endpoint(V4, b"2").await]);
+        for _ in 0..2 {
+            former.send_to(b"news", flow.unwrap().1).unwrap();
+            assert_eq!(client.answer().await.unwrap(), b"news");
+            gateway.skip(IDLE * 2 / 5);
+        }
+        former.send_to(b"news", flow.unwrap().1).unwrap();
+        assert_eq!(client.answer().await.unwrap(), b"news");
+        gateway.skip(IDLE / 4);
+        until("the flow ends", || gateway.flows() == 0).await;
+        assert_eq!(client.exchange(b"hello").await, b"2hello");
     });
 }
 
@@ -110,104 +140,52 @@ fn many_flows_that_end_at_once_do_so_in_several_turns() {
 }
 
 #[test]
-fn a_closed_listener_closes_its_socket_and_all_flows() {
-    on_a_worker(async {
-        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
-        let client = gateway.client();
-        assert_eq!(client.exchange(b"a").await, b"a");
-        let state = Rc::downgrade(&gateway.frontend());
-        gateway.execute(|udp| udp.close(gateway.addr));
-        assert_eq!((gateway.counters.flows_active.get(), state.strong_count()), (0, 0));
-        client.send(b"b");
-        assert_eq!(client.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-    });
-}
-
-#[test]
-fn flows_of_a_frontend_that_has_left_have_the_time_of_a_drain() {
-    on_a_worker(async {
-        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 10);
-        let client = gateway.client();
-        assert_eq!(client.exchange(b"a").await, b"a");
-        gateway.worker.shared.table.store(Arc::default());
-        gateway.execute(|udp| udp.remove(gateway.addr));
-        for _ in 0..2 {
-            assert_eq!(client.exchange(b"b").await, b"b");
-            let stranger = gateway.client();
-            stranger.send(b"c");
-            assert_eq!(stranger.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-            gateway.skip(IDLE * 2 / 5);
-        }
-        assert_eq!(client.exchange(b"d").await, b"d");
-        // A drain is as long as a flow may be idle, but this one is not.
-        gateway.skip(IDLE / 4);
-        until("the flow ends", || gateway.counters.flows_active.get() == 0).await;
-        client.send(b"e");
-        assert_eq!(client.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-    });
-}
-
-#[test]
-fn flows_have_the_time_of_a_drain_after_their_own_removal_though_there_was_one_before() {
-    on_a_worker(async {
-        let endpoint = endpoint(V4, b"").await;
-        let gateway = UdpGateway::start(V4, &[endpoint], 10);
-        let [first, second] = [gateway.client(), gateway.client()];
-        let remove = || {
-            gateway.worker.shared.table.store(Arc::default());
-            gateway.execute(|udp| udp.remove(gateway.addr));
-        };
-        assert_eq!(first.exchange(b"a").await, b"a");
-        remove();
-        gateway.skip(IDLE / 2);
-        gateway.swap(&[endpoint]);
-        let socket = bind_shared(gateway.addr.socket_addr());
-        gateway.execute(|udp| udp.listen(gateway.addr, socket, Arc::clone(&gateway.counters)));
-        for client in [&first, &second] {
-            assert_eq!(client.exchange(b"b").await, b"b");
-        }
-        remove();
-        gateway.skip(IDLE * 3 / 4);
-        until("the first flow ends", || gateway.counters.flows_active.get() == 1).await;
-        assert_eq!(second.exchange(b"c").await, b"c", "it has a quarter left");
-        gateway.skip(IDLE / 2);
-        until("the second flow ends", || gateway.counters.flows_active.get() == 0).await;
-    });
-}
-
-#[test]
-fn a_retired_listener_keeps_its_flows_and_refuses_strangers() {
+fn a_closed_listener_closes_its_socket_at_once_and_its_flows_a_few_at_a_time() {
     for ip in [V4, V6] {
         on_a_worker(async move {
-            let gateway = UdpGateway::start(ip, &[endpoint(ip, b"1").await], 10);
-            let clients = [gateway.client(), gateway.client()];
-            for client in &clients {
-                assert_eq!(client.exchange(b"a").await, b"1a");
+            let (first, second) = (endpoint(ip, b"1").await, endpoint(ip, b"2").await);
+            let gateway = UdpGateway::start(ip, &[first], 400);
+            let client = gateway.client();
+            assert_eq!(client.exchange(b"a").await, b"1a");
+            let others: Vec<Client> = (0..SWEPT).map(|_| gateway.client()).collect();
+            for other in &others {
+                assert_eq!(other.exchange(b"b").await, b"1b");
             }
+            let state = Rc::downgrade(&gateway.frontend());
             gateway.swap(&[]);
-            clients[0].send(b"still in the socket");
-            gateway.execute(|udp| udp.retire(gateway.addr));
-            assert_eq!(clients[0].answer().await.unwrap(), b"1still in the socket");
-            for client in &clients {
-                assert_eq!(client.exchange(b"b").await, b"1b");
-            }
-            let stranger = gateway.client();
-            stranger.send(b"c");
-            assert_eq!(stranger.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            gateway.execute(|udp| udp.close(gateway.addr));
+            assert_eq!((gateway.counters.flows_active.get(), state.strong_count()), (SWEPT as u64 + 1, 0));
+            client.send(b"c");
+            assert_eq!(client.answer().await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            until("all flows have ended", || gateway.execute(|udp| udp.is_drained())).await;
+            assert!(!gateway.execute(|udp| udp.has_work()));
 
-            // Endpoints come back: strangers have a new listener, and the flows move by themselves.
-            gateway.swap(&[endpoint(ip, b"2").await]);
+            // It serves again.
+            gateway.swap(&[second]);
             let socket = bind_shared(gateway.addr.socket_addr());
             gateway.execute(|udp| udp.listen(gateway.addr, socket, Arc::clone(&gateway.counters)));
-            let successor = gateway.execute(|udp| udp.own[&gateway.addr]);
-            assert_eq!(stranger.exchange(b"d").await, b"2d");
-            assert_eq!(clients[1].exchange(b"e").await, b"2e");
-            assert_eq!((gateway.flows(), gateway.frontend_at(successor).flows()), (2, 1));
-
-            gateway.finished().await;
-            assert_eq!((gateway.flows(), gateway.frontend_at(successor).flows()), (0, 0));
+            assert_eq!(client.exchange(b"d").await, b"2d");
         });
     }
+}
+
+#[test]
+fn flows_of_a_closed_listener_end_in_several_turns() {
+    on_a_worker(async {
+        let gateway = UdpGateway::start(V4, &[endpoint(V4, b"").await], 400);
+        let clients: Vec<Client> = (0..=SWEPT).map(|_| gateway.client()).collect();
+        for client in &clients {
+            assert_eq!(client.exchange(b"a").await, b"a");
+        }
+        gateway.execute(|udp| udp.close(gateway.addr));
+        let mut turns = 0;
+        while gateway.execute(|udp| udp.has_work()) {
+            gateway.turn();
+            turns += 1;
+        }
+        assert!((4..10).contains(&turns), "{turns}");
+        assert!(gateway.execute(|udp| udp.is_drained()));
+    });
 }
 
 #[test]
@@ -263,7 +241,7 @@ fn a_steered_frontend_that_opens_within_a_turn_serves_what_came_since() {
         gateway.execute(|udp| {
             swap(&[(serving, EndpointState::Ready)]);
             client.send(b"a");
-            assert_eq!(udp.steered.batch(&mut udp.frontends, nobody, &inlet, None), Progress::Drained);
+            assert_eq!(udp.steered.batch(&mut udp.frontends, nobody, &inlet), Progress::Drained);
         });
         assert_eq!(client.answer().await.unwrap(), b"1a");
         assert_eq!(counters.dropped(DropReason::NoEndpoint), 0);

@@ -132,9 +132,9 @@ impl ClientRows {
             traffic.iter().filter(|(client, ..)| self.known.contains_key(client))
         {
             let Some(active) = table.get(frontend) else { continue };
-            let ServicePort { namespace, name, .. } = &active.spec().service;
+            let ServicePort { source, namespace, name, .. } = &active.spec().service;
             let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
-            let service = ServiceKey { namespace, name, source: active.spec().source };
+            let service = ServiceKey { namespace, name, source: *source };
             *services.entry(client).or_default().entry(service).or_default() += counts;
         }
         for (client, services) in services {

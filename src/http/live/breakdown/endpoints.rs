@@ -56,7 +56,7 @@ impl EndpointLabel {
         let why = unhealthy.filter(|_| state == EndpointCondition::Unhealthy);
         Self {
             service: frontend.service.to_string(),
-            source: source_name(frontend.source),
+            source: source_name(frontend.service.source),
             cluster: found.map(|(backend, _)| backend.cluster.as_ref().to_owned()).unwrap_or_default(),
             endpoint: addr.to_string(),
             state,

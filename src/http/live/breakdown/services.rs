@@ -30,7 +30,8 @@ impl Label for ServiceLabel {
 
 impl Counted for ServiceLabel {
     fn labels(table: &ActiveTable) -> Vec<(Self, FrontendAddr)> {
-        let label = |it: &Frontend| Self { service: it.service.to_string(), source: source_name(it.source) };
+        let label =
+            |it: &Frontend| Self { service: it.service.to_string(), source: source_name(it.service.source) };
         table.table().frontends().iter().map(|it| (label(it), it.addr)).collect()
     }
 

@@ -55,7 +55,7 @@ impl Page {
 #[test]
 fn pages_get_everything_once_and_then_what_changes() {
     let mut events = ServiceEvents::new();
-    let mut rows: Vec<ServiceRow> = (0..1_234).map(|number| row(number, ServiceState::Ok)).collect();
+    let mut rows: Vec<ServiceRow> = (0..1_234).map(|number| row(number, ServiceState::Serving)).collect();
     events.advance(rows.clone());
     let mut page = Page::default();
     page.catch_up(&mut events);
@@ -64,7 +64,7 @@ fn pages_get_everything_once_and_then_what_changes() {
 
     rows[7].state = ServiceState::Broken;
     rows.remove(3);
-    rows.push(row(9_999, ServiceState::Ok));
+    rows.push(row(9_999, ServiceState::Serving));
     let change = events.advance(rows.clone());
     page.take(&change);
     page.expect(&events);
@@ -79,11 +79,11 @@ fn pages_get_everything_once_and_then_what_changes() {
 #[test]
 fn a_page_that_comes_back_gets_what_it_lacks() {
     let mut events = ServiceEvents::new();
-    events.advance((0..100).map(|number| row(number, ServiceState::Ok)).collect());
+    events.advance((0..100).map(|number| row(number, ServiceState::Serving)).collect());
     let mut page = Page::default();
     page.catch_up(&mut events);
     for end in (90..100).rev() {
-        events.advance((0..end).map(|number| row(number, ServiceState::Ok)).collect());
+        events.advance((0..end).map(|number| row(number, ServiceState::Serving)).collect());
     }
     page.catch_up(&mut events);
     page.expect(&events);
@@ -94,8 +94,8 @@ fn a_page_that_comes_back_gets_what_it_lacks() {
 fn a_page_that_lacks_too_much_or_comes_from_elsewhere_begins_again() {
     let (mut events, mut other) = (ServiceEvents::new(), ServiceEvents::new());
     let all = |state| (0..5_000).map(|number| row(number, state)).collect::<Vec<_>>();
-    events.advance(all(ServiceState::Ok));
-    other.advance(all(ServiceState::Ok));
+    events.advance(all(ServiceState::Serving));
+    other.advance(all(ServiceState::Serving));
     let (mut page, mut stranger) = (Page::default(), Page::default());
     page.catch_up(&mut events);
     stranger.catch_up(&mut other);
@@ -115,7 +115,7 @@ fn a_page_that_lacks_too_much_or_comes_from_elsewhere_begins_again() {
 #[test]
 fn a_page_that_misses_the_end_of_everything_begins_again() {
     let mut events = ServiceEvents::new();
-    events.advance((0..1_000).map(|number| row(number, ServiceState::Ok)).collect());
+    events.advance((0..1_000).map(|number| row(number, ServiceState::Serving)).collect());
     let mut page = Page::default();
     let first = events.since(None).pop_front().unwrap();
     page.take(std::str::from_utf8(&first).unwrap());

@@ -59,6 +59,8 @@ fn facts(health: &Health) -> LoopFacts {
     LoopFacts {
         connection_log: LineCounts::default(),
         problems: Default::default(),
+        all_problems: Vec::new(),
+        closed: Default::default(),
         announcements: std::sync::Arc::default(),
         status: ProcessView::default(),
         pages: health.pages().clone(),

@@ -101,6 +101,20 @@ async fn the_next_client_meets_the_certificate_of_the_moment() {
     ask(addr, &first.0).await.expect_err("it is another one now");
 }
 
+/// Whoever says hello and no more takes nothing from the control loop.
+#[tokio::test]
+async fn connections_are_answered_on_a_thread_of_their_own() {
+    let place = Place::empty();
+    let (certificate, key) = issue();
+    place.put(&certificate, &key);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let name = async || std::thread::current().name().unwrap_or_default().to_owned();
+    let tls = Some(Tls::load(&place.files));
+    let _server = Server::start_over(listener, Router::new().fallback(name), Connections::of_admin(4), tls);
+    assert_eq!(ask(addr, &certificate).await.unwrap(), "tls");
+}
+
 #[tokio::test]
 async fn a_broken_certificate_leaves_the_last_good_one() {
     let place = Place::empty();

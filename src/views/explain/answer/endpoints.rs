@@ -7,6 +7,7 @@ use sheave_dataplane::select::{ActiveFrontend, FULL_SHARE, Origin};
 use sheave_model::{Algorithm, Backend, EndpointAddr, Route};
 
 use super::{Basis, FrontendAnswer, candidates};
+use crate::views::percent;
 
 impl FrontendAnswer<'_> {
     /// The endpoints as the projection has them, less those that the table in force would not choose.
@@ -17,7 +18,7 @@ impl FrontendAnswer<'_> {
         active: Option<&ActiveFrontend>,
     ) -> Vec<ExplainedEndpoint> {
         let several = self.frontend.failover.is_some();
-        let parts = active.map(|active| percent(active, origin)).unwrap_or_default();
+        let parts = active.map(|active| shares(active, origin)).unwrap_or_default();
         let chosen: BTreeSet<EndpointAddr> = active.into_iter().flat_map(|it| it.choices(origin)).collect();
         let routed = |addr: EndpointAddr| {
             let in_force = active.map(ActiveFrontend::spec);
@@ -107,11 +108,10 @@ fn slow_start(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<
 }
 
 /// What part of the traffic each endpoint gets, where that goes by the health of several clusters.
-fn percent(active: &ActiveFrontend, origin: Origin) -> BTreeMap<EndpointAddr, u8> {
+fn shares(active: &ActiveFrontend, origin: Origin) -> BTreeMap<EndpointAddr, u8> {
     if active.spec().failover.is_none() {
         return BTreeMap::new();
     }
-    let total: u64 = active.shares(origin).map(|(_, share)| share).sum();
-    let part = |share: u64| (100 * share + total / 2).checked_div(total).unwrap_or_default();
-    active.shares(origin).map(|(addr, share)| (addr, u8::try_from(part(share)).unwrap_or(100))).collect()
+    let (addrs, parts): (Vec<EndpointAddr>, Vec<u64>) = active.shares(origin).unzip();
+    addrs.into_iter().zip(percent::of_parts(&parts)).collect()
 }

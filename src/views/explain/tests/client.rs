@@ -2,6 +2,8 @@
 
 use sheave_model::{ClientSource, ClientSources};
 
+use sheave_control::projection::Options;
+
 use super::{Fixture, reason, web, web_with};
 
 #[test]
@@ -105,7 +107,13 @@ fn what_the_endpoint_sees_is_said_for_every_source() {
 
 #[test]
 fn trusted_proxies_are_told_apart_from_clients() {
-    let fixture = Fixture::new(&web_with("annotations: {sheave.dev/accept-proxy: 198.51.100.0/24}", ""));
+    let options = Options {
+        node: "gw-1".to_owned(),
+        accept_proxy_allow: vec!["198.51.100.0/24".parse().unwrap()],
+        ..Options::default()
+    };
+    let web = web_with("annotations: {sheave.dev/accept-proxy: 198.51.100.0/24}", "");
+    let fixture = Fixture::with(&web, options);
     let proxy = fixture.ask("port=80&client=198.51.100.7");
     reason(
         &proxy,

@@ -131,7 +131,9 @@ fn without_an_endpoint_that_takes_new_traffic_it_is_degraded() {
     );
     let exported = FleetStatus { nothing_collected: true, export_services: true, ..fleet(Vec::new()) };
     let (_, _, message) = one(DEGRADED, &desired_status(), exported);
-    assert!(message.ends_with("the controller exports the Service (karmada.exportServices)."), "{message}");
+    let told = "the controller exports the Service (karmada.exportServices), unless a ServiceExport of yours has its name: \
+                that one is yours to propagate.";
+    assert!(message.ends_with(told), "{message}");
     let unknown = fleet(vec![cluster("a", ClusterState::Unknown, 2, 2)]);
     assert_eq!(one(DEGRADED, &desired_status(), unknown).1, "ClustersUnknown");
 }

@@ -14,6 +14,7 @@ use crate::api::problem::reason;
 use crate::controller::desired_status::Announcement;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::tests::objects::{at, desired_status, ingress, service};
+use crate::projection::service_health::Fault;
 
 const PLAIN: bool = false;
 const SHARED: bool = true;
@@ -328,6 +329,29 @@ fn the_shared_finalizer_is_touched_only_if_asked_for() {
     assert_eq!(*finalizers(&step(&own, &published, SHARED)), json!([FINALIZER, SHARED_FINALIZER]));
 }
 
+/// A user has turned the setting off since: the Service could never be deleted.
+#[test]
+fn the_shared_finalizer_that_we_set_goes_without_the_setting() {
+    let key = format!("v:\"{SHARED_FINALIZER}\"");
+    let set_by = |manager: &str, finalizers: &[&str]| {
+        let mut service = with_finalizers(finalizers);
+        service.metadata.managed_fields =
+            serde_json::from_value(json!([{"manager": manager, "operation": "Update",
+            "fieldsV1": {"f:metadata": {"f:finalizers": {&key: {}}}}}]))
+            .unwrap();
+        service
+    };
+    let ours = Ownership::new(OUR_CLASS, PLAIN).field_manager().to_owned();
+    let released = |manager: &str, held: &[&str]| step(&set_by(manager, held), &Desired::Released, PLAIN);
+    assert_eq!(*finalizers(&released(&ours, &[SHARED_FINALIZER, FINALIZER])), json!([]));
+    assert_eq!(
+        *finalizers(&released(&ours, &[SHARED_FINALIZER, "a.example.com/x"])),
+        json!(["a.example.com/x"])
+    );
+    assert_eq!(*finalizers(&released("cloud", &[SHARED_FINALIZER, FINALIZER])), json!([SHARED_FINALIZER]));
+    assert_eq!(released("cloud", &[SHARED_FINALIZER]), WriteStep::Nothing);
+}
+
 fn announced_by(node: &str) -> DesiredStatus {
     let announcement = Announcement::ByOne([([203, 0, 113, 7].into(), node.to_owned())].into());
     DesiredStatus { announcement, ..desired_status() }
@@ -369,15 +393,16 @@ fn only_another_gateway_has_time_to_settle() {
     };
     let before = announced_by("gw-1");
     let addr = FrontendAddr { ip: [203, 0, 113, 7].into(), port: 80, protocol: Protocol::Tcp };
-    let without_endpoints = DesiredStatus { without_endpoints: vec![addr], ..announced_by("gw-2") };
+    let without_endpoints =
+        DesiredStatus { faults: vec![(addr, Fault::NoEndpoint(0))], ..announced_by("gw-2") };
     let by_none = Announcement::ByNone([[203, 0, 113, 7].into()].into());
     assert_eq!(urgency_of(&before, announced_by("gw-2")), Urgency::Settled);
-    assert_eq!(urgency_of(&before, without_endpoints), Urgency::Minor, "that is not put off");
+    assert_eq!(urgency_of(&before, without_endpoints), Urgency::Status, "that is not put off");
     assert_eq!(
         urgency_of(&before, DesiredStatus { announcement: by_none, ..desired_status() }),
-        Urgency::Now
+        Urgency::Status
     );
-    assert_eq!(urgency_of(&before, DesiredStatus { gateways: 0, ..announced_by("gw-2") }), Urgency::Now);
+    assert_eq!(urgency_of(&before, DesiredStatus { gateways: 0, ..announced_by("gw-2") }), Urgency::Status);
     assert_eq!(urgency_of(&before, desired_status()), Urgency::Now, "nothing is announced any more");
-    assert_eq!(urgency_of(&desired_status(), before), Urgency::Now, "it is announced for the first time");
+    assert_eq!(urgency_of(&desired_status(), before), Urgency::Status, "it is announced for the first time");
 }

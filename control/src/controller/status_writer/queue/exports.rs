@@ -10,7 +10,7 @@ use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::controller::api_writer::ApiAnswer;
 use crate::controller::service_exports::{DesiredExport, ExportDiff, ExportList, ExportObject, ExportStep};
-use crate::controller::status_writer::next_step::WriteStep;
+use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::controller::status_writer::target::WriteTarget;
 use crate::controller::status_writer::write_notice::WriteNotice;
 
@@ -168,6 +168,7 @@ impl Exports {
                         target: WriteTarget::Export(key),
                         step: WriteStep::Export(step),
                         force: false,
+                        urgency: Urgency::Now,
                         uid: String::new(),
                         version: String::new(),
                         fingerprint: 0,

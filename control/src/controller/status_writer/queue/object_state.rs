@@ -10,6 +10,7 @@ use crate::controller::ownership::Ownership;
 use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::controller::status_writer::target::{WriteSubject, fingerprint};
 use crate::controller::status_writer::write_notice::WriteNotice;
+use crate::token_bucket::TokenBucket;
 
 /// How long a write's answer outranks the watch cache.
 const CACHE_LAG: Duration = Duration::from_secs(30);
@@ -18,6 +19,9 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 /// How long addresses have to be announced by the same gateways before a message names these: most moves are undone, as when a
 /// gateway restarts.
 const SETTLE: Duration = Duration::from_secs(10);
+/// How often in a row the status of conditions is written as it changes, and after which time once more. Three restarts in a row are
+/// told as they happen; ten thousand Services whose endpoints flap together cost 500 writes a second.
+const CHANGES: (u32, Duration) = (6, Duration::from_secs(20));
 /// Failures after which a refusal is reported: races are over by then.
 const REPORTED_AFTER: u32 = 3;
 /// The same for failures that a newer object, or a server that comes back, usually ends.
@@ -28,7 +32,7 @@ const LONG_REPORTED_AFTER: u32 = 6;
 pub(super) enum NextWrite {
     Rest,
     Wait(Instant),
-    Write { step: WriteStep, fingerprint: u64, force: bool, uid: String, version: String },
+    Write { step: WriteStep, urgency: Urgency, fingerprint: u64, force: bool, uid: String, version: String },
 }
 
 /// The object as the API server last sent it to us, which is newer than what the cache has.
@@ -61,6 +65,8 @@ pub(super) struct ObjectState {
     is_lagging: bool,
     /// `ClearStatus` was carried out.
     cleared: bool,
+    /// What is left of [`CHANGES`], once one was written.
+    changes: Option<TokenBucket>,
     /// Until then no status is written that differs in words alone.
     minor_after: Option<Instant>,
     /// The write that waits until it has been the same for [`SETTLE`], by its fingerprint, and since when it has.
@@ -142,8 +148,10 @@ impl ObjectState {
         let fingerprint = fingerprint(&step);
         let settled = self.settling.filter(|(settling, _)| *settling == fingerprint);
         self.settling = None;
-        let not_before = match subject.urgency(&step) {
+        let urgency = subject.urgency(&step);
+        let not_before = match urgency {
             Urgency::Now => None,
+            Urgency::Status => self.changes.map(|changes| changes.next_at(now.instant.into()).into_std()),
             Urgency::Minor => self.minor_after,
             Urgency::Settled => {
                 let (_, since) = *self.settling.insert(settled.unwrap_or((fingerprint, now.instant)));
@@ -164,6 +172,7 @@ impl ObjectState {
         NextWrite::Write {
             force: self.force && matches!(step, WriteStep::ApplyStatus(_)),
             step,
+            urgency,
             fingerprint,
             uid,
             version,
@@ -245,6 +254,11 @@ impl ObjectState {
                 (self.written[STATUS], self.written[REST]) = (None, None);
             }
             self.written[kind] = Some(job.fingerprint);
+        }
+        if job.urgency == Urgency::Status {
+            let (burst, refill) = CHANGES;
+            let changes = self.changes.get_or_insert(TokenBucket::new(burst, refill, now.instant.into()));
+            changes.take(now.instant.into());
         }
         let (pause, minor) = (job.target.pause(), job.target.minor_pause());
         if matches!(job.step, WriteStep::ApplyStatus(_)) && !minor.is_zero() {

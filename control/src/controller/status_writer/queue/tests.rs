@@ -11,14 +11,17 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
+use sheave_model::{FrontendAddr, Protocol};
 
 use self::api_server::ModelServer;
 use self::harness::{Harness, WriteFate};
 use super::*;
+use crate::api::names::READY;
 use crate::api::store::ServiceKey;
 use crate::controller::desired_status::{Announcement, Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
 use crate::controller::tests::objects::ingress;
+use crate::projection::service_health::Fault;
 
 const FOREIGN: &str = "example.com/Ready";
 
@@ -447,5 +450,61 @@ fn when_nothing_is_announced_any_more_one_write_takes_the_condition_away_every_t
         assert!(harness.server.field("sheave.dev/Announced").is_null());
         assert_eq!((harness.jobs, harness.elapsed), (2 * round, Duration::ZERO), "nobody contests it");
     }
+    harness.check();
+}
+
+fn set_ready(harness: &mut Harness, ready: bool) {
+    let addr = FrontendAddr { ip: [203, 0, 113, 7].into(), port: 80, protocol: Protocol::Tcp };
+    harness.wanted.faults = if ready { Vec::new() } else { vec![(addr, Fault::NoEndpoint(0))] };
+    harness.decide();
+}
+
+#[test]
+fn a_service_is_ready_as_soon_as_its_first_endpoint_is() {
+    let mut harness = Harness::new();
+    set_ready(&mut harness, false);
+    while harness.write(WriteFate::Answered) || harness.deliver() {}
+    harness.elapsed += Duration::from_millis(100);
+    set_ready(&mut harness, true);
+    while harness.write(WriteFate::Answered) || harness.deliver() {}
+    assert_eq!(harness.server.field(READY)["status"], "True");
+    harness.check();
+}
+
+/// An endpoint that comes and goes ten times a second, for ten minutes.
+#[test]
+fn an_endpoint_that_flaps_is_written_a_few_times_at_once_and_then_rarely() {
+    let mut harness = Harness::settled();
+    for round in 0..6000 {
+        set_ready(&mut harness, round % 2 == 1);
+        while harness.write(WriteFate::Answered) || harness.deliver() {}
+        harness.elapsed += Duration::from_millis(100);
+        if round == 5 {
+            assert_eq!(harness.jobs, 6, "three restarts of all endpoints are told as they happen");
+        }
+    }
+    assert!((20..=40).contains(&harness.jobs), "{} writes in 600 s", harness.jobs);
+    let end = harness.elapsed;
+    harness.settle();
+    assert!(harness.elapsed - end <= Duration::from_secs(20), "{:?}", harness.elapsed - end);
+    assert_eq!(harness.server.field(READY)["status"], "True");
+    harness.check();
+}
+
+#[test]
+fn a_write_that_fails_costs_nothing_of_what_may_be_written_at_once() {
+    let mut harness = Harness::settled();
+    for _ in 0..20 {
+        set_ready(&mut harness, false);
+        harness.write(WriteFate::Lost);
+        harness.sleep();
+    }
+    harness.settle();
+    let back = harness.elapsed;
+    for ready in [true, false, true] {
+        set_ready(&mut harness, ready);
+        harness.settle();
+    }
+    assert_eq!(harness.elapsed, back);
     harness.check();
 }

@@ -139,23 +139,59 @@ fn one_that_is_back_within_the_hold_was_never_away() {
 }
 
 #[test]
-fn one_that_terminates_or_has_gone_is_out_at_once() {
+fn one_that_terminates_is_out_soon_and_one_that_has_gone_at_once() {
     let mut world = SliceHarness::new();
     world.are(&[("a", ready()), ("b", ready()), ("c", ready())]);
     world.are(&[("a", ready()), ("b", terminating()), ("c", ready())]);
-    assert_eq!(world.after(0), "a c");
+    assert_eq!(world.after(1), "a b c", "it serves on, and may be replaced");
+    assert_eq!(world.membership.due(), Some(world.now() + APPEARING - Duration::from_secs(1)));
+    assert_eq!(world.after(1), "a c");
     world.are(&[("a", ready()), ("b", terminating())]);
     assert_eq!(world.after(0), "a");
     world.take(Change::Slices(Delta::Gone { namespace: "sheave-system".into(), name: "gateways-1".into() }));
     assert_eq!(world.after(0), "");
 }
 
+/// `kubectl delete pod`: the replacement takes over from the lame duck.
 #[test]
-fn one_that_reports_that_it_drains_is_out_at_once_until_it_is_replaced() {
+fn a_node_whose_pod_is_replaced_counts_all_along() {
+    for reports in [false, true] {
+        let mut world = SliceHarness::with_addresses(2);
+        let replaced = |world: &mut SliceHarness, pods: &[Value]| {
+            let pods: Vec<_> = pods.iter().map(|conditions| ("2", conditions.clone())).collect();
+            let mut slice = EndpointSlice::clone(&SliceHarness::slice("gateways-2", &pods));
+            for endpoint in slice.endpoints.iter_mut().flatten() {
+                endpoint.addresses = vec!["192.0.2.2".to_owned()];
+            }
+            world.take(Change::Slices(Delta::Put(Arc::new(slice))));
+        };
+        replaced(&mut world, &[terminating()]);
+        if reports {
+            world.drain(&[2]);
+        }
+        assert_eq!(world.after(1), "1 2");
+        replaced(&mut world, &[terminating(), unready()]);
+        assert_eq!(world.after(8), "1 2", "it takes over, and is probed");
+        world.drain(&[]);
+        replaced(&mut world, &[terminating(), ready()]);
+        assert_eq!(world.after(60), "1 2");
+        replaced(&mut world, &[ready()]);
+        assert_eq!(world.after(0), "1 2");
+        assert_eq!(world.membership.due(), None);
+        replaced(&mut world, &[terminating(), unready()]);
+        assert_eq!(world.after(STARTING.as_secs() - 1), "1 2");
+        assert_eq!(world.after(1), "1", "the replacement does not come up");
+    }
+}
+
+#[test]
+fn one_that_reports_that_it_drains_is_out_soon_until_it_is_replaced() {
     let mut world = SliceHarness::with_addresses(2);
     assert!(world.drain(&[2]));
     assert!(!world.drain(&[2]), "nothing new");
-    assert_eq!(world.after(0), "1");
+    world.update();
+    assert_eq!(world.after(1), "1 2");
+    assert_eq!(world.after(1), "1");
     assert_eq!(
         world.membership.slices().filter(|slice| slice.endpoints.iter().flatten().any(is_ready)).count(),
         2
@@ -171,17 +207,19 @@ fn reports_alone_take_out_no_more_than_half_of_the_gateways_and_never_the_only_o
     for (gateways, left) in [(1, "1"), (2, "2"), (3, "2 3"), (4, "3 4"), (5, "3 4 5")] {
         let mut world = SliceHarness::with_addresses(gateways);
         world.drain(&[1, 2, 3, 4, 5]);
-        assert_eq!(world.after(0), left);
+        world.after(0);
+        assert_eq!(world.after(APPEARING.as_secs()), left);
     }
     let mut world = SliceHarness::with_addresses(4);
     world.drain(&[4]);
     world.after(1);
     world.drain(&[1, 2, 3, 4]);
-    assert_eq!(world.after(0), "2 3", "the first to report is the first to go");
+    world.after(0);
+    assert_eq!(world.after(2), "2 3", "the first to report is the first to go");
     world.put(4, &terminating());
-    assert_eq!(world.after(0), "2 3", "three are left, of which one may go");
+    assert_eq!(world.after(2), "2 3", "three are left, of which one may go");
     world.put(1, &terminating());
-    assert_eq!(world.after(0), "3", "what the API server confirms takes no place");
+    assert_eq!(world.after(2), "3", "what the API server confirms takes no place");
 }
 
 #[test]
@@ -189,8 +227,9 @@ fn a_report_counts_for_as_long_as_a_drain_lasts_unless_the_endpoint_confirms_it(
     let mut world = SliceHarness::with_addresses(2);
     world.drain(&[2]);
     world.update();
-    assert_eq!(world.membership.due(), Some(world.now() + ACCEPTED));
-    assert_eq!(world.after(ACCEPTED.as_secs() - 1), "1");
+    assert_eq!(world.after(2), "1");
+    assert_eq!(world.membership.due(), Some(world.now() + ACCEPTED - APPEARING));
+    assert_eq!(world.after(ACCEPTED.as_secs() - 3), "1");
     assert_eq!(world.after(1), "1", "it counts when it has lasted");
     assert_eq!(world.after(HOLD.as_secs()), "1 2");
     assert_eq!(world.membership.due(), None);
@@ -200,7 +239,8 @@ fn a_report_counts_for_as_long_as_a_drain_lasts_unless_the_endpoint_confirms_it(
     world.put(2, &unready());
     world.after(0);
     world.put(2, &ready());
-    assert_eq!(world.after(0), "1", "it was replaced since");
+    world.after(0);
+    assert_eq!(world.after(2), "1", "it was replaced since");
 }
 
 #[test]
@@ -208,7 +248,8 @@ fn a_report_that_comes_and_goes_soon_does_not_count_until_an_hour_has_passed() {
     let mut world = SliceHarness::with_addresses(2);
     let drains = |world: &mut SliceHarness| {
         world.drain(&[2]);
-        let out = world.after(1) == "1";
+        world.after(0);
+        let out = world.after(2) == "1";
         world.drain(&[]);
         // It counts when it has lasted.
         world.after(0);
@@ -228,7 +269,7 @@ fn rollouts_one_after_the_other_are_no_flapping() {
     world.are(&[("a", ready()), ("b", ready())]);
     for _ in 0..8 {
         world.are(&[("a", ready()), ("b", terminating())]);
-        assert_eq!(world.after(0), "a");
+        assert_eq!(world.after(2), "a");
         world.are(&[("a", ready()), ("b", ready())]);
         assert_eq!(world.after(5), "a b");
     }
@@ -239,7 +280,8 @@ fn where_no_other_is_left_whatever_is_ready_counts() {
     let mut world = SliceHarness::new();
     world.are(&[("a", ready())]);
     world.are(&[("a", terminating()), ("b", ready())]);
-    assert_eq!(world.after(0), "b");
+    assert_eq!(world.after(0), "a b", "the one serves on for a while");
+    assert_eq!(world.after(2), "b");
     world.are(&[("a", ready()), ("b", unready())]);
     assert_eq!(world.after(4), "b", "both may be back");
     assert_eq!(world.after(1), "a");

@@ -16,7 +16,8 @@ fn what_was_given_stays_until_the_service_asks_for_something_else() {
     let told = Wish { uncovered: Uncovered::Replaced, ..wish("a") };
     assert_eq!(told.ask(&mut allocator), given(&["10.0.0.7"]));
     let moved = Wish { pool: Some("o"), ..wish("b") };
-    assert!(moved.ask(&mut allocator).0.is_empty(), "asking for another pool gives the old address back");
+    let waits = Some(Reservation::OfOtherPool { named: "o".into(), of: "p".into() });
+    assert_eq!(reserved(&moved, &mut allocator), ("10.0.0.2".into(), waits), "there is none to move to");
     allocator.release(&ServiceKey::new("shop", "a"));
     assert!(!allocator.take_freed().is_empty());
     assert_eq!(moved.ask(&mut allocator), given(&["10.0.0.7"]));

@@ -7,6 +7,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::server::Kind;
+use sheave_model::FrontendSource;
 
 /// Something that happens.
 #[derive(Clone)]
@@ -36,6 +37,8 @@ pub(super) struct Batch {
     pub(super) term: Term,
     /// The leader writes what it has found.
     pub(super) written: bool,
+    /// The API server refuses every write of these objects meanwhile.
+    pub(super) refused: Vec<(FrontendSource, &'static str, &'static str)>,
 }
 
 /// Who leads afterwards.
@@ -60,10 +63,27 @@ pub(super) fn batches() -> impl Strategy<Value = Vec<Batch>> {
     ];
     let events = prop::collection::vec(event(), 1..7);
     let listed = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(Kind::ALL.to_vec(), 1..5)];
-    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8)).prop_map(
-        |(events, listed, reversed, term, written)| Batch { events, listed, reversed, term, written },
+    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8), refused()).prop_map(
+        |(events, listed, reversed, term, written, refused)| Batch {
+            events,
+            listed,
+            reversed,
+            term,
+            written,
+            refused,
+        },
     );
     prop::collection::vec(batch, 1..10)
+}
+
+fn refused() -> impl Strategy<Value = Vec<(FrontendSource, &'static str, &'static str)>> {
+    let of = |source, names: &'static [&'static str]| {
+        SPACES.iter().flat_map(move |space| names.iter().map(move |name| (source, *space, *name)))
+    };
+    let all = of(FrontendSource::Service, &SERVICES)
+        .chain(of(FrontendSource::MultiClusterService, &SERVICES[..2]))
+        .collect::<Vec<_>>();
+    prop_oneof![3 => Just(Vec::new()), 2 => subsequence(all, 1..6)]
 }
 
 fn event() -> impl Strategy<Value = Event> {

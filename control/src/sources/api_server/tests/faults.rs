@@ -201,3 +201,58 @@ async fn a_server_that_refuses_everything_as_it_starts_is_not_said_to_lack_right
     sleep(Duration::from_secs(2)).await;
     assert_eq!(bench.watch.problems()[0].reason, crate::api::problem::reason::ACCESS_DENIED);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_watches_of_a_server_that_sends_bookmarks_last_for_minutes() {
+    let hour = Duration::from_secs(3600);
+    for (server, most) in
+        [(MemoryServer::new(&["a"]), 3600 / 25), (MemoryServer::new(&["a"]).with_bookmarks(), 3600 / 300 + 2)]
+    {
+        let mut bench = Bench::start(server.clone());
+        bench.until_known("the first list", BOUND).await.unwrap();
+        sleep(hour).await;
+        let watches = server.requests().watches;
+        assert!(watches <= most, "{watches} watches in an hour");
+        assert_eq!(bench.status().lists, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_watch_that_hangs_is_noticed() {
+    let server = MemoryServer::new(&["a"]).with_bookmarks();
+    let mut bench = Bench::start(server.clone());
+    bench.until_known("the first list", BOUND).await.unwrap();
+    let watches = server.requests().watches;
+    server.plan(Some(Plan { point: Point::MidWatch, fault: Fault::Silence, times: 1 }));
+    while server.requests().watches == watches {
+        sleep(Duration::from_secs(1)).await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    server.set("b", true);
+    bench.until_known("what comes while the watch hangs", BOUND).await.unwrap();
+    bench.is_well().unwrap();
+}
+
+/// As when the watch cache of an API server starts again.
+#[tokio::test(start_paused = true)]
+async fn versions_that_are_forgotten_together_are_not_listed_together() {
+    let server = MemoryServer::new(&["a"]).with_bookmarks();
+    let mut gateways: Vec<Bench> = (0..1000).map(|_| Bench::start(server.clone())).collect();
+    for gateway in &mut gateways {
+        gateway.until_known("the first list", BOUND).await.unwrap();
+    }
+    // Their watches have begun.
+    sleep(Duration::from_secs(1)).await;
+    let lists = || server.requests().streams + server.requests().pages;
+    let before = lists();
+    server.forget();
+    let mut each: Vec<usize> = Vec::new();
+    for _ in 0..100 {
+        let known = lists();
+        sleep(Duration::from_millis(100)).await;
+        each.push(lists() - known);
+    }
+    assert_eq!(lists() - before, gateways.len());
+    let spread = each.iter().filter(|lists| **lists > 0).count();
+    assert!(spread >= 50 && each.iter().all(|lists| *lists < 50), "{each:?}");
+}

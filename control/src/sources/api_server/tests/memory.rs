@@ -66,6 +66,7 @@ pub(super) struct Plan {
 pub(super) struct Requests {
     pub(super) pages: usize,
     pub(super) streams: usize,
+    pub(super) watches: usize,
 }
 
 /// The server; clones are the same.
@@ -80,6 +81,10 @@ struct State {
     changes: Vec<(&'static str, bool)>,
     plan: Option<Plan>,
     requests: Requests,
+    /// Sends bookmarks as kube-apiserver does: once a minute, and 2 s before the end.
+    bookmarks: bool,
+    /// How often it has forgotten all versions, and ended all watches for it.
+    forgotten: usize,
 }
 
 /// What a request gets.
@@ -96,8 +101,14 @@ impl MemoryServer {
     pub(super) fn new(names: &[&'static str]) -> Self {
         let changes: Vec<_> = names.iter().map(|name| (*name, true)).collect();
         let version = watch::Sender::new(changes.len());
-        let state = State { changes, plan: None, requests: Requests::default() };
+        let state =
+            State { changes, plan: None, requests: Requests::default(), bookmarks: false, forgotten: 0 };
         Self { state: Arc::new(Mutex::new(state)), version }
+    }
+
+    pub(super) fn with_bookmarks(self) -> Self {
+        self.state.lock().unwrap().bookmarks = true;
+        self
     }
 
     pub(super) fn client(&self) -> Client {
@@ -114,6 +125,12 @@ impl MemoryServer {
         self.version.send_modify(|version| *version += 1);
     }
 
+    /// Ends all watches because it has no history any more.
+    pub(super) fn forget(&self) {
+        self.state.lock().unwrap().forgotten += 1;
+        self.version.send_modify(|_| ());
+    }
+
     /// The names of what is there.
     pub(super) fn names(&self) -> BTreeSet<&'static str> {
         self.state.lock().unwrap().at(usize::MAX).into_keys().collect()
@@ -128,6 +145,7 @@ impl MemoryServer {
             self.state.lock().unwrap().requests.streams += 1;
             self.lines(Point::StreamStart, Point::MidStream, query)
         } else if query.contains_key("watch") {
+            self.state.lock().unwrap().requests.watches += 1;
             self.lines(Point::WatchStart, Point::MidWatch, query)
         } else {
             self.page(query)
@@ -204,10 +222,23 @@ impl MemoryServer {
 
     async fn go_on(self, pieces: mpsc::UnboundedSender<Piece>, mut from: usize, until: Instant) {
         let mut version = self.version.subscribe();
+        let State { bookmarks, forgotten, .. } = *self.state.lock().unwrap();
+        let mut bookmark = Instant::now();
         loop {
-            self.state.lock().unwrap().send_changes(&pieces, &mut from);
+            bookmark = (bookmark + Duration::from_secs(60)).min(until - Duration::from_secs(2));
+            let is_forgotten = {
+                let state = self.state.lock().unwrap();
+                state.send_changes(&pieces, &mut from);
+                state.forgotten != forgotten
+            };
+            if is_forgotten {
+                return Fault::Status(410).amid(pieces);
+            }
             tokio::select! {
                 changed = version.changed() => changed.unwrap(),
+                () = sleep_until(bookmark), if bookmarks && bookmark > Instant::now() => {
+                    send(&pieces, "BOOKMARK", &json!({"metadata": {"resourceVersion": from.to_string()}}));
+                }
                 () = sleep_until(until) => return,
                 () = pieces.closed() => return,
             }

@@ -19,6 +19,8 @@ struct Expected {
     /// Not compared with the present frontend yet.
     stale: bool,
     suspect: bool,
+    /// Whatever passes, since its endpoint serves no more.
+    ends_by: Option<Instant>,
 }
 
 /// What a datagram may lead to, given the model.
@@ -112,7 +114,10 @@ impl Simulation {
     fn remember(&mut self, client: ClientAddr, endpoint: EndpointAddr) {
         let touched = self.world.now;
         let answered = self.flows.get(&client).is_some_and(|flow| flow.answered);
-        self.flows.insert(client, Expected { endpoint, touched, answered, stale: false, suspect: false });
+        self.flows.insert(
+            client,
+            Expected { endpoint, touched, answered, stale: false, suspect: false, ends_by: None },
+        );
     }
 
     /// The rules, written down a second time and without any economy.
@@ -149,7 +154,7 @@ impl Simulation {
         };
         let serves = self.endpoints.iter().any(|(addr, _)| *addr == flow.endpoint);
         let others = reachable(Some(flow.endpoint));
-        let stays = self.endpoints.is_empty() || (serves && !flow.suspect) || !(flow.stale || flow.suspect);
+        let stays = (serves || !flow.stale) && !flow.suspect;
         match (stays, serves, others.is_empty() || links.exhausted) {
             (true, _, _) | (false, true, true) => Allowed::Stay,
             (false, _, false) => Allowed::OneOf(others),
@@ -159,19 +164,30 @@ impl Simulation {
     }
 
     /// Whose flow gives way: that which was quiet the longest of those that nobody will answer, of those that are over, or else
-    /// of the others in the same order.
+    /// of the others in the same order. One whose endpoint serves no more is as good as over.
     fn gives_way(&self) -> Option<ClientAddr> {
         let quiet = |answered, time| {
             let oldest = self.flows.iter().filter(|(_, flow)| flow.answered == answered);
-            let oldest = oldest.map(|(client, flow)| (flow.touched, *client)).min()?;
-            (self.world.now - oldest.0 >= time).then_some(oldest.1)
+            let (_, client) = oldest.map(|(client, flow)| (self.deadline(flow), *client)).min()?;
+            let flow = &self.flows[&client];
+            (flow.ends_by.is_some() || self.world.now - flow.touched >= time).then_some(client)
         };
         let (hopeless, over) = (quiet(false, PATIENCE), quiet(true, OVER));
         hopeless.or(over).or_else(|| quiet(false, BUSY)).or_else(|| quiet(true, BUSY))
     }
 
     fn deadline(&self, flow: &Expected) -> Instant {
-        flow.touched + if flow.answered { self.idle } else { self.idle.min(UNANSWERED) }
+        let quiet = flow.touched + if flow.answered { self.idle } else { self.idle.min(UNANSWERED) };
+        flow.ends_by.map_or(quiet, |ends_by| ends_by.min(quiet))
+    }
+
+    fn walk(&mut self) {
+        self.world.walk();
+        let grace = self.world.now + GRACE;
+        for flow in self.flows.values_mut() {
+            let serves = self.endpoints.iter().any(|(addr, _)| *addr == flow.endpoint);
+            flow.ends_by = if serves { None } else { flow.ends_by.or(Some(grace)) };
+        }
     }
 
     fn reply(&mut self) {
@@ -265,6 +281,7 @@ fn random_histories_agree_with_the_model() {
         simulation.world.flows.stop_accepting();
         simulation.world.flows.shorten_idle(IDLE / 30);
         simulation.idle = IDLE / 30;
+        simulation.walk();
         simulation.check();
         simulation.world.now += IDLE;
         simulation.world.flows.expire(simulation.world.now, usize::MAX);

@@ -28,7 +28,7 @@ fn bytes_are_those_of_the_endpoint_that_passed_them() {
     assert_eq!(world.datagram(1), Ok(endpoint_addr(other)));
     assert_eq!((bytes(&world, own), bytes(&world, other)), ((10, 20), (0, 0)));
     add(&mut world, 3);
-    world.flows.retain(|_, _| false);
+    drop(world.flows.end());
     assert_eq!((bytes(&world, own), bytes(&world, other)), ((10, 20), (3, 6)));
     let traffic = tally.take().unwrap();
     let counted: Vec<_> = traffic.iter().collect();

@@ -1,0 +1,90 @@
+//! What the status of an object publishes, whatever the object asks for by now: nobody else is given these addresses and ports until
+//! the write that takes them out of the status has been seen.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service, ServiceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use sheave_model::{FrontendAddr, Protocol};
+
+use super::class;
+use super::options::{Options, Role};
+use super::status::port_error;
+use crate::api::names;
+use crate::api::problem::reason;
+use crate::net;
+
+/// The addresses and ports in a status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Published {
+    pub(super) addresses: Vec<IpAddr>,
+    /// Those that list no ports: every port of the Service counts as listed.
+    whole: BTreeSet<IpAddr>,
+    /// Ports that are listed without an error that another Service has them.
+    ports: BTreeSet<FrontendAddr>,
+    /// Whether a port is listed with that error.
+    pub(super) lost_some: bool,
+}
+
+impl Published {
+    /// Reads a status; what is no address is left out.
+    pub(super) fn read(status: Option<&ServiceStatus>) -> Self {
+        let mut published = Self::default();
+        let status = status.and_then(|status| status.load_balancer.as_ref());
+        for ingress in status.and_then(|status| status.ingress.as_deref()).unwrap_or_default() {
+            published.add(ingress);
+        }
+        published
+    }
+
+    fn add(&mut self, ingress: &LoadBalancerIngress) {
+        let Some(ip) = ingress.ip.as_deref().and_then(|text| net::parse_ip(text).ok()) else { return };
+        if !self.addresses.contains(&ip) {
+            self.addresses.push(ip);
+        }
+        let in_use = port_error(reason::ADDRESS_IN_USE);
+        let Some(ports) = ingress.ports.as_deref().filter(|ports| !ports.is_empty()) else {
+            self.whole.insert(ip);
+            return;
+        };
+        let (lost, listed): (Vec<&PortStatus>, Vec<&PortStatus>) =
+            ports.iter().partition(|port| port.error.as_deref() == Some(&in_use));
+        self.lost_some |= !lost.is_empty();
+        self.ports.extend(listed.into_iter().filter_map(|port| {
+            let protocol =
+                [Protocol::Tcp, Protocol::Udp].into_iter().find(|it| it.name() == port.protocol)?;
+            Some(FrontendAddr { ip, port: u16::try_from(port.port).ok()?, protocol })
+        }));
+    }
+
+    /// Whether the address is published with this port.
+    pub(super) fn has(&self, addr: FrontendAddr) -> bool {
+        self.whole.contains(&addr.ip) || self.ports.contains(&addr)
+    }
+
+    /// The ports that are listed.
+    pub(super) fn ports(&self) -> impl Iterator<Item = FrontendAddr> {
+        self.ports.iter().copied()
+    }
+}
+
+/// Whether a Service of type LoadBalancer asks for this installation; none of another type has anything in its status.
+pub(super) fn asks(service: &Service, options: &Options) -> Option<bool> {
+    let spec = service.spec.as_ref()?;
+    let type_ = spec.type_.as_deref().filter(|type_| *type_ == "LoadBalancer")?;
+    Some(class::asks(spec, type_, options))
+}
+
+/// Whether a Service that is not ours any longer, but served here as something else, keeps what its status publishes.
+pub(super) fn keeps(service: &Service, options: &Options) -> bool {
+    matches!(options.role, Role::Controller { .. })
+        && asks(service, options).is_some()
+        && has_finalizer(&service.metadata, options)
+}
+
+/// Whether the object has the finalizer of this installation.
+pub(super) fn has_finalizer(metadata: &ObjectMeta, options: &Options) -> bool {
+    let finalizer = names::finalizer(&options.load_balancer_class);
+    metadata.finalizers.iter().flatten().any(|held| *held == finalizer)
+}

@@ -1,0 +1,233 @@
+//! Local ports towards endpoints. connect(2) looks at every even port of the machine's range before it takes an odd one, and a port stays
+//! in TIME_WAIT for a minute where the gateway closed first: from about 14,000 of those on, each connect takes milliseconds
+//! (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), during which the worker serves nobody. So it is shown a few ports at a time,
+//! which were not used for the longest time.
+//!
+//! Like the kernel (RFC 6056, section 3.3.3), this walks through the range from a place that is another one for each pair of addresses and
+//! that nobody else knows. Whether a port is free is the kernel's to know: it is so for other programs and other workers as well.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use sheave_model::EndpointAddr;
+
+use super::SHORTAGE_PAUSE;
+use super::stream::Stream;
+use crate::sys::Errno;
+use crate::sys::errnos::is_out_of_tcp_ports;
+use crate::sys::port_range::{can_narrow_port_range, narrow_port_range, port_range, reuses_ports_early};
+
+/// The range is walked through in blocks of so many ports. The last ones of each are used where the others are scarce only: bind(2) finds a
+/// port for other programs among those that no connection uses at all.
+const BLOCK: u16 = 16;
+const USED_OF_BLOCK: u16 = 12;
+
+/// How many ports connect(2) is shown, one part of the range after another. It looks at all of them in a tenth of a millisecond. Where 98 of
+/// 100 ports are in use, it still finds one nearly always.
+const SHOWN: [u16; 4] = [USED_OF_BLOCK, USED_OF_BLOCK, 128, 512];
+
+/// A connect that took longer has looked at thousands of ports.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// Those of one worker.
+pub(crate) struct PortSearch {
+    /// The machine's range; none where the kernel cannot be told which ports to look at.
+    range: RefCell<Option<RangeInclusive<u16>>>,
+    keys: RandomState,
+    /// How many blocks were passed.
+    passed: Cell<u64>,
+    /// Endpoints that are not connected before this moment: no port towards them was free, or it took long to find one.
+    crowded: RefCell<HashMap<EndpointAddr, Instant>>,
+}
+
+impl PortSearch {
+    pub(super) fn new() -> Self {
+        Self {
+            range: RefCell::new(can_narrow_port_range().then(port_range)),
+            keys: RandomState::new(),
+            passed: Cell::default(),
+            crowded: RefCell::default(),
+        }
+    }
+
+    /// Whether it is worth while to connect an endpoint from the gateway's address now.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL` if none of its ports is to be looked for.
+    pub(super) fn check(&self, endpoint: EndpointAddr, now: Instant) -> io::Result<()> {
+        match self.crowded.borrow().get(&endpoint).is_some_and(|until| now < *until) {
+            true => Err(Errno::EADDRNOTAVAIL.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins to connect `stream` from `source`, to which it is bound, or from the gateway's address.
+    ///
+    /// # Errors
+    /// As connect(2), but that it is under way is none.
+    pub(super) fn connect(
+        &self,
+        stream: &Stream,
+        source: Option<IpAddr>,
+        endpoint: EndpointAddr,
+        now: Instant,
+    ) -> io::Result<()> {
+        let range = self.range.borrow().clone();
+        let outcome = match range {
+            Some(range) => self.connect_within(&range, stream, source, endpoint),
+            None => self.connect_anyhow(stream, endpoint),
+        };
+        if source.is_none() && outcome.as_ref().is_err_and(is_out_of_tcp_ports) {
+            self.set_crowded(endpoint, now, now + SHORTAGE_PAUSE);
+            if let Some(range) = &mut *self.range.borrow_mut() {
+                // It may have been widened.
+                *range = port_range();
+            }
+        }
+        outcome
+    }
+
+    fn connect_within(
+        &self,
+        range: &RangeInclusive<u16>,
+        stream: &Stream,
+        source: Option<IpAddr>,
+        endpoint: EndpointAddr,
+    ) -> io::Result<()> {
+        let mut outcome = Err(Errno::EADDRNOTAVAIL.into());
+        let begin = self.keys.hash_one((source, endpoint));
+        for shown in SHOWN {
+            let passed = self.passed.get();
+            self.passed.set(passed.wrapping_add(shown.div_ceil(BLOCK).into()));
+            narrow_port_range(stream.socket(), &part(range, shown, begin.wrapping_add(passed)))?;
+            outcome = stream.connect(endpoint.socket_addr());
+            if usize::from(shown) >= range.len() || !outcome.as_ref().is_err_and(is_out_of_tcp_ports) {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Has the kernel look at all ports. An endpoint towards which that took long is left alone for as long, so that others are served.
+    fn connect_anyhow(&self, stream: &Stream, endpoint: EndpointAddr) -> io::Result<()> {
+        let began = Instant::now();
+        let outcome = stream.connect(endpoint.socket_addr());
+        let took = began.elapsed();
+        if took >= SLOW {
+            self.set_crowded(endpoint, began, began + 2 * took);
+        }
+        outcome
+    }
+
+    fn set_crowded(&self, endpoint: EndpointAddr, now: Instant, until: Instant) {
+        let mut crowded = self.crowded.borrow_mut();
+        crowded.retain(|_, until| now < *until);
+        crowded.insert(endpoint, until);
+    }
+}
+
+/// Tells at the start that connects may take long, and what helps.
+pub(crate) fn warn_of_slow_connects() {
+    if !can_narrow_port_range() && !reuses_ports_early() {
+        let advice = "set net.ipv4.tcp_tw_reuse to 1, or use Linux 6.3 or newer";
+        tracing::warn!(
+            advice,
+            "with more than about 230 connections a second to one endpoint, this kernel takes milliseconds to find a local port for each"
+        );
+    }
+}
+
+/// So many ports of the range, from this block on.
+fn part(range: &RangeInclusive<u16>, ports: u16, block: u64) -> RangeInclusive<u16> {
+    let (first, last) = (*range.start(), *range.end());
+    let blocks = range.len().div_ceil(BLOCK.into()).max(1) as u64;
+    // The last block may have fewer.
+    let latest = last.saturating_sub(ports - 1).max(first);
+    let first = first.saturating_add((block % blocks) as u16 * BLOCK).min(latest);
+    first..=first.saturating_add(ports - 1).min(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn parts_of_a_range_are_as_long_as_is_possible_and_all_of_them_are_the_range() {
+        for range in [32_768..=60_999, 1..=65_535, 40_000..=40_007, 40_000..=40_000, 40_000..=40_016] {
+            let blocks = range.len().div_ceil(BLOCK.into()) as u64;
+            for shown in SHOWN {
+                let mut seen = vec![false; range.len()];
+                for block in 7 * blocks..8 * blocks {
+                    let part = part(&range, shown, block);
+                    assert!(part.start() >= range.start() && part.end() <= range.end(), "{range:?}");
+                    assert_eq!(part.len(), range.len().min(shown.into()), "{range:?}");
+                    seen[usize::from(part.start() - range.start())..][..part.len()].fill(true);
+                }
+                assert!(shown == USED_OF_BLOCK || seen.iter().all(|seen| *seen), "{range:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_crowded_for_a_moment() {
+        let endpoint = |number| EndpointAddr::new([10, 0, 0, number].into(), 80);
+        let (ports, now) = (PortSearch::new(), Instant::now());
+        ports.set_crowded(endpoint(1), now, now + SHORTAGE_PAUSE);
+        assert!(ports.check(endpoint(1), now).is_err() && ports.check(endpoint(2), now).is_ok());
+        assert!(ports.check(endpoint(1), now + SHORTAGE_PAUSE).is_ok());
+        ports.set_crowded(endpoint(2), now + SHORTAGE_PAUSE, now + 2 * SHORTAGE_PAUSE);
+        assert_eq!(ports.crowded.borrow().len(), 1);
+    }
+
+    /// Connects to a listener so often, which holds all connections; gives the local ports.
+    fn connect(ports: &PortSearch, times: usize) -> Vec<io::Result<(Stream, u16)>> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let endpoint = EndpointAddr::new(addr.ip(), addr.port());
+        let once = || {
+            let mut stream = Stream::to_connect(Socket::new(Domain::IPV4, Type::STREAM, None)?);
+            ports.connect(&stream, None, endpoint, Instant::now())?;
+            stream.acknowledge();
+            let (_, peer) = listener.accept()?;
+            Ok((stream, peer.port()))
+        };
+        (0..times).map(|_| once()).collect()
+    }
+
+    #[test]
+    fn other_programs_find_ports_that_no_connection_uses() {
+        let range = port_range();
+        let used = connect(&PortSearch::new(), 256).into_iter().map(|it| it.unwrap().1);
+        let spared = used.filter(|port| (port - range.start()) % BLOCK >= USED_OF_BLOCK).count();
+        // The last block is cut.
+        assert!(spared <= 1, "{spared}");
+    }
+
+    #[test]
+    fn all_ports_are_used_before_there_is_none() {
+        let ports = PortSearch::new();
+        let first = *port_range().start();
+        *ports.range.borrow_mut() = Some(first..=first + 39);
+        let made = connect(&ports, 41);
+        let crowded = made[40].as_ref().is_err_and(is_out_of_tcp_ports);
+        let used: HashSet<u16> = made.into_iter().flatten().map(|(_, port)| port).collect();
+        assert_eq!((used.len(), crowded), (40, true));
+        assert_eq!(ports.range.borrow().clone(), Some(port_range()), "it may have been widened");
+    }
+
+    #[test]
+    fn where_the_kernel_looks_at_all_ports_it_is_left_to_it() {
+        let ports = PortSearch { range: RefCell::new(None), ..PortSearch::new() };
+        assert!(connect(&ports, 1).iter().all(Result::is_ok));
+    }
+}

@@ -1,0 +1,131 @@
+//! A thread that notices a worker which never comes to the end of its turn: a fault of ours, or a call that never returns. Nothing on that
+//! worker is served any more, and the kernel goes on to give it new connections.
+
+use std::io;
+use std::sync::Weak;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::steps::{Step, WorkerProgress};
+
+/// A turn takes some milliseconds, and seconds at worst.
+const STUCK: Duration = Duration::from_secs(20);
+/// How often workers are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A worker whose turn does not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckWorker {
+    /// Which one.
+    pub worker: usize,
+    /// What it is doing, for people.
+    pub step: &'static str,
+    /// For how long it has been in this turn, at least.
+    pub time: Duration,
+}
+
+/// Starts a thread that calls `stuck` once with the first worker that is. It ends with the workers.
+///
+/// # Errors
+/// As thread creation.
+pub(crate) fn start(
+    workers: Weak<[WorkerProgress]>,
+    stuck: impl FnOnce(StuckWorker) + Send + 'static,
+) -> io::Result<()> {
+    thread::Builder::new().name("sheave-watchdog".to_owned()).spawn(move || {
+        let mut watch = TurnWatch::new(Instant::now());
+        loop {
+            thread::park_timeout(EVERY);
+            let Some(workers) = workers.upgrade() else { return };
+            let progress = workers.iter().map(WorkerProgress::get);
+            if let Some(found) = watch.look(Instant::now(), progress) {
+                return stuck(found);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Since when each worker is in its turn.
+#[derive(Debug)]
+struct TurnWatch {
+    turns: Vec<(u64, Instant)>,
+    looked: Instant,
+}
+
+impl TurnWatch {
+    fn new(now: Instant) -> Self {
+        Self { turns: Vec::new(), looked: now }
+    }
+
+    fn look(&mut self, now: Instant, progress: impl Iterator<Item = (u64, Step)>) -> Option<StuckWorker> {
+        // Where this thread had no processor, or was stopped, the workers were, too.
+        let stood_still = now.saturating_duration_since(self.looked) > 3 * EVERY;
+        self.looked = now;
+        if stood_still {
+            self.turns.clear();
+        }
+        for (worker, (turn, step)) in progress.enumerate() {
+            let Some(seen) = self.turns.get_mut(worker) else {
+                self.turns.push((turn, now));
+                continue;
+            };
+            if step == Step::Waiting || seen.0 != turn {
+                *seen = (turn, now);
+            }
+            let time = now.saturating_duration_since(seen.1);
+            if time >= STUCK {
+                return Some(StuckWorker { worker, step: step.name(), time });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks once a second; gives what is found, and when.
+    fn look_at(
+        seconds: std::ops::RangeInclusive<u64>,
+        progress: impl Fn(u64) -> [(u64, Step); 2],
+    ) -> Option<(u64, StuckWorker)> {
+        let start = Instant::now();
+        let mut watch = TurnWatch::new(start);
+        seconds.into_iter().find_map(|second| {
+            let found = watch.look(start + Duration::from_secs(second), progress(second).into_iter())?;
+            Some((second, found))
+        })
+    }
+
+    #[test]
+    fn a_worker_whose_turn_does_not_end_is_found_and_named_with_its_step() {
+        let (second, found) = look_at(1..=60, |second| match second {
+            0..10 => [(second, Step::Relay), (second, Step::Relay)],
+            // Whatever step it is at: it may go round in circles.
+            _ if second % 2 == 0 => [(second, Step::Relay), (10, Step::Close)],
+            _ => [(second, Step::Relay), (10, Step::Datagrams)],
+        })
+        .unwrap();
+        assert_eq!((second, found.worker, found.step), (30, 1, "closing a frontend"));
+        assert_eq!(found.time, STUCK);
+    }
+
+    #[test]
+    fn workers_that_wait_or_are_busy_are_not_stuck() {
+        assert_eq!(look_at(1..=600, |second| [(1, Step::Waiting), (second, Step::Relay)]), None);
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_is_not_stuck() {
+        let start = Instant::now();
+        let mut watch = TurnWatch::new(start);
+        let mut look =
+            |second| watch.look(start + Duration::from_secs(second), [(1, Step::Relay)].into_iter());
+        assert_eq!(look(1), None);
+        assert_eq!(look(100), None);
+        assert!((101..120).all(|second| look(second).is_none()));
+        assert!(look(120).is_some());
+    }
+}
