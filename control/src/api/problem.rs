@@ -86,8 +86,7 @@ pub mod reason {
     pub const ADDRESS_IN_USE: &str = "AddressInUse";
     /// `spec.externalIPs` names an address that `externalIPs.allow` does not.
     pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
-    /// `loadBalancerSourceRanges` has no range of a family of the Service. Every client of that family is
-    /// admitted.
+    /// `loadBalancerSourceRanges` has no valid range of a family of the Service. No client of that family is admitted.
     pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
