@@ -18,8 +18,6 @@ const ADMIN: usize = 32;
 /// Connections to pages that are open to the network, at most; few descriptors are fewer of them.
 const PAGES: u64 = 1024;
 const LEAST_PAGES: u64 = 16;
-/// Connections to the server for metrics, at most, nearly all of peers that are not authorized.
-const METRICS: u64 = 256;
 
 /// What each part of the process may have.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ impl Capacity {
 
     fn of(open_files: u64, workers: usize, config: &Config) -> Self {
         let pages = (open_files / 16).clamp(LEAST_PAGES, PAGES);
-        let metrics = (open_files / 16).clamp(LEAST_PAGES, METRICS);
+        let metrics = (open_files / 16).clamp(LEAST_PAGES, Connections::METRICS as u64);
         let held = if config.metrics.listen.is_some() { metrics } else { 0 };
         let own = OWN + OF_A_WORKER * workers as u64 + ADMIN as u64 + held + pages;
         // A machine that gives less than the process needs for itself still gets a gateway.

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::ConnectionRecord;
-use sheave_model::ServicePort;
 
 use self::line::Line;
 use crate::views::visible::visible_json;
@@ -171,11 +170,7 @@ impl Writing {
             self.lines.clear();
             self.window = Instant::now();
         }
-        let ServicePort { source, namespace, name, .. } = &record.frontend.service;
-        let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
-        // A MultiClusterService may have the name of a Service.
-        let key = ServiceKey { namespace, name, source: *source };
-        let lines = self.lines.entry(key).or_default();
+        let lines = self.lines.entry(ServiceKey::from(&record.frontend.service)).or_default();
         if *lines >= self.shared.lines_per_service.load(Ordering::Relaxed) {
             self.shared.over_rate.fetch_add(1, Ordering::Relaxed);
             return false;

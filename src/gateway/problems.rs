@@ -94,9 +94,7 @@ fn of(dataplane: &Dataplane) -> Vec<Failure> {
 
 /// Where the state directory cannot be used, nothing else is known to be in the way, and the log has it.
 fn ports_taken(dataplane: &Dataplane) -> Option<LocalPortsError> {
-    dataplane
-        .local_ports_error()
-        .filter(|error| matches!(error, LocalPortsError::Taken(_) | LocalPortsError::TakenElsewhere))
+    dataplane.local_ports_error().filter(|error| matches!(error, LocalPortsError::Taken(_)))
 }
 
 /// One for each Service with such an address.

@@ -92,6 +92,9 @@ impl Default for Connections {
 }
 
 impl Connections {
+    /// To a server for metrics alone, at most: nearly all are those of peers that are not authorized.
+    pub(crate) const METRICS: usize = 256;
+
     /// So many to pages that are open to the network.
     pub(crate) fn of_pages(most: usize) -> Self {
         Self::new(most, PATIENCE)

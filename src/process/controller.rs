@@ -31,8 +31,6 @@ const POD_NAME: &str = "POD_NAME";
 
 /// To the admin server, at most.
 const CONNECTIONS: usize = 1024;
-/// To the server for metrics, at most.
-const METRICS: usize = 256;
 
 /// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` how the
 /// Karmada control plane is reached.
@@ -135,7 +133,7 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
     };
     let metrics = metrics.map(|listener| {
         let router = admin_server::for_scrapers(page.clone().metrics_router(), &listener, &config.node);
-        listener.serve(router, Connections::of_metrics(METRICS))
+        listener.serve(router, Connections::of_metrics(Connections::METRICS))
     });
     let admin = Server::start(listener, page.router(), Connections::of_admin(CONNECTIONS));
     Ok(ControllerProcess { controller, admin, metrics, termination, reloads })

@@ -2,7 +2,6 @@
 //! contract: keys are added, never renamed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
 use sheave_control::api::store::ServiceKey;
@@ -110,13 +109,7 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
     let mut of_services: BTreeMap<&ServiceKey, ServiceTraffic> =
         asked.iter().map(|key| (key, ServiceTraffic::none(key))).collect();
     for frontend in table.frontends() {
-        let service = &frontend.service;
-        let key = ServiceKey {
-            namespace: Arc::clone(&service.namespace),
-            name: Arc::clone(&service.name),
-            source: frontend.service.source,
-        };
-        let Some(traffic) = of_services.get_mut(&key) else { continue };
+        let Some(traffic) = of_services.get_mut(&ServiceKey::from(&frontend.service)) else { continue };
         traffic.frontends.push(frontend.addr.to_string());
         let Some(workers) = observer.counters(frontend.addr).and_then(|weak| weak.upgrade()) else {
             continue;

@@ -5,6 +5,8 @@
 //! a Service for its own: the finalizer says whose the Service is, the field manager whose the status. Both write
 //! conditions of the same names, which is why conditions go only with the finalizer beside them.
 
+use serde_json::Value;
+
 /// The class of an installation that was not given another.
 pub const OUR_CLASS: &str = "sheave.dev/l4";
 /// Who an installation of [`OUR_CLASS`] is in `metadata.managedFields`; who all are in those of Leases and Events.
@@ -43,6 +45,16 @@ pub fn finalizer(class: &str) -> String {
 /// Whether it is the finalizer of an installation, of whatever class.
 pub fn is_finalizer(finalizer: &str) -> bool {
     finalizer.strip_prefix(FINALIZER).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
+}
+
+/// How the record of owners names the shared finalizer (structured-merge-diff, `PathElement`).
+pub(crate) fn shared_finalizer_key() -> String {
+    format!("v:\"{SHARED_FINALIZER}\"")
+}
+
+/// Whether these fields of an owner (`fieldsV1` of an entry of `metadata.managedFields`) have the shared finalizer.
+pub(crate) fn sets_shared_finalizer(fields: &Value) -> bool {
+    !fields["f:metadata"]["f:finalizers"][shared_finalizer_key()].is_null()
 }
 
 /// What the installation with this class has in place of a plain name.

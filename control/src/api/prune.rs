@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::names::SHARED_FINALIZER;
+use super::names::{sets_shared_finalizer, shared_finalizer_key};
 
 type Fields = Map<String, Value>;
 
@@ -36,12 +36,11 @@ fn fields_of_metadata(object: &mut Fields) {
 
 /// Who has set the shared finalizer. Nothing else tells whether this installation has.
 fn shared_finalizers_managers(metadata: &Fields) -> Vec<Value> {
-    let key = format!("v:\"{SHARED_FINALIZER}\"");
     let entries = metadata.get(MANAGED_FIELDS).and_then(Value::as_array).into_iter().flatten();
-    let own = entries.filter(|entry| !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&key].is_null());
+    let own = entries.filter(|entry| sets_shared_finalizer(&entry["fieldsV1"]));
     let kept = |entry: &Value| {
         json!({"manager": entry["manager"], "operation": entry["operation"],
-               "fieldsV1": {"f:metadata": {"f:finalizers": {&key: {}}}}})
+               "fieldsV1": {"f:metadata": {"f:finalizers": {shared_finalizer_key(): {}}}}})
     };
     own.map(kept).collect()
 }
@@ -108,6 +107,7 @@ fn inside<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::names::SHARED_FINALIZER;
 
     fn pruned(value: &Value, prune: impl Fn(&mut Fields)) -> Value {
         let mut fields = value.as_object().unwrap().clone();

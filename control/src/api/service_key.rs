@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sheave_model::FrontendSource;
+use sheave_model::{FrontendSource, ServicePort};
 
 use crate::api::problem::ObjectRef;
 
@@ -47,6 +47,13 @@ impl ServiceKey {
             FrontendSource::MultiClusterService => "MultiClusterService",
         };
         ObjectRef { kind, namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl From<&ServicePort> for ServiceKey {
+    /// The object that the port is of.
+    fn from(ServicePort { source, namespace, name, .. }: &ServicePort) -> Self {
+        Self { namespace: Arc::clone(namespace), name: Arc::clone(name), source: *source }
     }
 }
 

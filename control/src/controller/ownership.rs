@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::service_object::ServiceObject;
-use crate::api::names::{self, ANNOUNCED, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER};
+use crate::api::names::{
+    self, ANNOUNCED, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER, sets_shared_finalizer,
+};
 
 /// How Services are marked as one installation's. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,10 +72,9 @@ impl Ownership {
 
     /// Whether the API server knows that this installation has set the shared finalizer.
     fn has_set_shared(&self, object: &ServiceObject) -> bool {
-        let key = format!("v:\"{SHARED_FINALIZER}\"");
         object.metadata().managed_fields.iter().flatten().any(|entry| {
-            let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:finalizers"][&key]);
-            entry.manager.as_deref() == Some(self.field_manager()) && fields.is_some_and(|it| !it.is_null())
+            entry.manager.as_deref() == Some(self.field_manager())
+                && entry.fields_v1.as_ref().is_some_and(|fields| sets_shared_finalizer(&fields.0))
         })
     }
 

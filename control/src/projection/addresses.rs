@@ -55,14 +55,10 @@ pub(super) fn prepare(
             let request = request(plan, known, role);
             let Requests { published, node_families, status, .. } = &plan.requests;
             if allocator.held(plan.key()).is_empty() {
-                let is_own = |ip: &IpAddr| {
-                    starting
-                        || node_families.has(Family::of(*ip))
-                        || allocator.reserved(plan.key()).contains(ip)
-                        || !allocator.is_used(*ip)
-                };
-                let published = published.iter().copied().filter(is_own).collect();
-                allocator.hold_again(plan.key(), published, *node_families);
+                let had = allocator.reserved(plan.key());
+                let own = published.iter().copied();
+                let own = own.filter(|ip| is_own(*ip, had, *node_families, starting, allocator)).collect();
+                allocator.hold_again(plan.key(), own, *node_families);
             }
             // What it gives up in this pass stays reserved until its status shows that.
             allocator.reserve(plan.key(), status.addresses.clone());
@@ -97,6 +93,18 @@ pub(super) fn hold_suspended(plan: &Plan, before: Option<&Vec<IpAddr>>, allocato
     }
     allocator.hold_again(plan.key(), kept, *node_families);
     allocator.reserve(plan.key(), Vec::new());
+}
+
+/// Whether a published address is its Service's own, and no other one's: it `had` the address, or nobody has it. Whoever is only
+/// starting believes every status, and many Services have the addresses of nodes.
+pub(super) fn is_own(
+    ip: IpAddr,
+    had: &[IpAddr],
+    node_families: NodeFamilies,
+    starting: bool,
+    allocator: &Allocator,
+) -> bool {
+    starting || had.contains(&ip) || node_families.has(Family::of(ip)) || !allocator.is_used(ip)
 }
 
 /// Families that the Service asks for itself, and of which its status publishes no address.

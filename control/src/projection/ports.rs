@@ -99,15 +99,11 @@ fn candidate(
     named: ProblemPort,
     report: &mut Report,
 ) -> Option<PlannedPort> {
-    let protocol = match named.protocol {
-        "TCP" => Protocol::Tcp,
-        "UDP" => Protocol::Udp,
-        _ => {
-            let message = "SCTP cannot be forwarded; the port is not served";
-            let field = format!("spec.ports[{index}].protocol");
-            report.add(reason::PROTOCOL_NOT_SUPPORTED, field, Some(named), message);
-            return None;
-        }
+    let Some(protocol) = Protocol::named(named.protocol) else {
+        let message = "SCTP cannot be forwarded; the port is not served";
+        let field = format!("spec.ports[{index}].protocol");
+        report.add(reason::PROTOCOL_NOT_SUPPORTED, field, Some(named), message);
+        return None;
     };
     let asked = port.node_port.filter(|port| *port != 0);
     let node_port = asked.and_then(self::number);

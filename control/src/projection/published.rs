@@ -52,9 +52,8 @@ impl Published {
             ports.iter().partition(|port| port.error.as_deref() == Some(&in_use));
         self.lost_some |= !lost.is_empty();
         self.ports.extend(listed.into_iter().filter_map(|port| {
-            let protocol =
-                [Protocol::Tcp, Protocol::Udp].into_iter().find(|it| it.name() == port.protocol)?;
-            Some(FrontendAddr { ip, port: u16::try_from(port.port).ok()?, protocol })
+            let (port, protocol) = (u16::try_from(port.port).ok()?, Protocol::named(&port.protocol)?);
+            Some(FrontendAddr { ip, port, protocol })
         }));
     }
 

@@ -90,11 +90,9 @@ pub(super) fn read<'a>(
 /// The families that a MultiClusterService has in member clusters. One of which its status has an address stays, so that none is
 /// given back while the slices of a cluster are away.
 fn families_elsewhere(service: &Service, slices: &[&Arc<EndpointSlice>]) -> BTreeSet<Family> {
-    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
-    let published =
-        ingress.into_iter().flatten().filter_map(|entry| net::parse_ip(entry.ip.as_deref()?).ok());
+    let published = Published::read(service.status.as_ref()).addresses;
     let of_slices = slices.iter().filter_map(|slice| Family::named(&slice.address_type));
-    published.map(Family::of).chain(of_slices).collect()
+    published.into_iter().map(Family::of).chain(of_slices).collect()
 }
 
 /// Reads the policies, and checks `trafficDistribution`, which is not ours to obey: the EndpointSlice controller makes

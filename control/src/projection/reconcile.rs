@@ -19,7 +19,6 @@ use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
 use super::{ProjectedService, Projector, addresses, allocation_order, frontends, multi_cluster, planner};
 use crate::api::problem::Problem;
 use crate::api::store::{Objects, ServiceKey};
-use crate::net::Family;
 
 /// What a Service had before it was retired.
 struct Before {
@@ -136,14 +135,9 @@ impl Projector {
             return;
         };
         let Before { held, reserved, seen } = before;
-        // As in `addresses::prepare`.
-        let is_own = |ip: &IpAddr| {
-            pass.starting
-                || held.contains(ip)
-                || reserved.contains(ip)
-                || node_families.has(Family::of(*ip))
-                || !self.allocator.is_used(*ip)
-        };
+        let had = [held.as_slice(), &reserved].concat();
+        let is_own =
+            |ip: &IpAddr| addresses::is_own(*ip, &had, node_families, pass.starting, &self.allocator);
         let mut kept: Vec<IpAddr> = published.addresses.iter().copied().filter(is_own).collect();
         if stays_published && let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
             known.status = Some(LoadBalancerStatus::reserving(key, &kept, node_families));

@@ -91,9 +91,8 @@ fn read(service: &Service) -> (Vec<IpAddr>, Vec<NodePort>) {
 
 fn node_port(port: &ServicePort) -> Option<NodePort> {
     let protocol = match port.protocol.as_deref() {
-        None | Some("" | "TCP") => Protocol::Tcp,
-        Some("UDP") => Protocol::Udp,
-        Some(_) => return None,
+        None | Some("") => Protocol::Tcp,
+        Some(name) => Protocol::named(name)?,
     };
     let number = u16::try_from(port.node_port?).ok().filter(|number| *number != 0)?;
     Some((number, protocol))

@@ -31,6 +31,11 @@ impl Protocol {
             Self::Udp => "UDP",
         }
     }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Tcp, Self::Udp].into_iter().find(|protocol| protocol.name() == name)
+    }
 }
 
 impl fmt::Display for Protocol {

@@ -2,8 +2,10 @@
 //! second at all.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use sheave_model::Ipv6Prefix;
 
 /// From where somebody connects, as far as an address tells: whoever has an IPv6 address has all of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,10 +13,7 @@ pub(super) struct Source(IpAddr);
 
 impl Source {
     pub(super) fn of(ip: IpAddr) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V6(v6) => Self(Ipv6Addr::from(u128::from(v6) >> 64 << 64).into()),
-            v4 => Self(v4),
-        }
+        Self(Ipv6Prefix::DEFAULT.client(ip.to_canonical()))
     }
 }
 

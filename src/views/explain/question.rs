@@ -85,11 +85,7 @@ pub(crate) fn parse_port(text: &str) -> Result<Port, String> {
 
 /// Reads `TCP` or `UDP`.
 pub(crate) fn parse_protocol(text: &str) -> Result<Protocol, String> {
-    match text.to_ascii_uppercase().as_str() {
-        "TCP" => Ok(Protocol::Tcp),
-        "UDP" => Ok(Protocol::Udp),
-        _ => Err("this is not TCP or UDP".to_owned()),
-    }
+    Protocol::named(&text.to_ascii_uppercase()).ok_or_else(|| "this is not TCP or UDP".to_owned())
 }
 
 /// Reads `ip` or `ip:port`, IPv6 with a port in brackets.

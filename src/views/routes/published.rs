@@ -79,11 +79,7 @@ impl IngressView {
     fn new(ingress: &Ingress, failed: impl Fn(FrontendAddr) -> bool) -> Self {
         let port = |status: &PortStatus| {
             let addr = |protocol| FrontendAddr { ip: ingress.ip, port: status.port, protocol };
-            let unopened = match status.protocol {
-                "TCP" => failed(addr(Protocol::Tcp)),
-                "UDP" => failed(addr(Protocol::Udp)),
-                _ => false,
-            };
+            let unopened = Protocol::named(status.protocol).is_some_and(|protocol| failed(addr(protocol)));
             let error = status.error.or(unopened.then_some(reason::BIND_FAILED));
             PortStatusView {
                 port: status.port,

@@ -223,15 +223,14 @@ impl GatewayMember {
 
     /// How long its endpoint has to differ.
     fn wait(&self) -> Duration {
-        match self.seen {
-            GatewayEndpoints { stays: false, leaves: true, .. } if self.counts => return APPEARING,
-            GatewayEndpoints { stays: false, leaves: false, .. } if self.counts => return Duration::ZERO,
-            GatewayEndpoints { leaves: true, .. } if self.counts => return STARTING,
-            _ => {}
+        match (self.counts, self.seen.stays, self.seen.leaves) {
+            (true, true, false) => HOLD,
+            (true, true, true) => STARTING,
+            (true, false, true) => APPEARING,
+            (true, false, false) => Duration::ZERO,
+            // The first loss is a restart, as any rollout has it.
+            (false, ..) => (HOLD * (1 << self.lost.saturating_sub(1).min(8))).min(LONGEST),
         }
-        // The first loss is a restart, as any rollout has it.
-        let again = if self.counts { 0 } else { self.lost.saturating_sub(1).min(8) };
-        (HOLD * (1 << again)).min(LONGEST)
     }
 
     fn was_lost_lately(&self, now: Instant) -> bool {

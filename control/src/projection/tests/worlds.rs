@@ -336,11 +336,7 @@ impl World {
                 continue;
             }
             let (addr, service) = (frontend.addr, &frontend.service);
-            let owner = ServiceKey {
-                namespace: service.namespace.clone(),
-                name: service.name.clone(),
-                source: service.source,
-            };
+            let owner = ServiceKey::from(service);
             let port = (addr.port, addr.protocol.name().to_owned());
             let has = |key: &ServiceKey| published.get(key).and_then(|all| all.get(&addr.ip));
             let own_node = || self.gateway.context.gateway_nodes.iter().any(|node| node.ip == addr.ip);

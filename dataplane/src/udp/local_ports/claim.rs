@@ -28,14 +28,9 @@ const NAME: &str = "sheave-udp-ports";
 /// Why UDP flows of this process do not share local ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalPortsError {
-    /// Another process has the claim.
-    #[error("another process of this network namespace shares local ports among its UDP flows: it has locked {}", .0.display())]
-    Taken(PathBuf),
-    /// Another process has the claim, by another directory.
-    #[error(
-        "another process of this network namespace shares local ports among its UDP flows: it has the name @{NAME}"
-    )]
-    TakenElsewhere,
+    /// Another process has the claim, as this shows.
+    #[error("another process of this network namespace shares local ports among its UDP flows: it has {0}")]
+    Taken(String),
     /// Whether another one has it is not known.
     #[error("{} cannot be locked: {error}", .file.display())]
     Unusable {
@@ -115,7 +110,7 @@ fn acquire(directory: &Path) -> Result<(OwnedFd, Option<UnixListener>), LocalPor
     let lock = lock(directory)?;
     match bind_name() {
         Ok(name) => Ok((lock.into(), Some(name))),
-        Err(_) if is_named_by_this_user() => Err(LocalPortsError::TakenElsewhere),
+        Err(_) if is_named_by_this_user() => Err(LocalPortsError::Taken(format!("the name @{NAME}"))),
         Err(_) => Ok((lock.into(), None)),
     }
 }
@@ -173,7 +168,7 @@ pub(crate) fn give_up() {
 fn report(error: &LocalPortsError) {
     const EFFECT: &str = "each UDP flow takes a local port for itself, as the kernel gives them";
     match error {
-        LocalPortsError::Taken(_) | LocalPortsError::TakenElsewhere => tracing::warn!("{EFFECT}: {error}"),
+        LocalPortsError::Taken(_) => tracing::warn!("{EFFECT}: {error}"),
         LocalPortsError::Unusable { .. } => tracing::info!("{EFFECT}: {error}"),
     }
 }
@@ -198,7 +193,9 @@ fn lock(directory: &Path) -> Result<File, LocalPortsError> {
     // Of this open file and not of the process, so that it can be handed over.
     match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
         Ok(_) => Ok(file),
-        Err(Errno::EAGAIN | Errno::EACCES) => Err(LocalPortsError::Taken(path)),
+        Err(Errno::EAGAIN | Errno::EACCES) => {
+            Err(LocalPortsError::Taken(format!("locked {}", path.display())))
+        }
         Err(error) => Err(unusable(error.into())),
     }
 }
@@ -213,11 +210,15 @@ mod tests {
         std::env::temp_dir().join(format!("sheave-claim-{name}-{}", std::process::id()))
     }
 
+    fn locked(directory: &Path) -> LocalPortsError {
+        LocalPortsError::Taken(format!("locked {}", directory.join(FILE).display()))
+    }
+
     #[test]
     fn one_process_of_a_network_namespace_has_the_claim_until_it_and_its_successor_have_ended() {
         let directory = directory("held");
         let held = lock(&directory).unwrap();
-        let taken = LocalPortsError::Taken(directory.join(FILE));
+        let taken = locked(&directory);
         assert_eq!(lock(&directory).unwrap_err(), taken);
         let handed = held.try_clone().unwrap();
         drop(held);
@@ -237,7 +238,7 @@ mod tests {
         let directory = directory("retried");
         let other = lock(&directory).unwrap();
         take(&directory);
-        assert_eq!(error(), Some(LocalPortsError::Taken(directory.join(FILE))));
+        assert_eq!(error(), Some(locked(&directory)));
         retry();
         assert!(is_refused() && copy().unwrap().is_none());
         drop(other);
@@ -270,7 +271,8 @@ mod tests {
             Some(refused)
         };
         let refused = std::thread::scope(|scope| scope.spawn(alone).join()).unwrap();
-        assert_eq!(refused.unwrap_or(LocalPortsError::TakenElsewhere), LocalPortsError::TakenElsewhere);
+        let named = LocalPortsError::Taken(format!("the name @{NAME}"));
+        assert_eq!(refused.unwrap_or(named.clone()), named);
     }
 
     #[test]

@@ -5,14 +5,12 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use axum::body::Bytes;
 use serde::Serialize;
 use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::{ClientCounts, ClientPrefix, ClientTraffic};
-use sheave_model::ServicePort;
 
 use super::numbered::{Label, LabelledFrontends, NumberedRows};
 use crate::views::routes::source_name;
@@ -132,9 +130,7 @@ impl ClientRows {
             traffic.iter().filter(|(client, ..)| self.known.contains_key(client))
         {
             let Some(active) = table.get(frontend) else { continue };
-            let ServicePort { source, namespace, name, .. } = &active.spec().service;
-            let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
-            let service = ServiceKey { namespace, name, source: *source };
+            let service = ServiceKey::from(&active.spec().service);
             *services.entry(client).or_default().entry(service).or_default() += counts;
         }
         for (client, services) in services {
