@@ -48,7 +48,7 @@ const CLUSTER: &str = "local";
 /// The class that Services ask for us by.
 const LOAD_BALANCER_CLASS: &str = "sheave.dev/l4";
 /// Loopback, since the pages show internals without authentication; the port is not registered with IANA.
-const ADMIN_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
+pub(crate) const ADMIN_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
 /// Where `deploy` puts everything.
 const NAMESPACE: &str = "sheave-system";
 /// Long enough for an API server that came back empty to be noticed, short against what deletes on purpose.

@@ -5,6 +5,7 @@
 
 mod backends;
 mod clusters;
+mod instructions;
 mod karmada;
 mod manifests;
 
@@ -17,11 +18,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::commands::stdout;
-use crate::config::Config;
+use crate::config::{ADMIN_LISTEN, Config};
 use crate::exit::Exit;
 use crate::process::gateway::{self, Lifetime, ObjectSource, Takeover};
 use backends::Backends;
 use clusters::Clusters;
+use instructions::Instructions;
 
 /// Everything that the gateway meets. It ends, and the folders are removed, when dropped.
 struct Stage {
@@ -40,19 +42,21 @@ pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
         }
     };
     let config = own_settings(config);
-    let welcome = |admin| match stdout::print(&stage.welcome(admin)) {
+    let started = |admin| match stdout::print(&stage.instructions(admin)) {
         Exit::Ok => {}
         _ => tracing::warn!("the demo is running, but its instructions could not be printed"),
     };
     let (manifests, karmada) = (stage.manifests(), stage.karmada());
     let lifetime = Lifetime { takeover: Takeover::Never, duration, origin: None };
-    gateway::run(&config, ObjectSource::Manifests(&manifests), Some(&karmada), lifetime, welcome).await
+    gateway::run(&config, ObjectSource::Manifests(&manifests), Some(&karmada), lifetime, started).await
 }
 
 /// The user's configuration, as far as it fits the demo.
 fn own_settings(mut config: Config) -> Config {
     // The demo's own servers must not get in the way of a gateway that runs here already.
-    config.admin_listen.set_port(0);
+    if std::net::TcpListener::bind(config.admin_listen).is_err() {
+        config.admin_listen.set_port(0);
+    }
     config.healthz_listen = None;
     config.metrics.listen = None;
     // Nobody routes to it.
@@ -67,6 +71,7 @@ fn own_settings(mut config: Config) -> Config {
 
 impl Stage {
     async fn prepare() -> io::Result<Self> {
+        expect_free_frontends()?;
         let backends = Backends::start().await?;
         let clusters = Clusters::start().await?;
         let folder = tempfile::Builder::new().prefix("sheave-demo-").tempdir()?;
@@ -96,61 +101,35 @@ impl Stage {
     }
 
     /// What to try.
-    fn welcome(&self, admin: SocketAddr) -> String {
-        use manifests::{ECHO_PORT, VIP, WEB_PORT};
-        let web = self.manifests().join("web.yaml");
-        let web = web.display();
-        let fleet = self.welcome_to_the_fleet();
-        format!(
-            "The status page, for a browser:
-
-  PAGE  http://{admin}/
-
-Sheave forwards two Services, each with three endpoints. In another terminal, try:
-
-  TCP   curl http://{VIP}:{WEB_PORT}/
-  UDP   bash -c 'exec 3<>/dev/udp/{VIP}/{ECHO_PORT}; echo hello >&3; head -n 1 <&3'
-
-Change the table while it runs: in {web}
-set an endpoint's `ready: true` to `ready: false` and try again, or remove it.
-
-{fleet}
-What the gateway knows, and why a client goes where it goes:
-
-  curl http://{admin}/api/routes
-  curl 'http://{admin}/api/explain?service=demo/web'
-  curl http://{admin}/metrics
-
-Ctrl-C ends the demo.
-"
-        )
+    fn instructions(&self, admin: SocketAddr) -> String {
+        let program = std::env::args_os().next().unwrap_or_else(|| "sheave".into());
+        let instructions = Instructions {
+            program: &program.to_string_lossy(),
+            admin,
+            admin_is_default: admin == ADMIN_LISTEN,
+            manifests: &self.manifests(),
+            karmada: &self.karmada(),
+            switch: self.clusters.switch,
+        };
+        instructions.text()
     }
+}
 
-    /// What to try with the pretend clusters.
-    fn welcome_to_the_fleet(&self) -> String {
-        let shop = format!("http://{}:{}/", manifests::VIP, karmada::SHOP_PORT);
-        let (folder, switch) = (self.karmada(), self.clusters.switch);
-        let (service, east) = (folder.join("shop.yaml"), folder.join("east.yaml"));
-        let (service, east) = (service.display(), east.display());
-        format!(
-            "It also forwards the MultiClusterService demo/shop over two pretend clusters, three of four connections to east:
-
-  FLEET   for i in $(seq 100); do curl -s {shop}; done | sort | uniq -c
-
-Change the weights or drain a cluster by the annotations in {service}
-(sheave.dev/cluster-weights, sheave.dev/drain: east), or by the Cluster itself, then count again:
-
-  DRAIN   sed -i 's/drain: \"false\"/drain: \"true\"/' {east}
-  RETURN  sed -i 's/drain: \"true\"/drain: \"false\"/' {east}
-
-Stop a cluster's backends. No connection fails: clients that are refused there are sent to the other cluster, and after a
-few failures no new client is sent there:
-
-  STOP    curl http://{switch}/east/stop
-  START   curl http://{switch}/east/start
-"
-        )
+/// Whether the demo's frontends are free. The gateway itself would serve what else it can, and try again.
+///
+/// # Errors
+/// One is taken, most likely by another demo.
+fn expect_free_frontends() -> io::Result<()> {
+    use manifests::{ECHO_PORT, VIP, WEB_PORT};
+    let taken = |port, protocol, error: io::Error| {
+        let message = format!("{VIP}:{port}/{protocol}: {error}. Is another demo running?");
+        io::Error::new(error.kind(), message)
+    };
+    for port in [WEB_PORT, karmada::SHOP_PORT] {
+        std::net::TcpListener::bind((VIP, port)).map_err(|error| taken(port, "TCP", error))?;
     }
+    std::net::UdpSocket::bind((VIP, ECHO_PORT)).map_err(|error| taken(ECHO_PORT, "UDP", error))?;
+    Ok(())
 }
 
 #[cfg(test)]

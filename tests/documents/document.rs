@@ -1,7 +1,7 @@
 //! The documents of the repository, and the one way in which parts of them are compared or written.
 
+use std::fs::File;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use snapbox::Data;
 
@@ -32,9 +32,9 @@ pub(crate) fn read(path: &str) -> String {
 
 /// Compares the document with what `rewrite` makes of it, or with `UPDATE_DOCS` in the environment writes that.
 pub(crate) fn expect(path: &str, rewrite: impl FnOnce(&str) -> String) {
-    // Several tests write to one document.
-    static WRITING: Mutex<()> = Mutex::new(());
-    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    // Several tests write to one document, each in a process of its own.
+    let document = File::open(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    document.lock().unwrap_or_else(|error| panic!("{path}: {error}"));
     let old = read(path);
     let new = rewrite(&old);
     if std::env::var_os("UPDATE_DOCS").is_some() {

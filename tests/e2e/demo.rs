@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::TcpListener;
 
 use nix::sys::signal::Signal;
 
@@ -85,6 +86,26 @@ fn the_printed_lines_work_and_edits_show_until_ctrl_c() {
     });
     demo.signal(Signal::SIGINT);
     assert_eq!(demo.wait().code(), Some(0));
+}
+
+#[test]
+fn a_second_one_says_who_is_in_the_way() {
+    let host = Host::new("newcomer");
+    let first = start(&host, &[]);
+    let second = host.finish(program::path(), &["demo", "--for", "1s"]);
+    assert_eq!(second.code(), Some(69), "{}", second.stderr);
+    assert_eq!(second.stdout, "");
+    assert!(second.stderr.contains("127.0.0.80:18080/TCP"), "{}", second.stderr);
+    assert!(second.stderr.contains("Is another demo running?"), "{}", second.stderr);
+    for what in ["STATUS", "EXPLAIN"] {
+        host.finish("bash", &["-c", &to_try(&first, what)]).expect_success();
+    }
+    drop(first);
+
+    let _gateway = host.run(|| TcpListener::bind("127.0.0.1:9841").unwrap());
+    let elsewhere = start(&host, &[]);
+    assert!(to_try(&elsewhere, "STATUS").contains(" --admin http://127.0.0.1:"));
+    host.finish("bash", &["-c", &to_try(&elsewhere, "STATUS")]).expect_success();
 }
 
 #[test]
