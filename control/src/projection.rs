@@ -31,6 +31,7 @@ mod reconcile;
 mod requests;
 mod service_addresses;
 pub mod service_health;
+mod shared_addresses;
 mod source_ranges;
 mod status;
 
@@ -57,7 +58,9 @@ pub use self::options::{
     Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
 };
 use self::service_addresses::ServiceAddresses;
-use self::service_health::{Fault, GatewayScope, Live};
+use self::service_health::{Fault, GatewayScope, Live, ServiceState};
+use self::shared_addresses::Sharing;
+pub use self::shared_addresses::{SharedAddresses, common_nodes, nodes_with_endpoints};
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
     PortStatus, ResolvedRefs, port_error,
@@ -90,6 +93,8 @@ pub struct Projection {
     pub all_node_addresses: Arc<BTreeSet<IpAddr>>,
     /// How gateways announce the addresses of pools, as far as pools are known.
     pub announce_policies: Arc<AnnouncePolicies>,
+    /// Which Services under `Local` share an address.
+    pub shared_addresses: Arc<SharedAddresses>,
     /// When to project again, although nothing may have changed by then: a cluster that is not Ready will be held off.
     pub due: Option<Timestamp>,
 }
@@ -111,6 +116,7 @@ pub struct Projector {
     /// Services that wait for addresses which others have.
     waiting: WaitList,
     claims: Claims,
+    sharing: Sharing,
     service_addresses: ServiceAddresses,
     /// Addresses of nodes that came or went since the last pass.
     changed_nodes: BTreeSet<IpAddr>,
@@ -166,6 +172,7 @@ impl Projector {
             announce_policies: Arc::default(),
             waiting: WaitList::default(),
             claims: Claims::default(),
+            sharing: Sharing::default(),
             service_addresses: ServiceAddresses::default(),
             changed_nodes: BTreeSet::new(),
             names: NameInterner::default(),
@@ -278,9 +285,12 @@ impl Projector {
         let gateways = GatewayScope::Of { cluster: &self.cluster, nodes: &self.context.gateways };
         let frontends = self.services.get(key).map(|known| known.frontends.as_slice()).unwrap_or_default();
         let frontends = frontends.iter().filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
-        frontends
-            .filter_map(|it| Some((it.addr, service_health::fault_of(it, gateways, Live::default())?)))
-            .collect()
+        let fault_of = |it: &Frontend| match service_health::fault_of(it, gateways, Live::default()) {
+            Some(fault) if fault.state() == ServiceState::Broken => Some(fault),
+            _ if self.sharing.is_unserved(key, it.addr.ip) => Some(Fault::NoCommonNode),
+            other => other,
+        };
+        frontends.filter_map(|it| Some((it.addr, fault_of(it)?))).collect()
     }
 
     /// Everything that is wrong, sorted, each once.
@@ -317,10 +327,12 @@ impl Projector {
         }
         let (before, now) = (&self.context.of_all_nodes, &context.of_all_nodes);
         self.changed_nodes.extend(before.symmetric_difference(now));
+        self.sharing.outdated |= before != now;
         self.context = context;
         let (policies, of_policies) = AnnouncePolicies::read(&objects.pools, &objects.nodes);
         if *self.announce_policies != policies {
             self.announce_policies = Arc::new(policies);
+            self.sharing.outdated = true;
         }
         let of_pools = self.pools.iter().flat_map(|pools| &pools.problems);
         self.problems.set(None, problems.iter().chain(of_pools).chain(&of_policies));
@@ -340,6 +352,7 @@ impl Projector {
             node_addresses: self.context.addresses.clone(),
             all_node_addresses: Arc::clone(&self.context.of_all_nodes),
             announce_policies: Arc::clone(&self.announce_policies),
+            shared_addresses: Arc::clone(self.sharing.shared()),
             due: self.due,
         }
     }
