@@ -137,6 +137,8 @@ pub struct Projector {
     due: Option<Timestamp>,
     /// It decides about other MultiClusterServices than at the last projection.
     authority_changed: bool,
+    /// The networks of the gateways' own cluster are others than at the last projection.
+    own_networks_changed: bool,
     /// Its options are others than at the last projection.
     options_changed: bool,
 }
@@ -186,6 +188,7 @@ impl Projector {
             now: None,
             due: None,
             authority_changed: false,
+            own_networks_changed: false,
             options_changed: false,
         }
     }
@@ -239,6 +242,10 @@ impl Projector {
         let due = self.now.zip(self.due).is_some_and(|(now, due)| due <= now);
         if std::mem::take(&mut self.authority_changed) || due {
             keys.extend(objects.fleet.services.keys().cloned());
+        }
+        if std::mem::take(&mut self.own_networks_changed) {
+            let elsewhere = self.services.iter().filter(|(_, known)| known.fleet.is_some());
+            keys.extend(elsewhere.map(|(key, _)| key.clone()));
         }
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
             self.now.and_then(|now| multi_cluster::next_hold_off(&objects.fleet, hold, now))
@@ -328,6 +335,7 @@ impl Projector {
         let (before, now) = (&self.context.of_all_nodes, &context.of_all_nodes);
         self.changed_nodes.extend(before.symmetric_difference(now));
         self.sharing.outdated |= before != now;
+        self.own_networks_changed |= self.context.own_networks != context.own_networks;
         self.context = context;
         let (policies, of_policies) = AnnouncePolicies::read(&objects.pools, &objects.nodes);
         if *self.announce_policies != policies {

@@ -8,7 +8,7 @@ use sheave_announce::{Claim, Member, Nodes};
 use sheave_control::api::gateway_members::ListedGateway;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::{AnnouncePolicies, SharedAddresses, common_nodes, nodes_with_endpoints};
-use sheave_model::{Frontend, FrontendKind, RoutingTable};
+use sheave_model::{FrontendKind, RoutingTable};
 
 /// The gateways, as those announce who take part.
 pub(super) fn members(gateways: Vec<ListedGateway>) -> Vec<Member> {
@@ -141,7 +141,7 @@ mod tests {
     use sheave_control::api::store::Dirty;
     use sheave_control::projection::{Options, Projector};
     use sheave_control::sources::manifests;
-    use sheave_model::{Algorithm, Endpoint, EndpointState, FrontendAddr, test_util};
+    use sheave_model::{Algorithm, Endpoint, EndpointState, Frontend, FrontendAddr, test_util};
 
     use super::*;
 
