@@ -320,6 +320,17 @@ fn set_claims_once(
 }
 
 impl EventLoop {
+    /// Opens the port of heartbeats before any frontend is open, which could have it otherwise.
+    pub(super) fn claim_heartbeat_port(&mut self) {
+        let announcing = &mut self.announcing;
+        let begins = announcing.begun && !announcing.leaving && announcing.announcer.is_none();
+        if let Some(options @ AnnounceOptions::Layer2(_)) = announcing.options.clone().filter(|_| begins)
+            && let Err(error) = announcing.start_announcer(&options)
+        {
+            announcing.fail(error);
+        }
+    }
+
     /// Tells the announcer what is in force. It begins with the first table, and again if it could not go on.
     pub(super) fn announce(&mut self) {
         let missing = self.missing();
@@ -329,8 +340,8 @@ impl EventLoop {
         }
         let Some(options) = announcing.options.clone() else { return };
         let Some(projection) = &self.projection else { return };
-        let new = announcing.announcer.is_none();
-        if new {
+        let new = announcing.announcer.is_none() || announcing.inputs.is_none();
+        if announcing.announcer.is_none() {
             if matches!(options, AnnounceOptions::Bgp(..)) && missing.is_some() {
                 // Routers would send it connections at once.
                 return;
