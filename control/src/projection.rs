@@ -59,7 +59,7 @@ pub use self::options::{
 };
 use self::service_addresses::ServiceAddresses;
 use self::service_health::{Fault, GatewayScope, Live, ServiceState};
-use self::shared_addresses::Sharing;
+use self::shared_addresses::LocalSharing;
 pub use self::shared_addresses::{SharedAddresses, common_nodes, nodes_with_endpoints};
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
@@ -116,7 +116,7 @@ pub struct Projector {
     /// Services that wait for addresses which others have.
     waiting: WaitList,
     claims: Claims,
-    sharing: Sharing,
+    sharing: LocalSharing,
     service_addresses: ServiceAddresses,
     /// Addresses of nodes that came or went since the last pass.
     changed_nodes: BTreeSet<IpAddr>,
@@ -174,7 +174,7 @@ impl Projector {
             announce_policies: Arc::default(),
             waiting: WaitList::default(),
             claims: Claims::default(),
-            sharing: Sharing::default(),
+            sharing: LocalSharing::default(),
             service_addresses: ServiceAddresses::default(),
             changed_nodes: BTreeSet::new(),
             names: NameInterner::default(),

@@ -38,7 +38,7 @@ pub(crate) struct FileSource {
     watch: FileWatch,
     /// What it read last. None before the first time.
     loaded: Option<Arc<Loaded>>,
-    lines: Mutex<Lines>,
+    lines: Box<Mutex<Lines>>,
 }
 
 /// Where in the files the fields with Problems are. They are looked for once: the text is not kept.
@@ -126,7 +126,7 @@ impl Sources {
             (Some(SourceAdapter::Files(files)), Update::Files(loaded)) => {
                 store.replace_part(part, &loaded.objects);
                 files.loaded = Some(loaded);
-                files.lines = Mutex::default();
+                *files.lines = Mutex::default();
             }
             (Some(SourceAdapter::Api(api)), Update::Api(update)) => api.take(update, store),
             (None, _)
@@ -237,7 +237,7 @@ impl Sources {
 impl SourceAdapter {
     /// A folder, or a single file.
     pub(crate) fn files(watch: FileWatch) -> Self {
-        Self::Files(FileSource { watch, loaded: None, lines: Mutex::default() })
+        Self::Files(FileSource { watch, loaded: None, lines: Box::default() })
     }
 
     async fn next(&mut self, store: &Store) -> Option<Update> {

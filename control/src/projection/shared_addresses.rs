@@ -18,7 +18,7 @@ pub type SharedAddresses = BTreeMap<IpAddr, Vec<ServiceKey>>;
 
 /// What is known of shared addresses.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sharing {
+pub(super) struct LocalSharing {
     shared: Arc<SharedAddresses>,
     /// What is wrong for Services that have no node in common with those before them.
     unserved: BTreeMap<ServiceKey, BTreeMap<IpAddr, Problem>>,
@@ -26,7 +26,7 @@ pub(super) struct Sharing {
     pub(super) outdated: bool,
 }
 
-impl Sharing {
+impl LocalSharing {
     pub(super) fn shared(&self) -> &Arc<SharedAddresses> {
         &self.shared
     }

@@ -21,7 +21,7 @@ fn sharing(name: &str, port: u16, policy: &str, nodes: &[&str]) -> [String; 2] {
     [service("shop", name, &spec, asks), slice]
 }
 
-fn put(objects: &mut Objects, manifests: [String; 2]) {
+fn put(objects: &mut Objects, manifests: &[String; 2]) {
     add(objects, &manifests.each_ref().map(String::as_str));
 }
 
@@ -32,8 +32,8 @@ fn unserved(projection: &Projection) -> Vec<String> {
 #[test]
 fn the_later_service_without_a_node_in_common_has_a_problem() {
     let mut objects = objects(&[POOL]);
-    put(&mut objects, sharing("a", 80, "Local", &["n1", "n2"]));
-    put(&mut objects, sharing("b", 81, "Local", &["n3"]));
+    put(&mut objects, &sharing("a", 80, "Local", &["n1", "n2"]));
+    put(&mut objects, &sharing("b", 81, "Local", &["n3"]));
     let mut projector = managed();
     let projection = all(&mut projector, &objects);
     assert_eq!(unserved(&projection), ["Service shop/b NoCommonNode spec.externalTrafficPolicy"]);
@@ -47,11 +47,11 @@ fn the_later_service_without_a_node_in_common_has_a_problem() {
     assert_eq!(projector.faults(&ServiceKey::new("shop", "a")), []);
 
     // What makes the difference may be the other Service.
-    put(&mut objects, sharing("a", 80, "Local", &["n1", "n3"]));
+    put(&mut objects, &sharing("a", 80, "Local", &["n1", "n3"]));
     let a = ServiceKey::new("shop", "a");
     let projection = projector.project(&objects, &Dirty::Services([a.clone()].into()));
     assert_eq!(unserved(&projection), [""; 0]);
-    put(&mut objects, sharing("a", 80, "Local", &["n1"]));
+    put(&mut objects, &sharing("a", 80, "Local", &["n1"]));
     let projection = projector.project(&objects, &Dirty::Services([a.clone()].into()));
     assert_eq!(unserved(&projection).len(), 1);
     assert!(projection.touched.contains(&b), "its conditions follow");
@@ -64,7 +64,7 @@ fn the_later_service_without_a_node_in_common_has_a_problem() {
 fn what_works_together_is_no_problem() {
     let unserved = |services: &[[String; 2]]| {
         let mut objects = objects(&[POOL]);
-        services.iter().for_each(|service| put(&mut objects, service.clone()));
+        services.iter().for_each(|service| put(&mut objects, service));
         unserved(&all(&mut managed(), &objects))
     };
     let on_n1 = || sharing("a", 80, "Local", &["n1"]);
