@@ -258,6 +258,9 @@ pub(crate) struct Validate {
     pub(crate) manifests: ManifestArgs,
     #[command(flatten)]
     pub(crate) node: NodeArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub(crate) output: TextFormat,
 }
 
 /// `sheave migrate`.

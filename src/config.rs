@@ -135,7 +135,7 @@ pub(crate) struct Config {
     /// The Karmada control plane.
     pub(crate) karmada: Karmada,
     /// Through which network interface the endpoints of a cluster are reached, by cluster; those not named by the system's routing.
-    pub(crate) clusters: BTreeMap<String, String>,
+    pub(crate) clusters: BTreeMap<String, ClusterNetwork>,
     /// When traffic spills over to other clusters.
     pub(crate) failover: Failover,
 }
@@ -153,6 +153,15 @@ pub(crate) struct Karmada {
     pub(crate) not_ready_hold: Option<Duration>,
     /// Karmada is asked to collect endpoints.
     pub(crate) export_services: bool,
+}
+
+/// How another cluster is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClusterNetwork {
+    /// The interface that leads there.
+    pub(crate) interface: Option<String>,
+    /// Where its endpoints may be; `None` = anywhere but in the networks of the gateways' own cluster.
+    pub(crate) allow: Option<Vec<IpNet>>,
 }
 
 /// When traffic spills over to other clusters; in percent.
@@ -340,9 +349,16 @@ fn read_karmada(section: &mut Section<'_>) -> Karmada {
     }
 }
 
-fn read_clusters(section: &mut Section<'_>) -> BTreeMap<String, String> {
-    let clusters = section.entries(MOST_CLUSTERS, |cluster| cluster.required("interface", values::interface));
-    clusters.into_iter().filter_map(|(name, interface)| Some((name, interface?))).collect()
+fn read_clusters(section: &mut Section<'_>) -> BTreeMap<String, ClusterNetwork> {
+    let clusters = section.entries(MOST_CLUSTERS, |cluster| {
+        let allow = cluster.is_given("allow").then(|| cluster.list("allow", values::cidr));
+        let interface = match allow {
+            Some(_) => cluster.get("interface", None, values::optional(values::interface)),
+            None => cluster.required("interface", values::interface),
+        };
+        ClusterNetwork { interface, allow }
+    });
+    clusters.into_iter().collect()
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> ConfigMistake {

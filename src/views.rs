@@ -15,6 +15,7 @@ pub(crate) mod steering;
 pub(crate) mod text_table;
 pub(crate) mod top;
 pub(crate) mod traffic;
+pub(crate) mod validation;
 pub(crate) mod visible;
 pub(crate) mod watch;
 

@@ -31,6 +31,7 @@ mod reconcile;
 mod requests;
 mod service_addresses;
 pub mod service_health;
+mod shared_addresses;
 mod source_ranges;
 mod status;
 
@@ -57,7 +58,9 @@ pub use self::options::{
     Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
 };
 use self::service_addresses::ServiceAddresses;
-use self::service_health::{Fault, GatewayScope, Live};
+use self::service_health::{Fault, GatewayScope, Live, ServiceState};
+use self::shared_addresses::LocalSharing;
+pub use self::shared_addresses::{SharedAddresses, common_nodes, nodes_with_endpoints};
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
     PortStatus, ResolvedRefs, port_error,
@@ -90,6 +93,8 @@ pub struct Projection {
     pub all_node_addresses: Arc<BTreeSet<IpAddr>>,
     /// How gateways announce the addresses of pools, as far as pools are known.
     pub announce_policies: Arc<AnnouncePolicies>,
+    /// Which Services under `Local` share an address.
+    pub shared_addresses: Arc<SharedAddresses>,
     /// When to project again, although nothing may have changed by then: a cluster that is not Ready will be held off.
     pub due: Option<Timestamp>,
 }
@@ -111,6 +116,7 @@ pub struct Projector {
     /// Services that wait for addresses which others have.
     waiting: WaitList,
     claims: Claims,
+    sharing: LocalSharing,
     service_addresses: ServiceAddresses,
     /// Addresses of nodes that came or went since the last pass.
     changed_nodes: BTreeSet<IpAddr>,
@@ -131,6 +137,8 @@ pub struct Projector {
     due: Option<Timestamp>,
     /// It decides about other MultiClusterServices than at the last projection.
     authority_changed: bool,
+    /// The networks of the gateways' own cluster are others than at the last projection.
+    own_networks_changed: bool,
     /// Its options are others than at the last projection.
     options_changed: bool,
 }
@@ -166,6 +174,7 @@ impl Projector {
             announce_policies: Arc::default(),
             waiting: WaitList::default(),
             claims: Claims::default(),
+            sharing: LocalSharing::default(),
             service_addresses: ServiceAddresses::default(),
             changed_nodes: BTreeSet::new(),
             names: NameInterner::default(),
@@ -179,6 +188,7 @@ impl Projector {
             now: None,
             due: None,
             authority_changed: false,
+            own_networks_changed: false,
             options_changed: false,
         }
     }
@@ -233,6 +243,10 @@ impl Projector {
         if std::mem::take(&mut self.authority_changed) || due {
             keys.extend(objects.fleet.services.keys().cloned());
         }
+        if std::mem::take(&mut self.own_networks_changed) {
+            let elsewhere = self.services.iter().filter(|(_, known)| known.fleet.is_some());
+            keys.extend(elsewhere.map(|(key, _)| key.clone()));
+        }
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
             self.now.and_then(|now| multi_cluster::next_hold_off(&objects.fleet, hold, now))
         });
@@ -278,9 +292,12 @@ impl Projector {
         let gateways = GatewayScope::Of { cluster: &self.cluster, nodes: &self.context.gateways };
         let frontends = self.services.get(key).map(|known| known.frontends.as_slice()).unwrap_or_default();
         let frontends = frontends.iter().filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
-        frontends
-            .filter_map(|it| Some((it.addr, service_health::fault_of(it, gateways, Live::default())?)))
-            .collect()
+        let fault_of = |it: &Frontend| match service_health::fault_of(it, gateways, Live::default()) {
+            Some(fault) if fault.state() == ServiceState::Broken => Some(fault),
+            _ if self.sharing.is_unserved(key, it.addr.ip) => Some(Fault::NoCommonNode),
+            other => other,
+        };
+        frontends.filter_map(|it| Some((it.addr, fault_of(it)?))).collect()
     }
 
     /// Everything that is wrong, sorted, each once.
@@ -317,10 +334,13 @@ impl Projector {
         }
         let (before, now) = (&self.context.of_all_nodes, &context.of_all_nodes);
         self.changed_nodes.extend(before.symmetric_difference(now));
+        self.sharing.outdated |= before != now;
+        self.own_networks_changed |= self.context.own_networks != context.own_networks;
         self.context = context;
         let (policies, of_policies) = AnnouncePolicies::read(&objects.pools, &objects.nodes);
         if *self.announce_policies != policies {
             self.announce_policies = Arc::new(policies);
+            self.sharing.outdated = true;
         }
         let of_pools = self.pools.iter().flat_map(|pools| &pools.problems);
         self.problems.set(None, problems.iter().chain(of_pools).chain(&of_policies));
@@ -340,6 +360,7 @@ impl Projector {
             node_addresses: self.context.addresses.clone(),
             all_node_addresses: Arc::clone(&self.context.of_all_nodes),
             announce_policies: Arc::clone(&self.announce_policies),
+            shared_addresses: Arc::clone(self.sharing.shared()),
             due: self.due,
         }
     }

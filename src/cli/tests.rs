@@ -106,6 +106,14 @@ fn a_question_is_read() {
 }
 
 #[test]
+fn validate_answers_programs_as_well() {
+    let Command::Validate(validate) = parse("sheave validate --manifests d -o json").unwrap().command else {
+        panic!("another command")
+    };
+    assert_eq!(validate.output, TextFormat::Json);
+}
+
+#[test]
 fn mistakes_are_usage_errors() {
     for line in [
         "sheave",

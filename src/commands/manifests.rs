@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use sheave_control::api::problem::{ObjectRef, Problem};
+use sheave_control::api::problem::Problem;
 use sheave_control::api::store::{ControlPlane, Objects, ServiceKey, Store};
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::sources::manifests::{self, FieldLines, FileProblem, Loaded};
@@ -168,21 +168,10 @@ impl<'a> ProblemPositions<'a> {
 
     /// A Problem with the line of its field, if its object is in a file.
     fn place(&mut self, problem: &Problem) -> ProblemView {
-        let found =
-            self.folders.iter_mut().find(|(_, loaded, _)| loaded.origins.of(&problem.object).is_some());
-        let Some((path, loaded, lines)) = found else { return ProblemView::new(problem, None) };
-        let (object, field) = in_manifest(problem, loaded);
-        let view = ProblemView::new(problem, loaded.origins.of(&object)).within(path);
-        let line = lines.line(&loaded.origins, &object, field);
-        ProblemView { line: line.or(view.line), ..view }
-    }
-}
-
-/// The object and field as they are written: what concerns the template of a MultiClusterService is in its Service.
-fn in_manifest<'a>(problem: &'a Problem, loaded: &Loaded) -> (ObjectRef, &'a str) {
-    let template = ObjectRef { kind: "Service", ..problem.object.clone() };
-    match problem.field.strip_prefix("Service.") {
-        Some(field) if loaded.origins.of(&template).is_some() => (template, field),
-        _ => (problem.object.clone(), &problem.field),
+        let placed = self.folders.iter_mut().find_map(|(path, loaded, lines)| {
+            let line_of = |object: &_, field: &_| lines.line(&loaded.origins, object, field);
+            Some(ProblemView::in_manifest(problem, &loaded.origins, line_of)?.within(path))
+        });
+        placed.unwrap_or_else(|| ProblemView::new(problem, None))
     }
 }

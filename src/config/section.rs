@@ -93,9 +93,14 @@ impl<'a> Section<'a> {
         default: impl FnOnce() -> Vec<T>,
         read: impl Fn(&Value) -> Result<T, ValueError>,
     ) -> Vec<T> {
-        let given = self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null());
+        let given = self.is_given(key);
         let list = self.list(key, read);
         if given { list } else { default() }
+    }
+
+    /// Whether `key` has a value.
+    pub(super) fn is_given(&self, key: &str) -> bool {
+        self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null())
     }
 
     /// Whether `key` has a text as its value.

@@ -74,7 +74,7 @@ fn every_key_is_read() {
          perClient: {connections: 7, connectionRate: 6, ipv6Prefix: 56}}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
          karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true}\n\
-         clusters: {member2: {interface: wg-member2}, member1: {interface: eth1}}\n\
+         clusters: {member2: {interface: wg-member2}, member1: {allow: [10.1.0.0/16]}}\n\
          failover: {overprovisioning: 100, panicThreshold: 0}\n",
     )
     .unwrap();
@@ -118,8 +118,9 @@ fn every_key_is_read() {
         export_services: true,
     };
     assert_eq!(config.karmada, karmada);
-    let clusters = ["member1", "member2"].map(str::to_owned);
-    assert!(config.clusters.into_keys().eq(clusters));
+    let member1 = ClusterNetwork { interface: None, allow: Some(vec!["10.1.0.0/16".parse().unwrap()]) };
+    let member2 = ClusterNetwork { interface: Some("wg-member2".to_owned()), allow: None };
+    assert!(config.clusters.into_values().eq([member1, member2]));
     assert_eq!(config.failover, Failover { overprovisioning: 100, panic_threshold: 0 });
     assert_eq!(
         (config.kubeconfig.as_deref(), config.state_dir.as_path()),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use sheave_announce::{Claim, Member, Nodes};
 use sheave_control::api::gateway_members::ListedGateway;
-use sheave_control::projection::AnnouncePolicies;
-use sheave_model::{EndpointState, Frontend, FrontendKind, RoutingTable};
+use sheave_control::api::store::ServiceKey;
+use sheave_control::projection::{AnnouncePolicies, SharedAddresses, common_nodes, nodes_with_endpoints};
+use sheave_model::{FrontendKind, RoutingTable};
 
 /// The gateways, as those announce who take part.
 pub(super) fn members(gateways: Vec<ListedGateway>) -> Vec<Member> {
@@ -27,6 +28,8 @@ pub(super) struct ClaimContext<'a> {
     pub(super) gateways: &'a BTreeSet<Arc<str>>,
     /// What the pools say.
     pub(super) policies: &'a AnnouncePolicies,
+    /// Which Services under `Local` share an address.
+    pub(super) shared: &'a SharedAddresses,
 }
 
 /// The load balancer addresses of a table.
@@ -42,12 +45,13 @@ impl ClaimContext<'_> {
     /// Every gateway must claim the same as of the same objects.
     ///
     /// Under the policy `Local` a gateway serves what it has endpoints for. Where several Services share an address, the gateways that
-    /// serve the most of them can have it: with the same endpoints, as Kubernetes asks of Services that share one, these serve all. Where
+    /// serve all of them can have it; Services without such a gateway in common with older ones do not count. Where
     /// none of the `gateways` has an endpoint, the address is nobody's, unless another Service serves there from everywhere. Gateways that
     /// the pool leaves out do not count.
     pub(super) fn claims(&self) -> Claims {
         let mut served: BTreeMap<IpAddr, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
         let mut from_everywhere: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut sharing: BTreeMap<(IpAddr, ServiceKey), BTreeSet<Arc<str>>> = BTreeMap::new();
         let mut claims = Claims::default();
         for frontend in self.table.frontends().iter() {
             let ip = frontend.addr.ip;
@@ -60,10 +64,13 @@ impl ClaimContext<'_> {
             claims.all.entry(ip).or_insert_with(|| self.claim(ip));
             if frontend.node_local {
                 let by_node = served.entry(ip).or_default();
-                for node in nodes_with_endpoints(frontend, self.cluster) {
-                    if self.gateways.is_empty() || self.gateways.contains(&node) {
-                        *by_node.entry(node).or_default() += 1;
-                    }
+                let mut nodes = nodes_with_endpoints(frontend, self.cluster);
+                nodes.retain(|node| self.gateways.is_empty() || self.gateways.contains(node));
+                for node in &nodes {
+                    *by_node.entry(Arc::clone(node)).or_default() += 1;
+                }
+                if self.shared.contains_key(&ip) {
+                    sharing.entry((ip, ServiceKey::from(&frontend.service))).or_default().extend(nodes);
                 }
             } else {
                 from_everywhere.insert(ip);
@@ -76,13 +83,22 @@ impl ClaimContext<'_> {
             }
             let Some(by_node) = served.remove(ip) else { continue };
             let is_served = !by_node.is_empty();
-            let selected: BTreeMap<_, _> =
+            let mut selected: BTreeMap<_, _> =
                 by_node.into_iter().filter(|(node, _)| claim.nodes.contains(node)).collect();
             if selected.is_empty() && from_everywhere.contains(ip) {
                 continue;
             }
             if selected.is_empty() && is_served {
                 claims.left_out.extend(self.pool(*ip).map(|pool| (*ip, leaves_out_endpoints(pool))));
+            }
+            if let Some(services) = self.shared.get(ip) {
+                let nodes = |service: &ServiceKey| {
+                    let mut nodes = sharing.remove(&(*ip, service.clone())).unwrap_or_default();
+                    nodes.retain(|node| selected.contains_key(node));
+                    (service.clone(), nodes)
+                };
+                let (common, _) = common_nodes(services.iter().map(nodes));
+                selected.retain(|node, _| common.contains(node));
             }
             claim.nodes = Nodes::Only(most(selected));
         }
@@ -120,29 +136,12 @@ fn most(by_node: BTreeMap<Arc<str>, usize>) -> BTreeSet<Arc<str>> {
     by_node.into_iter().filter(|(_, count)| Some(*count) == most).map(|(node, _)| node).collect()
 }
 
-/// The nodes with a ready endpoint; without any, those with one that still serves while it terminates, as kube-proxy has it
-/// (`CategorizeEndpoints` in pkg/proxy/topology.go).
-fn nodes_with_endpoints(frontend: &Frontend, cluster: &str) -> BTreeSet<Arc<str>> {
-    let endpoints = || {
-        let own = frontend.backends.iter().filter(|backend| *backend.cluster == *cluster);
-        own.flat_map(|backend| &backend.endpoints).filter(|endpoint| !endpoint.node.is_empty())
-    };
-    let nodes_of = |state| {
-        endpoints()
-            .filter(|endpoint| endpoint.state == state)
-            .map(|endpoint| Arc::clone(&endpoint.node))
-            .collect()
-    };
-    let ready: BTreeSet<Arc<str>> = nodes_of(EndpointState::Ready);
-    if ready.is_empty() { nodes_of(EndpointState::Terminating) } else { ready }
-}
-
 #[cfg(test)]
 mod tests {
     use sheave_control::api::store::Dirty;
     use sheave_control::projection::{Options, Projector};
     use sheave_control::sources::manifests;
-    use sheave_model::{Algorithm, Endpoint, FrontendAddr, test_util};
+    use sheave_model::{Algorithm, Endpoint, EndpointState, Frontend, FrontendAddr, test_util};
 
     use super::*;
 
@@ -176,7 +175,17 @@ mod tests {
         let loaded = manifests::load(folder.path());
         let mut projector = Projector::new(Options::default());
         let policies = projector.project(&loaded.objects, &Dirty::Everything).announce_policies;
+        let mut shared = SharedAddresses::new();
+        for frontend in frontends.iter().filter(|frontend| frontend.node_local) {
+            let (services, service) =
+                (shared.entry(frontend.addr.ip).or_default(), ServiceKey::from(&frontend.service));
+            if !services.contains(&service) {
+                services.push(service);
+            }
+        }
+        shared.retain(|_, services| services.len() > 1);
         ClaimContext {
+            shared: &shared,
             table: &test_util::table(frontends),
             node_addresses: &BTreeSet::from(["192.0.2.1".parse().unwrap()]),
             cluster: "local",
@@ -240,6 +249,22 @@ mod tests {
         let (ab, bc) = ([("a", Ready), ("b", Ready)], [("b", Ready), ("c", Ready)]);
         let shared = vec![node_local(ip, 80, &ab), node_local(ip, 81, &bc), on(ip, 82)];
         assert_eq!(claimed(shared), only(ip, &["b"]));
+    }
+
+    #[test]
+    fn among_services_without_a_common_gateway_the_first_in_rank_is_served() {
+        use EndpointState::Ready;
+        let ip = "203.0.113.7";
+        let of = |name: &str, port, nodes: &[_]| {
+            let mut frontend = node_local(ip, port, nodes);
+            frontend.service.name = name.into();
+            frontend
+        };
+        let (first, second) =
+            (of("older", 80, &[("a", Ready)]), of("younger", 81, &[("b", Ready), ("c", Ready)]));
+        assert_eq!(claimed(vec![first.clone(), second]), only(ip, &["a"]));
+        let (second, third) = (of("younger", 81, &[("b", Ready)]), of("youngest", 82, &[("b", Ready)]));
+        assert_eq!(claimed(vec![first, second, third]), only(ip, &["a"]), "b serves more of them");
     }
 
     #[test]

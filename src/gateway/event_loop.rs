@@ -349,6 +349,9 @@ impl EventLoop {
         let servers = self.servers.iter().copied().chain(health::places(&projection));
         let node_addresses = projection.node_addresses.iter().copied().collect();
         self.dataplane.reserve(servers.collect(), node_addresses);
+        if self.projection.is_none() {
+            self.claim_heartbeat_port();
+        }
         if projection.changed {
             let changed = self.dataplane.apply(self.with_former_addresses(&projection.table));
             let took = since.elapsed();

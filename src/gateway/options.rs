@@ -8,11 +8,11 @@ use std::time::Duration;
 use sheave_announce::{self as announce, Announcer, BgpOptions, MembershipOptions};
 use sheave_control::projection::{self, Role};
 use sheave_dataplane::{ConnectionLog, Settings, Timeouts};
-use sheave_model::{HealthPolicy, Path};
+use sheave_model::{AddressSet, HealthPolicy, Path};
 
 use super::bgp_devices::BgpDevices;
 use super::capacity::Capacity;
-use crate::config::{AnnounceMode, Config};
+use crate::config::{AnnounceMode, ClusterNetwork, Config};
 
 /// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfter`, twice which is what
 /// the others wait for at most.
@@ -112,6 +112,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
             export_services: config.karmada.export_services,
             not_ready_hold: config.karmada.not_ready_hold,
             paths: paths(config).map(|(path, cluster)| (cluster.into(), path)).collect(),
+            allowed: allowed(config),
             overprovisioning: config.failover.overprovisioning,
         },
     }
@@ -163,12 +164,22 @@ pub(super) fn dataplane_settings(config: &Config, shares: &Capacity) -> Settings
 
 /// The network interfaces that the configuration names, each once: the data plane takes paths by them, the first of which is 1.
 fn interfaces(config: &Config) -> BTreeSet<&str> {
-    config.clusters.values().map(String::as_str).collect()
+    config.clusters.values().filter_map(|cluster| cluster.interface.as_deref()).collect()
+}
+
+/// The networks of the clusters for which the configuration names them.
+fn allowed(config: &Config) -> BTreeMap<Arc<str>, Arc<AddressSet>> {
+    let allowed = |(name, cluster): (&String, &ClusterNetwork)| {
+        let networks = AddressSet::from_cidrs(cluster.allow.as_ref()?);
+        Some((name.as_str().into(), Arc::new(networks)))
+    };
+    config.clusters.iter().filter_map(allowed).collect()
 }
 
 /// The path to each cluster that the configuration names. Clusters behind one interface are reached the same way.
 fn paths(config: &Config) -> impl Iterator<Item = (Path, &str)> {
     let numbers: BTreeMap<&str, u16> = interfaces(config).into_iter().zip(1..).collect();
     let path = move |interface: &str| Path(numbers.get(interface).copied().unwrap_or_default());
-    config.clusters.iter().map(move |(cluster, interface)| (path(interface), cluster.as_str()))
+    let clusters = config.clusters.iter();
+    clusters.filter_map(move |(name, cluster)| Some((path(cluster.interface.as_deref()?), name.as_str())))
 }

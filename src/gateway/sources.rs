@@ -3,14 +3,15 @@
 
 mod api;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sheave_control::api::problem::{ObjectRef, Problem};
 use sheave_control::api::store::ControlPlane;
 use sheave_control::api::store::Store;
 use sheave_control::projection::Role;
-use sheave_control::sources::manifests::{FileWatch, Loaded, Origin};
+use sheave_control::sources::manifests::{FieldLines, FileWatch, Loaded};
 
 pub(crate) use self::api::ApiSource;
 use self::api::ApiUpdate;
@@ -37,6 +38,28 @@ pub(crate) struct FileSource {
     watch: FileWatch,
     /// What it read last. None before the first time.
     loaded: Option<Arc<Loaded>>,
+    lines: Box<Mutex<Lines>>,
+}
+
+/// Where in the files the fields with Problems are. They are looked for once: the text is not kept.
+#[derive(Default)]
+struct Lines {
+    files: Option<FieldLines>,
+    known: HashMap<(ObjectRef, String), Option<u32>>,
+}
+
+impl FileSource {
+    /// A Problem of an object of these manifests, with its line.
+    fn place(&self, problem: &Problem) -> Option<ProblemView> {
+        let origins = &self.loaded.as_ref()?.origins;
+        ProblemView::in_manifest(problem, origins, |object, field| {
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            let Lines { files, known } = &mut *lines;
+            let place = (object.clone(), field.to_owned());
+            let files = files.get_or_insert_with(|| self.watch.field_lines());
+            *known.entry(place).or_insert_with(|| files.line(origins, object, field))
+        })
+    }
 }
 
 /// An update of one source, which [`Sources::take`] applies.
@@ -103,6 +126,7 @@ impl Sources {
             (Some(SourceAdapter::Files(files)), Update::Files(loaded)) => {
                 store.replace_part(part, &loaded.objects);
                 files.loaded = Some(loaded);
+                *files.lines = Mutex::default();
             }
             (Some(SourceAdapter::Api(api)), Update::Api(update)) => api.take(update, store),
             (None, _)
@@ -172,9 +196,13 @@ impl Sources {
         self.sources().flat_map(SourceAdapter::problems).collect()
     }
 
-    /// A Problem of an object, with the manifest that the object is from.
+    /// A Problem of an object, with the manifest that the object is from, and the line of the field.
     pub(crate) fn place(&self, problem: &Problem) -> ProblemView {
-        ProblemView::new(problem, self.sources().find_map(|source| source.origin(&problem.object)))
+        let placed = self.sources().find_map(|source| match source {
+            SourceAdapter::Files(files) => files.place(problem),
+            SourceAdapter::Api(_) => None,
+        });
+        placed.unwrap_or_else(|| ProblemView::new(problem, None))
     }
 
     /// The local source as the status shows it.
@@ -209,7 +237,7 @@ impl Sources {
 impl SourceAdapter {
     /// A folder, or a single file.
     pub(crate) fn files(watch: FileWatch) -> Self {
-        Self::Files(FileSource { watch, loaded: None })
+        Self::Files(FileSource { watch, loaded: None, lines: Box::default() })
     }
 
     async fn next(&mut self, store: &Store) -> Option<Update> {
@@ -236,13 +264,6 @@ impl SourceAdapter {
                 files.loaded.iter().flat_map(|loaded| &loaded.problems).map(ProblemView::from).collect()
             }
             Self::Api(api) => api.problems().iter().map(|problem| ProblemView::new(problem, None)).collect(),
-        }
-    }
-
-    fn origin(&self, object: &ObjectRef) -> Option<&Origin> {
-        match self {
-            Self::Files(files) => files.loaded.as_ref()?.origins.of(object),
-            Self::Api(_) => None,
         }
     }
 

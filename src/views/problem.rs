@@ -5,8 +5,8 @@ pub(crate) mod advice;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sheave_control::api::problem::Problem;
-use sheave_control::sources::manifests::{FILE, FileProblem, Origin};
+use sheave_control::api::problem::{ObjectRef, Problem};
+use sheave_control::sources::manifests::{FILE, FileProblem, Origin, Origins};
 
 /// How many of a list people are shown: the others have the same causes more often than not.
 pub(crate) const LISTED: usize = 20;
@@ -66,12 +66,33 @@ impl ProblemView {
         }
     }
 
+    /// A Problem with the line of its field, which `line_of` finds in the manifest of an object; none if the object is not from there.
+    pub(crate) fn in_manifest(
+        problem: &Problem,
+        origins: &Origins,
+        line_of: impl FnOnce(&ObjectRef, &str) -> Option<u32>,
+    ) -> Option<Self> {
+        origins.of(&problem.object)?;
+        let (object, field) = written_as(problem, origins);
+        let view = Self::new(problem, origins.of(&object));
+        Some(Self { line: line_of(&object, field).or(view.line), ..view })
+    }
+
     /// With where its file is; `manifests` is a folder, or the file itself.
     pub(crate) fn within(self, manifests: &Path) -> Self {
         let folder = if manifests.is_dir() { Some(manifests) } else { manifests.parent() };
         // The folder as a whole may be what is wrong.
         let is_file = self.file.as_deref().is_some_and(|file| Path::new(file) != manifests);
         Self { folder: folder.filter(|_| is_file).map(Path::to_owned), ..self }
+    }
+}
+
+/// The object and field as they are written: what concerns the template of a MultiClusterService is in its Service.
+fn written_as<'a>(problem: &'a Problem, origins: &Origins) -> (ObjectRef, &'a str) {
+    let template = ObjectRef { kind: "Service", ..problem.object.clone() };
+    match problem.field.strip_prefix("Service.") {
+        Some(field) if origins.of(&template).is_some() => (template, field),
+        _ => (problem.object.clone(), &problem.field),
     }
 }
 

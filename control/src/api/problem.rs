@@ -88,6 +88,9 @@ pub mod reason {
     pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
     /// `loadBalancerSourceRanges` has no valid range of a family of the Service. No client of that family is admitted.
     pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
+    /// The Service shares an address with another one, both have the policy `Local`, and no node has endpoints of both. The gateway that
+    /// has the address serves the older one.
+    pub const NO_COMMON_NODE: &str = "NoCommonNode";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
     /// An endpoint is one of the gateway's own frontends, a Service's cluster address, or a node's address with a node port, and is

@@ -212,7 +212,7 @@ type FaultTest = fn(&Fault) -> bool;
 
 /// Why clients from outside get no answer on some ports, and on which; the reason is that of the first.
 fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> {
-    let causes: [(_, _, FaultTest); 3] = [
+    let causes: [(_, _, FaultTest); 4] = [
         (NO_ENDPOINTS, "No endpoint is ready, so connections are refused", |fault| {
             matches!(fault, Fault::NoEndpoint(_) | Fault::NoneChosen)
         }),
@@ -220,6 +220,11 @@ fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> 
             NO_LOCAL_ENDPOINT,
             "externalTrafficPolicy is Local and no gateway runs on a node with an endpoint, so packets are dropped",
             |fault| *fault == Fault::NoLocalEndpoint,
+        ),
+        (
+            reason::NO_COMMON_NODE,
+            "The address is shared with Services that come first and have no node in common with this one, so packets are dropped",
+            |fault| *fault == Fault::NoCommonNode,
         ),
         (NOBODY_ADMITTED, "The source ranges admit nobody, so packets are dropped", |fault| {
             *fault == Fault::AdmitsNobody

@@ -72,6 +72,11 @@ impl Claims {
         self.by_addr.get(&addr)?.iter().min().map(|(_, rank)| &rank.key)
     }
 
+    /// The rank of a Service that claims something.
+    pub(super) fn rank(&self, key: &ServiceKey) -> Option<&Rank> {
+        self.by_service.get(key).map(|(rank, _)| rank)
+    }
+
     /// Every Service that claims `addr`.
     pub(super) fn claimants(&self, addr: FrontendAddr) -> impl Iterator<Item = &ServiceKey> {
         self.by_addr.get(&addr).into_iter().flatten().map(|(_, rank)| &rank.key)

@@ -248,17 +248,41 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                     let why = "means this machine or its own link, and the endpoint is in another cluster";
                     (Exclusion::InvalidAddress(why), why.to_owned())
                 }
-                Ok(ip) if Family::of(ip) == self.family => {
-                    let addr = EndpointAddr { ip, port: number, path: self.member.path };
-                    entries.push(self.entry(endpoint, addr, listed, mark));
-                    continue;
-                }
+                Ok(ip) if Family::of(ip) == self.family => match self.refused(ip) {
+                    None => {
+                        let addr = EndpointAddr { ip, port: number, path: self.member.path };
+                        entries.push(self.entry(endpoint, addr, listed, mark));
+                        continue;
+                    }
+                    Some(why) => {
+                        let cluster = &self.member.cluster;
+                        let told = format!("{why} (clusters.{cluster}.allow in the configuration)");
+                        (Exclusion::InvalidAddress(why), told)
+                    }
+                },
                 Ok(_) => (Exclusion::OtherFamily, format!("is not of the slice's family {}", self.family)),
                 Err(why) => (Exclusion::InvalidAddress(why), why.to_owned()),
             };
             self.observer.left_out(mark, left_out);
             let field = format!("endpoints[{index}].addresses[0]");
             report.invalid(field, format!("{text:?} {why}; the endpoint is left out"));
+        }
+    }
+
+    /// Why an endpoint of another cluster is not reached. Who administers that cluster says what its endpoints are, and the gateway
+    /// reaches what its node reaches.
+    fn refused(&self, ip: IpAddr) -> Option<&'static str> {
+        let ClusterMember { own, path, allowed, .. } = self.member;
+        match allowed {
+            _ if *own => None,
+            Some(allowed) => {
+                (!allowed.contains(ip)).then_some("is not in the networks allowed for its cluster")
+            }
+            // By an interface of its own the same address is another one.
+            None if *path == Path::DEFAULT && self.context.own_networks.contains(ip) => Some(
+                "is of a Pod or node of the gateways' own cluster, and the endpoint is in another cluster",
+            ),
+            None => None,
         }
     }
 

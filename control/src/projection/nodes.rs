@@ -57,6 +57,8 @@ pub(super) struct ClusterContext {
     pub(super) eligible: bool,
     /// Objects may be written by hand for one machine, and its loopback addresses be endpoints of pretended clusters.
     pub(super) by_hand: bool,
+    /// Pod CIDRs and addresses of Nodes, in a gateway: where nothing of another cluster is reached by the default path.
+    pub(super) own_networks: Arc<AddressSet>,
     /// Pod CIDRs, addresses of Nodes and what the configuration adds.
     pub(super) internal: Arc<AddressSet>,
 }
@@ -79,6 +81,7 @@ impl ClusterContext {
             heartbeat_port,
             eligible: _,
             by_hand,
+            own_networks: _,
             internal: _,
         } = self;
         *node == before.node
@@ -127,7 +130,7 @@ pub(super) fn read(
     nodes: &BTreeMap<Arc<str>, Arc<Node>>,
     gateways: &BTreeSet<Arc<str>>,
 ) -> (ClusterContext, Vec<Problem>) {
-    let mut internal = options.internal_cidrs.clone();
+    let mut internal = Vec::new();
     // Without any Node nothing is known of this one; a Node that is missing among others is gone.
     let mut context = ClusterContext {
         node: options.node.clone(),
@@ -177,6 +180,10 @@ pub(super) fn read(
     if options.frontends.contains(&FrontendKind::NodePort) && context.node_port_addresses.is_empty() {
         problems.push(no_node_ports(options));
     }
+    if options.role == Role::Gateway {
+        context.own_networks = Arc::new(AddressSet::from_cidrs(&internal));
+    }
+    internal.extend(&options.internal_cidrs);
     context.internal = Arc::new(AddressSet::from_cidrs(&internal));
     context.of_all_nodes = Arc::new(of_all_nodes);
     (context, problems)

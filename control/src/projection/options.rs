@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use sheave_model::{FrontendKind, HealthPolicy, LogSample, Path, ServiceLimits};
+use sheave_model::{AddressSet, FrontendKind, HealthPolicy, LogSample, Path, ServiceLimits};
 
 use crate::api::store::ServiceKey;
 
@@ -81,6 +81,9 @@ pub struct FleetOptions {
     pub not_ready_hold: Option<Duration>,
     /// By which path the endpoints of a cluster are reached; those not given here by the default path.
     pub paths: BTreeMap<Arc<str>, Path>,
+    /// Within which networks the endpoints of a cluster have to be; of those not given here, anywhere but in the networks of the
+    /// gateways' own cluster.
+    pub allowed: BTreeMap<Arc<str>, Arc<AddressSet>>,
     /// As in [`sheave_model::Failover`].
     pub overprovisioning: u16,
 }
@@ -94,6 +97,7 @@ impl Default for FleetOptions {
             export_services: false,
             not_ready_hold: None,
             paths: BTreeMap::new(),
+            allowed: BTreeMap::new(),
             overprovisioning: 140,
         }
     }

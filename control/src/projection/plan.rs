@@ -22,7 +22,7 @@ use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
 
 use sheave_model::{
-    Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, LogSample, Path,
+    AddressSet, Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, LogSample, Path,
     ServiceLimits, ServiceTimeouts, Weight,
 };
 
@@ -131,6 +131,8 @@ pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
 pub(super) struct ClusterMember {
     pub(super) cluster: Arc<str>,
     pub(super) path: Path,
+    /// Within which its endpoints have to be, if the configuration says.
+    pub(super) allowed: Option<Arc<AddressSet>>,
     pub(super) weight: Weight,
     pub(super) priority: u32,
     pub(super) scope: ClusterScope,
@@ -168,6 +170,7 @@ impl ClusterMember {
         Self {
             cluster: cluster.clone(),
             path: Path::DEFAULT,
+            allowed: None,
             weight: Weight::default(),
             priority: 0,
             scope: ClusterScope::Own,

@@ -80,18 +80,22 @@ impl Projector {
             self.project_one(objects, &key, &plan, &mut pass);
             dirty.insert(key);
         }
+        let touched = pass.stale.iter().copied().chain(pass.fresh.iter().map(|frontend| frontend.addr));
+        let touched = touched.map(|addr| addr.ip).collect();
+        let changes = self.replace(pass);
+        dirty.extend(self.check_sharing(objects, touched));
         for key in &dirty {
             let known = self.services.get(key);
             let problems =
                 known.into_iter().flat_map(|known| known.allocated.problems.iter().chain(&known.problems));
-            self.problems.set(Some(key.clone()), problems);
+            self.problems.set(Some(key.clone()), problems.chain(self.sharing.problems(key)));
             if known.is_some_and(|known| known.status.is_some()) {
                 self.published.insert(key.clone());
             } else {
                 self.published.remove(key);
             }
         }
-        (self.replace(pass), dirty)
+        (changes, dirty)
     }
 
     /// Plans Services in addition to those that changed.

@@ -36,6 +36,8 @@ pub enum Fault {
     NoEndpoint(usize),
     /// Clients from outside get endpoints on the gateway's own node alone, and no gateway runs on the node of one.
     NoLocalEndpoint,
+    /// As `NoLocalEndpoint`, of the gateways that may have the address: others under `Local`, which share it, come first.
+    NoCommonNode,
     /// Endpoints serve, but none may be chosen.
     NoneChosen,
     /// So many endpoints fail, out of those that serve; what the first of them says.
@@ -61,6 +63,7 @@ impl Fault {
             | Self::AdmitsNobody
             | Self::NoEndpoint(_)
             | Self::NoLocalEndpoint
+            | Self::NoCommonNode
             | Self::NoneChosen => ServiceState::Broken,
             Self::Unhealthy { failing, serving, .. } if failing >= serving => ServiceState::Broken,
             Self::Unhealthy { .. } | Self::OnlyTerminating | Self::EmptyCluster(_) => ServiceState::Degraded,
@@ -79,6 +82,9 @@ impl fmt::Display for Fault {
             Self::NoLocalEndpoint => {
                 f.write_str("externalTrafficPolicy is Local and no gateway runs on a node with an endpoint")
             }
+            Self::NoCommonNode => f.write_str(
+                "externalTrafficPolicy is Local and no gateway with the address, which is shared, runs on a node with an endpoint",
+            ),
             Self::NoneChosen => f.write_str("no endpoint may be used"),
             Self::Unhealthy { failing, serving, first } => {
                 match (failing, serving) {

@@ -16,6 +16,7 @@ mod multi_cluster;
 mod pools;
 mod problems;
 mod reference;
+mod shared_addresses;
 mod support;
 mod unserved;
 mod waiting;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::socket::HeartbeatSocket;
 use crate::bgp::{BgpInterfaces, BgpOptions};
 use crate::claim::Claim;
 use crate::key_folder::KeyFolder;
@@ -123,18 +124,20 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Starts it. It owns nothing before it knows of any claims. A fresh one is held down for longer if the process before it on this node was
+    /// Starts it, and opens the port of heartbeats before it returns, if that is free. It owns nothing before it knows of any claims. A fresh one is held down for longer if the process before it on this node was
     /// lost, which a file in [`Options::state`] shows.
     ///
     /// # Errors
     /// If the keys are unusable, or the thread cannot be started. If it cannot go on later, it ends, and the status has the reason.
     pub fn start(options: Options, start: Start) -> Result<Self, StartError> {
         let keys = Keys::open(&options.keys)?;
+        // One that is in use may be free in a moment.
+        let socket = HeartbeatSocket::open(options.membership.port).ok();
         let (commands, inbox) = mpsc::unbounded_channel();
         let (publish, status) = watch::channel(Arc::new(Status::new(Arc::clone(&options.membership.node))));
         std::thread::Builder::new()
             .name("announce".to_owned())
-            .spawn(move || run::run(options, keys, start, inbox, &publish))
+            .spawn(move || run::run(options, keys, socket, start, inbox, &publish))
             .map_err(StartError::system("cannot start a thread"))?;
         Ok(Self { commands, status })
     }
@@ -262,4 +265,33 @@ impl Keys {
 
 fn parse(texts: &[String]) -> Result<KeyRing, KeyError> {
     KeyRing::parse(texts.iter().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn the_port_of_heartbeats_is_taken_when_it_has_started() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("key"), "a key of more than 24 bytes").unwrap();
+        let probe = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+        let port = probe.local_addr().unwrap().port();
+        drop(probe);
+        let options = Options {
+            membership: MembershipOptions::new("n".into(), "f".into(), port),
+            keys: folder.path().to_owned(),
+            interfaces: Vec::new(),
+            tie_breaker: TieBreaker::default(),
+            repeat: None,
+            on_conflict: OnConflict::default(),
+            state: folder.path().to_owned(),
+        };
+        let announcer = Announcer::start(options, Start::Fresh(None)).unwrap();
+        let others = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port));
+        assert_eq!(others.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(announcer);
+    }
 }

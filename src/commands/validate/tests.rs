@@ -7,8 +7,10 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
-use crate::cli::Folders;
+use crate::cli::{Folders, TextFormat};
 use crate::config::Overrides;
+use crate::views::problem::LISTED;
+use crate::views::routes::RoutesView;
 
 fn config() -> Config {
     Config::load(None, &Overrides::of_node("gw-1")).unwrap()
@@ -26,11 +28,15 @@ fn view(folder: &TempDir) -> RoutesView {
     ManifestProjection::new(Manifests::load(folders), &config()).routes(&config())
 }
 
+/// What `sheave validate` says of a folder.
+fn validation(folder: &TempDir) -> ValidationView {
+    let folders = Folders { local: Some(folder.path()), karmada: None };
+    ValidationView::new(&[], Some((Manifests::load(folders).count(), view(folder))))
+}
+
 /// What `sheave validate` prints of a folder.
 fn validated(folder: &TempDir) -> String {
-    let view = view(folder);
-    let folders = Folders { local: Some(folder.path()), karmada: None };
-    validation(&[], &view.problems, &notes(&view), Some(Manifests::load(folders).count()))
+    validation(folder).to_text()
 }
 
 fn load_balancer(name: &str, class: &str) -> String {
@@ -128,7 +134,34 @@ fn a_folder_without_anything_of_use_says_so() {
 fn a_folder_in_which_all_is_served_has_no_problems_and_no_notes() {
     let folder = folder(&load_balancer("web", "  loadBalancerClass: sheave.dev/l4\n"));
     assert_eq!(validated(&folder), "no problems in 1 object\n");
-    let nothing = validation(&[], &[], &[], None);
+    let nothing = ValidationView::default().to_text();
     assert!(nothing.starts_with("no problems in the configuration; no manifests were given"), "{nothing}");
     assert!(!view(&folder).to_text().contains("Not"), "{}", view(&folder).to_text());
+}
+
+#[test]
+fn programs_get_all_that_people_get() {
+    let text = load_balancer("web", "  loadBalancerClass: sheave.dev/l4\n  sessionAffinity: Often\n")
+        + &load_balancer("api", "  loadBalancerClass: sheave.dev/L4\n");
+    let mistake = ConfigMistake {
+        path: "timeouts.idle".to_owned(),
+        message: "\"x\" is no time".to_owned(),
+        hint: None,
+    };
+    let folder = folder(&text);
+    let found = ValidationView { config: vec![(&mistake).into()], ..validation(&folder) };
+    let json: serde_json::Value =
+        serde_json::from_str(&render(&found, String::new, TextFormat::Json)).unwrap();
+    assert_eq!(json["objects"], 2);
+    assert_eq!(json["config"], serde_json::json!([{"key": "timeouts.idle", "message": "\"x\" is no time"}]));
+    let problem = &json["problems"][0];
+    assert_eq!(problem["object"], "Service shop/web");
+    assert_eq!(
+        (&problem["reason"], &problem["field"]),
+        (&"InvalidValue".into(), &"spec.sessionAffinity".into())
+    );
+    assert_eq!((&problem["file"], &problem["line"]), (&"web.yaml".into(), &8.into()));
+    assert_eq!(json["notServed"][0]["object"], "Service shop/api");
+    assert_eq!(json["notes"], serde_json::json!([]));
+    assert_eq!(serde_json::to_value(ValidationView::default()).unwrap()["objects"], serde_json::Value::Null);
 }

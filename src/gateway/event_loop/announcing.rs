@@ -13,7 +13,7 @@ use sheave_announce::{
 };
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
-use sheave_control::projection::AnnouncePolicies;
+use sheave_control::projection::{AnnouncePolicies, SharedAddresses};
 use sheave_model::RoutingTable;
 use tokio::task::JoinHandle;
 
@@ -62,6 +62,7 @@ struct ClaimInputs {
     table: Arc<RoutingTable>,
     node_addresses: Arc<BTreeSet<IpAddr>>,
     policies: Arc<AnnouncePolicies>,
+    shared: Arc<SharedAddresses>,
     members: Vec<Member>,
 }
 
@@ -70,6 +71,7 @@ impl PartialEq for ClaimInputs {
         // An unchanged table is the very same.
         Arc::ptr_eq(&self.table, &other.table)
             && self.policies == other.policies
+            && self.shared == other.shared
             && self.node_addresses == other.node_addresses
             && self.members == other.members
     }
@@ -269,6 +271,7 @@ impl Announcing {
             cluster,
             gateways: &nodes,
             policies: &inputs.policies,
+            shared: &inputs.shared,
         };
         let claims = context.claims();
         if let Some(announcer) = &self.announcer {
@@ -317,6 +320,17 @@ fn set_claims_once(
 }
 
 impl EventLoop {
+    /// Opens the port of heartbeats before any frontend is open, which could have it otherwise.
+    pub(super) fn claim_heartbeat_port(&mut self) {
+        let announcing = &mut self.announcing;
+        let begins = announcing.begun && !announcing.leaving && announcing.announcer.is_none();
+        if let Some(options @ AnnounceOptions::Layer2(_)) = announcing.options.clone().filter(|_| begins)
+            && let Err(error) = announcing.start_announcer(&options)
+        {
+            announcing.fail(error);
+        }
+    }
+
     /// Tells the announcer what is in force. It begins with the first table, and again if it could not go on.
     pub(super) fn announce(&mut self) {
         let missing = self.missing();
@@ -326,8 +340,8 @@ impl EventLoop {
         }
         let Some(options) = announcing.options.clone() else { return };
         let Some(projection) = &self.projection else { return };
-        let new = announcing.announcer.is_none();
-        if new {
+        let new = announcing.announcer.is_none() || announcing.inputs.is_none();
+        if announcing.announcer.is_none() {
             if matches!(options, AnnounceOptions::Bgp(..)) && missing.is_some() {
                 // Routers would send it connections at once.
                 return;
@@ -340,6 +354,7 @@ impl EventLoop {
             table: Arc::clone(&projection.table),
             node_addresses: Arc::clone(&projection.all_node_addresses),
             policies: Arc::clone(&projection.announce_policies),
+            shared: Arc::clone(&projection.shared_addresses),
             members: members(gateway_members(self.store.objects(), &self.gateways)),
         };
         if new || announcing.inputs.as_ref() != Some(&inputs) {

@@ -135,6 +135,31 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
 }
 
 #[tokio::test]
+async fn problems_of_files_name_the_line_of_the_field_as_validate_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = |name: &str, affinity: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: d}}\nspec:\n  type: LoadBalancer\n  \
+             loadBalancerClass: sheave.dev/l4\n  sessionAffinity: {affinity}\n  ports: [{{port: 80}}]\n\
+             status: {{loadBalancer: {{ingress: [{{ip: 127.83.72.9}}]}}}}\n"
+        )
+    };
+    let write = |text: &str| {
+        fs::write(folder.path().join("web.yaml"), text).unwrap();
+        Update::Files(Arc::new(manifests::load(folder.path())))
+    };
+    let mut app = app(folder.path());
+    let lines = |app: &EventLoop| app.problems().iter().filter_map(|it| it.line).collect::<Vec<_>>();
+    let update = write(&(service("a", "None") + &service("b", "Often")));
+    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    // The other Service has the address and port.
+    assert_eq!(lines(&app), [19, 18], "{:?}", app.problems());
+    let update = write(&("# moved\n".to_owned() + &service("a", "None") + &service("b", "Often")));
+    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    assert_eq!(lines(&app), [20, 19]);
+}
+
+#[tokio::test]
 async fn endpoints_that_are_reported_unreachable_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (frontend, endpoint) = (unused_address().await, unused_address().await);

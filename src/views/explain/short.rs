@@ -81,6 +81,7 @@ mod tests {
             unhealthy: None,
             local: false,
             used: index % 2 == 1,
+            weight: None,
             share: None,
             reason: "it is on another Node, and externalTrafficPolicy is Local".to_owned(),
         }

@@ -175,9 +175,9 @@ fn the_json_is_that_of_the_contract() {
         "endpoint": "10.1.0.7:8080", "reasons": reasons,
         "endpoints": [
             {"address": "10.1.0.7:8080", "slice": "web-1", "node": "gw-1", "zone": "a", "state": "Ready", "local": true,
-             "used": true, "share": null, "cluster": "", "reason": "it may be chosen"},
+             "used": true, "weight": null, "share": null, "cluster": "", "reason": "it may be chosen"},
             {"address": "10.1.0.8:8080", "slice": "web-1", "node": "n2", "zone": "b", "state": "Ready", "local": false,
-             "used": false, "share": null, "cluster": "", "reason": "the policy is Local, and it is not on this node, gw-1"}]});
+             "used": false, "weight": null, "share": null, "cluster": "", "reason": "the policy is Local, and it is not on this node, gw-1"}]});
     assert_eq!(json, contract);
     assert_eq!(serde_json::from_str::<ExplainView>(&view.to_json()).unwrap(), view);
 }

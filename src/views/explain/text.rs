@@ -95,7 +95,7 @@ fn state(endpoint: &ExplainedEndpoint) -> String {
     }
 }
 
-/// The cluster only where there are several.
+/// The cluster and its weight only where there are several.
 fn rows(endpoints: &[ExplainedEndpoint]) -> Vec<Vec<String>> {
     let clusters: HashSet<&str> = endpoints.iter().map(|endpoint| endpoint.cluster.as_str()).collect();
     let several = clusters.len() > 1;
@@ -103,6 +103,7 @@ fn rows(endpoints: &[ExplainedEndpoint]) -> Vec<Vec<String>> {
         ["ENDPOINT", "STATE", "NODE", "ZONE", "SLICE", "USED", "WHY"].map(str::to_owned).to_vec();
     if several {
         header.insert(2, "CLUSTER".to_owned());
+        header.insert(3, "WEIGHT".to_owned());
     }
     let mut rows = vec![header];
     rows.extend(endpoints.iter().map(|endpoint| {
@@ -123,6 +124,7 @@ fn rows(endpoints: &[ExplainedEndpoint]) -> Vec<Vec<String>> {
         ];
         if several {
             row.insert(2, or_dash(&endpoint.cluster));
+            row.insert(3, endpoint.weight.map_or_else(|| "-".to_owned(), |weight| weight.to_string()));
         }
         row
     }));

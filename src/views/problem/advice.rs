@@ -103,6 +103,9 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         reason::OVERLAPPING_ADDRESSES => {
             "Name the interface that leads to each cluster: `clusters: {NAME: {interface: ...}}` in the configuration."
         }
+        reason::NO_COMMON_NODE => {
+            "Set `externalTrafficPolicy: Cluster`, select the same Pods as the other Service, or give the Service another address."
+        }
         _ => "",
     }
 }

@@ -14,6 +14,7 @@ fn endpoint(address: &str, used: bool, reason: &str) -> ExplainedEndpoint {
         unhealthy: None,
         local: true,
         used,
+        weight: None,
         share: None,
         reason: reason.to_owned(),
     }

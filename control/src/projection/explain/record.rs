@@ -111,6 +111,7 @@ impl<'a> EndpointRecorder<'a> {
                 unhealthy: None,
                 local: self.own && endpoints::is_local(endpoint, self.context),
                 used: false,
+                weight: None,
                 share: None,
                 reason: String::new(),
             },

@@ -99,6 +99,9 @@ pub struct ExplainedEndpoint {
     pub local: bool,
     /// Whether the client may get it.
     pub used: bool,
+    /// The weight of its cluster among others; none where the frontend is served by one alone.
+    #[serde(default)]
+    pub weight: Option<u16>,
     /// Its part of the traffic in percent, where that goes by the health of several clusters.
     #[serde(default)]
     pub share: Option<u8>,

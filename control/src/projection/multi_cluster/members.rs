@@ -74,6 +74,7 @@ pub(super) fn build(
         let is_own = *name == *options.cluster;
         let member = ClusterMember {
             path: options.fleet.paths.get(&name).copied().unwrap_or(Path::DEFAULT),
+            allowed: options.fleet.allowed.get(&name).cloned(),
             weight: Weight(tiers.weight(&name)),
             priority: tiers.priority(&name),
             scope: scope(&state, is_own),
@@ -191,6 +192,7 @@ pub(super) fn labelled_members<'a>(
         };
         ClusterMember {
             path: options.fleet.paths.get(&cluster).copied().unwrap_or(Path::DEFAULT),
+            allowed: options.fleet.allowed.get(&cluster).cloned(),
             weight: Weight(tiers.weight(&cluster)),
             priority: tiers.priority(&cluster),
             scope,

@@ -1,10 +1,12 @@
 //! Fleets where something is leaving, missing or not what it should be.
 
-use super::super::{Authority, NoEndpoints, Options, Projection, Projector, Role};
+use sheave_model::{AddressSet, Path};
+
+use super::super::{Authority, FleetOptions, NoEndpoints, Options, Projection, Projector, Role};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
 };
-use super::support::{add, problems, service};
+use super::support::{NODE, add, problems, service};
 use crate::api::karmada::Work;
 use crate::api::owners::unreadable_owner;
 use crate::api::problem::reason;
@@ -214,6 +216,45 @@ fn addresses_of_each_machine_itself_are_no_endpoints_of_other_clusters() {
     assert!(messages(&projection)[0].starts_with("\"127.0.0.1\" means this machine or its own link"));
     let (_, by_hand) = project(&[&mcs("", ""), &odd]);
     assert!(by_hand.problems.is_empty() && spread(&by_hand)[0].contains("127.0.0.1:8080"));
+}
+
+#[test]
+fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed() {
+    let mut objects = fleet(&[
+        TEMPLATE,
+        &mcs("", ""),
+        &work("m2", "a", &["10.1.0.7", "192.0.2.1", "10.2.0.7", "10.3.0.7"]),
+    ]);
+    add(&mut objects, &[NODE]);
+    let fleet = |options: FleetOptions| Options { role: Role::Gateway, fleet: options, ..fleet_options() };
+    let mut projector = Projector::new(fleet(FleetOptions::default()));
+    let projection = projector.project(&objects, &Dirty::Everything);
+    assert_eq!(spread(&projection), ["80: m2*100@0 10.2.0.7:8080,10.3.0.7:8080 of 2"]);
+    assert_eq!(projection.problems.len(), 2);
+    let field = &projection.problems[0].field;
+    assert!(field.ends_with("endpoints[0].addresses[0]"), "{field}");
+    assert_eq!(
+        messages(&projection)[0],
+        "\"10.1.0.7\" is of a Pod or node of the gateways' own cluster, and the endpoint is in another cluster \
+         (clusters.m2.allow in the configuration); the endpoint is left out"
+    );
+    // A Node that comes later counts as well.
+    add(&mut objects, &[&NODE.replace("gw-1", "gw-2").replace("10.1.0.0/16", "10.3.0.0/16")]);
+    let projection = projector.project(&objects, &Dirty::Shared([].into()));
+    assert_eq!(spread(&projection), ["80: m2*100@0 10.2.0.7:8080 of 1"]);
+
+    let allowed = AddressSet::from_cidrs(&["10.1.0.0/16".parse().unwrap()]);
+    let options = FleetOptions { allowed: [("m2".into(), allowed.into())].into(), ..FleetOptions::default() };
+    let projection = Projector::new(fleet(options)).project(&objects, &Dirty::Everything);
+    assert_eq!(spread(&projection), ["80: m2*100@0 10.1.0.7:8080 of 1"]);
+    assert!(
+        messages(&projection)[0]
+            .starts_with("\"192.0.2.1\" is not in the networks allowed for its cluster (clusters.m2")
+    );
+
+    let by_interface = FleetOptions { paths: [("m2".into(), Path(1))].into(), ..FleetOptions::default() };
+    let projection = Projector::new(fleet(by_interface)).project(&objects, &Dirty::Everything);
+    assert!(projection.problems.is_empty(), "by an interface of its own these are other addresses");
 }
 
 #[test]

@@ -12,9 +12,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Loaded;
 use super::folder::Folder;
 use super::known_file::Scan;
+use super::{FieldLines, Loaded};
 use crate::api::store::ControlPlane;
 
 /// How long after the first event of a change the folder is looked at: a program that saves a file does so in several steps.
@@ -33,10 +33,16 @@ const RESYNC: Duration = Duration::from_secs(10);
 /// The states of a watched folder, from the first on. Dropping it ends the watching.
 #[derive(Debug)]
 pub struct FileWatch {
+    path: PathBuf,
     states: watch::Receiver<Option<Arc<Loaded>>>,
 }
 
 impl FileWatch {
+    /// The lines of fields in its files as they are now.
+    pub fn field_lines(&self) -> FieldLines {
+        FieldLines::of(&self.path)
+    }
+
     /// Waits for a state that was not given yet and gives the newest. At first that is what the folder says at the
     /// start. `None` means that watching has ended, which only the end of the runtime brings about.
     ///
@@ -57,7 +63,7 @@ pub fn watch(path: &Path) -> FileWatch {
 pub fn watch_of(plane: ControlPlane, path: &Path) -> FileWatch {
     let (sender, states) = watch::channel(None);
     tokio::spawn(follow(path.to_owned(), plane, sender));
-    FileWatch { states }
+    FileWatch { path: path.to_owned(), states }
 }
 
 async fn follow(path: PathBuf, plane: ControlPlane, states: watch::Sender<Option<Arc<Loaded>>>) {

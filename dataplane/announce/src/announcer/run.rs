@@ -33,10 +33,11 @@ const FAREWELLS: u8 = 3;
 /// How many addresses are announced between two looks at everything else.
 const AT_ONCE: usize = 256;
 
-/// Runs until it is told to end, or cannot go on: the status has the reason then.
+/// Runs until it is told to end, or cannot go on: the status has the reason then. Without a socket it opens one.
 pub(super) fn run(
     options: Options,
     keys: Keys,
+    socket: Option<HeartbeatSocket>,
     start: Start,
     inbox: mpsc::UnboundedReceiver<Command>,
     publish: &watch::Sender<Arc<Status>>,
@@ -45,7 +46,7 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let running = runtime.map_err(StartError::system("cannot start a runtime")).and_then(|runtime| {
         runtime.block_on(async {
-            Announcing::start(options, keys, start, inbox, publish.clone()).await?.run().await;
+            Announcing::start(options, keys, socket, start, inbox, publish.clone()).await?.run().await;
             Ok(())
         })
     });
@@ -94,12 +95,16 @@ impl Announcing {
     async fn start(
         options: Options,
         keys: Keys,
+        socket: Option<HeartbeatSocket>,
         start: Start,
         inbox: mpsc::UnboundedReceiver<Command>,
         publish: watch::Sender<Arc<Status>>,
     ) -> Result<Self, StartError> {
         let began = Instant::now();
-        let socket = HeartbeatSocket::open_patiently(options.membership.port).await?;
+        let socket = match socket {
+            Some(socket) => socket,
+            None => HeartbeatSocket::open_patiently(options.membership.port).await?,
+        };
         let node = Arc::clone(&options.membership.node);
         let hold_down = HoldDownFile::new(&options.state, Arc::clone(&node));
         let (start, adopt) = match start {

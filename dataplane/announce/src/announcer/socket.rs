@@ -34,14 +34,21 @@ pub(super) struct HeartbeatSocket {
 }
 
 impl HeartbeatSocket {
+    /// Opens the port at once, so that nothing that this process opens later can have it.
+    ///
+    /// # Errors
+    /// As socket(2) and bind(2).
+    pub(super) fn open(port: u16) -> io::Result<Self> {
+        let (socket, v6) = open(port)?;
+        Ok(Self { socket, v6, next_look: None, buffer: vec![0; LARGEST] })
+    }
+
     /// Opens the port, which may be that of a process that is about to let go of it.
     pub(super) async fn open_patiently(port: u16) -> Result<Self, StartError> {
         let began = Instant::now();
         loop {
-            match open(port) {
-                Ok((socket, v6)) => {
-                    return Ok(Self { socket, v6, next_look: None, buffer: vec![0; LARGEST] });
-                }
+            match Self::open(port) {
+                Ok(socket) => return Ok(socket),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }

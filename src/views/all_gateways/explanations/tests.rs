@@ -93,6 +93,7 @@ fn five_hundred_gateways_that_all_differ_make_a_short_answer() {
         unhealthy: None,
         local: index % 500 == gateway,
         used: index % 500 == gateway,
+        weight: None,
         share: None,
         reason: "it is on another Node".to_owned(),
     };

@@ -26,7 +26,11 @@ impl FrontendAnswer<'_> {
         };
         let mut endpoints = explained.endpoints.clone();
         for endpoint in &mut endpoints {
-            if !several {
+            if several {
+                let backend =
+                    self.frontend.backends.iter().find(|backend| *backend.cluster == *endpoint.cluster);
+                endpoint.weight = backend.map(|backend| backend.weight.0);
+            } else {
                 endpoint.cluster.clear();
             }
             let Some(addr) = endpoint.addr.take().filter(|_| endpoint.used) else { continue };

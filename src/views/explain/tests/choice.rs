@@ -96,6 +96,22 @@ fn affinity_names_the_record_or_the_hash_that_makes_the_first() {
 }
 
 #[test]
+fn the_weight_of_each_cluster_stands_beside_its_endpoints() {
+    let elsewhere = "---\nkind: EndpointSlice\napiVersion: discovery.k8s.io/v1\nmetadata: {namespace: shop, name: web-2, labels: \
+                     {kubernetes.io/service-name: web, multicluster.kubernetes.io/source-cluster: east}}\naddressType: IPv4\n\
+                     ports: [{name: http, port: 8080}]\nendpoints: [{addresses: [10.2.0.7]}]\n";
+    let weights = "annotations: {sheave.dev/cluster-weights: 'local=1,east=3'}";
+    let fixture = Fixture::new(&(web_with(weights, "") + elsewhere));
+    let answer = fixture.answer("service=shop/web&port=80&client=198.51.100.7", true);
+    let endpoints = &answer.view().endpoints;
+    let weights: Vec<_> = endpoints.iter().map(|it| (it.cluster.as_str(), it.weight)).collect();
+    assert_eq!(weights, [("local", Some(1)), ("local", Some(1)), ("east", Some(3))]);
+    assert_eq!(endpoints.iter().filter_map(|it| it.share).map(u32::from).sum::<u32>(), 100);
+    let text = answer.to_text();
+    assert!(text.contains("CLUSTER  WEIGHT  NODE") && text.contains("east     3"), "{text}");
+}
+
+#[test]
 fn endpoints_of_weight_zero_are_left_out_with_that_reason() {
     let fixture = Fixture::new(&web("")).in_force(|frontend| {
         let mut backends = frontend.backends.to_vec();

@@ -1,0 +1,94 @@
+//! What `sheave validate` found, as text and as JSON. The JSON is a contract: keys are added, never renamed.
+
+use serde::Serialize;
+
+use super::View;
+use super::problem::{LISTED, ProblemView};
+use super::routes::RoutesView;
+use super::visible::line;
+use crate::config::ConfigMistake;
+
+/// Everything that is wrong with a configuration and with manifests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ValidationView {
+    /// How many objects were read; null without manifests.
+    pub(crate) objects: Option<usize>,
+    /// Mistakes in the configuration.
+    pub(crate) config: Vec<MistakeView>,
+    /// As in `sheave routes -o json`.
+    pub(crate) problems: Vec<ProblemView>,
+    /// As in `sheave routes -o json`; these change nothing of the exit code.
+    pub(crate) not_served: Vec<ProblemView>,
+    /// As in `sheave routes -o json`.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A mistake in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MistakeView {
+    /// As `timeouts.connect`; empty if the file as a whole is meant.
+    pub(crate) key: String,
+    /// What is wrong.
+    pub(crate) message: String,
+    /// What to write instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hint: Option<String>,
+    #[serde(skip)]
+    text: String,
+}
+
+impl View for ValidationView {}
+
+impl From<&ConfigMistake> for MistakeView {
+    fn from(mistake: &ConfigMistake) -> Self {
+        let ConfigMistake { path, message, hint } = mistake;
+        Self { key: path.clone(), message: message.clone(), hint: hint.clone(), text: mistake.to_string() }
+    }
+}
+
+impl ValidationView {
+    /// Of a configuration, and of manifests if there are some.
+    pub(crate) fn new(mistakes: &[ConfigMistake], manifests: Option<(usize, RoutesView)>) -> Self {
+        let config = mistakes.iter().map(MistakeView::from).collect();
+        let Some((objects, RoutesView { problems, not_served, notes, .. })) = manifests else {
+            return Self { config, ..Self::default() };
+        };
+        Self { objects: Some(objects), config, problems, not_served, notes }
+    }
+
+    /// One line for each thing that is wrong, and how many there are.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text: String =
+            self.config.iter().map(|mistake| line(&format!("config: {}", mistake.text))).collect();
+        text.extend(self.problems.iter().map(|problem| line(&problem.to_string())));
+        let notes = self.short_notes();
+        text.extend(notes.iter().map(|note| line(&format!("note: {note}"))));
+        let counted =
+            |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let wrong = self.config.len() + self.problems.len();
+        text + &match (wrong, notes.len()) {
+            (0, 0) => match self.objects {
+                Some(read) => format!("no problems in {}\n", counted(read, "object")),
+                None => {
+                    "no problems in the configuration; no manifests were given (--manifests DIR)\n".to_owned()
+                }
+            },
+            (_, 0) => format!("{}\n", counted(wrong, "problem")),
+            (_, notes) => format!("{}, {}\n", counted(wrong, "problem"), counted(notes, "note")),
+        }
+    }
+
+    /// The load balancers that are not served, the first of them by name, and what else may surprise.
+    fn short_notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.not_served.iter().take(LISTED).map(ToString::to_string).collect();
+        if let more @ 1.. = self.not_served.len().saturating_sub(LISTED) {
+            notes.push(format!(
+                "{more} more objects of type LoadBalancer are not served; `-o json` lists all"
+            ));
+        }
+        notes.extend(self.notes.iter().cloned());
+        notes
+    }
+}
