@@ -1,13 +1,13 @@
 //! A controller process: start, admin server and end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
-use sheave_control::projection::{self, FleetOptions, Role};
+use sheave_control::projection::{self, Role};
 use sheave_control::sources::connection::Connection;
 use sheave_model::FrontendKind;
 use tokio::sync::watch;
@@ -47,8 +47,6 @@ pub(crate) fn options(
         projection: projection::Options {
             // The others have no address that a controller could give.
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
-            // It reaches no endpoint.
-            fleet: FleetOptions { paths: BTreeMap::new(), ..projection.fleet },
             ..projection
         },
         karmada,
