@@ -175,8 +175,8 @@ impl Exports {
     /// One of those that wait for their touch may have it.
     fn release_untouched(&mut self, now: Instant) {
         if self.touch_at.is_some_and(|at| at <= now) {
-            self.touch_at = None;
-            self.open.append(&mut self.untouched);
+            self.open.extend(self.untouched.pop_first());
+            self.touch_at = self.touch_at.filter(|_| !self.untouched.is_empty());
         }
     }
 
