@@ -153,6 +153,8 @@ pub(crate) struct Karmada {
     pub(crate) not_ready_hold: Option<Duration>,
     /// Karmada is asked to collect endpoints.
     pub(crate) export_services: bool,
+    /// The Works that bring Services to clusters are read.
+    pub(crate) service_works: bool,
 }
 
 /// How another cluster is reached.
@@ -346,6 +348,7 @@ fn read_karmada(section: &mut Section<'_>) -> Karmada {
         legacy_cluster_fields: section.get("legacyClusterFields", true, values::one_of(&legacy)),
         not_ready_hold: section.get("notReadyHold", None, values::optional(values::timeout)),
         export_services: section.get("exportServices", false, values::boolean),
+        service_works: section.get("serviceWorks", false, values::boolean),
     }
 }
 

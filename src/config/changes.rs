@@ -150,6 +150,7 @@ const KEYS: &[KeyRow] = key_rows! {
     "karmada.legacyClusterFields" => karmada.legacy_cluster_fields: Live, Live;
     "karmada.notReadyHold" => karmada.not_ready_hold: Live, Live;
     "karmada.exportServices" => karmada.export_services: Live, Live;
+    "karmada.serviceWorks" => karmada.service_works: Upgrade, Restart;
     "clusters" => clusters: Upgrade, Live;
     "failover.overprovisioning" => failover.overprovisioning: Live, Live;
     "failover.panicThreshold" => failover.panic_threshold: Live, Live;

@@ -44,6 +44,7 @@ fn the_defaults_are_those_of_the_contract() {
         legacy_cluster_fields: true,
         not_ready_hold: None,
         export_services: false,
+        service_works: false,
     };
     assert_eq!((config.karmada, config.kubeconfig), (karmada, None));
     assert_eq!(config.failover, Failover { overprovisioning: 140, panic_threshold: 50 });
@@ -73,7 +74,7 @@ fn every_key_is_read() {
          limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
          perClient: {connections: 7, connectionRate: 6, ipv6Prefix: 56}}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
-         karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true}\n\
+         karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true, serviceWorks: true}\n\
          clusters: {member2: {interface: wg-member2}, member1: {allow: [10.1.0.0/16]}}\n\
          failover: {overprovisioning: 100, panicThreshold: 0}\n",
     )
@@ -116,6 +117,7 @@ fn every_key_is_read() {
         legacy_cluster_fields: false,
         not_ready_hold: Some(Duration::from_secs(300)),
         export_services: true,
+        service_works: true,
     };
     assert_eq!(config.karmada, karmada);
     let member1 = ClusterNetwork { interface: None, allow: Some(vec!["10.1.0.0/16".parse().unwrap()]) };

@@ -110,6 +110,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
             authority: projection::Authority::ALL,
             legacy_clusters: config.karmada.legacy_cluster_fields,
             export_services: config.karmada.export_services,
+            service_works: config.karmada.service_works,
             not_ready_hold: config.karmada.not_ready_hold,
             paths: paths(config).map(|(path, cluster)| (cluster.into(), path)).collect(),
             allowed: allowed(config),

@@ -141,6 +141,42 @@ fn an_export_follows_its_service_from_cluster_to_cluster_until_both_go() {
     });
 }
 
+/// Karmada's own controller has this many changes of leader behind it.
+fn led_after(fleet: &Fleet<'_>, changes: u32) {
+    fleet.plane.apply(&format!(
+        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: karmada-controller-manager, namespace: \
+         karmada-system}}\nspec: {{holderIdentity: manager_{changes}, leaseTransitions: {changes}, leaseDurationSeconds: 15}}\n"
+    ));
+}
+
+/// A karmada-controller-manager that has just started collects nothing of what is exported until the export changes.
+#[test]
+fn an_export_changes_after_karmadas_controller_has_restarted_or_else_its_service_is_degraded() {
+    play_exports("export-restart", |fleet| {
+        let Some(server) = fleet.plane.test_server() else { return };
+        led_after(fleet, 3);
+        let _controller = fleet.exporter();
+        fleet.web("web");
+        let term = |it: &Value| it["metadata"]["annotations"]["sheave.dev/collector-term"].to_string();
+        let first = wait_for(fleet.plane, (EXPORT, "web"), "names a term", |it| term(it).ends_with("/3\""));
+        let refusal = Fault::Answer(Status::new(422, "Invalid", "a webhook said so"));
+        let user = fleet.plane.user(Account::Controller);
+        server.faults().plan(Matching::new("patch", "serviceexports").by(user), 1, refusal);
+        led_after(fleet, 4);
+        wait_for(fleet.plane, (KIND, "web"), "is degraded", |it| {
+            condition(it, "sheave.dev/Degraded").is_some_and(|(_, reason, _)| reason == "EndpointsOutdated")
+        });
+        assert_eq!(term(&fleet.plane.get(EXPORT, "web").unwrap()), term(&first));
+        // A refused write is tried again after a minute, and at once for the next leader.
+        led_after(fleet, 5);
+        wait_for(fleet.plane, (EXPORT, "web"), "changes again", |it| term(it).ends_with("/5\""));
+        wait_for(fleet.plane, (KIND, "web"), "is healthy", |it| {
+            condition(it, "sheave.dev/Degraded").is_some_and(|(status, _, _)| status == "False")
+        });
+        assert_eq!(server.refused(), []);
+    });
+}
+
 /// Karmada's scheduler passes over clusters whose API it does not list yet, and asks again only when the policy changes.
 #[test]
 fn clusters_whose_api_comes_late_and_clusters_that_join_late_are_exported_then() {

@@ -132,19 +132,22 @@ fn accounts_of_the_own_cluster_have_the_same_rights() {
         let own = if role.ends_with("exports") { files::exports() } else { files::karmada() };
         let _: ClusterRole = object_of(&own, role);
     }
-    let leases: RoleBinding = object_of(&bindings, "sheave-karmada-controller-bound");
-    assert_eq!(
-        (leases.role_ref.kind.as_str(), leases.role_ref.name.as_str()),
-        ("Role", "sheave-karmada-controller")
-    );
-    let subjects = leases.subjects.unwrap_or_default();
-    assert_eq!(subjects[0].name, "sheave:system:serviceaccount:sheave-system:sheave-controller");
-    let own: Role = object_of(&files::karmada(), "sheave-karmada-controller");
-    assert_eq!(
-        (own.metadata.namespace, leases.metadata.namespace),
-        (Some("sheave-system".to_owned()), Some("sheave-system".to_owned()))
-    );
-    assert_eq!(bindings.len(), 4);
+    // The Leases of installations, and that of Karmada's controller.
+    for (own, role, namespace) in [
+        (files::karmada(), "sheave-karmada-controller", "sheave-system"),
+        (files::exports(), "sheave-controller-exports", "karmada-system"),
+    ] {
+        let leases: RoleBinding = object_of(&bindings, &format!("{role}-bound"));
+        assert_eq!((leases.role_ref.kind.as_str(), leases.role_ref.name.as_str()), ("Role", role));
+        let subjects = leases.subjects.unwrap_or_default();
+        assert_eq!(subjects[0].name, "sheave:system:serviceaccount:sheave-system:sheave-controller");
+        let own: Role = object_of(&own, role);
+        assert_eq!(
+            (own.metadata.namespace.as_deref(), leases.metadata.namespace.as_deref()),
+            (Some(namespace), Some(namespace))
+        );
+    }
+    assert_eq!(bindings.len(), 5);
 }
 
 /// The object of the base that the component's patch is for, as the patch leaves it.

@@ -377,6 +377,66 @@ fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_statu
     }
 }
 
+/// As [`addresses_are_published_as_a_proxys_and_on_services_of_the_class_alone`]. The class may be that of the Service, which the
+/// API server does not show here.
+#[test]
+fn addresses_and_finalizers_are_for_load_balancers_of_the_class_alone_on_karmada_as_well() {
+    let policy = Policy::of(&files::karmada(), "sheave-karmada-controller");
+    let (objects, status) = ("multiclusterservices", "multiclusterservices/status");
+    let group = "networking.karmada.io";
+    let of_type = |kind: &str| json!({"metadata": metadata(), "spec": {"types": [kind]}});
+    let of_class = |class: &str| {
+        let annotations = json!({"c": "d", "sheave.dev/load-balancer-class": class});
+        with(&of_type("LoadBalancer"), "/metadata/annotations", annotations)
+    };
+    let published = |before: &Value, mode: &str| {
+        let ingress = json!([{"ip": "203.0.113.7", "ipMode": mode}]);
+        with(before, "/status", json!({"loadBalancer": {"ingress": ingress}}))
+    };
+    let held = |before: &Value| with(before, "/metadata/finalizers", json!(["example.com/keep", OURS]));
+    for ours in [of_type("LoadBalancer"), of_class("sheave.dev/l4")] {
+        policy.assert_allows((group, objects), &ours, &held(&ours));
+        policy.assert_allows((group, status), &ours, &published(&ours, "Proxy"));
+        policy.assert_refuses((group, status), &ours, &published(&ours, "VIP"));
+        // API servers of Karmada before 1.9 do not know the field.
+        let unknown = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}});
+        policy.assert_allows((group, status), &ours, &with(&ours, "/status", unknown));
+    }
+    for theirs in [of_type("CrossCluster"), of_class("example.com/other")] {
+        policy.assert_refuses((group, objects), &theirs, &held(&theirs));
+        policy.assert_refuses((group, status), &theirs, &published(&theirs, "Proxy"));
+        // What is there from before may stay or go.
+        for before in [held(&theirs), published(&theirs, "VIP")] {
+            policy.assert_allows(
+                (group, status),
+                &before,
+                &with(&before, "/metadata/resourceVersion", json!("7")),
+            );
+            policy.assert_allows((group, objects), &before, &theirs);
+        }
+    }
+}
+
+#[test]
+fn conditions_and_finalizers_of_others_stay_on_karmada_as_well() {
+    let policy = Policy::of(&files::karmada(), "sheave-karmada-controller");
+    let group = "networking.karmada.io";
+    let service = json!({"metadata": metadata(), "spec": {"types": ["LoadBalancer"]}});
+    let with_conditions = |all: &[&str]| {
+        let all: Vec<Value> = all.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+        with(&service, "/status", json!({"conditions": all}))
+    };
+    let (theirs, ours) = ("ServiceApplied", "sheave.dev/Degraded");
+    let status = (group, "multiclusterservices/status");
+    policy.assert_allows(status, &with_conditions(&[theirs]), &with_conditions(&[theirs, ours]));
+    policy.assert_allows(status, &with_conditions(&[theirs, ours]), &with_conditions(&[theirs]));
+    policy.assert_refuses(status, &with_conditions(&[theirs, ours]), &with_conditions(&[ours]));
+    policy.assert_refuses(status, &service, &with_conditions(&[theirs]));
+    let similar = format!("{OURS}s");
+    let similar = with(&service, "/metadata/finalizers", json!(["example.com/keep", similar]));
+    policy.assert_refuses((group, "multiclusterservices"), &similar, &service);
+}
+
 /// With a token of the cluster that Sheave runs in (`karmada/bound`) the controller is held to the same.
 #[test]
 fn a_bound_token_is_no_way_around_the_policies_of_karmada() {

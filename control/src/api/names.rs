@@ -37,6 +37,9 @@ pub const ANNOUNCED: &str = "sheave.dev/Announced";
 /// Label of objects that we made ourselves: the value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";
 
+/// Annotation of our ServiceExports: the term of the leader of karmada-controller-manager for which they were last written.
+pub const COLLECTOR_TERM: &str = "sheave.dev/collector-term";
+
 /// The finalizer of the installation with this class.
 pub fn finalizer(class: &str) -> String {
     of_class(FINALIZER, class)

@@ -13,7 +13,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 pub use self::multi_cluster::{
-    CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN,
+    CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, ENDPOINTS_OUTDATED, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN,
 };
 use crate::api::names::{ALLOCATED, FROM_GATEWAY_NODES, PROGRAMMED, READY};
 use crate::api::problem::{Problem, reason};

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sheave_model::FrontendAddr;
 
 use super::port_errors::{PortFailure, port_statuses};
+use super::service_exports::Outdated;
 use super::service_object::ServiceObject;
 use crate::api::names::ANNOUNCED;
 use crate::api::problem::Problem;
@@ -41,6 +42,8 @@ pub struct DesiredStatus {
     pub failed_ports: Vec<PortFailure>,
     /// The clusters behind it, of a MultiClusterService.
     pub fleet: Option<Box<FleetStatus>>,
+    /// Why the endpoints behind a MultiClusterService may be out of date, if they may.
+    pub outdated: Option<Outdated>,
     /// The families in which it has addresses of gateway nodes; `None` = no condition about it.
     pub node_families: Option<NodeFamilies>,
     /// Which gateways announce its addresses.

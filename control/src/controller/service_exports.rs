@@ -2,18 +2,24 @@
 //! to the clusters. Both are owned by the MultiClusterService, so that the API server's garbage collector removes them with it if
 //! nobody leads; what others made under these names is never touched.
 //!
+//! Each export is written once more when Karmada's own controller has a new leader (`collector`).
+//!
 //! Nothing watches these kinds for it: the status writer lists both at the begin of a term and every few minutes, and takes
 //! them to be as it left them in between. So an undisturbed fleet costs two lists, and no write.
 
+mod collector;
 mod desired;
 mod diff;
 mod object;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Resource as _;
-use kube::api::{DeleteParams, ListParams, Patch, Preconditions, Request};
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, Preconditions, Request};
 use kube::core::DynamicObject;
 use serde::Deserialize;
 
+pub use self::collector::Outdated;
+pub(super) use self::collector::{Collector, LeaseRead};
 pub use self::desired::{DesiredExport, desired_export};
 pub(super) use self::diff::ExportDiff;
 pub use self::diff::ExportStep;
@@ -39,6 +45,16 @@ pub(super) async fn list(writer: &ApiWriter) -> ExportList {
         all.extend(list.items.into_iter().map(|object| (part, object)));
     }
     Ok(all)
+}
+
+/// Reads the Lease of Karmada's own controller, which collects the endpoints.
+pub(super) async fn read_collector(writer: &ApiWriter) -> LeaseRead {
+    let (namespace, name) = collector::LEASE;
+    let path = Request::new(Lease::url_path(&(), Some(namespace)));
+    match writer.send(path.get(name, &GetParams::default()), PATIENCE).await {
+        ApiAnswer::Gone => Ok(None),
+        answer => answer.object().map(Some),
+    }
 }
 
 /// The request for a step; none where nothing is written.

@@ -23,7 +23,7 @@ pub use self::write_notice::WriteNotice;
 use super::api_writer::{ApiAnswer, ApiWriter, PATIENCE};
 use super::desired_status::Desired;
 use super::ownership::Ownership;
-use super::service_exports::{self, DesiredExport, ExportList};
+use super::service_exports::{self, DesiredExport, ExportList, LeaseRead};
 use super::service_object::ServiceObject;
 use crate::api::address_pool::{AddressPool, AddressPoolStatus};
 use crate::api::store::ServiceKey;
@@ -127,6 +127,7 @@ async fn work(
 ) {
     let mut writes: JoinSet<(WriteJob, ApiAnswer)> = JoinSet::new();
     let mut lists: JoinSet<ExportList> = JoinSet::new();
+    let mut reads: JoinSet<LeaseRead> = JoinSet::new();
     loop {
         while queue.may_write(now()) {
             let Some(rest) = leadership() else {
@@ -146,6 +147,10 @@ async fn work(
             let writer = writer.clone();
             lists.spawn(async move { service_exports::list(&writer).await });
         }
+        if queue.start_collector_read(now()) {
+            let writer = writer.clone();
+            reads.spawn(async move { service_exports::read_collector(&writer).await });
+        }
         for notice in queue.take_notices() {
             if notify.send(notice).is_err() {
                 return;
@@ -164,6 +169,7 @@ async fn work(
                 queue.finished(&job, answer, now());
             }
             Some(done) = lists.join_next() => queue.listed(ended(done), now()),
+            Some(done) = reads.join_next() => queue.on_collector(&ended(done), now()),
             () = wait_until(queue.wakes_at()) => {}
         }
     }

@@ -11,7 +11,7 @@ mod startup_hold;
 mod term_events;
 mod write_failures;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,7 @@ use super::{ControllerOptions, ControllerStatus, FIRST_PROBLEMS, pool_status};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::problem::{ObjectRef, ProblemChanges, ProblemSet};
 use crate::api::store::{Change, Delta, ServiceKey, Store};
+use crate::controller::service_exports::Outdated;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::projection::{Authority, Projector};
@@ -99,6 +100,8 @@ pub(super) struct LeaderTerm {
     hold: StartupHold,
     writer: StatusWriter,
     write_failures: WriteFailures,
+    /// MultiClusterServices whose endpoints Karmada does not collect at present.
+    outdated: BTreeMap<ServiceKey, Outdated>,
     /// Pools that were published.
     pools: BTreeSet<Arc<str>>,
     term_events: TermEvents,
@@ -144,6 +147,7 @@ impl LeaderTerm {
             hold: StartupHold::Idle,
             writer,
             write_failures: WriteFailures::default(),
+            outdated: BTreeMap::new(),
             pools: BTreeSet::new(),
             term_events: TermEvents::new(events),
             retry_events,
@@ -197,6 +201,7 @@ impl LeaderTerm {
             notices.extend(writer.status.pending_notices());
         }
         let mut differs = false;
+        let mut touched = BTreeSet::new();
         for notice in &notices {
             match notice {
                 WriteNotice::Refused { object, .. } | WriteNotice::Recovered { object } => {
@@ -204,8 +209,19 @@ impl LeaderTerm {
                     let standing = self.write_failures.of(object);
                     self.problems.set(ProblemSource::Writes(object.clone()), standing);
                 }
+                WriteNotice::EndpointsOutdated { object, outdated } => {
+                    let key = ServiceKey::multi_cluster(&object.namespace, &object.name);
+                    match *outdated {
+                        Some(why) => self.outdated.insert(key.clone(), why),
+                        None => self.outdated.remove(&key),
+                    };
+                    touched.insert(key);
+                }
                 _ => self.term_events.write_notice(notice, self.store.objects()),
             }
+        }
+        if !touched.is_empty() {
+            self.publish(touched);
         }
         if differs {
             self.publish_problems();
@@ -237,6 +253,7 @@ impl LeaderTerm {
         let Some(karmada) = &mut self.karmada else { return };
         if karmada.is_to_restart_writer() {
             let events = karmada.restart_writer(&self.options);
+            self.outdated.clear();
             for object in self.write_failures.forget_fleet() {
                 self.problems.set(ProblemSource::Writes(object), []);
             }

@@ -77,6 +77,8 @@ pub struct FleetOptions {
     pub legacy_clusters: bool,
     /// Karmada is asked to collect the endpoints of MultiClusterServices that are ours.
     pub export_services: bool,
+    /// The Works that bring Services to clusters are read, which show what an OverridePolicy has changed there.
+    pub service_works: bool,
     /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
     pub not_ready_hold: Option<Duration>,
     /// By which path the endpoints of a cluster are reached; those not given here by the default path.
@@ -95,6 +97,7 @@ impl Default for FleetOptions {
             authority: Authority::ALL,
             legacy_clusters: true,
             export_services: false,
+            service_works: false,
             not_ready_hold: None,
             paths: BTreeMap::new(),
             allowed: BTreeMap::new(),

@@ -27,7 +27,9 @@ use tokio::task::JoinSet;
 use self::cache::{Cache, Start, Subscription, SyncState};
 pub use self::limits::Limits;
 use self::reflector::Reflector;
-use crate::api::kinds::{ControlPlane, KINDS, Kind, KindVisitor, Need, Row, visit_kinds};
+use crate::api::kinds::{
+    ControlPlane, Delta, KINDS, Kind, KindVisitor, Need, Row, ServiceWorks, visit_kinds,
+};
 use crate::api::problem::Problem;
 use crate::api::store::Change;
 use crate::sources::connection::Connection;
@@ -39,6 +41,14 @@ pub struct Wanted {
     pub namespaces: bool,
     /// Address pools.
     pub pools: bool,
+}
+
+/// Which kinds of a Karmada control plane are watched beside those that MultiClusterServices cannot do without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FleetWanted {
+    /// Works that bring Services to members. No selector tells them from the Works of everything else that Karmada propagates,
+    /// Secrets included, so all of these are sent.
+    pub service_works: bool,
 }
 
 /// What happened.
@@ -95,6 +105,8 @@ pub struct ApiWatch {
     sync: Arc<SyncState>,
     subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
+    /// For the first batch: of a kind that is not watched nothing stays that another configuration left in a snapshot.
+    unwatched: Vec<Change>,
 }
 
 /// Starts to watch what is wanted of the cluster that the gateways run in, on the current Tokio runtime.
@@ -113,19 +125,29 @@ pub fn watch_with(connection: &Connection, wanted: Wanted, limits: Limits) -> Ap
 }
 
 /// Starts to watch what a Karmada API server has of MultiClusterServices, on the current Tokio runtime.
-pub fn watch_fleet(connection: &Connection) -> ApiWatch {
-    watch_fleet_with(connection, Limits::default())
+pub fn watch_fleet(connection: &Connection, wanted: FleetWanted) -> ApiWatch {
+    watch_fleet_with(connection, wanted, Limits::default())
 }
 
 /// The same with other limits.
-pub fn watch_fleet_with(connection: &Connection, limits: Limits) -> ApiWatch {
-    watch_kinds(connection, limits, |row| row.plane == ControlPlane::Karmada)
+pub fn watch_fleet_with(connection: &Connection, wanted: FleetWanted, limits: Limits) -> ApiWatch {
+    let is_wanted = |row: &Row| wanted.service_works || row.selector != ServiceWorks::ROW.selector;
+    let mut watch =
+        watch_kinds(connection, limits, |row| row.plane == ControlPlane::Karmada && is_wanted(row));
+    if !wanted.service_works {
+        watch.unwatched.push(ServiceWorks::change(Delta::All(Vec::new())));
+    }
+    watch
 }
 
 fn watch_kinds(connection: &Connection, limits: Limits, is_wanted: impl Fn(&Row) -> bool) -> ApiWatch {
     let kinds = KINDS.iter().filter(|row| is_wanted(row)).count();
-    let watch =
-        ApiWatch { sync: Arc::new(SyncState::of(kinds)), subscriptions: Vec::new(), tasks: JoinSet::new() };
+    let watch = ApiWatch {
+        sync: Arc::new(SyncState::of(kinds)),
+        subscriptions: Vec::new(),
+        tasks: JoinSet::new(),
+        unwatched: Vec::new(),
+    };
     let mut starter = Starter { watch, connection, limits, is_wanted };
     visit_kinds(&mut starter);
     starter.watch
@@ -168,8 +190,9 @@ impl ApiWatch {
     pub async fn next(&mut self) -> Option<Batch> {
         loop {
             if self.sync.is_synced()
-                && let Some(batch) = self.take()
+                && let Some(mut batch) = self.take()
             {
+                batch.changes.append(&mut self.unwatched);
                 return Some(batch);
             }
             tokio::select! {

@@ -76,6 +76,7 @@ const CHANGED: &[(&str, &str)] = &[
     ("karmada.legacyClusterFields", "karmada: {legacyClusterFields: ignore}"),
     ("karmada.notReadyHold", "karmada: {notReadyHold: 7s}"),
     ("karmada.exportServices", "karmada: {exportServices: true}"),
+    ("karmada.serviceWorks", "karmada: {serviceWorks: true}"),
     ("clusters", "clusters: {member2: {interface: wg0, allow: [10.2.0.0/16]}}"),
     ("failover.overprovisioning", "failover: {overprovisioning: 200}"),
     ("failover.panicThreshold", "failover: {panicThreshold: 7}"),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use sheave_control::api::problem::Problem;
 use sheave_control::api::store::{Change, ControlPlane, Delta, Objects, Store};
-use sheave_control::sources::api_server::{self, ApiWatch, Batch, Wanted};
+use sheave_control::sources::api_server::{self, ApiWatch, Batch, FleetWanted, Wanted};
 use sheave_control::sources::connection::Connection;
 use sheave_control::sources::mass_deletion_guard::Guard;
 use sheave_control::sources::snapshot::{self, Identity, Snapshot, SnapshotWriter};
@@ -65,7 +65,8 @@ impl ApiSource {
 
     /// The same for a Karmada control plane.
     pub(crate) fn karmada(connection: &Connection, config: &Config) -> Self {
-        Self::of(ControlPlane::Karmada, api_server::watch_fleet(connection), connection, config)
+        let wanted = FleetWanted { service_works: config.karmada.service_works };
+        Self::of(ControlPlane::Karmada, api_server::watch_fleet(connection, wanted), connection, config)
     }
 
     fn of(part: ControlPlane, watch: ApiWatch, connection: &Connection, config: &Config) -> Self {

@@ -90,6 +90,10 @@ impl Cluster {
 
     /// Gives the controller what `deploy/karmada/exports` gives beside its other rights.
     pub fn allow_exports(&self) {
+        if self.test_server().is_some() {
+            // Karmada makes it; its controllers have their Leases there.
+            self.make_namespace("karmada-system");
+        }
         for file in [EXPORT_RIGHTS, EXPORT_POLICY] {
             documents_of(&text_of(file)).into_iter().for_each(|object| self.install_object(object));
         }

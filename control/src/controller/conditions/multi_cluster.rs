@@ -6,6 +6,7 @@ use super::{DesiredCondition, allocated, not_served, programmed, sentences, unan
 use crate::api::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
 use crate::api::problem::{Problem, reason};
 use crate::controller::desired_status::DesiredStatus;
+use crate::controller::service_exports::Outdated;
 use crate::projection::{
     ClusterState, DrainReason, FleetStatus, MemberClusterStatus, NoEndpoints, ResolvedRefs,
 };
@@ -23,7 +24,13 @@ pub const NO_ENDPOINTS: &str = "NoEndpoints";
 pub const CLUSTERS_IN_TROUBLE: &str = "ClustersInTrouble";
 /// Reason of `sheave.dev/Degraded`: the state of clusters cannot be known.
 pub const CLUSTERS_UNKNOWN: &str = "ClustersUnknown";
+/// Reason of `sheave.dev/Degraded`: Karmada does not collect endpoints.
+pub const ENDPOINTS_OUTDATED: &str = "EndpointsOutdated";
 
+const COLLECTOR_AWAY: &str = "Its endpoints may be out of date: karmada-controller-manager, which collects them, has not renewed its \
+                              Lease for a minute.";
+const NOT_TOUCHED: &str = "Its endpoints may be out of date: karmada-controller-manager has restarted and does not collect them until \
+                           its ServiceExport changes, and the Karmada API server refuses that write.";
 const NOTHING_COLLECTED: &str = "Karmada has collected no EndpointSlice of the Service from any cluster, and knows no address of \
                                  a cluster's Service";
 /// Karmada collects slices for the type CrossCluster and for ServiceExports, but not for the type LoadBalancer.
@@ -132,6 +139,13 @@ fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondi
     if !unknown.is_empty() {
         found.push((CLUSTERS_UNKNOWN, format!("Nothing is known of the state of {unknown}.")));
     }
+    found.extend(desired_status.outdated.map(|why| {
+        let message = match why {
+            Outdated::CollectorAway => COLLECTOR_AWAY,
+            Outdated::WriteRefused => NOT_TOUCHED,
+        };
+        (ENDPOINTS_OUTDATED, message.to_owned())
+    }));
     let overlapping = about(desired_status, |reason| reason == reason::OVERLAPPING_ADDRESSES);
     if !overlapping.is_empty() {
         found.push((reason::OVERLAPPING_ADDRESSES, overlapping));

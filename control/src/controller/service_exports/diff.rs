@@ -40,6 +40,8 @@ enum FoundExport {
 pub(in crate::controller) struct ExportDiff {
     desired: BTreeMap<ServiceKey, DesiredExport>,
     found: BTreeMap<(ServiceKey, ExportObject), FoundExport>,
+    /// The term of Karmada's leader that exports have to name; none while it is not known.
+    collector: Option<String>,
 }
 
 impl ExportDiff {
@@ -55,6 +57,24 @@ impl ExportDiff {
     /// The MultiClusterService has gone, and what was desired for it goes; returns whether anything was.
     pub(in crate::controller) fn forget(&mut self, key: &ServiceKey) -> bool {
         self.desired.contains_key(key) && self.set_desired(key, DesiredExport::Nothing)
+    }
+
+    /// Sets the term of Karmada's leader that exports have to name; returns whether it changed.
+    pub(in crate::controller) fn set_collector(&mut self, term: Option<&str>) -> bool {
+        let differs = term.is_some() && self.collector.as_deref() != term;
+        if differs {
+            self.collector = term.map(ToOwned::to_owned);
+        }
+        differs
+    }
+
+    /// The MultiClusterServices whose endpoints Karmada collects because of an export of ours.
+    pub(in crate::controller) fn exported(&self) -> impl Iterator<Item = &ServiceKey> {
+        let ours = |key: &ServiceKey| {
+            let export = self.found.get(&(key.clone(), ExportObject::Export));
+            matches!(export, Some(FoundExport::Ours(_)))
+        };
+        self.desired.keys().filter(move |key| ours(key))
     }
 
     /// The MultiClusterServices for which something is desired.
@@ -112,7 +132,7 @@ impl ExportDiff {
                     Some(FoundExport::Ours(policy)) => Some(&**policy),
                     _ => None,
                 };
-                let export = &export.settled(policy);
+                let export = &Export { collector: self.collector.clone(), ..export.settled(policy) };
                 let steps = ExportObject::ALL.into_iter().map(|part| match found(part) {
                     None => ExportStep::Create(part, export.clone()),
                     Some(FoundExport::Theirs) => ExportStep::Taken(part),
@@ -136,6 +156,11 @@ impl ExportDiff {
 }
 
 impl ExportStep {
+    /// Whether it changes a ServiceExport so that a new leader of Karmada's controller sees it.
+    pub(in crate::controller) fn is_touch(&self) -> bool {
+        matches!(self, Self::Apply(ExportObject::Export, ..))
+    }
+
     /// The object that it writes, and the verb as RBAC rules have it; none where nothing is written.
     pub(in crate::controller) fn write(&self) -> Option<(ExportObject, &'static str)> {
         match self {

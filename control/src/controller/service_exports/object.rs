@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api::karmada::MultiClusterService;
-use crate::api::names::MANAGED_BY;
+use crate::api::names::{COLLECTOR_TERM, MANAGED_BY};
 use crate::api::store::ServiceKey;
 
 /// In front of the names of policies: users have policies of their Services' names.
@@ -36,6 +36,8 @@ pub struct Export {
     /// Where it may run, and Karmada's list of the cluster's APIs is not whole. Its scheduler leaves them as they are, and so
     /// does the policy.
     pub(super) unsure: BTreeSet<String>,
+    /// The term of Karmada's leader that the ServiceExport has to name; none while it is not known.
+    pub(super) collector: Option<String>,
 }
 
 impl Export {
@@ -52,6 +54,7 @@ impl Export {
             clusters: &self.clusters | &kept,
             waiting: &self.waiting | &waiting,
             unsure: BTreeSet::new(),
+            collector: self.collector.clone(),
         }
     }
 
@@ -144,6 +147,9 @@ impl ExportObject {
                 }],
             },
         });
+        if let (Self::Export, Some(term)) = (self, &export.collector) {
+            body["metadata"]["annotations"] = json!({COLLECTOR_TERM: term});
+        }
         if self == Self::Policy {
             body["spec"] = json!({
                 "resourceSelectors": selectors(key),
@@ -162,7 +168,7 @@ impl ExportObject {
         let owned = owners.into_iter().any(|owner| owner.uid == export.owner_uid);
         owned
             && match self {
-                Self::Export => true,
+                Self::Export => names_term(object, export.collector.as_deref()),
                 Self::Policy => {
                     let spec = &object.data["spec"];
                     let tolerations = spec["placement"]["clusterTolerations"].as_array();
@@ -173,6 +179,13 @@ impl ExportObject {
                 }
             }
     }
+}
+
+/// Whether the ServiceExport has changed since Karmada's leader came; true while that is not known.
+fn names_term(export: &DynamicObject, term: Option<&str>) -> bool {
+    let annotations = export.metadata.annotations.as_ref();
+    let named = annotations.and_then(|all| all.get(COLLECTOR_TERM)).map(String::as_str);
+    term.is_none() || named == term
 }
 
 /// Which clusters get new traffic is decided by their taints elsewhere (`projection::multi_cluster`). An export that a taint
@@ -259,6 +272,23 @@ mod tests {
             let other = Export { owner_uid: "u2".into(), ..export(&["a"]) };
             assert!(!part.matches(&object, &key(), &other), "it belongs to one that is gone: {part:?}");
         }
+    }
+
+    #[test]
+    fn an_export_names_the_term_of_karmadas_leader_once_that_is_known() {
+        let of = |term: Option<&str>| Export { collector: term.map(Into::into), ..export(&["a"]) };
+        let object = object(ExportObject::Export.body(&key(), &of(Some("u/3")), "sheave"));
+        let annotations = object.metadata.annotations.clone().unwrap();
+        assert_eq!(annotations[COLLECTOR_TERM], "u/3");
+        for (term, matches) in [(None, true), (Some("u/3"), true), (Some("u/4"), false)] {
+            assert_eq!(ExportObject::Export.matches(&object, &key(), &of(term)), matches, "{term:?}");
+        }
+        let policy = ExportObject::Policy.body(&key(), &of(Some("u/3")), "sheave");
+        assert_eq!(
+            policy["metadata"]["annotations"],
+            Value::Null,
+            "Karmada schedules anew when a policy changes"
+        );
     }
 
     /// A version of Sheave that tolerated no taint wrote it, or Karmada's webhook added its defaults.

@@ -16,7 +16,7 @@ use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::controller::api_writer::ApiAnswer;
 use crate::controller::ownership::Ownership;
-use crate::controller::service_exports::{DesiredExport, ExportList};
+use crate::controller::service_exports::{DesiredExport, ExportList, LeaseRead};
 use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
 use crate::controller::status_writer::write_notice::WriteNotice;
@@ -143,6 +143,17 @@ impl WriteQueue {
     /// Takes what there is of exports; everything is compared again.
     pub(super) fn listed(&mut self, listed: ExportList, now: Now) {
         self.exports.on_list(listed, self.options.field_manager(), now.instant);
+    }
+
+    /// Whether the Lease of Karmada's controller is to be read now. Then [`on_collector`](Self::on_collector) is to be called
+    /// with the answer.
+    pub(super) fn start_collector_read(&mut self, now: Now) -> bool {
+        self.exports.start_read(now.instant)
+    }
+
+    /// Takes the Lease of Karmada's controller, which collects the endpoints of what is exported.
+    pub(super) fn on_collector(&mut self, read: &LeaseRead, now: Now) {
+        self.exports.on_read(read, now.instant);
     }
 
     /// Leadership is lost: forgets everything.

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use crate::api::problem::{ObjectRef, reason};
+use crate::controller::conditions::ENDPOINTS_OUTDATED;
+use crate::controller::service_exports::Outdated;
 use crate::text::first_few;
 
 /// How many fields and field managers are named.
@@ -68,6 +70,18 @@ pub enum WriteNotice {
         /// Kind and name.
         what: String,
     },
+    /// Our account may not read the Lease of Karmada's controller. Reported once, as are the other notices about exports.
+    CollectorUnreadable {
+        /// The API server's message.
+        message: String,
+    },
+    /// The endpoints that Karmada has collected for an export of ours may be out of date, or are not any longer.
+    EndpointsOutdated {
+        /// The MultiClusterService.
+        object: ObjectRef,
+        /// Why; none if they no longer are.
+        outdated: Option<Outdated>,
+    },
     /// What was [`Refused`](Self::Refused) is written, or no longer to be written.
     Recovered {
         /// The object.
@@ -87,6 +101,8 @@ impl WriteNotice {
             Self::ExportForbidden { .. } => "ExportForbidden",
             Self::ExportRefused { .. } => "ExportRefused",
             Self::ExportTaken { .. } => "ExportNameTaken",
+            Self::CollectorUnreadable { .. } => "CollectorUnreadable",
+            Self::EndpointsOutdated { .. } => ENDPOINTS_OUTDATED,
         }
     }
 
@@ -97,8 +113,12 @@ impl WriteNotice {
             | Self::Refused { object, .. }
             | Self::Recovered { object }
             | Self::ExportRefused { object, .. }
-            | Self::ExportTaken { object, .. } => Some(object),
-            Self::Forbidden { .. } | Self::ExportUndefined { .. } | Self::ExportForbidden { .. } => None,
+            | Self::ExportTaken { object, .. }
+            | Self::EndpointsOutdated { object, .. } => Some(object),
+            Self::Forbidden { .. }
+            | Self::ExportUndefined { .. }
+            | Self::ExportForbidden { .. }
+            | Self::CollectorUnreadable { .. } => None,
         }
     }
 }
@@ -147,6 +167,15 @@ impl fmt::Display for WriteNotice {
                 f,
                 "there is a {what} that is not ours: it is left alone, and the ServiceExport is brought to no cluster by us"
             ),
+            Self::CollectorUnreadable { message } => write!(
+                f,
+                "the account of this controller may not get the Lease karmada-controller-manager in karmada-system: {message}; grant \
+                 it (deploy/karmada/exports), or endpoints stay as they are after a restart of karmada-controller-manager"
+            ),
+            Self::EndpointsOutdated { outdated, .. } => f.write_str(match outdated {
+                Some(_) => "the endpoints that Karmada collected may be out of date",
+                None => "Karmada collects its endpoints again",
+            }),
             Self::Recovered { .. } => f.write_str("the API server refuses no write of it any more"),
         }
     }

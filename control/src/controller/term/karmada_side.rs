@@ -17,7 +17,7 @@ use crate::controller::events::EventRecorder;
 use crate::controller::service_exports::desired_export;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::projection::Authority;
-use crate::sources::api_server::{self, ApiWatch, Batch};
+use crate::sources::api_server::{self, ApiWatch, Batch, FleetWanted};
 use crate::sources::connection::Connection;
 
 /// The Lease for objects that name no class. Never changed: other installations look for it.
@@ -73,7 +73,10 @@ impl KarmadaSide {
     ) -> Self {
         Self {
             connection: connection.clone(),
-            source: api_server::watch_fleet(connection),
+            source: api_server::watch_fleet(
+                connection,
+                FleetWanted { service_works: options.projection.fleet.service_works },
+            ),
             synced: false,
             class: KarmadaLease::compete_for(
                 options.ownership.field_manager(),

@@ -93,6 +93,7 @@ impl LeaderTerm {
         let problems = self.projector.problems_of(key);
         let desired_status = DesiredStatus {
             fleet: fleet.cloned().map(Box::new),
+            outdated: self.outdated.get(key).copied(),
             // Most Services have no address of a gateway node, and need no condition for it.
             node_families: (status.node_families.name().is_some() || object.shows_origin())
                 .then_some(status.node_families),

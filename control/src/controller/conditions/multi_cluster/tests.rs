@@ -51,6 +51,23 @@ fn a_healthy_one_says_so_five_times() {
 }
 
 #[test]
+fn endpoints_that_karmada_does_not_collect_degrade_it() {
+    let serves = || fleet(vec![cluster("member1", ClusterState::Ready, 4, 4)]);
+    for (why, part) in [
+        (Outdated::CollectorAway, "has not renewed its Lease"),
+        (Outdated::WriteRefused, "refuses that write"),
+    ] {
+        let outdated = DesiredStatus { outdated: Some(why), ..desired_status() };
+        let (holds, reason, message) = one(DEGRADED, &outdated, serves());
+        assert_eq!((holds, reason), (true, ENDPOINTS_OUTDATED));
+        assert!(
+            message.starts_with("Its endpoints may be out of date") && message.contains(part),
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn clusters_in_trouble_come_first_and_degrade_it() {
     let clusters = vec![
         cluster("member1", ClusterState::Ready, 4, 5),

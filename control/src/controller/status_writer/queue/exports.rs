@@ -1,7 +1,8 @@
 //! Exports in the queue: when to list what is there, and what follows from the answer to a write. They have their own limit and
-//! their own pauses, so that neither thousands of them nor a webhook that is down for them delays a status.
+//! their own pauses, so that neither thousands of them nor a webhook that is down for them delays a status. Each is written again
+//! when Karmada's own controller has a new leader.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,13 @@ use super::WriteJob;
 use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::controller::api_writer::ApiAnswer;
-use crate::controller::service_exports::{DesiredExport, ExportDiff, ExportList, ExportObject, ExportStep};
+use crate::controller::service_exports::{
+    Collector, DesiredExport, ExportDiff, ExportList, ExportObject, ExportStep, LeaseRead, Outdated,
+};
 use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::controller::status_writer::target::WriteTarget;
 use crate::controller::status_writer::write_notice::WriteNotice;
+use crate::token_bucket::TokenBucket;
 
 /// Writes of exports under way at the same time: nobody waits for one as for a status.
 const MOST: usize = 8;
@@ -24,6 +28,9 @@ const TRY_AGAIN: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// What is being deleted is looked at again after this: Karmada has finalizers of its own there.
 const GOING: Duration = Duration::from_secs(5);
+/// Exports that are written at once for a new leader of Karmada's controller, and the time after which one more is. Each makes
+/// Karmada write to all members of the export, and the first one for a member is enough for it to collect everything there.
+const TOUCHES: (u32, Duration) = (20, Duration::from_millis(100));
 
 /// All exports that are desired, and what is known of those that are there.
 pub(super) struct Exports {
@@ -49,6 +56,14 @@ pub(super) struct Exports {
     /// What was met since the last list.
     met: BTreeSet<String>,
     pub(super) notices: Vec<WriteNotice>,
+    collector: Collector,
+    /// Full before the first touch.
+    touches: Option<TokenBucket>,
+    /// Those that wait for their touch, and when the next one may have it.
+    untouched: BTreeSet<ServiceKey>,
+    touch_at: Option<Instant>,
+    /// Those whose endpoints may be out of date, as reported.
+    outdated: BTreeMap<ServiceKey, Outdated>,
 }
 
 impl Default for Exports {
@@ -67,6 +82,11 @@ impl Default for Exports {
             reported: BTreeSet::new(),
             met: BTreeSet::new(),
             notices: Vec::new(),
+            collector: Collector::default(),
+            touches: None,
+            untouched: BTreeSet::new(),
+            touch_at: None,
+            outdated: BTreeMap::new(),
         }
     }
 }
@@ -79,12 +99,16 @@ impl Exports {
     }
 
     pub(super) fn set_desired(&mut self, key: ServiceKey, desired: DesiredExport) {
+        if !matches!(desired, DesiredExport::Kept(_)) {
+            self.mark(&key, None);
+        }
         if self.diff.set_desired(&key, desired) {
             self.open.insert(key);
         }
     }
 
     pub(super) fn forget(&mut self, key: ServiceKey) {
+        self.mark(&key, None);
         if self.diff.forget(&key) {
             self.open.insert(key);
         }
@@ -93,7 +117,67 @@ impl Exports {
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let list = self.list_at.filter(|_| self.may_list());
         let write = self.not_before.filter(|_| self.listed && !self.listing && self.next_key().is_some());
-        [list, write].into_iter().flatten().min()
+        let touch = self.touch_at.filter(|_| self.not_before.is_none() && self.writing.len() < MOST);
+        let read = self.collector.wakes_at().filter(|_| self.diff.keys().next().is_some());
+        [list, write, touch, read].into_iter().flatten().min()
+    }
+
+    /// Whether the Lease of Karmada's controller is to be read now. Then [`Self::on_read`] is to be called with the answer.
+    pub(super) fn start_read(&mut self, now: Instant) -> bool {
+        self.diff.keys().next().is_some() && self.collector.start_read(now)
+    }
+
+    pub(super) fn on_read(&mut self, read: &LeaseRead, now: Instant) {
+        self.collector.on_read(read, now);
+        if let Err(ApiAnswer::Forbidden(message)) = read {
+            self.report(WriteNotice::CollectorUnreadable { message: message.clone() });
+        }
+        if self.diff.set_collector(self.collector.term()) {
+            let exported = self.diff.exported().count();
+            tracing::debug!(exported, term = self.collector.term(), "Karmada's controller has a new leader");
+            self.open.extend(self.diff.keys().cloned());
+        }
+        if self.collector.is_away() {
+            let exported: Vec<ServiceKey> = self.diff.exported().cloned().collect();
+            exported.iter().for_each(|key| self.mark(key, Some(Outdated::CollectorAway)));
+        } else {
+            let away = self.outdated.iter().filter(|(_, why)| **why == Outdated::CollectorAway);
+            let back: Vec<ServiceKey> = away.map(|(key, _)| key.clone()).collect();
+            back.iter().for_each(|key| self.mark(key, None));
+        }
+    }
+
+    /// Reports whether the endpoints of an export may be out of date.
+    fn mark(&mut self, key: &ServiceKey, outdated: Option<Outdated>) {
+        let before = match outdated {
+            Some(why) => self.outdated.insert(key.clone(), why),
+            None => self.outdated.remove(key),
+        };
+        if before != outdated {
+            self.notices.push(WriteNotice::EndpointsOutdated { object: key.object(), outdated });
+        }
+    }
+
+    /// Takes a token for a touch; otherwise the export waits for one.
+    fn may_touch(&mut self, key: &ServiceKey, now: Instant) -> bool {
+        let now = now.into();
+        let bucket = self.touches.get_or_insert_with(|| TokenBucket::new(TOUCHES.0, TOUCHES.1, now));
+        let may = bucket.has_one(now);
+        if may {
+            bucket.take(now);
+        } else {
+            self.untouched.insert(key.clone());
+            self.touch_at = Some(bucket.next_at(now).into());
+        }
+        may
+    }
+
+    /// One of those that wait for their touch may have it.
+    fn release_untouched(&mut self, now: Instant) {
+        if self.touch_at.is_some_and(|at| at <= now) {
+            self.open.extend(self.untouched.pop_first());
+            self.touch_at = self.touch_at.filter(|_| !self.untouched.is_empty());
+        }
     }
 
     fn may_list(&self) -> bool {
@@ -136,6 +220,7 @@ impl Exports {
     /// Whether [`next`](Self::next) may have something.
     pub(super) fn may_write(&mut self, now: Instant) -> bool {
         self.not_before = self.not_before.filter(|at| *at > now);
+        self.release_untouched(now);
         let known = self.listed && !self.listing && !self.is_list_due(now);
         known && self.not_before.is_none() && self.next_key().is_some()
     }
@@ -162,6 +247,7 @@ impl Exports {
                     self.report(WriteNotice::ExportTaken { object: key.object(), what: what(part, &key) });
                     self.give_up(&key, TRY_AGAIN, now);
                 }
+                step if step.is_touch() && !self.may_touch(&key, now) => {}
                 step => {
                     self.writing.insert(key.clone());
                     return Some(WriteJob {
@@ -185,6 +271,10 @@ impl Exports {
         // None is under way where everything was dropped meanwhile.
         let Some((part, verb)) = step.write().filter(|_| self.writing.remove(key)) else { return };
         let deleted = verb == "delete";
+        let fails = matches!(answer, ApiAnswer::Failed(_) | ApiAnswer::Forbidden(_) | ApiAnswer::Refused(_));
+        if fails && step.is_touch() {
+            self.mark(key, Some(Outdated::WriteRefused));
+        }
         match answer {
             ApiAnswer::Done(_) | ApiAnswer::Gone | ApiAnswer::Undefined(_) if deleted => {
                 self.diff.remove(key, part);
@@ -192,6 +282,9 @@ impl Exports {
             }
             ApiAnswer::Done(body) => match serde_json::from_slice(&body) {
                 Ok(object) => {
+                    if step.is_touch() {
+                        self.mark(key, None);
+                    }
                     self.diff.put(part, object, manager);
                     self.written(key);
                 }

@@ -27,8 +27,12 @@ struct Bench {
 
 impl Bench {
     fn start(server: MemoryServer) -> Self {
-        let mut watch =
-            ApiWatch { sync: Arc::new(SyncState::of(1)), subscriptions: Vec::new(), tasks: JoinSet::new() };
+        let mut watch = ApiWatch {
+            sync: Arc::new(SyncState::of(1)),
+            subscriptions: Vec::new(),
+            tasks: JoinSet::new(),
+            unwatched: Vec::new(),
+        };
         watch.follow::<kinds::Nodes>(
             &Connection::by(server.client()),
             Limits { page: PAGE, ..Limits::default() },

@@ -1,7 +1,10 @@
 //! A Karmada API server as the source: what is followed there, and what one that is in trouble costs.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
 use super::*;
-use crate::api::karmada::Manifest;
+use crate::api::karmada::{Manifest, Work};
 use crate::api::problem::reason;
 use crate::api::store::ServiceKey;
 
@@ -78,7 +81,7 @@ fn karmada(asked: &Asked) -> Reply {
 }
 
 fn following(stub: &Stub) -> ApiWatch {
-    watch_fleet_with(&Connection::to(&stub.url), LIMITS)
+    watch_fleet_with(&Connection::to(&stub.url), FleetWanted { service_works: true }, LIMITS)
 }
 
 async fn first(watch: &mut ApiWatch) -> Store {
@@ -123,6 +126,35 @@ async fn what_a_control_plane_has_arrives_without_what_is_not_of_services() {
         ["MultiClusterService", "Service", "Work", "EndpointSlice", "ResourceBinding", "Cluster"]
     );
     assert_eq!(kind(&kinds, "Work").objects, 2);
+}
+
+/// A Work is whatever Karmada brings to a cluster, and its status changes with what it brings.
+#[tokio::test]
+async fn works_of_everything_that_is_propagated_are_not_asked_for_unless_wanted() {
+    for service_works in [false, true] {
+        let selectors: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let noted = selectors.clone();
+        let stub = Stub::start(move |asked| {
+            if asked.plural == "works" {
+                noted.lock().unwrap().insert(selector(asked).to_owned());
+            }
+            karmada(asked)
+        })
+        .await;
+        let wanted = FleetWanted { service_works };
+        let mut watch = watch_fleet_with(&Connection::to(&stub.url), wanted, LIMITS);
+        let mut store = Store::default();
+        // From a snapshot, with another configuration.
+        let web = ServiceKey::multi_cluster("shop", "web");
+        let stored: Work = serde_json::from_value(carrying("web-stored", "Service")).unwrap();
+        store.apply(Change::ServiceWorks(Delta::Put(Arc::new(stored))));
+        take_next(&mut watch, &mut store).await;
+        let works: Vec<&str> = store.objects().fleet.works[&web].keys().map(|(_, name)| &**name).collect();
+        let all = ["web-b97f76f44", "web-x7k2p-6c7c559955"];
+        assert_eq!(works, if service_works { &all[..] } else { &all[1..] });
+        let selectors = selectors.lock().unwrap();
+        assert_eq!(selectors.len(), 1 + usize::from(service_works), "{selectors:?}");
+    }
 }
 
 #[tokio::test]

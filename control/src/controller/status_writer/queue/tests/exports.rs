@@ -1,7 +1,9 @@
 //! Exports: when they are listed, and what follows from each answer.
 
 use super::*;
-use crate::controller::service_exports::{DesiredExport, Export, ExportObject, ExportStep};
+use crate::controller::service_exports::{
+    DesiredExport, Export, ExportObject, ExportStep, LeaseRead, Outdated,
+};
 use crate::controller::tests::objects::at;
 
 /// A queue for which one export each is desired, before the first list.
@@ -173,4 +175,157 @@ fn without_the_lease_nothing_is_known_of_exports() {
     harness.queue.drop_everything();
     assert!(harness.queue.next(harness.now).is_none());
     assert_eq!(harness.queue.wakes_at(), None);
+}
+
+/// What the Lease of Karmada's controller has after so many changes of its holder, renewed at this second.
+fn lease(transitions: u32, renewed: u64) -> LeaseRead {
+    Ok(Some(
+        serde_json::from_value(serde_json::json!({"metadata": {"uid": "u"}, "spec": {
+            "holderIdentity": "karmada-controller-manager-0_1", "leaseTransitions": transitions,
+            "renewTime": format!("2026-01-01T{:02}:{:02}:{:02}.000000Z", renewed / 3600, renewed / 60 % 60, renewed % 60)}}))
+        .unwrap(),
+    ))
+}
+
+impl ExportHarness {
+    /// Both objects of each are there, as they were written before anything was known of Karmada's controller.
+    fn exported(names: &[&str]) -> Self {
+        let mut harness = Self::new(names);
+        assert!(harness.queue.start_list(harness.now));
+        let object = |name: &&str, part: ExportObject| {
+            let mut body = part.body(&key(name), &Export::default(), "sheave");
+            body["metadata"]["uid"] = serde_json::json!("u1");
+            (part, serde_json::from_value(body).unwrap())
+        };
+        let all = names.iter().flat_map(|name| ExportObject::ALL.map(|part| object(name, part))).collect();
+        harness.queue.listed(Ok(all), harness.now);
+        assert!(harness.queue.next(harness.now).is_none());
+        harness
+    }
+
+    /// Reads the Lease as it is for 15 s, and lets the last read be now.
+    fn read(&mut self, lease: impl Fn(u64) -> LeaseRead) {
+        for second in [0, 5, 10, 15] {
+            if second > 0 {
+                self.now.instant += Duration::from_secs(5);
+            }
+            if self.queue.start_collector_read(self.now) {
+                self.queue.on_collector(&lease(second), self.now);
+            }
+        }
+    }
+
+    /// Writes what may be written at once, and returns what the API server has got.
+    fn write_all(&mut self, answer: impl Fn(&WriteJob) -> ApiAnswer) -> Vec<serde_json::Value> {
+        let mut bodies = Vec::new();
+        while let Some(job) = self.queue.next(self.now) {
+            bodies.push(serde_json::from_slice(&body(&job)).unwrap());
+            self.queue.finished(&job, answer(&job), self.now);
+        }
+        bodies
+    }
+}
+
+/// The object as a write leaves it.
+fn body(job: &WriteJob) -> Vec<u8> {
+    let (WriteTarget::Export(key), WriteStep::Export(ExportStep::Apply(part, export, uid))) =
+        (&job.target, &job.step)
+    else {
+        panic!("{:?}", job.step)
+    };
+    let mut body = part.body(key, export, "sheave");
+    body["metadata"]["uid"] = serde_json::json!(uid);
+    body.to_string().into_bytes()
+}
+
+fn done(job: &WriteJob) -> ApiAnswer {
+    ApiAnswer::Done(body(job))
+}
+
+#[test]
+fn each_export_is_written_once_for_each_leader_of_karmadas_controller() {
+    let mut harness = ExportHarness::exported(&["api", "web"]);
+    for transitions in [3, 4] {
+        harness.read(|second| lease(transitions, second));
+        let written = harness.write_all(done);
+        let terms: Vec<_> =
+            written.iter().map(|it| &it["metadata"]["annotations"]["sheave.dev/collector-term"]).collect();
+        let term = format!("u/{transitions}");
+        assert_eq!(terms, [&term, &term]);
+        assert!(written.iter().all(|it| it["kind"] == "ServiceExport"), "a policy is scheduled anew");
+        harness.read(|second| lease(transitions, 20 + second));
+        assert_eq!(harness.write_all(done), [serde_json::Value::Null; 0]);
+    }
+}
+
+#[test]
+fn ten_thousand_exports_are_written_for_a_new_leader_at_a_steady_rate() {
+    let names: Vec<String> = (0..10_000).map(|index| format!("{index:05}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut harness = ExportHarness::exported(&names);
+    harness.read(|second| lease(3, second));
+    assert_eq!(harness.write_all(done).len(), 20);
+    // What is wanted of one of them meanwhile waits for nobody.
+    harness.queue.set_export(key("09999"), DesiredExport::Nothing);
+    let removed = harness.queue.next(harness.now).unwrap();
+    assert_eq!(
+        removed.step.clone(),
+        WriteStep::Export(ExportStep::Delete(ExportObject::Export, "u1".to_owned()))
+    );
+    harness.queue.finished(&removed, refused(), harness.now);
+    let start = harness.now.instant;
+    let mut writes = 0;
+    while harness.now.instant < start + Duration::from_secs(10) {
+        harness.now.instant = harness.queue.wakes_at().expect("others wait");
+        if harness.queue.start_collector_read(harness.now) {
+            let renewed = harness.now.instant.duration_since(start).as_secs();
+            harness.queue.on_collector(&lease(3, 20 + renewed), harness.now);
+        }
+        writes += harness.write_all(done).len();
+    }
+    assert!((95..=101).contains(&writes), "{writes} in 10 s");
+}
+
+#[test]
+fn endpoints_are_outdated_while_karmadas_controller_is_away_or_the_write_for_it_is_refused() {
+    let mut harness = ExportHarness::exported(&["web"]);
+    let outdated = |outdated| WriteNotice::EndpointsOutdated { object: key("web").object(), outdated };
+    harness.read(|second| lease(3, second));
+    harness.write_all(|_| refused());
+    let notices = harness.queue.take_notices();
+    assert_eq!(notices.first(), Some(&outdated(Some(Outdated::WriteRefused))));
+    harness.now.instant += Duration::from_secs(60);
+    assert!(harness.queue.start_list(harness.now), "it is tried again");
+    let mut body = ExportObject::Export.body(&key("web"), &Export::default(), "sheave");
+    body["metadata"]["uid"] = serde_json::json!("u1");
+    let policy = ExportObject::Policy.body(&key("web"), &Export::default(), "sheave");
+    let all = vec![
+        (ExportObject::Export, serde_json::from_value(body).unwrap()),
+        (ExportObject::Policy, serde_json::from_value(policy).unwrap()),
+    ];
+    harness.queue.listed(Ok(all), harness.now);
+    assert_eq!(harness.write_all(done).len(), 1);
+    assert_eq!(harness.queue.take_notices(), [outdated(None)]);
+
+    for _ in 0..5 {
+        harness.read(|_| lease(3, 100));
+    }
+    assert_eq!(harness.queue.take_notices(), [outdated(Some(Outdated::CollectorAway))]);
+    harness.read(|second| lease(4, 200 + second));
+    assert_eq!(harness.queue.take_notices(), [outdated(None)]);
+    assert_eq!(harness.write_all(done).len(), 1);
+}
+
+#[test]
+fn where_the_lease_may_not_be_read_that_is_reported_once_and_nothing_else_changes() {
+    let mut harness = ExportHarness::exported(&["web"]);
+    let forbidden = || Err(ApiAnswer::Forbidden("no".to_owned()));
+    harness.read(|_| forbidden());
+    harness.read(|_| forbidden());
+    let notice = WriteNotice::CollectorUnreadable { message: "no".to_owned() };
+    assert_eq!(harness.queue.take_notices(), [notice]);
+    assert!(harness.write_all(done).is_empty());
+    harness.queue.set_export(key("web"), DesiredExport::Nothing);
+    let delete = ExportStep::Delete(ExportObject::Export, "u1".to_owned());
+    assert_eq!(harness.write(refused()).step, WriteStep::Export(delete));
 }
