@@ -41,8 +41,8 @@ use crate::http::metrics::families::UPDATE_SECONDS;
 use crate::http::query::Query;
 use crate::http::report;
 use crate::retry;
-use crate::takeover::predecessor::Predecessor;
-use crate::takeover::successor::Outcome;
+use crate::takeover::predecessor::{Lifeline, Predecessor};
+use crate::takeover::successor::{Outcome, Successor};
 use announcing::Announcing;
 use lame_duck::Phase;
 pub(crate) use reconfigure::NewConfig;
@@ -100,6 +100,8 @@ pub(crate) struct EventLoop {
     handed_over: bool,
     /// Who serves until this one has taken over.
     predecessor: Option<Predecessor>,
+    /// From when on this one has taken over, until it ends.
+    lifeline: Option<Lifeline>,
     takeovers: Arc<TakeoverCounts>,
     announcing: Announcing,
     /// The headless Service over the gateways' Pods.
@@ -179,6 +181,7 @@ impl EventLoop {
             handed_over: false,
             announcing: Announcing::new(announce_options(config), predecessor.is_none()),
             predecessor,
+            lifeline: None,
             takeovers: Arc::default(),
             gateways: config.gateways.clone(),
         }))
@@ -208,13 +211,13 @@ impl EventLoop {
     /// Follows the sources and answers queries until the time that `stop` leaves for a lame duck is over, until another process has
     /// taken over, or until the sources end by themselves: stale endpoints would stay in force for ever. Then drains. `serve` starts
     /// the servers of this process once it is the one that serves, and `ready` is called when the first objects are in force. `left`
-    /// is told the id of the process that serves in place of this one.
+    /// is given the process that serves in place of this one.
     pub(crate) async fn run(
         mut self: Box<Self>,
         Inbox { mut queries, mut configs, mut stop }: Inbox,
         serve: impl FnOnce(&Self) -> Servers,
         ready: impl FnOnce(),
-        left: oneshot::Sender<i32>,
+        left: oneshot::Sender<Successor>,
     ) -> Ended {
         let (mut serve, mut ready, mut drain_at, mut alone) = (Some(serve), Some(ready), None, false);
         let mut servers = Servers::default();
@@ -236,6 +239,7 @@ impl EventLoop {
                     }
                 }
                 lame_duck = &mut stop, if drain_at.is_none() => {
+                    servers.let_former_pod_return();
                     drain_at = self.withdraw(lame_duck.unwrap_or_default()).or(servers.await_successor());
                     if drain_at.is_none() {
                         break;
@@ -270,7 +274,10 @@ impl EventLoop {
                 successor = servers.next_successor() => {
                     if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
                         servers.leave();
-                        left.send(successor.process_id()).ok();
+                        if let Some(lifeline) = self.lifeline.take() {
+                            lifeline.hand_over().await;
+                        }
+                        left.send(successor).ok();
                         return Ended::HandedOver(self.drain(queries, Snapshot::OfTheOther).await);
                     }
                 }
@@ -304,6 +311,7 @@ impl EventLoop {
     async fn drain(mut self: Box<Self>, mut queries: mpsc::Receiver<Query>, snapshot: Snapshot) -> Drained {
         tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
+        self.lifeline = None;
         let mut retry = tokio::time::interval(retry::EVERY);
         let mut drained = pin!(self.dataplane.drain(self.drain));
         let drained = loop {

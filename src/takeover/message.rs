@@ -49,6 +49,7 @@ pub(super) enum Message {
         interfaces: Vec<String>,
     },
     Serving,
+    HandedOver,
     /// Of a later version, which does without an answer.
     #[serde(other)]
     Unknown,
@@ -77,6 +78,9 @@ pub(super) struct Hello {
     /// The Pod, if it is in one: its container may be started again after it has handed over.
     #[serde(default)]
     pub(super) pod: Option<String>,
+    /// Whether it keeps the connection for as long as it serves.
+    #[serde(default)]
+    pub(super) stays: bool,
 }
 
 /// What two processes have in common of which one can take over from the other.
@@ -105,4 +109,7 @@ pub(super) struct Welcome {
     /// Whether the last descriptor is the claim on the local ports of UDP flows.
     #[serde(default)]
     pub(super) local_ports: bool,
+    /// Whether it is started again, and takes over in its turn, if its successor ends before it is told to end itself.
+    #[serde(default)]
+    pub(super) returns: bool,
 }

@@ -17,7 +17,7 @@ use crate::http::query::Query;
 use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
 use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
-use crate::takeover::{ServingPlace, TakeoverError};
+use crate::takeover::{self, ServingPlace, TakeoverError};
 
 /// How often a process that is to end looks whether its successor is still about to take over.
 const LOOK: Duration = Duration::from_millis(200);
@@ -49,8 +49,8 @@ impl Servers {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
-            let failures = app.takeovers.failures();
-            Successors::listen(directory, Greeting { place, former_pod, workers, servers, failures })
+            let (failures, returns) = (app.takeovers.failures(), takeover::is_started_again());
+            Successors::listen(directory, Greeting { place, former_pod, returns, workers, servers, failures })
         });
         let successors = listening.inspect_err(|error| {
             tracing::info!(
@@ -73,6 +73,11 @@ impl Servers {
     /// When to look again whether the process that is about to take over has; none if there is none.
     pub(super) fn await_successor(&self) -> Option<Instant> {
         self.successors.as_ref().filter(|it| it.is_one_loading()).map(|_| Instant::now() + LOOK)
+    }
+
+    /// Lets the Pod that this process has taken over from take over in its turn.
+    pub(super) fn let_former_pod_return(&self) {
+        self.successors.iter().for_each(Successors::let_former_pod_return);
     }
 
     /// From now on nobody can take over.
@@ -158,6 +163,7 @@ impl EventLoop {
             rest = ?prepared.elapsed(),
             "took over"
         );
+        self.lifeline = Some(predecessor.into_lifeline());
         Ok(())
     }
 
