@@ -12,6 +12,7 @@
 //! | successor | `Prepared` | its table is in force, though its workers are held |
 //! | predecessor | `Flows`, `Affinity`, then `Offer` | it rests: new traffic waits in the sockets |
 //! | successor | `Serving` | it has taken the token |
+//! | predecessor | `Connections`, again and again | what Services with limits still have there, where it has changed |
 //! | successor | `HandedOver` | another process has taken over from it in its turn |
 //!
 //! **Exactly one serves.** The token is an eventfd with the value 1, and reading it is atomic: who has read it serves. The successor

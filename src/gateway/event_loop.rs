@@ -47,6 +47,7 @@ use announcing::Announcing;
 use lame_duck::Phase;
 pub(crate) use reconfigure::NewConfig;
 pub(crate) use takeover::Servers;
+use takeover::{connections_left, report_connections};
 use takeover_counts::TakeoverCounts;
 
 /// How long the workers may take to show that they run.
@@ -217,7 +218,7 @@ impl EventLoop {
         Inbox { mut queries, mut configs, mut stop }: Inbox,
         serve: impl FnOnce(&Self) -> Servers,
         ready: impl FnOnce(),
-        left: oneshot::Sender<Successor>,
+        left: oneshot::Sender<Arc<Successor>>,
     ) -> Ended {
         let (mut serve, mut ready, mut drain_at, mut alone) = (Some(serve), Some(ready), None, false);
         let mut servers = Servers::default();
@@ -246,6 +247,7 @@ impl EventLoop {
                     }
                 }
                 () = ended(&self.predecessor), if !alone => alone = true,
+                left = connections_left(&self.lifeline) => self.count_elsewhere(left),
                 update = next(&mut self.sources, &self.store, self.pause) => {
                     let Some(update) = update else {
                         tracing::error!(
@@ -277,8 +279,9 @@ impl EventLoop {
                         if let Some(lifeline) = self.lifeline.take() {
                             lifeline.hand_over().await;
                         }
-                        left.send(successor).ok();
-                        return Ended::HandedOver(self.drain(queries, Snapshot::OfTheOther).await);
+                        let successor = Arc::new(successor);
+                        left.send(Arc::clone(&successor)).ok();
+                        return Ended::HandedOver(self.drain(queries, Some(successor)).await);
                     }
                 }
                 () = wait_until(self.due) => self.project(Instant::now()),
@@ -303,27 +306,36 @@ impl EventLoop {
         let failed = self.source_ended;
         servers.stop_handing_over();
         self.announcing.left().await;
-        let drained = self.drain(queries, Snapshot::Own).await;
+        let drained = self.drain(queries, None).await;
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
     }
 
-    /// Lets open connections finish, and ends.
-    async fn drain(mut self: Box<Self>, mut queries: mpsc::Receiver<Query>, snapshot: Snapshot) -> Drained {
+    /// Lets open connections finish, and ends. The process that serves in place of this one is told how many are left; its objects are
+    /// the latest, and belong into the snapshot.
+    async fn drain(
+        mut self: Box<Self>,
+        mut queries: mpsc::Receiver<Query>,
+        successor: Option<Arc<Successor>>,
+    ) -> Drained {
         tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
         self.lifeline = None;
         let mut retry = tokio::time::interval(retry::EVERY);
-        let mut drained = pin!(self.dataplane.drain(self.drain));
-        let drained = loop {
-            tokio::select! {
-                biased;
-                drained = &mut drained => break drained,
-                Some(query) = queries.recv() => self.answer(query),
-                _ = retry.tick() => self.prove_healthy(),
+        let drained = {
+            let mut drained = pin!(self.dataplane.drain(self.drain));
+            let mut reports = pin!(report_connections(&self.dataplane, successor.as_deref()));
+            loop {
+                tokio::select! {
+                    biased;
+                    drained = &mut drained => break drained,
+                    Some(query) = queries.recv() => self.answer(query),
+                    _ = retry.tick() => self.prove_healthy(),
+                    () = &mut reports => {}
+                }
             }
         };
         self.dataplane.close(WORKER_PATIENCE).await;
-        if snapshot == Snapshot::Own {
+        if successor.is_none() {
             self.sources.finish(&self.store).await;
         }
         drained
@@ -406,13 +418,6 @@ fn servers(config: &Config) -> BTreeSet<SocketAddr> {
     let metrics = config.metrics.listen.and_then(|listen| listen.addr().ok());
     let servers = [Some(config.admin_listen), config.healthz_listen, config.report_listen, metrics];
     servers.into_iter().flatten().collect()
-}
-
-/// Whose objects are the latest, and belong into the snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Snapshot {
-    Own,
-    OfTheOther,
 }
 
 /// Waits until the process that is to be taken over from has ended. Cancel safe.

@@ -434,7 +434,7 @@ impl GatewayProcess {
 }
 
 /// Waits until the process that has taken over from this one ends or is told to, if this one can take over from it in its turn.
-async fn deserted(successor: Option<Successor>) {
+async fn deserted(successor: Option<Arc<Successor>>) {
     let Some(successor) = successor.filter(|_| takeover::is_started_again()) else {
         return std::future::pending().await;
     };

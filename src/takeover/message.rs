@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFrontend, HealthRecord, SocketRole};
+use sheave_dataplane::handover::{
+    AffinityRecord, ConnectionCount, FlowRecord, HandedFrontend, HealthRecord, SocketRole,
+};
 
 /// One message. The descriptors that come with it are those of its list, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,6 +51,9 @@ pub(super) enum Message {
         interfaces: Vec<String>,
     },
     Serving,
+    Connections {
+        counts: Vec<ConnectionCount>,
+    },
     HandedOver,
     /// Of a later version, which does without an answer.
     #[serde(other)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord};
+use sheave_dataplane::handover::{AffinityRecord, ConnectionCount, HandedFlow, HandedSocket, HealthRecord};
 use tokio::time::Instant;
 
 use super::channel::Channel;
@@ -253,6 +253,17 @@ impl Lifeline {
     /// Whether the predecessor lives, and takes over when this is dropped.
     pub(crate) fn is_watched(&self) -> bool {
         self.returns && !self.channel.is_closed()
+    }
+
+    /// What Services still have in the predecessor, where that has changed; none once it has ended. Cancel safe.
+    pub(crate) async fn connections(&self) -> Option<Vec<ConnectionCount>> {
+        loop {
+            match self.channel.receive().await {
+                Ok((Message::Connections { counts }, _)) => return Some(counts),
+                Err(TakeoverError::Closed | TakeoverError::Io(_)) => return None,
+                said => tracing::debug!(?said, "the process that has handed over says something unexpected"),
+            }
+        }
     }
 
     /// Tells the predecessor that another process serves in place of this one, so that this one's end is no concern of its.

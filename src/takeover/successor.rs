@@ -13,7 +13,7 @@ use metrics::Counter;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, HealthRecord};
+use sheave_dataplane::handover::{AffinityRecord, ConnectionCount, FlowRecord, HandedFlow, HealthRecord};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -423,9 +423,21 @@ impl Successor {
         outcome
     }
 
+    /// Tells it what these Services still have here. True if it was told, or does not listen.
+    pub(crate) async fn connections(&self, counts: &[ConnectionCount]) -> bool {
+        for counts in counts.chunks(MOST_RECORDS).filter(|_| self.stays) {
+            let message = Message::Connections { counts: counts.to_vec() };
+            // It may be busy, and is told the next time.
+            if tokio::time::timeout(Duration::ZERO, self.channel.send(&message, NO_FDS)).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Waits until it serves no longer, once it has taken over: it has ended, or was told to. Does not end if it has handed over to another
     /// process in its turn, or does not let itself be watched.
-    pub(crate) async fn gone(self) {
+    pub(crate) async fn gone(&self) {
         let mut watched = self.stays;
         while watched {
             match self.channel.receive().await {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use metrics::Counter;
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole};
+use sheave_dataplane::handover::{
+    ConnectionCount, FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole,
+};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -357,6 +359,26 @@ async fn a_successor_is_missed_once_it_serves_no_longer() {
     assert!(timeout(LONG, &mut gone).await.is_err(), "it serves");
     drop(lifeline);
     assert!(timeout(LONG, gone).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_is_told_what_is_left_until_nothing_is() {
+    let (successor, predecessor) = handed_over(greeting()).await;
+    let lifeline = predecessor.into_lifeline();
+    let count = |number: u32| {
+        let (namespace, name) = ("n".repeat(63), format!("{number:063}"));
+        ConnectionCount { namespace, name, of_fleet: false, open: number }
+    };
+    let counts: Vec<_> = (0..300).map(count).collect();
+    assert!(successor.connections(&counts).await);
+    let mut told = Vec::new();
+    while told.len() < counts.len() {
+        told.extend(lifeline.connections().await.unwrap());
+    }
+    assert_eq!(told, counts);
+    assert!(timeout(LONG, lifeline.connections()).await.is_err(), "nothing has changed");
+    drop(successor);
+    assert_eq!(lifeline.connections().await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,7 @@ impl EventLoop {
     /// predecessor that watches this process is left the time to come back.
     pub(super) fn withdraw(&mut self, lame_duck: Duration) -> Option<Instant> {
         let watched = self.lifeline.take().is_some_and(|it| it.is_watched());
+        self.dataplane.forget_elsewhere();
         let lame_duck = if watched { lame_duck.max(Lifeline::RETURN) } else { lame_duck };
         if lame_duck.is_zero() || self.missing().is_some() {
             return None;
