@@ -12,11 +12,17 @@
 //! | successor | `Prepared` | its table is in force, though its workers are held |
 //! | predecessor | `Flows`, `Affinity`, then `Offer` | it rests: new traffic waits in the sockets |
 //! | successor | `Serving` | it has taken the token |
+//! | predecessor | `Connections`, again and again | what Services with limits still have there, where it has changed |
+//! | successor | `HandedOver` | another process has taken over from it in its turn |
 //!
 //! **Exactly one serves.** The token is an eventfd with the value 1, and reading it is atomic: who has read it serves. The successor
 //! takes it when it is offered; the predecessor takes it back before it gives up. So whatever fails before leaves the predecessor as it
 //! was. A successor that says `Serving` without it has no right to. If the successor's end of the connection closes without `Serving`, it is dead, whoever has the token, and the predecessor goes
 //! on. If the predecessor's closes and the token is still there, that one is dead, and the successor goes on with what it has.
+//!
+//! **The successor is watched.** It keeps the connection until it ends or is told to. Where the end of the predecessor is that of its
+//! container, that one may outlive it, as a kubelet has it if a rollout is undone: then it ends, is started again, and takes over from
+//! the successor, which serves on until then.
 
 mod channel;
 pub(crate) mod message;
@@ -88,6 +94,11 @@ impl ServingPlace {
 /// The Pod that this process is in, if it is in one and knows its name.
 fn own_pod() -> Option<String> {
     std::env::var("POD_NAME").ok().filter(|name| !name.is_empty())
+}
+
+/// Whether this is process 1 of a container, which is started again when it ends.
+pub(crate) fn is_started_again() -> bool {
+    std::process::id() == 1
 }
 
 /// The socket, in the state directory.

@@ -244,6 +244,21 @@ pub enum HandedPhase {
     },
 }
 
+/// How many connections and flows a Service with limits has in a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConnectionCount {
+    /// Of the Service.
+    pub namespace: String,
+    /// The Service.
+    pub name: String,
+    /// It is of several clusters: a MultiClusterService, or else a Service.
+    #[serde(default)]
+    pub of_fleet: bool,
+    /// So many.
+    pub open: u32,
+}
+
 /// How long ago `then` was.
 pub(crate) fn millis_since(then: Instant, now: Instant) -> u64 {
     u64::try_from(now.saturating_duration_since(then).as_millis()).unwrap_or(u64::MAX)

@@ -156,6 +156,11 @@ impl ActiveTable {
         Self { table, health, shards, limiters }
     }
 
+    /// Shared with all tables before and after it.
+    pub(crate) fn limiters(&self) -> &Limiters {
+        &self.limiters
+    }
+
     /// The same table with this health of endpoints. Frontends whose endpoints' health did not change are carried over.
     #[must_use]
     pub fn with_health(&self, health: EndpointHealth) -> Self {

@@ -26,6 +26,11 @@ impl<K: Hash + Eq, V> WeakMap<K, V> {
         self.known.get(key).and_then(Weak::upgrade)
     }
 
+    /// Those that anybody has.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, Arc<V>)> {
+        self.known.iter().filter_map(|(key, value)| Some((key, value.upgrade()?)))
+    }
+
     /// Shares a value from now on.
     pub(crate) fn insert(&mut self, key: K, value: &Arc<V>) {
         // Not at each of thousands that come together.

@@ -41,12 +41,13 @@ use crate::http::metrics::families::UPDATE_SECONDS;
 use crate::http::query::Query;
 use crate::http::report;
 use crate::retry;
-use crate::takeover::predecessor::Predecessor;
-use crate::takeover::successor::Outcome;
+use crate::takeover::predecessor::{Lifeline, Predecessor};
+use crate::takeover::successor::{Outcome, Successor};
 use announcing::Announcing;
 use lame_duck::Phase;
 pub(crate) use reconfigure::NewConfig;
 pub(crate) use takeover::Servers;
+use takeover::{connections_left, report_connections};
 use takeover_counts::TakeoverCounts;
 
 /// How long the workers may take to show that they run.
@@ -100,6 +101,8 @@ pub(crate) struct EventLoop {
     handed_over: bool,
     /// Who serves until this one has taken over.
     predecessor: Option<Predecessor>,
+    /// From when on this one has taken over, until it ends.
+    lifeline: Option<Lifeline>,
     takeovers: Arc<TakeoverCounts>,
     announcing: Announcing,
     /// The headless Service over the gateways' Pods.
@@ -179,6 +182,7 @@ impl EventLoop {
             handed_over: false,
             announcing: Announcing::new(announce_options(config), predecessor.is_none()),
             predecessor,
+            lifeline: None,
             takeovers: Arc::default(),
             gateways: config.gateways.clone(),
         }))
@@ -208,13 +212,13 @@ impl EventLoop {
     /// Follows the sources and answers queries until the time that `stop` leaves for a lame duck is over, until another process has
     /// taken over, or until the sources end by themselves: stale endpoints would stay in force for ever. Then drains. `serve` starts
     /// the servers of this process once it is the one that serves, and `ready` is called when the first objects are in force. `left`
-    /// is told the id of the process that serves in place of this one.
+    /// is given the process that serves in place of this one.
     pub(crate) async fn run(
         mut self: Box<Self>,
         Inbox { mut queries, mut configs, mut stop }: Inbox,
         serve: impl FnOnce(&Self) -> Servers,
         ready: impl FnOnce(),
-        left: oneshot::Sender<i32>,
+        left: oneshot::Sender<Arc<Successor>>,
     ) -> Ended {
         let (mut serve, mut ready, mut drain_at, mut alone) = (Some(serve), Some(ready), None, false);
         let mut servers = Servers::default();
@@ -236,12 +240,14 @@ impl EventLoop {
                     }
                 }
                 lame_duck = &mut stop, if drain_at.is_none() => {
+                    servers.let_former_pod_return();
                     drain_at = self.withdraw(lame_duck.unwrap_or_default()).or(servers.await_successor());
                     if drain_at.is_none() {
                         break;
                     }
                 }
                 () = ended(&self.predecessor), if !alone => alone = true,
+                left = connections_left(&self.lifeline) => self.count_elsewhere(left),
                 update = next(&mut self.sources, &self.store, self.pause) => {
                     let Some(update) = update else {
                         tracing::error!(
@@ -270,8 +276,12 @@ impl EventLoop {
                 successor = servers.next_successor() => {
                     if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
                         servers.leave();
-                        left.send(successor.process_id()).ok();
-                        return Ended::HandedOver(self.drain(queries, Snapshot::OfTheOther).await);
+                        if let Some(lifeline) = self.lifeline.take() {
+                            lifeline.hand_over().await;
+                        }
+                        let successor = Arc::new(successor);
+                        left.send(Arc::clone(&successor)).ok();
+                        return Ended::HandedOver(self.drain(queries, Some(successor)).await);
                     }
                 }
                 () = wait_until(self.due) => self.project(Instant::now()),
@@ -296,26 +306,36 @@ impl EventLoop {
         let failed = self.source_ended;
         servers.stop_handing_over();
         self.announcing.left().await;
-        let drained = self.drain(queries, Snapshot::Own).await;
+        let drained = self.drain(queries, None).await;
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
     }
 
-    /// Lets open connections finish, and ends.
-    async fn drain(mut self: Box<Self>, mut queries: mpsc::Receiver<Query>, snapshot: Snapshot) -> Drained {
+    /// Lets open connections finish, and ends. The process that serves in place of this one is told how many are left; its objects are
+    /// the latest, and belong into the snapshot.
+    async fn drain(
+        mut self: Box<Self>,
+        mut queries: mpsc::Receiver<Query>,
+        successor: Option<Arc<Successor>>,
+    ) -> Drained {
         tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
+        self.lifeline = None;
         let mut retry = tokio::time::interval(retry::EVERY);
-        let mut drained = pin!(self.dataplane.drain(self.drain));
-        let drained = loop {
-            tokio::select! {
-                biased;
-                drained = &mut drained => break drained,
-                Some(query) = queries.recv() => self.answer(query),
-                _ = retry.tick() => self.prove_healthy(),
+        let drained = {
+            let mut drained = pin!(self.dataplane.drain(self.drain));
+            let mut reports = pin!(report_connections(&self.dataplane, successor.as_deref()));
+            loop {
+                tokio::select! {
+                    biased;
+                    drained = &mut drained => break drained,
+                    Some(query) = queries.recv() => self.answer(query),
+                    _ = retry.tick() => self.prove_healthy(),
+                    () = &mut reports => {}
+                }
             }
         };
         self.dataplane.close(WORKER_PATIENCE).await;
-        if snapshot == Snapshot::Own {
+        if successor.is_none() {
             self.sources.finish(&self.store).await;
         }
         drained
@@ -401,13 +421,6 @@ fn servers(config: &Config) -> BTreeSet<SocketAddr> {
     let metrics = config.metrics.listen.and_then(|listen| listen.addr().ok());
     let servers = [Some(config.admin_listen), config.healthz_listen, config.report_listen, metrics];
     servers.into_iter().flatten().collect()
-}
-
-/// Whose objects are the latest, and belong into the snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Snapshot {
-    Own,
-    OfTheOther,
 }
 
 /// Waits until the process that is to be taken over from has ended. Cancel safe.

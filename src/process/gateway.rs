@@ -32,9 +32,12 @@ use crate::http::server::guarded::GuardedListener;
 use crate::process::reload::Reloads;
 use crate::process::service_manager;
 use crate::process::signals::{Hangup, Requester, Termination};
-use crate::takeover::ServingPlace;
 use crate::takeover::predecessor::Predecessor;
+use crate::takeover::successor::Successor;
+use crate::takeover::{self, ServingPlace};
 
+/// How much later this process may be told to end than its successor is.
+const OWN_END: Duration = Duration::from_millis(300);
 /// Queries from the admin server that may wait for the loop.
 const QUEUED_QUERIES: usize = 16;
 
@@ -353,7 +356,7 @@ impl GatewayProcess {
         // On the heap: a frame of some pages at start is a guard page away from a crash.
         let mut running = Box::pin(app.run(inbox, serve, started, left));
         // Whether a signal has asked for the end: the next one does not wait.
-        let (mut ended, mut asked) = (None, false);
+        let (mut ended, mut asked, mut successor) = (None, false, None);
         let apply = async |config: Arc<Config>| {
             if let Some(controller) = &controller {
                 controller::reconfigure(controller, &config);
@@ -362,13 +365,15 @@ impl GatewayProcess {
             configs.send(NewConfig { config, applied }).await.is_ok() && is_applied.await.is_ok()
         };
         let lame_duck = tokio::select! {
+            biased;
+            Ok(left_to) = &mut has_left => {
+                service_manager::handed_over_to(left_to.process_id());
+                successor = Some(left_to);
+                Duration::ZERO
+            }
             // By itself it ends only when it cannot go on, or did not begin.
             by_itself = &mut running => {
                 ended = Some(by_itself);
-                Duration::ZERO
-            }
-            Ok(successor) = &mut has_left => {
-                service_manager::handed_over_to(successor);
                 Duration::ZERO
             }
             requester = termination.requested() => {
@@ -395,10 +400,11 @@ impl GatewayProcess {
                 None => running.await,
             }
         };
-        let mut ending = pin!(ending);
+        let (mut ending, mut deserted) = (pin!(ending), pin!(deserted(successor)));
         let ended = loop {
             tokio::select! {
                 ended = &mut ending => break ended,
+                () = &mut deserted, if !asked => return Exit::Unavailable,
                 Requester::Supervisor | Requester::Terminal = termination.requested() => {
                     if std::mem::replace(&mut asked, true) {
                         break Ended::Stopped(Drained::AtDeadline);
@@ -416,12 +422,28 @@ impl GatewayProcess {
             Drained::Completely => tracing::info!("drained"),
             Drained::AtDeadline => tracing::warn!("the drain deadline passed: open connections were closed"),
         }
-        if matches!(ended, Ended::HandedOver(_)) && std::process::id() == 1 && !asked {
-            // The end of this process is that of its container, which would be started again.
-            let (Requester::Supervisor | Requester::Terminal) = termination.requested().await;
+        if matches!(ended, Ended::HandedOver(_)) && takeover::is_started_again() && !asked {
+            // And would take over from the process that has just done so.
+            tokio::select! {
+                Requester::Supervisor | Requester::Terminal = termination.requested() => {}
+                () = &mut deserted => return Exit::Unavailable,
+            }
         }
         Exit::Ok
     }
+}
+
+/// Waits until the process that has taken over from this one ends or is told to, if this one can take over from it in its turn.
+async fn deserted(successor: Option<Arc<Successor>>) {
+    let Some(successor) = successor.filter(|_| takeover::is_started_again()) else {
+        return std::future::pending().await;
+    };
+    successor.gone().await;
+    // Both may be told to end at once, as when the node is shut down.
+    tokio::time::sleep(OWN_END).await;
+    tracing::warn!(
+        "the process that took over ends before this one: exiting to be started again, and to take over from it"
+    );
 }
 
 async fn elapsed(duration: Option<Duration>) {

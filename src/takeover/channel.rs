@@ -53,6 +53,11 @@ impl Channel {
         self.socket.peer_cred()
     }
 
+    /// Whether the other process has closed its end, and has said nothing more.
+    pub(super) fn is_closed(&self) -> bool {
+        is_closed(&self.socket).unwrap_or(true)
+    }
+
     /// Sends a message with these descriptors. Waits while the other process does not read.
     ///
     /// # Errors

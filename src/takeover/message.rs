@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFrontend, HealthRecord, SocketRole};
+use sheave_dataplane::handover::{
+    AffinityRecord, ConnectionCount, FlowRecord, HandedFrontend, HealthRecord, SocketRole,
+};
 
 /// One message. The descriptors that come with it are those of its list, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,6 +51,10 @@ pub(super) enum Message {
         interfaces: Vec<String>,
     },
     Serving,
+    Connections {
+        counts: Vec<ConnectionCount>,
+    },
+    HandedOver,
     /// Of a later version, which does without an answer.
     #[serde(other)]
     Unknown,
@@ -77,6 +83,9 @@ pub(super) struct Hello {
     /// The Pod, if it is in one: its container may be started again after it has handed over.
     #[serde(default)]
     pub(super) pod: Option<String>,
+    /// Whether it keeps the connection for as long as it serves.
+    #[serde(default)]
+    pub(super) stays: bool,
 }
 
 /// What two processes have in common of which one can take over from the other.
@@ -105,4 +114,7 @@ pub(super) struct Welcome {
     /// Whether the last descriptor is the claim on the local ports of UDP flows.
     #[serde(default)]
     pub(super) local_ports: bool,
+    /// Whether it is started again, and takes over in its turn, if its successor ends before it is told to end itself.
+    #[serde(default)]
+    pub(super) returns: bool,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::HandedListeners;
-use sheave_dataplane::handover::{AffinityRecord, HandedFlow, HandedSocket, HealthRecord};
+use sheave_dataplane::handover::{AffinityRecord, ConnectionCount, HandedFlow, HandedSocket, HealthRecord};
 use tokio::time::Instant;
 
 use super::channel::Channel;
@@ -34,9 +34,17 @@ pub(crate) struct Predecessor {
     version: String,
     pod: Option<String>,
     workers: usize,
+    returns: bool,
     servers: HashMap<SocketAddr, TcpListener>,
     /// Until when it may hand over, once it has begun.
     deadline: Option<Instant>,
+}
+
+/// By this a predecessor sees that its successor serves, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    channel: Channel,
+    returns: bool,
 }
 
 /// What it hands over before it rests.
@@ -91,7 +99,7 @@ impl Predecessor {
             return Err(TakeoverError::Refused(format!("it runs as user {peer}, this one as {own}")));
         }
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let hello = Message::Hello(Hello { protocol: PROTOCOL, version, place, pod: own_pod() });
+        let hello = Message::Hello(Hello { protocol: PROTOCOL, version, place, pod: own_pod(), stays: true });
         channel.send(&hello, NO_FDS).await?;
         let (mut welcome, mut fds) = match channel.receive_within(PATIENCE).await? {
             (Message::Welcome(welcome), fds) => (welcome, fds),
@@ -111,8 +119,8 @@ impl Predecessor {
             sheave_dataplane::take_over_local_ports(claim);
         }
         let servers = named(std::mem::take(&mut welcome.servers), fds)?;
-        let Welcome { version, pod, workers, .. } = welcome;
-        Ok(Some(Self { channel, token, version, pod, workers, servers, deadline: None }))
+        let Welcome { version, pod, workers, returns, .. } = welcome;
+        Ok(Some(Self { channel, token, version, pod, workers, returns, servers, deadline: None }))
     }
 
     /// Its version.
@@ -215,6 +223,11 @@ impl Predecessor {
         }
     }
 
+    /// To be kept for as long as this process serves.
+    pub(crate) fn into_lifeline(self) -> Lifeline {
+        Lifeline { channel: self.channel, returns: self.returns }
+    }
+
     async fn receive(&self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
         let left =
             self.deadline.map_or(PATIENCE, |deadline| deadline.saturating_duration_since(Instant::now()));
@@ -230,6 +243,33 @@ impl Predecessor {
     /// one's.
     pub(crate) fn is_dead(&self) -> bool {
         self.token.take()
+    }
+}
+
+impl Lifeline {
+    /// How long a process that is told to end leaves its predecessor to be started again: a kubelet waits 10 s the second time.
+    pub(crate) const RETURN: Duration = Duration::from_secs(15);
+
+    /// Whether the predecessor lives, and takes over when this is dropped.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.returns && !self.channel.is_closed()
+    }
+
+    /// What Services still have in the predecessor, where that has changed; none once it has ended. Cancel safe.
+    pub(crate) async fn connections(&self) -> Option<Vec<ConnectionCount>> {
+        loop {
+            match self.channel.receive().await {
+                Ok((Message::Connections { counts }, _)) => return Some(counts),
+                Err(TakeoverError::Closed | TakeoverError::Io(_)) => return None,
+                said => tracing::debug!(?said, "the process that has handed over says something unexpected"),
+            }
+        }
+    }
+
+    /// Tells the predecessor that another process serves in place of this one, so that this one's end is no concern of its.
+    pub(crate) async fn hand_over(self) {
+        // It may have ended, or read nothing.
+        tokio::time::timeout(Duration::ZERO, self.channel.send(&Message::HandedOver, NO_FDS)).await.ok();
     }
 }
 

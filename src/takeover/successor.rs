@@ -13,7 +13,7 @@ use metrics::Counter;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{AffinityRecord, FlowRecord, HandedFlow, HealthRecord};
+use sheave_dataplane::handover::{AffinityRecord, ConnectionCount, FlowRecord, HandedFlow, HealthRecord};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -47,9 +47,17 @@ const MOST_WAITING: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Successors {
     ready: mpsc::Receiver<Successor>,
-    /// One has said hello, and the loop has not taken it yet.
-    loading: Arc<AtomicBool>,
+    state: Arc<State>,
     task: JoinHandle<()>,
+}
+
+/// What the loop and the task tell each other.
+#[derive(Debug, Default)]
+struct State {
+    /// One has said hello, and the loop has not taken it yet.
+    loading: AtomicBool,
+    /// This process was told to end.
+    ending: AtomicBool,
 }
 
 /// What every successor is told at first.
@@ -58,6 +66,8 @@ pub(crate) struct Greeting {
     pub(crate) place: ServingPlace,
     /// The Pod that this process has taken over from.
     pub(crate) former_pod: Option<String>,
+    /// Whether this process is started again if the successor ends.
+    pub(crate) returns: bool,
     pub(crate) workers: usize,
     /// The HTTP servers of this process.
     pub(crate) servers: Vec<(SocketAddr, OwnedFd)>,
@@ -71,6 +81,7 @@ pub(crate) struct Successor {
     channel: Channel,
     token: Token,
     failures: Counter,
+    stays: bool,
     /// The next one may come.
     _turn: oneshot::Sender<()>,
 }
@@ -94,16 +105,16 @@ impl Successors {
         let path = socket_path(state_dir);
         let listener = UnixListener::from_std(bind(&path)?.into())?;
         let (ready, inbox) = mpsc::channel(1);
-        let loading = Arc::<AtomicBool>::default();
-        let task = tokio::spawn(accept(listener, greeting, ready, Arc::clone(&loading)));
-        Ok(Self { ready: inbox, loading, task })
+        let state = Arc::<State>::default();
+        let task = tokio::spawn(accept(listener, greeting, ready, Arc::clone(&state)));
+        Ok(Self { ready: inbox, state, task })
     }
 
     /// The next one that is loaded. Cancel safe.
     pub(crate) async fn next(&mut self) -> Successor {
         match self.ready.recv().await {
             Some(successor) => {
-                self.loading.store(false, Ordering::Relaxed);
+                self.state.loading.store(false, Ordering::Relaxed);
                 successor
             }
             // The task ends with this value.
@@ -113,7 +124,12 @@ impl Successors {
 
     /// Whether one has said hello and loads its objects.
     pub(crate) fn is_one_loading(&self) -> bool {
-        self.loading.load(Ordering::Relaxed)
+        self.state.loading.load(Ordering::Relaxed)
+    }
+
+    /// From now on the Pod that this process has taken over from may take over in its turn: it stays, and this one ends.
+    pub(crate) fn let_former_pod_return(&self) {
+        self.state.ending.store(true, Ordering::Relaxed);
     }
 }
 
@@ -141,10 +157,10 @@ async fn accept(
     listener: UnixListener,
     greeting: Greeting,
     ready: mpsc::Sender<Successor>,
-    loading: Arc<AtomicBool>,
+    state: Arc<State>,
 ) {
     let (heard, hellos) = mpsc::channel(MOST_WAITING);
-    tokio::join!(listen_for_hellos(listener, heard), greet_in_turn(hellos, greeting, ready, loading));
+    tokio::join!(listen_for_hellos(listener, heard), greet_in_turn(hellos, greeting, ready, &state));
 }
 
 /// Accepts whoever connects, whatever the others are doing: startup probes go on while a successor loads for minutes, and a full backlog
@@ -184,20 +200,22 @@ async fn greet_in_turn(
     mut hellos: mpsc::Receiver<(Channel, Message)>,
     greeting: Greeting,
     ready: mpsc::Sender<Successor>,
-    loading: Arc<AtomicBool>,
+    state: &State,
 ) {
     while let Some((channel, hello)) = hellos.recv().await {
-        match greet(channel, &hello, &greeting, &loading).await {
+        match greet(channel, &hello, &greeting, state).await {
             Ok((channel, token)) => {
                 let (turn, over) = oneshot::channel();
                 let failures = greeting.failures.clone();
-                if ready.send(Successor { channel, token, failures, _turn: turn }).await.is_err() {
+                let stays = matches!(hello, Message::Hello(Hello { stays: true, .. }));
+                let successor = Successor { channel, token, failures, stays, _turn: turn };
+                if ready.send(successor).await.is_err() {
                     return;
                 }
                 over.await.ok();
             }
             Err(error) => {
-                loading.store(false, Ordering::Relaxed);
+                state.loading.store(false, Ordering::Relaxed);
                 greeting.failures.increment(1);
                 if !matches!(error, TakeoverError::Closed) {
                     tracing::warn!(%error, "a process asked to take over and did not");
@@ -212,15 +230,15 @@ async fn greet(
     channel: Channel,
     hello: &Message,
     greeting: &Greeting,
-    loading: &AtomicBool,
+    state: &State,
 ) -> Result<(Channel, Token), TakeoverError> {
-    if let Err(why) = check(&channel, hello, greeting) {
+    if let Err(why) = check(&channel, hello, greeting, state) {
         // It may be gone already.
         channel.send(&Message::Refused { why: why.clone() }, NO_FDS).await.ok();
         return Err(TakeoverError::Refused(why));
     }
     let token = Token::new()?;
-    let loaded = welcome(&channel, greeting, &token, loading).await;
+    let loaded = welcome(&channel, greeting, &token, state).await;
     if loaded.is_err() {
         // It may be slow, and must not take this for the end of the process.
         token.take();
@@ -232,7 +250,7 @@ async fn welcome(
     channel: &Channel,
     greeting: &Greeting,
     token: &Token,
-    loading: &AtomicBool,
+    state: &State,
 ) -> Result<(), TakeoverError> {
     let mut fds = vec![token.0.try_clone()?];
     for (_, fd) in &greeting.servers {
@@ -245,10 +263,11 @@ async fn welcome(
         workers: greeting.workers,
         servers: greeting.servers.iter().map(|(addr, _)| *addr).collect(),
         local_ports: claim.is_some(),
+        returns: greeting.returns,
     };
     fds.extend(claim);
     channel.send(&Message::Welcome(welcome), &fds).await?;
-    loading.store(true, Ordering::Relaxed);
+    state.loading.store(true, Ordering::Relaxed);
     tracing::info!("another process is about to take over");
     // This one serves meanwhile.
     match channel.receive_within(LOADING).await? {
@@ -258,13 +277,13 @@ async fn welcome(
 }
 
 /// Whether this is a successor.
-fn check(channel: &Channel, hello: &Message, greeting: &Greeting) -> Result<(), String> {
+fn check(channel: &Channel, hello: &Message, greeting: &Greeting, state: &State) -> Result<(), String> {
     let peer = channel.peer().map_err(|error| error.to_string())?.uid();
     let own = rustix::process::geteuid().as_raw();
     if peer != own {
         return Err(format!("it runs as user {peer}, this one as {own}"));
     }
-    let Message::Hello(Hello { protocol, version, place, pod }) = hello else {
+    let Message::Hello(Hello { protocol, version, place, pod, stays: _ }) = hello else {
         return Err("it did not say hello".to_owned());
     };
     if *protocol != PROTOCOL {
@@ -280,7 +299,8 @@ fn check(channel: &Channel, hello: &Message, greeting: &Greeting) -> Result<(), 
     if place.network != *network {
         return Err("it is in another network namespace".to_owned());
     }
-    if pod.is_some() && *pod == greeting.former_pod {
+    let former = pod.is_some() && *pod == greeting.former_pod;
+    if former && !state.ending.load(Ordering::Relaxed) {
         // Its container was started again, before the Pod is deleted.
         return Err("its Pod has handed over to this one".to_owned());
     }
@@ -401,6 +421,32 @@ impl Successor {
             tokio::time::timeout(Duration::ZERO, self.say(Message::Refused { why }, NO_FDS)).await.ok();
         }
         outcome
+    }
+
+    /// Tells it what these Services still have here. True if it was told, or does not listen.
+    pub(crate) async fn connections(&self, counts: &[ConnectionCount]) -> bool {
+        for counts in counts.chunks(MOST_RECORDS).filter(|_| self.stays) {
+            let message = Message::Connections { counts: counts.to_vec() };
+            // It may be busy, and is told the next time.
+            if tokio::time::timeout(Duration::ZERO, self.channel.send(&message, NO_FDS)).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits until it serves no longer, once it has taken over: it has ended, or was told to. Does not end if it has handed over to another
+    /// process in its turn, or does not let itself be watched.
+    pub(crate) async fn gone(&self) {
+        let mut watched = self.stays;
+        while watched {
+            match self.channel.receive().await {
+                Ok((Message::HandedOver, _)) => watched = false,
+                Err(TakeoverError::Closed | TakeoverError::Io(_)) => return,
+                said => tracing::debug!(?said, "the process that has taken over says something unexpected"),
+            }
+        }
+        std::future::pending::<()>().await;
     }
 
     /// How long it may take to hand over what takes new traffic. Traffic goes on meanwhile.

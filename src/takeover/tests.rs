@@ -5,11 +5,15 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use metrics::Counter;
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole};
+use sheave_dataplane::handover::{
+    ConnectionCount, FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole,
+};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use super::channel::Channel;
 use super::message::{Hello, Message};
@@ -49,6 +53,7 @@ fn greeting() -> Greeting {
     Greeting {
         place: place("gw"),
         former_pod: None,
+        returns: true,
         workers: 2,
         servers: Vec::new(),
         failures: Counter::noop(),
@@ -329,14 +334,117 @@ async fn a_process_that_ends_before_it_answers_is_none_to_take_over_from() {
     assert!(found.unwrap().is_none());
 }
 
+/// A process that has handed over, and its successor.
+async fn handed_over(greeting: Greeting) -> (Successor, Predecessor) {
+    let folder = TempDir::new().unwrap();
+    let mut successors = Successors::listen(folder.path(), greeting).unwrap();
+    let serving = async {
+        let successor = successors.next().await;
+        assert_eq!(hand_over(&successor).await, Outcome::HandedOver);
+        successor
+    };
+    let (successor, predecessor) = tokio::join!(serving, take_over(folder.path(), Step::Served));
+    (successor, predecessor.unwrap())
+}
+
+/// Long after everything that is said.
+const LONG: Duration = Duration::from_secs(1000);
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_is_missed_once_it_serves_no_longer() {
+    let (successor, predecessor) = handed_over(greeting()).await;
+    let lifeline = predecessor.into_lifeline();
+    assert!(lifeline.is_watched());
+    let mut gone = std::pin::pin!(successor.gone());
+    assert!(timeout(LONG, &mut gone).await.is_err(), "it serves");
+    drop(lifeline);
+    assert!(timeout(LONG, gone).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_is_told_what_is_left_until_nothing_is() {
+    let (successor, predecessor) = handed_over(greeting()).await;
+    let lifeline = predecessor.into_lifeline();
+    let count = |number: u32| {
+        let (namespace, name) = ("n".repeat(63), format!("{number:063}"));
+        ConnectionCount { namespace, name, of_fleet: false, open: number }
+    };
+    let counts: Vec<_> = (0..300).map(count).collect();
+    assert!(successor.connections(&counts).await);
+    let mut told = Vec::new();
+    while told.len() < counts.len() {
+        told.extend(lifeline.connections().await.unwrap());
+    }
+    assert_eq!(told, counts);
+    assert!(timeout(LONG, lifeline.connections()).await.is_err(), "nothing has changed");
+    drop(successor);
+    assert_eq!(lifeline.connections().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_hands_over_in_its_turn_is_not_missed() {
+    let (successor, predecessor) = handed_over(greeting()).await;
+    predecessor.into_lifeline().hand_over().await;
+    assert!(timeout(LONG, successor.gone()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_predecessor_that_does_not_return_or_has_ended() {
+    for returns in [true, false] {
+        let (successor, predecessor) = handed_over(Greeting { returns, ..greeting() }).await;
+        let lifeline = predecessor.into_lifeline();
+        assert_eq!(lifeline.is_watched(), returns);
+        drop(successor);
+        assert!(!lifeline.is_watched());
+    }
+}
+
+/// As one before there were lifelines.
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_does_not_stay_is_not_missed() {
+    let folder = TempDir::new().unwrap();
+    let mut successors = Successors::listen(folder.path(), greeting()).unwrap();
+    let former = Channel::over(connect_silently(folder.path())).unwrap();
+    former.send(&Message::Hello(Hello { stays: false, ..hello() }), NO_FDS).await.unwrap();
+    former.send(&Message::Begin, NO_FDS).await.unwrap();
+    let successor = successors.next().await;
+    drop(former);
+    assert!(timeout(LONG, successor.gone()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_former_pod_takes_over_again_only_from_a_process_that_is_told_to_end() {
+    let folder = TempDir::new().unwrap();
+    let greeting = Greeting { former_pod: Some("former".to_owned()), ..greeting() };
+    let successors = Successors::listen(folder.path(), greeting).unwrap();
+    let asks = async || {
+        let channel = Channel::over(connect_silently(folder.path())).unwrap();
+        let hello = Hello { pod: Some("former".to_owned()), ..hello() };
+        channel.send(&Message::Hello(hello), NO_FDS).await.unwrap();
+        channel.receive().await.unwrap().0
+    };
+    let refused = asks().await;
+    assert!(matches!(&refused, Message::Refused { why } if why.contains("Pod")), "{refused:?}");
+    successors.let_former_pod_return();
+    let welcome = asks().await;
+    assert!(matches!(welcome, Message::Welcome(_)), "{welcome:?}");
+}
+
+const NO_FDS: &[OwnedFd] = &[];
+
+fn hello() -> Hello {
+    let version = "another".to_owned();
+    Hello { protocol: PROTOCOL, version, place: place("gw"), pod: None, stays: true }
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_protocol_is_refused_before_anything_is_handed_over() {
     let folder = TempDir::new().unwrap();
     let _successors = Successors::listen(folder.path(), greeting()).unwrap();
     for protocol in [PROTOCOL - 1, PROTOCOL + 1] {
         let channel = Channel::over(connect_silently(folder.path())).unwrap();
-        let hello = Hello { protocol, version: "another".to_owned(), place: place("gw"), pod: None };
-        channel.send(&Message::Hello(hello), &[] as &[OwnedFd]).await.unwrap();
+        let hello = Hello { protocol, ..hello() };
+        channel.send(&Message::Hello(hello), NO_FDS).await.unwrap();
         let (answer, fds) = channel.receive().await.unwrap();
         assert!(matches!(&answer, Message::Refused { why } if why.contains("protocol")), "{answer:?}");
         assert!(fds.is_empty());

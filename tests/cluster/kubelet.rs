@@ -28,6 +28,7 @@ pub(crate) struct DaemonSet<'s> {
 pub(crate) struct Pod<'s> {
     /// Its main process is a child of this one.
     pub(crate) sheave: Sheave<'s>,
+    number: usize,
 }
 
 /// A part of an object; there must be one.
@@ -61,6 +62,21 @@ impl<'s> DaemonSet<'s> {
         let former = std::mem::replace(&mut self.pod, next);
         former.signal(Signal::SIGTERM);
         former
+    }
+
+    /// `kubectl rollout undo` before the next Pod counts as available: that one is deleted, which serves by now, and the present one
+    /// stays. Its container ends with an error, and is started again. Returns the next Pod.
+    pub(crate) fn roll_in_vain(&mut self) -> Pod<'s> {
+        let mut next = create(self.stage, self.home, &self.object, self.started);
+        self.started += 1;
+        wait_until_ready(self.stage, self.home, &self.object, &mut next);
+        self.pod.sheave.expect_running();
+        next.signal(Signal::SIGTERM);
+        let ended = self.pod.sheave.wait();
+        assert_eq!(ended.code(), Some(69), "{}", self.pod.sheave.log());
+        self.pod = create(self.stage, self.home, &self.object, self.pod.number);
+        wait_until_ready(self.stage, self.home, &self.object, &mut self.pod);
+        next
     }
 }
 
@@ -97,7 +113,7 @@ fn create<'s>(stage: &'s Stage<'s>, home: &Home, object: &Value, number: usize) 
     command.extend(variables.map(|it| format!("{it}={}", given(it))));
     command.push(sheave_test_support::program::path().to_owned());
     command.extend(configured(texts(part(container, "/args")), home));
-    Pod { sheave: stage.launch_as(&command, home) }
+    Pod { sheave: stage.launch_as(&command, home), number }
 }
 
 /// Makes the startup probe until it succeeds, and then the readiness probe, as kubelets do.

@@ -73,6 +73,29 @@ fn a_rollout_of_the_gateways_is_noticed_by_nobody() {
     });
 }
 
+#[test]
+fn a_rollout_that_is_undone_is_noticed_by_nobody() {
+    play("undone", "", |scene| {
+        let stage = scene.stage;
+        let _endpoints = stage.endpoints();
+        let _controller = scene.start();
+        stage.gateway_is(true, None);
+        pool(scene.cluster, &format!("undone-{}", scene.cluster.namespace()), "203.0.113.243");
+        service(scene.cluster, "web", "");
+        stage.slice("web", &[0, 1, 2]);
+        let home = stage.home(Role::Gateway, scene.road, "");
+        let mut gateways = DaemonSet::start(stage, &home);
+        let web = SocketAddr::new(wait_for_addresses(scene.cluster, "web")[0], 80);
+        stage.wait_until_served(web.ip(), web.port());
+        beside_clients(stage, web, || {
+            for _ in 0..ROLLOUTS {
+                let ended = gateways.roll_in_vain().sheave.finish();
+                assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+            }
+        });
+    });
+}
+
 fn status(cluster: &Cluster) -> Vec<Value> {
     let of = |name| cluster.get("Service", name).expect("it is there");
     ["web", "sticky", "dns"].map(|name| of(name)["status"]["loadBalancer"].clone()).into()
@@ -87,34 +110,39 @@ fn roll_beside_clients(stage: &Stage<'_>, services: &Services, gateways: &mut Da
     let flows: Vec<_> = (1..=FLOWS).map(flow).collect();
     let ask_sticky = |number| stage.host.run(|| tcp::ask_from(client(number), services.sticky)).unwrap().name;
     let stuck: Vec<_> = (1..=STICKY).map(|number| (number, ask_sticky(number))).collect();
+    beside_clients(stage, services.web, || {
+        for _ in 0..ROLLOUTS {
+            roll_once(stage, services, gateways);
+            for (client, first) in &flows {
+                let answer = client.ask().expect("the flow goes on");
+                assert_eq!((&answer.name, answer.peer), (&first.name, first.peer), "where it went");
+            }
+            for (number, name) in &stuck {
+                assert_eq!(ask_sticky(*number), *name, "affinity is kept");
+            }
+        }
+    });
+}
+
+/// Connects anew all the time until `during` is over. No connection may fail.
+fn beside_clients(stage: &Stage<'_>, web: SocketAddr, during: impl FnOnce()) {
     let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let ask = || {
             stage.host.run(|| {
                 while !over.load(Ordering::Relaxed) {
-                    tcp::ask(services.web).expect("a new connection is served");
+                    tcp::ask(web).expect("a new connection is served");
                     asked.fetch_add(1, Ordering::Relaxed);
                 }
             });
         };
         let clients = [(); 2].map(|()| scope.spawn(ask));
-        let rolled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..ROLLOUTS {
-                roll_once(stage, services, gateways);
-                for (client, first) in &flows {
-                    let answer = client.ask().expect("the flow goes on");
-                    assert_eq!((&answer.name, answer.peer), (&first.name, first.peer), "where it went");
-                }
-                for (number, name) in &stuck {
-                    assert_eq!(ask_sticky(*number), *name, "affinity is kept");
-                }
-            }
-        }));
+        let during = std::panic::catch_unwind(std::panic::AssertUnwindSafe(during));
         over.store(true, Ordering::Relaxed);
         for client in clients {
             client.join().expect("no client fails");
         }
-        rolled.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        during.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
     assert!(asked.into_inner() > ROLLOUTS);
 }

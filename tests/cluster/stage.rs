@@ -342,6 +342,11 @@ impl Sheave<'_> {
         self.process.finish()
     }
 
+    /// Waits until it has ended.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait()
+    }
+
     /// Asks it to end, and waits until it has.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.process.signal(Signal::SIGTERM);

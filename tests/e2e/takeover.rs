@@ -19,6 +19,7 @@ for_both_families!(
     what_changes_with_the_upgrade_is_served_by_the_new_process,
     an_endpoint_that_fails_is_avoided_after_the_upgrade,
     a_process_that_has_handed_over_keeps_its_connections_through_a_first_sigterm,
+    connections_left_in_the_former_process_count_against_a_limit,
     a_process_that_is_to_end_waits_for_who_is_about_to_take_over,
     a_process_that_cannot_take_over_changes_nothing,
     a_process_that_dies_on_the_way_changes_nothing,
@@ -190,6 +191,24 @@ fn a_process_that_has_handed_over_keeps_its_connections_through_a_first_sigterm(
     former.signal(Signal::SIGTERM);
     assert!(former.wait().success());
     talk.say("still there?").unwrap_err();
+}
+
+fn connections_left_in_the_former_process_count_against_a_limit(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let _servers = servers(&world, family);
+    let [web_app, other] = apps(family);
+    let mut gateway = Gateway::start(&world, &[web_app.annotation("sheave.dev/max-connections", "2"), other]);
+    let open = || world.client.run(|| Conversation::open(web(family))).unwrap();
+    let (talk, mut stays) = (open(), open());
+    let mut former = gateway.upgrade();
+    let ask = || world.client.run(|| tcp::ask(web(family)));
+    eventually("the former process has both", || ask().map_or(Ok(()), |answer| Err(answer.name)));
+    drop(talk);
+    eventually("there is room for one", ask);
+    stays.say("still there?").unwrap();
+    drop(stays);
+    assert!(former.wait().success());
+    eventually("there is room for two", || ask().map(|_| drop((open(), open()))));
 }
 
 /// A kubelet may delete the Pod before the next one has taken over.

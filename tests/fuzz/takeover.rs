@@ -114,6 +114,7 @@ impl Bench {
         let greeting = Greeting {
             place: place(),
             former_pod: None,
+            returns: false,
             workers: 1,
             servers: Vec::new(),
             failures: metrics::Counter::noop(),

@@ -7,15 +7,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_model::FrontendSource;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::Dataplane;
 use crate::handover::{
-    AffinityRecord, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord, SocketRole,
+    AffinityRecord, ConnectionCount, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord,
+    SocketRole,
 };
 use crate::paths::FormerPaths;
 use crate::udp::local_ports::claim;
+use crate::weak_map::ServiceId;
 use crate::worker::Command;
 
 /// What takes new traffic, as a process hands it over before it rests.
@@ -96,6 +99,34 @@ impl Dataplane {
         self.listeners.leave();
         // If the other process ends, the next one can have it.
         claim::give_up();
+    }
+
+    /// How many connections and flows each Service with limits has here.
+    pub fn connection_counts(&self) -> Vec<ConnectionCount> {
+        let count = |((source, namespace, name), open): (ServiceId, u32)| ConnectionCount {
+            namespace: namespace.to_string(),
+            name: name.to_string(),
+            of_fleet: source == FrontendSource::MultiClusterService,
+            open,
+        };
+        self.table.load().limiters().counts().into_iter().map(count).collect()
+    }
+
+    /// Counts what these Services still have in the other process against their limits, until it is [forgotten](Self::forget_elsewhere)
+    /// or another number comes. Those of single clients are not counted.
+    pub fn count_elsewhere(&self, counts: &[ConnectionCount]) {
+        let table = self.table.load();
+        for ConnectionCount { namespace, name, of_fleet, open } in counts {
+            let source =
+                if *of_fleet { FrontendSource::MultiClusterService } else { FrontendSource::Service };
+            let service = (source, namespace.as_str().into(), name.as_str().into());
+            table.limiters().count_elsewhere(&service, *open);
+        }
+    }
+
+    /// The other process has nothing left.
+    pub fn forget_elsewhere(&self) {
+        self.table.load().limiters().forget_elsewhere();
     }
 
     /// Opens frontends with these sockets from now on. To be called before the first table is applied.

@@ -31,6 +31,8 @@ pub struct Limiter {
     limits: [AtomicU32; 4],
     client_prefix: AtomicU8,
     open: AtomicU32,
+    /// What the process has that this one has taken over from.
+    elsewhere: AtomicU32,
     /// When the next new one is due at an even rate, in nanoseconds since `epoch`.
     due: AtomicU64,
     clients: Mutex<Clients>,
@@ -72,6 +74,7 @@ impl Limiter {
             limits: Default::default(),
             client_prefix: AtomicU8::new(Ipv6Prefix::DEFAULT.bits()),
             open: AtomicU32::new(0),
+            elsewhere: AtomicU32::new(0),
             due: AtomicU64::new(0),
             clients: Mutex::default(),
             epoch: Instant::now(),
@@ -118,6 +121,7 @@ impl Limiter {
         let limits = self.limits();
         let now = self.time(now);
         let most = limits.connections.map_or(u32::MAX, NonZeroU32::get);
+        let most = most.saturating_sub(self.elsewhere.load(Ordering::Relaxed));
         let more = |open: u32| (open < most).then(|| open + 1);
         self.open
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
@@ -152,7 +156,8 @@ impl Limiter {
 
     /// Whether one more could be open, clearly.
     pub(crate) fn has_room_again(&self) -> bool {
-        let open = u64::from(self.open.load(Ordering::Relaxed));
+        let count = |of: &AtomicU32| u64::from(of.load(Ordering::Relaxed));
+        let open = count(&self.open) + count(&self.elsewhere);
         self.limits().connections.is_none_or(|most| open * 8 < u64::from(most.get()) * 7)
     }
 
@@ -272,6 +277,26 @@ impl Limiters {
         let limiter = known.get_or_insert(service_id(frontend), || Limiter::new(&frontend.limits));
         limiter.set(&frontend.limits);
         Some(limiter)
+    }
+
+    /// What each Service has in this process.
+    pub(crate) fn counts(&self) -> Vec<(ServiceId, u32)> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(id, limiter)| (id.clone(), limiter.open.load(Ordering::Relaxed))).collect()
+    }
+
+    /// What this Service has in another process counts here, too, in place of what was said of it before.
+    pub(crate) fn count_elsewhere(&self, service: &ServiceId, open: u32) {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limiter) = known.get(service) {
+            limiter.elsewhere.store(open, Ordering::Relaxed);
+        }
+    }
+
+    /// No Service has anything in another process any more.
+    pub(crate) fn forget_elsewhere(&self) {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().for_each(|(_, limiter)| limiter.elsewhere.store(0, Ordering::Relaxed));
     }
 }
 

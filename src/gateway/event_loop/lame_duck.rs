@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use sheave_model::{Frontend, RoutingTable};
 
 use super::EventLoop;
+use crate::takeover::predecessor::Lifeline;
 
 /// How far a process is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,12 @@ impl Phase {
 }
 
 impl EventLoop {
-    /// Withdraws readiness; gives when to drain, and `None` for at once. To a gateway that was never ready nobody sends anything.
+    /// Withdraws readiness; gives when to drain, and `None` for at once. To a gateway that was never ready nobody sends anything. A
+    /// predecessor that watches this process is left the time to come back.
     pub(super) fn withdraw(&mut self, lame_duck: Duration) -> Option<Instant> {
+        let watched = self.lifeline.take().is_some_and(|it| it.is_watched());
+        self.dataplane.forget_elsewhere();
+        let lame_duck = if watched { lame_duck.max(Lifeline::RETURN) } else { lame_duck };
         if lame_duck.is_zero() || self.missing().is_some() {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Taking over from another process, and handing over to one: what the loop does, and in which order.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::DirBuilder;
 use std::io;
 use std::net::SocketAddr;
@@ -8,19 +8,22 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sheave_dataplane::handover::AffinityRecord;
+use sheave_dataplane::Dataplane;
+use sheave_dataplane::handover::{AffinityRecord, ConnectionCount};
 use tokio::sync::mpsc;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
 use crate::http::query::Query;
 use crate::http::server::Server;
-use crate::takeover::predecessor::{Estate, LastPart, Predecessor};
+use crate::takeover::predecessor::{Estate, LastPart, Lifeline, Predecessor};
 use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
-use crate::takeover::{ServingPlace, TakeoverError};
+use crate::takeover::{self, ServingPlace, TakeoverError};
 
 /// How often a process that is to end looks whether its successor is still about to take over.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often a successor is told what is left.
+const REPORTING: Duration = Duration::from_millis(250);
 
 /// What this process listens for beside traffic, once it is the one that serves. Dropping it closes everything.
 #[derive(Debug, Default)]
@@ -49,8 +52,8 @@ impl Servers {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
-            let failures = app.takeovers.failures();
-            Successors::listen(directory, Greeting { place, former_pod, workers, servers, failures })
+            let (failures, returns) = (app.takeovers.failures(), takeover::is_started_again());
+            Successors::listen(directory, Greeting { place, former_pod, returns, workers, servers, failures })
         });
         let successors = listening.inspect_err(|error| {
             tracing::info!(
@@ -73,6 +76,11 @@ impl Servers {
     /// When to look again whether the process that is about to take over has; none if there is none.
     pub(super) fn await_successor(&self) -> Option<Instant> {
         self.successors.as_ref().filter(|it| it.is_one_loading()).map(|_| Instant::now() + LOOK)
+    }
+
+    /// Lets the Pod that this process has taken over from take over in its turn.
+    pub(super) fn let_former_pod_return(&self) {
+        self.successors.iter().for_each(Successors::let_former_pod_return);
     }
 
     /// From now on nobody can take over.
@@ -158,6 +166,7 @@ impl EventLoop {
             rest = ?prepared.elapsed(),
             "took over"
         );
+        self.lifeline = Some(predecessor.into_lifeline());
         Ok(())
     }
 
@@ -188,6 +197,17 @@ impl EventLoop {
     fn take_over_affinity(&self, records: Vec<AffinityRecord>, taken: &mut Taken) {
         taken.affinity += records.len();
         records.into_iter().for_each(|record| self.dataplane.take_over_affinity(record));
+    }
+
+    /// Counts what Services still have in the process that this one has taken over from; none once it has ended.
+    pub(super) fn count_elsewhere(&mut self, left: Option<Vec<ConnectionCount>>) {
+        match left {
+            Some(counts) => self.dataplane.count_elsewhere(&counts),
+            None => {
+                self.dataplane.forget_elsewhere();
+                self.lifeline = None;
+            }
+        }
     }
 
     /// Commands are executed in order, so everything has been done that was said before.
@@ -269,6 +289,32 @@ impl EventLoop {
         }
         successor.affinity(self.dataplane.affinity_records(Some(copied)).collect()).await
     }
+}
+
+/// What Services still have in the process that this one has taken over from. Cancel safe.
+pub(super) async fn connections_left(lifeline: &Option<Lifeline>) -> Option<Vec<ConnectionCount>> {
+    match lifeline {
+        Some(lifeline) => lifeline.connections().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells the successor how many connections are left of Services with limits, for which it leaves room. Never ends.
+pub(super) async fn report_connections(dataplane: &Dataplane, successor: Option<&Successor>) {
+    let mut told = HashSet::new();
+    if let Some(successor) = successor {
+        // Flows count until every worker has left.
+        dataplane.answers(WORKER_PATIENCE).await;
+        loop {
+            let counts = dataplane.connection_counts();
+            let changed: Vec<_> = counts.iter().filter(|it| !told.contains(*it)).cloned().collect();
+            if successor.connections(&changed).await {
+                told = counts.into_iter().collect();
+            }
+            tokio::time::sleep(REPORTING).await;
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Never ends.

@@ -1,5 +1,6 @@
 //! Several processes, one after the other or at once, each of which takes over from whoever serves, over connections on which messages
-//! go wrong and at any point of which one dies: never do two serve, and in the end one does, with the sockets of the first.
+//! go wrong and at any point of which one dies: never do two serve, and in the end one does, with the sockets of the first. Each is the
+//! process of a container: one that has handed over waits to be told to end, and is started again if its successor ends before.
 //!
 //! Both sides are the real ones. What they do between two messages is that of the gateway's loop, with a listening socket for a
 //! frontend in place of a data plane: who serves is who accepts there.
@@ -18,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::super::predecessor::Estate;
+use super::super::predecessor::{Estate, Lifeline};
 use super::wire::{Direction, Faults, faults, lay};
 use super::*;
 
@@ -36,6 +37,8 @@ struct Life {
     /// After it has started.
     dies: Option<Duration>,
     is_stopped: Option<Duration>,
+    /// Its container was started again, by a kubelet that does so until it serves.
+    again: bool,
     /// It hangs when it has taken the right to serve, and then dies.
     hangs: Option<Duration>,
     /// Of what it says to the one that serves, and of what that one says to it.
@@ -58,7 +61,7 @@ fn life() -> impl Strategy<Value = Life> {
     );
     (times, prop::bool::weighted(0.1), faults(), faults()).prop_map(|(times, foreign, up, down)| {
         let (starts, loads, prepares, dies, is_stopped, hangs) = times;
-        Life { after: 0, starts, loads, prepares, foreign, dies, is_stopped, hangs, up, down }
+        Life { after: 0, starts, loads, prepares, foreign, dies, is_stopped, again: false, hangs, up, down }
     })
 }
 
@@ -75,6 +78,7 @@ impl Life {
             foreign: false,
             dies: None,
             is_stopped: None,
+            again: false,
             hangs: None,
             up,
             down,
@@ -85,6 +89,9 @@ impl Life {
 /// Everything is said or has failed by then, and whoever drains has ended.
 const END: Duration = Duration::from_secs(2000);
 const DRAIN: Duration = Duration::from_secs(20);
+/// How long a kubelet takes to start a container again, the first time, and then.
+const FIRST_START: Duration = Duration::from_secs(1);
+const NEXT_START: Duration = Duration::from_secs(10);
 /// No change of the objects takes effect for longer, and no new traffic is taken with so few flows.
 const MOST_UNCHANGED: Duration = Duration::from_secs(60);
 const MOST_REST: Duration = Duration::from_secs(5);
@@ -105,7 +112,20 @@ struct Node {
     ended: RefCell<BTreeSet<usize>>,
     /// Of each process, who has taken the right to serve since it began to hand over, and whether only its end can tell.
     taken: RefCell<BTreeMap<usize, (usize, bool)>>,
+    /// Who has handed over, and to whom, and waits.
+    waiting: RefCell<BTreeMap<usize, usize>>,
+    /// Whose containers were started again.
+    again: RefCell<BTreeSet<usize>>,
     wrong: RefCell<Vec<String>>,
+}
+
+/// Why a process ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It was told to.
+    Stopped,
+    /// Its successor has ended before.
+    Deserted,
 }
 
 /// While it is there, the process serves.
@@ -135,6 +155,8 @@ impl Node {
             entitled: RefCell::default(),
             ended: RefCell::default(),
             taken: RefCell::default(),
+            waiting: RefCell::default(),
+            again: RefCell::default(),
             wrong: RefCell::default(),
         })
     }
@@ -167,7 +189,7 @@ impl Node {
             let node = Rc::clone(self);
             move || of.into_iter().for_each(|of| node.kill(of))
         };
-        let (own, other) = (Some(process), self.listening.get());
+        let (own, other, again) = (Some(process), self.listening.get(), life.again);
         life.after = other.unwrap_or_default();
         let up =
             Direction { faults: life.up.clone(), kill_sender: killer(own), kill_receiver: killer(other) };
@@ -177,14 +199,27 @@ impl Node {
         let node = Rc::clone(self);
         let running = spawn_local(async move {
             // Whatever fails ends the process.
-            node.run(process, &life, wire).await.err();
+            let ended = node.run(process, &life, wire).await;
+            node.again.borrow_mut().remove(&process);
+            let back_off = match ended {
+                Ok(End::Deserted) => FIRST_START,
+                Err(_) if life.again => NEXT_START,
+                Err(_) | Ok(End::Stopped) => return,
+            };
+            spawn_local(async move {
+                sleep(back_off).await;
+                node.start(Life { again: true, ..Life::undisturbed() });
+            });
         });
         self.processes.borrow_mut().push(running.abort_handle());
+        if again {
+            self.again.borrow_mut().insert(process);
+        }
         (process, running)
     }
 
     /// A process from its start to its end, as in process/gateway.rs and gateway/event_loop.rs.
-    async fn run(self: Rc<Self>, process: usize, life: &Life, wire: TempDir) -> Result<(), TakeoverError> {
+    async fn run(self: &Rc<Self>, process: usize, life: &Life, wire: TempDir) -> Result<End, TakeoverError> {
         let place = place(if life.foreign { "other" } else { "gw" });
         let found = timeout(MOST_TAKING, Predecessor::find(wire.path(), place)).await;
         self.expect(found.is_ok(), || format!("{process} looks for too long"));
@@ -197,18 +232,19 @@ impl Node {
         if let Some(predecessor) = &predecessor {
             timeout(life.loads, predecessor.ended()).await.ok();
         }
-        let frontend = match predecessor {
+        let (frontend, lifeline) = match predecessor {
             Some(mut predecessor) => {
                 let taken =
                     timeout(MOST_TAKING + life.prepares, self.take_over(process, life, &mut predecessor))
                         .await;
                 self.expect(taken.is_ok(), || format!("{process} takes over for too long"));
-                taken.unwrap_or(Err(TakeoverError::Silent))?
+                let frontend = taken.unwrap_or(Err(TakeoverError::Silent))?;
+                (frontend, Some(predecessor.into_lifeline()))
             }
-            None => None,
+            None => (None, None),
         };
         let frontend = frontend.map_or_else(|| self.open_frontend(), Ok)?;
-        self.serve_until_the_end(process, life, admin, frontend).await
+        self.serve_until_the_end(process, life, (admin, frontend), lifeline).await
     }
 
     /// As the loop does it. None if the predecessor has died before it had given anything.
@@ -269,9 +305,9 @@ impl Node {
         self: &Rc<Self>,
         process: usize,
         life: &Life,
-        admin: StdListener,
-        frontend: OwnedFd,
-    ) -> Result<(), TakeoverError> {
+        (admin, frontend): (StdListener, OwnedFd),
+        mut lifeline: Option<Lifeline>,
+    ) -> Result<End, TakeoverError> {
         let mut serving = Some(self.serve(process));
         let listener = TcpListener::from_std(frontend.try_clone()?.into())?;
         let servers = vec![(self.admin, admin.into())];
@@ -284,6 +320,11 @@ impl Node {
                 biased;
                 () = sleep_until(stop.unwrap_or_else(|| Instant::now() + 2 * END)) => {
                     self.ended.borrow_mut().insert(process);
+                    successors.let_former_pod_return();
+                    if lifeline.take().is_some_and(|it| it.is_watched()) {
+                        stop = Some(Instant::now() + Lifeline::RETURN);
+                        continue;
+                    }
                     if !successors.is_one_loading() {
                         break;
                     }
@@ -291,15 +332,33 @@ impl Node {
                 }
                 successor = successors.next() => {
                     if self.hand_over(process, &successor, &frontend, &mut serving).await == Outcome::HandedOver {
-                        break;
+                        if let Some(lifeline) = lifeline.take() {
+                            lifeline.hand_over().await;
+                        }
+                        drop((serving, successors, listener, frontend));
+                        return Ok(self.wait(process, successor, stop).await);
                     }
                 }
                 accepted = listener.accept() => accepted?.0.write_all(&[process as u8]).await?,
             }
         }
-        drop((serving, successors));
+        drop((serving, successors, lifeline));
         sleep(DRAIN).await;
-        Ok(())
+        Ok(End::Stopped)
+    }
+
+    /// Waits to be told to end, as process 1 of a container that has handed over.
+    async fn wait(&self, process: usize, successor: Successor, stop: Option<Instant>) -> End {
+        if let Some((taker, _)) = self.taken.borrow().get(&process) {
+            self.waiting.borrow_mut().insert(process, *taker);
+        }
+        let told = self.ended.borrow().contains(&process);
+        let end = tokio::select! {
+            () = sleep_until(stop.unwrap_or_else(|| Instant::now() + 3 * END)) => End::Stopped,
+            () = successor.gone(), if !told => End::Deserted,
+        };
+        self.waiting.borrow_mut().remove(&process);
+        end
     }
 
     /// As the loop does it.
@@ -340,6 +399,23 @@ impl Node {
         outcome
     }
 
+    /// Whoever has handed over and lives serves again where the other one has ended.
+    fn expect_none_deserted(&self, serving: Option<usize>) {
+        let (waiting, ended) = (self.waiting.borrow(), self.ended.borrow());
+        let handed_over = |process: &usize| self.taken.borrow().contains_key(process);
+        let deserted = waiting
+            .iter()
+            .find(|(process, to)| !ended.contains(process) && ended.contains(to) && !handed_over(to));
+        self.expect(deserted.is_none(), || format!("{deserted:?}: waits for one that has ended"));
+        let again = self.again.borrow();
+        let again = again.iter().find(|it| !ended.contains(it) && !waiting.contains_key(it));
+        self.expect(serving.is_some() || again.is_none(), || format!("{again:?} was started again in vain"));
+    }
+
+    fn serving(&self) -> Option<usize> {
+        self.serving.borrow().iter().next().copied()
+    }
+
     /// Who answers at the frontend, which is who serves.
     async fn answering(&self) -> Option<usize> {
         let mut stream = TcpStream::connect(self.frontend).await.ok()?;
@@ -366,9 +442,10 @@ async fn live(lives: Vec<Life>) -> Vec<String> {
     }
     sleep(END).await;
     running.iter().for_each(JoinHandle::abort);
-    let serving = node.serving.borrow().iter().next().copied();
+    let serving = node.serving();
     let dead = node.entitled.borrow().intersection(&node.ended.borrow()).next().is_some();
     node.expect(serving.is_some() || dead, || "none serves, though all live that could".to_owned());
+    node.expect_none_deserted(serving);
     if serving.is_some() {
         let answering = node.answering().await;
         node.expect(answering == serving, || format!("{answering:?} answers in place of {serving:?}"));
@@ -380,6 +457,31 @@ async fn live(lives: Vec<Life>) -> Vec<String> {
     let answering = node.answering().await;
     node.expect(answering == Some(last), || format!("{answering:?} answers after a last attempt"));
     node.wrong.take()
+}
+
+/// `kubectl rollout undo` before the new Pod counts as available.
+#[test]
+fn a_process_that_has_handed_over_serves_again_when_its_successor_is_told_to_end() {
+    let second = Duration::from_secs;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let wrong = LocalSet::new().block_on(&runtime, async {
+        let node = Node::new();
+        node.start(Life::undisturbed());
+        sleep(second(5)).await;
+        let (next, _) = node.start(Life { is_stopped: Some(second(20)), ..Life::undisturbed() });
+        sleep(second(15)).await;
+        assert_eq!(node.serving(), Some(next));
+        // Nobody may be refused at any time.
+        for _ in 0..1200 {
+            sleep(Duration::from_millis(50)).await;
+            node.expect(node.serving().is_some(), || "nobody serves".to_owned());
+        }
+        assert_eq!(node.serving(), Some(next + 1), "the container that was started again");
+        assert_eq!(node.answering().await, node.serving());
+        node.wrong.take()
+    });
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 proptest! {

@@ -134,6 +134,10 @@ impl<K: Fn()> Direction<K> {
                 let fault = self.faults.iter().find(|(of, _)| *of == number).map(|(_, fault)| *fault);
                 number += 1;
                 match fault {
+                    Some(Fault::SenderDies) => {
+                        (self.kill_sender)();
+                        return carry_what_was_done((bytes, fds), from, to).await;
+                    }
                     Some(Fault::Overtaken) if overtaken.is_none() => {
                         overtaken = Some((bytes, fds));
                         continue;
@@ -149,12 +153,11 @@ impl<K: Fn()> Direction<K> {
     }
 
     async fn carry_badly(&self, fault: Fault, bytes: &[u8], fds: &[OwnedFd], to: &Channel) -> Option<()> {
-        let is_last = bytes.ends_with(br#""serving"}"#);
         match fault {
             Fault::Late(time) => sleep(time).await,
-            // Who has taken the right to serve says so, or is dead: that is taken on trust, too.
-            Fault::Lost if !is_last => return Some(()),
-            Fault::Lost | Fault::Overtaken => {}
+            // Who has taken the right to serve, or handed it over, says so, or is dead: that is taken on trust, too.
+            Fault::Lost if !is_trusted(bytes) => return Some(()),
+            Fault::Lost | Fault::Overtaken | Fault::SenderDies => {}
             Fault::Twice => to.send_bytes(bytes, fds).await.ok()?,
             Fault::Joined(place, message, count) => {
                 if place == Place::After {
@@ -167,16 +170,27 @@ impl<K: Fn()> Direction<K> {
                     return Some(());
                 }
             }
-            Fault::SenderDies => {
-                (self.kill_sender)();
-                // What it did next may have been done already, and took that for said.
-                if is_last {
-                    to.send_bytes(bytes, fds).await.ok();
-                }
-                return None;
-            }
             Fault::ReceiverDies => (self.kill_receiver)(),
         }
         to.send_bytes(bytes, fds).await.ok()
     }
+}
+
+/// Whether its sender takes it for said, come what may.
+fn is_trusted(bytes: &[u8]) -> bool {
+    [&br#""serving"}"#[..], br#""handedOver"}"#].iter().any(|it| bytes.ends_with(it))
+}
+
+/// The sender dies with this message; what it did next may have been done already, and took it and what followed for said.
+async fn carry_what_was_done(dying: (Vec<u8>, Vec<OwnedFd>), from: &Channel, to: &Channel) -> Option<()> {
+    let mut said = vec![dying];
+    while let Ok(Ok(Some(next))) = timeout(Duration::ZERO, from.receive_bytes()).await {
+        said.push(next);
+    }
+    if said.iter().any(|(bytes, _)| is_trusted(bytes)) {
+        for (bytes, fds) in said {
+            to.send_bytes(&bytes, &fds).await.ok()?;
+        }
+    }
+    None
 }

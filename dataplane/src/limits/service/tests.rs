@@ -173,3 +173,31 @@ fn frontends_of_a_service_share_and_new_limits_count_what_is_open() {
     assert!(Arc::ptr_eq(&first, &second));
     assert_eq!(first.admit(CLIENT, Instant::now()).unwrap_err(), ShedReason::Connections);
 }
+
+/// As after a take-over.
+#[test]
+fn what_a_service_has_in_another_process_counts_until_it_has_ended() {
+    let limiters = Limiters::default();
+    let mut web = frontend(1, Algorithm::Random, &[]);
+    web.limits = service([3, 0, 0, 0]);
+    let limiter = limiters.get(&web).unwrap();
+    let now = limiter.epoch;
+    let own = limiter.admit(CLIENT, now).unwrap();
+    let [(web, 1)] = &limiters.counts()[..] else { panic!("one Service with one connection") };
+    drop(own);
+    for (open, room) in [(2, 1), (3, 0), (70, 0), (1, 2), (0, 3)] {
+        limiters.count_elsewhere(web, open);
+        assert_eq!(open_at_once(&limiter, now), room, "{open} in the other process");
+    }
+    limiters.count_elsewhere(web, 3);
+    assert!(!limiter.has_room_again());
+    limiters.count_elsewhere(&(web.0, Arc::clone(&web.1), "another".into()), 0);
+    assert_eq!(open_at_once(&limiter, now), 0, "said of another Service");
+    limiters.forget_elsewhere();
+    assert_eq!(open_at_once(&limiter, now), 3);
+}
+
+fn open_at_once(limiter: &Arc<Limiter>, now: Instant) -> usize {
+    let permits: Vec<_> = std::iter::from_fn(|| limiter.admit(CLIENT, now).ok()).collect();
+    permits.len()
+}
