@@ -1,7 +1,7 @@
 //! One frontend prepared for picking: route, then affinity, then balancer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sheave_model::{
     AddressSet, Affinity, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr, Frontend,
@@ -181,7 +181,7 @@ impl ActiveFrontend {
             ActiveRoute::Drop => return Pick::Drop,
         };
         let place = match &self.sticky {
-            None => self.balance(candidates, candidates.take_turn(), request),
+            None => self.new_choice(candidates, request),
             Some(sticky) => self.pick_sticky(candidates, sticky, request, affinity),
         };
         self.serving.pick(place).map_or(Pick::Reject, Pick::Forward)
@@ -241,6 +241,14 @@ impl ActiveFrontend {
         self.serving.position(endpoint).is_some()
     }
 
+    /// Whether an endpoint answers no flow any more, since then at the latest, though another one has answered since. One that never
+    /// answered may be of a protocol without answers, and where nobody answers, clients may ask for nothing.
+    pub(crate) fn has_fallen_silent(&self, endpoint: EndpointAddr, since: Instant) -> bool {
+        let own = self.serving.position(endpoint).and_then(|place| self.serving.get(place));
+        own.is_some_and(|own| own.load.is_silent_since(since))
+            && self.serving.iter().any(|other| other.load.has_answered_since(since))
+    }
+
     /// Every endpoint that still serves this frontend with its load, sorted by address.
     pub fn loads(&self) -> impl Iterator<Item = (EndpointAddr, &EndpointLoad)> {
         self.serving.iter().map(|endpoint| (endpoint.addr, &endpoint.load))
@@ -268,6 +276,12 @@ impl ActiveFrontend {
         candidates.choose(client_hash, turn, request, &self.serving)
     }
 
+    /// The place for a new connection or flow: that of an endpoint on trial, or else the balancer's choice.
+    fn new_choice(&self, candidates: &Candidates, request: &PickRequest<'_>) -> usize {
+        let trial = candidates.take_trial(request);
+        trial.unwrap_or_else(|| self.balance(candidates, candidates.take_turn(), request))
+    }
+
     fn pick_sticky(
         &self,
         candidates: &Candidates,
@@ -280,7 +294,7 @@ impl ActiveFrontend {
             self.usable(candidates, endpoint, request)
         });
         renewed.unwrap_or_else(|| {
-            let place = self.balance(candidates, candidates.take_turn(), request);
+            let place = self.new_choice(candidates, request);
             if let Some(endpoint) = self.serving.get(place) {
                 affinity.record(scope, client, endpoint.addr, timeout, request.now);
             }

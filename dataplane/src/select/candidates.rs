@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
 
 use super::PickRequest;
-use super::endpoint_health::{FULL_SHARE, ServiceHealth};
+use super::endpoint_health::{FULL_SHARE, ServiceHealth, Trial};
 use super::endpoint_load::ServingEndpoints;
 use crate::balance::clusters::{ClusterMember, ClusterSpec, Inside, SUSPICIOUS};
 use crate::balance::failover::{self, FailoverCandidate, FailoverRules};
@@ -28,6 +28,8 @@ pub(super) struct Candidates {
     /// Healthy candidates of the next tier, for connections that keep failing: until the chosen endpoints count as unhealthy,
     /// nothing spills over.
     spares: Box<[u32]>,
+    /// Unhealthy endpoints that one new flow may try.
+    trials: Box<[(u32, Arc<Trial>)]>,
 }
 
 impl Candidates {
@@ -67,6 +69,7 @@ impl Candidates {
             places: (shares.len() < serving.len()).then(|| shares.iter().map(|&(place, _)| place).collect()),
             turn: previous.map_or(0, Self::peek_turn).into(),
             spares: spares(frontend, candidates, health, serving, &shares),
+            trials: trials(frontend, candidates, health, serving),
         })
     }
 
@@ -144,6 +147,13 @@ impl Candidates {
         self.place(self.balancer.choose(&input))
     }
 
+    /// The place of an endpoint that this client is to try.
+    pub(super) fn take_trial(&self, request: &PickRequest<'_>) -> Option<usize> {
+        // A client whose flow has failed already is not put at risk.
+        let mut trials = self.trials.iter().filter(|_| request.tried.is_empty());
+        trials.find(|(_, trial)| trial.take()).map(|&(place, _)| place as usize)
+    }
+
     /// An endpoint of the next tier, when the clusters in use are to blame for the failures, or all of them were tried.
     fn spare(&self, request: &PickRequest<'_>, serving: &ServingEndpoints) -> Option<usize> {
         let tried = request.tried;
@@ -171,6 +181,23 @@ fn resolve<'a>(
 
 fn is_unhealthy(endpoint: &Endpoint, health: Option<&ServiceHealth>) -> bool {
     health.is_some_and(|health| health.reason(endpoint.addr).is_some())
+}
+
+/// The candidates that are to be tried.
+fn trials(
+    frontend: &Frontend,
+    candidates: &[Candidate],
+    health: Option<&ServiceHealth>,
+    serving: &ServingEndpoints,
+) -> Box<[(u32, Arc<Trial>)]> {
+    let Some(health) = health else { return Box::default() };
+    let usable = resolve(frontend, candidates).filter(|(_, backend, endpoint)| {
+        backend.weight.0 > 0 && endpoint.weight.0 > 0 && endpoint.state == EndpointState::Ready
+    });
+    let trial = |(_, _, endpoint): (u32, &Backend, &Endpoint)| {
+        Some((serving.position(endpoint.addr)? as u32, Arc::clone(health.trial(endpoint.addr)?)))
+    };
+    usable.filter_map(trial).collect()
 }
 
 /// The healthy candidates of the first tier without a share, in ascending order.
