@@ -50,6 +50,7 @@ pub(crate) fn run(text: &str) {
         "idle-timeout",
         "connect-timeout",
         "max-connection-age",
+        "removed-endpoint-grace",
         "health-check",
         "panic-threshold",
         "slow-start",

@@ -60,6 +60,9 @@ pub(super) const CONNECT_TIMEOUT: &str = "sheave.dev/connect-timeout";
 pub(super) const MAX_CONNECTION_AGE: &str = "sheave.dev/max-connection-age";
 /// How long a connection that is too old may go on without a pause, from 1 s to a year. Default: 30 s.
 pub(super) const MAX_CONNECTION_AGE_GRACE: &str = "sheave.dev/max-connection-age-grace";
+/// How long TCP connections may go on once their endpoint has left the Service, or serves no more, from 0 s to a year. Default: as
+/// long as they like.
+pub(super) const REMOVED_ENDPOINT_GRACE: &str = "sheave.dev/removed-endpoint-grace";
 
 /// Which part of the Service's TCP connections each gateway logs, as `100%`, `1%` or `0.05%`. Default:
 /// `connectionLog.sample`.
@@ -96,7 +99,7 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 25] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
@@ -111,6 +114,7 @@ const KNOWN: [&str; 24] = [
     CONNECT_TIMEOUT,
     MAX_CONNECTION_AGE,
     MAX_CONNECTION_AGE_GRACE,
+    REMOVED_ENDPOINT_GRACE,
     CONNECTION_LOG,
     CLASS,
     CLUSTER_WEIGHTS,

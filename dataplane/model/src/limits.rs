@@ -82,4 +82,6 @@ pub struct ServiceTimeouts {
     pub max_age: Option<Duration>,
     /// How long a TCP connection that is too old may wait for a pause.
     pub max_age_grace: Option<Duration>,
+    /// How long a TCP connection may go on once its endpoint serves no more; `None` = as long as it likes.
+    pub removed_endpoint_grace: Option<Duration>,
 }

@@ -74,6 +74,8 @@ struct Connection {
     expires: Tick,
     /// When a byte of it moved last.
     moved: Tick,
+    /// When it has to end since its endpoint serves no more; [`Tick::NEVER`] while that serves.
+    bereft: Tick,
     state: ConnectionState,
 }
 
@@ -94,6 +96,7 @@ impl Connection {
             awaits_answer: false,
             expires: Tick::NEVER,
             moved: Tick::NEVER,
+            bereft: Tick::NEVER,
             state,
         }
     }

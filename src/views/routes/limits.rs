@@ -27,6 +27,8 @@ pub(crate) struct LimitsView {
     max_connection_age_milliseconds: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_connection_age_grace_milliseconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed_endpoint_grace_milliseconds: Option<u64>,
 }
 
 impl LimitsView {
@@ -39,7 +41,8 @@ impl LimitsView {
             connection_rate_per_client,
             client_prefix: _,
         } = frontend.limits;
-        let ServiceTimeouts { idle, connect, max_age, max_age_grace } = frontend.timeouts;
+        let ServiceTimeouts { idle, connect, max_age, max_age_grace, removed_endpoint_grace } =
+            frontend.timeouts;
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let view = Self {
             connections: connections.map(NonZeroU32::get),
@@ -50,6 +53,7 @@ impl LimitsView {
             connect_timeout_milliseconds: connect.map(milliseconds),
             max_connection_age_milliseconds: max_age.map(milliseconds),
             max_connection_age_grace_milliseconds: max_age_grace.map(milliseconds),
+            removed_endpoint_grace_milliseconds: removed_endpoint_grace.map(milliseconds),
         };
         (view != Self::default()).then_some(view)
     }
