@@ -51,6 +51,8 @@ pub(crate) fn run(text: &str) {
         "connect-timeout",
         "max-connection-age",
         "removed-endpoint-grace",
+        "idle-keepalives",
+        "affinity-scope",
         "health-check",
         "panic-threshold",
         "slow-start",

@@ -76,6 +76,8 @@ impl ServiceLimits {
 pub struct ServiceTimeouts {
     /// How long a connection or flow may be idle.
     pub idle: Option<Duration>,
+    /// TCP keepalives that peers send count as traffic.
+    pub keepalives: bool,
     /// How long one attempt to connect to an endpoint may take.
     pub connect: Option<Duration>,
     /// How old a TCP connection may become; `None` = as old as it likes.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_model::{
-    AddressSet, Affinity, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr, Frontend,
-    FrontendAddr, LogSample, Route, ServiceTimeouts,
+    AddressSet, Affinity, AffinityScope, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr,
+    Frontend, FrontendAddr, LogSample, Route, ServiceTimeouts,
 };
 
 use super::affinity::{AffinityTable, Scope};
@@ -57,6 +57,7 @@ impl ActiveRoute {
 #[derive(Clone, Copy, Debug)]
 struct Sticky {
     scope: Scope,
+    reach: AffinityScope,
     timeout: Duration,
 }
 
@@ -111,7 +112,9 @@ impl ActiveFrontend {
         });
         let sticky = match spec.affinity {
             Affinity::None => None,
-            Affinity::ClientIp { timeout } => Some(Sticky { scope: Scope::of(&spec.service), timeout }),
+            Affinity::ClientIp { timeout, scope: reach } => {
+                Some(Sticky { scope: Scope::of(&spec.service, reach), reach, timeout })
+            }
         };
         Self {
             addr: spec.addr,
@@ -199,10 +202,11 @@ impl ActiveFrontend {
             ActiveRoute::Reject => return Preview::Reject,
             ActiveRoute::Drop => return Preview::Drop,
         };
-        let sticky = self.sticky.and_then(|Sticky { scope, timeout }| {
-            affinity
-                .peek(scope, request.client.ip(), timeout, request.now)
-                .filter(|&(endpoint, _)| self.usable(candidates, endpoint, request).is_some())
+        let sticky = self.sticky.and_then(|sticky| {
+            let Sticky { scope, timeout, .. } = sticky;
+            let (recorded, remaining) = affinity.peek(scope, request.client.ip(), timeout, request.now)?;
+            let place = self.usable(candidates, &sticky, recorded, request)?;
+            Some((self.serving.get(place)?.addr, remaining))
         });
         if let Some((endpoint, remaining)) = sticky {
             return Preview::Affinity { endpoint, remaining };
@@ -285,13 +289,13 @@ impl ActiveFrontend {
     fn pick_sticky(
         &self,
         candidates: &Candidates,
-        &Sticky { scope, timeout }: &Sticky,
+        sticky: &Sticky,
         request: &PickRequest<'_>,
         affinity: &AffinityTable,
     ) -> usize {
-        let client = request.client.ip();
+        let (client, &Sticky { scope, timeout, .. }) = (request.client.ip(), sticky);
         let renewed = affinity.renew(scope, client, timeout, request.now, |endpoint| {
-            self.usable(candidates, endpoint, request)
+            self.usable(candidates, sticky, endpoint, request)
         });
         renewed.unwrap_or_else(|| {
             let place = self.new_choice(candidates, request);
@@ -302,14 +306,21 @@ impl ActiveFrontend {
         })
     }
 
-    /// The place of a recorded endpoint, if it is among the candidates and did not just fail.
+    /// The place of a recorded endpoint, or of another one on its host if the record is of the whole Service, if that is among the candidates
+    /// and did not just fail.
     fn usable(
         &self,
         candidates: &Candidates,
-        endpoint: EndpointAddr,
+        sticky: &Sticky,
+        recorded: EndpointAddr,
         request: &PickRequest<'_>,
     ) -> Option<usize> {
-        let place = self.serving.position(endpoint).filter(|&place| candidates.contains(place))?;
+        let is_candidate = |place: &usize| candidates.contains(*place);
+        let place = self.serving.position(recorded).filter(is_candidate).or_else(|| match sticky.reach {
+            AffinityScope::Port => None,
+            AffinityScope::Service => self.serving.of_host(recorded).find(is_candidate),
+        })?;
+        let endpoint = self.serving.get(place)?.addr;
         let avoided = candidates.avoidable(request.tried, &self.serving);
         (!avoided.contains(&endpoint)).then_some(place)
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
+use sheave_model::{
+    Affinity, AffinityScope, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend,
+};
 
 use super::PickRequest;
 use super::endpoint_health::{FULL_SHARE, ServiceHealth, Trial};
@@ -53,7 +55,7 @@ impl Candidates {
         let shares = shares(&members);
         let weights = Weights::new(shares.iter().map(|&(_, share)| share.into()))?;
         let several = frontend.failover.is_some() && frontend.backends.len() > 1;
-        let identity = |place: u32| serving.get(place as usize).map_or(0, |it| hash::endpoint(it.addr));
+        let identity = |place: u32| serving.get(place as usize).map_or(0, |it| identity(frontend, it.addr));
         let balancer = match inside(algorithm).filter(|_| several) {
             Some(inside) => {
                 let clusters = clusters(frontend, &members, &shares, identity);
@@ -283,6 +285,17 @@ fn shares(members: &[(u32, Member)]) -> Vec<(u32, u32)> {
         same
     });
     shares
+}
+
+/// What an endpoint is to the hash. Where affinity is that of the whole Service, the ports of a host are one to it, so that all ports of
+/// the Service, and all gateways, make the same first pick.
+fn identity(frontend: &Frontend, endpoint: EndpointAddr) -> u64 {
+    match frontend.affinity {
+        Affinity::ClientIp { scope: AffinityScope::Service, .. } => {
+            hash::endpoint(EndpointAddr { port: 0, ..endpoint })
+        }
+        Affinity::ClientIp { scope: AffinityScope::Port, .. } | Affinity::None => hash::endpoint(endpoint),
+    }
 }
 
 /// How the algorithms that choose a cluster first choose an endpoint inside it. The others use the shares of all endpoints.

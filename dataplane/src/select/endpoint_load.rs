@@ -217,6 +217,17 @@ impl ServingEndpoints {
         .ok()
     }
 
+    /// The places of all endpoints with the address and path of this one, whatever their ports.
+    pub(super) fn of_host(&self, addr: EndpointAddr) -> impl Iterator<Item = usize> {
+        let first = match self {
+            Self::OneSlice(slice) => slice.partition_point(|endpoint| endpoint.addr.ip < addr.ip),
+            Self::Mixed(endpoints) => endpoints.partition_point(|endpoint| endpoint.get().addr.ip < addr.ip),
+        };
+        let places = (first..self.len()).map_while(|place| Some((place, self.get(place)?.addr)));
+        let here = places.take_while(move |(_, other)| other.ip == addr.ip);
+        here.filter(move |(_, other)| other.path == addr.path).map(|(place, _)| place)
+    }
+
     /// Counts a connection or flow of the endpoint at this place.
     pub(super) fn pick(&self, place: usize) -> Option<Picked> {
         self.endpoint_ref(place).map(Picked::new)

@@ -13,8 +13,9 @@ use crate::projection::options::{LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT};
 use crate::time;
 
 use super::{
-    CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_AGE, MAX_CONNECTION_AGE_GRACE, MAX_CONNECTION_RATE,
-    MAX_CONNECTION_RATE_PER_CLIENT, MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT, REMOVED_ENDPOINT_GRACE,
+    CONNECT_TIMEOUT, IDLE_KEEPALIVES, IDLE_TIMEOUT, MAX_CONNECTION_AGE, MAX_CONNECTION_AGE_GRACE,
+    MAX_CONNECTION_RATE, MAX_CONNECTION_RATE_PER_CLIENT, MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT,
+    REMOVED_ENDPOINT_GRACE,
 };
 
 /// Times that an annotation may have, and how they are written.
@@ -64,6 +65,10 @@ pub(in crate::projection) fn limits(
 pub(in crate::projection) fn timeouts(service: &Service, report: &mut Report) -> ServiceTimeouts {
     ServiceTimeouts {
         idle: time(service, IDLE_TIMEOUT, &LASTING, GATEWAYS, report),
+        keepalives: annotations::read(service, IDLE_KEEPALIVES, report, |text| {
+            text.trim().parse().map_err(|_| format!("{text:?} is not true or false; only bytes count"))
+        })
+        .unwrap_or_default(),
         connect: time(service, CONNECT_TIMEOUT, &CONNECT, GATEWAYS, report),
         max_age: time(
             service,

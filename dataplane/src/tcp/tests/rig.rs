@@ -84,7 +84,8 @@ impl TableRig {
         });
         picked.into_iter().for_each(|picked| session.set_endpoint(picked));
         let (client, endpoint) = (Stream::accepted(client), Stream::to_connect(endpoint));
-        let begin = Established { client, endpoint, upload, session, idle_timeout, max_age };
+        let begin =
+            Established { client, endpoint, upload, session, idle_timeout, keepalives: false, max_age };
         self.table.borrow_mut().relay_between(begin);
         self.counters.borrow_mut().push(Arc::clone(&counters));
         counters
