@@ -22,7 +22,8 @@ impl Health {
             // If that is still under way, it stays at one connection.
             Protocol::Tcp => self.confirmations.ask(key.clone(), now),
             Protocol::Udp => {
-                let taken = self.known.trial(&key.service, key.addr).is_some_and(|trial| trial.is_taken());
+                let trial = self.known.trial(&key.service, key.addr);
+                let taken = matches!(trial, Some(trial) if trial.is_taken());
                 if taken && let Some(suspect) = self.suspects.get_mut(key) {
                     suspect.acquit(now);
                 }
