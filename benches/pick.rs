@@ -13,8 +13,8 @@ use sheave_dataplane::balance::hash::mix;
 use sheave_dataplane::select::affinity::{AffinityTable, Scope};
 use sheave_dataplane::select::{ActiveTable, EndpointHealth, PickRequest};
 use sheave_model::{
-    AddressSet, Affinity, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover, Frontend, Route,
-    Spread, Weight,
+    AddressSet, Affinity, AffinityScope, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover,
+    Frontend, Route, Spread, Weight,
 };
 
 #[path = "support/frontends.rs"]
@@ -22,7 +22,8 @@ mod frontends;
 
 use frontends::{endpoint_addr, frontend, frontend_addr, table};
 
-const STICKY: Affinity = Affinity::ClientIp { timeout: Duration::from_secs(10_800) };
+const STICKY: Affinity =
+    Affinity::ClientIp { timeout: Duration::from_secs(10_800), scope: AffinityScope::Port };
 
 /// A table of `frontends`. With 1,000 endpoints only the first ten have so many, and only they are asked.
 fn active(algorithm: Algorithm, affinity: Affinity, frontends: u32, endpoints: u32) -> ActiveTable {
@@ -141,8 +142,9 @@ fn sticking(criterion: &mut Criterion) {
             let now = Instant::now();
             // Other ports' records: what matters is the size of the table.
             for number in 0..records {
-                let scope =
-                    active.get(frontend_addr(number % frontends)).map(|any| Scope::of(&any.spec().service));
+                let scope = active
+                    .get(frontend_addr(number % frontends))
+                    .map(|any| Scope::of(&any.spec().service, AffinityScope::Port));
                 let (client, endpoint) = (client(1_000_000 + number).ip(), endpoint_addr(number));
                 scope
                     .into_iter()

@@ -1,10 +1,11 @@
 //! The health of endpoints: outlier detection from real connections (`outlier`), active checks (`active_checks`), and the
 //! verdict from both.
 //!
-//! Where an endpoint is checked, the checks decide when it is healthy again; otherwise it returns after a time, and real
-//! traffic tries it.
+//! Where an endpoint is checked, the checks decide when it is healthy again; otherwise it is tried after a time, and returns once that
+//! has succeeded: a TCP endpoint by a connection of the health task, a UDP endpoint by one flow of a client (`trial`).
 //!
-//! A failure is a TCP connection that is not established, or an ICMP error for a datagram. What happens to an established
+//! A failure is a TCP connection that is not established, an ICMP error for a datagram, or datagrams of a client that an endpoint, which
+//! has answered others, does not answer while another endpoint answers. What happens to an established
 //! connection does not count, not even a reset before the first byte: that may be the endpoint's answer to what its client
 //! sent, or to how many connections a client holds, and no client may have an endpoint taken from others. (HAProxy's
 //! `observe layer4` and Envoy's TCP proxy count the same.) Checks find such endpoints.
@@ -26,16 +27,18 @@ mod success_watch;
 mod suspect;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use sheave_model::{EndpointAddr, ServicePort};
+use sheave_model::{EndpointAddr, Protocol, ServicePort};
 use tokio::sync::mpsc;
 
 use self::active_checks::{ActiveChecks, CheckVerdict};
@@ -213,8 +216,13 @@ impl Health {
                     let serving = active.get(frontend).filter(|frontend| frontend.serves(addr));
                     let Some(serving) = serving else { continue };
                     let key = EndpointKey { service: serving.spec().service.clone(), addr };
+                    let silent =
+                        key.service.protocol == Protocol::Udp && error.kind() == io::ErrorKind::TimedOut;
                     match from {
-                        ConnectedFrom::Gateway => self.failed(key, &error, moment),
+                        ConnectedFrom::Gateway => {
+                            self.failed(key.clone(), &error, moment);
+                            self.suspects.entry(key).and_modify(|suspect| suspect.set_silent(silent));
+                        }
                         ConnectedFrom::Client => self.confirmations.ask_for_client(key, now()),
                     }
                 }
@@ -241,7 +249,7 @@ impl Health {
     }
 
     fn failed(&mut self, key: EndpointKey, error: &impl Display, moment: FailureMoment) {
-        if self.since.contains_key(&key) {
+        if self.since.contains_key(&key) && !self.is_on_trial(&key) {
             return;
         }
         let now = now();
@@ -267,7 +275,11 @@ impl Health {
         let Some(suspect) = self.suspects.get_mut(&key) else { return };
         match suspect.succeeded() {
             Transition::Forgotten => self.forget(&key),
-            Transition::None | Transition::Ejected | Transition::Returned => self.watch(key),
+            Transition::Returned => {
+                self.reassess(&key);
+                self.watch(key);
+            }
+            Transition::None | Transition::Ejected | Transition::Trial => self.watch(key),
         }
     }
 
@@ -294,9 +306,9 @@ impl Health {
                 self.confirmations.ask(key.clone(), now);
             }
             match suspect.expire(now) {
-                Transition::Returned => self.reassess(&key),
+                Transition::Trial => self.try_again(&key, now),
                 Transition::Forgotten => self.forget(&key),
-                Transition::None | Transition::Ejected => {}
+                Transition::None | Transition::Ejected | Transition::Returned => {}
             }
             self.watch(key);
         }
@@ -320,6 +332,9 @@ impl Health {
             self.slow_start.end(key);
             self.known.set_unhealthy(&key.service, key.addr, why.into());
             self.since.insert(key.clone(), now());
+        } else if self.known.trial(&key.service, key.addr).is_some() {
+            self.changed = true;
+            self.known.set_unhealthy(&key.service, key.addr, why.into());
         }
     }
 

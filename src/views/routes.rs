@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::views::View;
 use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
 use sheave_model::{
-    Affinity, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr, EndpointState,
-    Frontend, FrontendAddr, FrontendSource, Route, RoutingTable,
+    Affinity, AffinityScope, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr,
+    EndpointState, Frontend, FrontendAddr, FrontendSource, Route, RoutingTable,
 };
 
 pub(crate) use self::failover::FailoverView;
@@ -139,6 +139,9 @@ pub(crate) struct AffinityView {
 pub(crate) struct ClientIpView {
     /// How long after its last new connection a client is remembered.
     pub(crate) timeout_seconds: u64,
+    /// `service` if all its ports share an endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scope: Option<String>,
 }
 
 /// What one class of clients gets.
@@ -302,8 +305,9 @@ impl AffinityView {
     fn of(affinity: Affinity) -> Option<Self> {
         match affinity {
             Affinity::None => None,
-            Affinity::ClientIp { timeout } => {
-                Some(Self { client_ip: ClientIpView { timeout_seconds: timeout.as_secs() } })
+            Affinity::ClientIp { timeout, scope } => {
+                let scope = (scope == AffinityScope::Service).then(|| "service".to_owned());
+                Some(Self { client_ip: ClientIpView { timeout_seconds: timeout.as_secs(), scope } })
             }
         }
     }

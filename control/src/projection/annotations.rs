@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_model::{Algorithm, LogSample};
+use sheave_model::{AffinityScope, Algorithm, LogSample};
 
 use super::families::Families;
 use crate::api::problem::report::Report;
@@ -31,6 +31,9 @@ pub(crate) const ADDRESS_POOL: &str = "sheave.dev/address-pool";
 /// `true` replaces an address that no AddressPool gives the Service any longer, as soon as another one is
 /// free.
 pub(super) const RENUMBER: &str = "sheave.dev/renumber";
+/// What a client of a Service with `sessionAffinity: ClientIP` has one endpoint for: `port` (default), each port of the Service by itself,
+/// or `service`, all its ports and protocols, as SIP and RTP need it. Endpoints of one address are one.
+pub(super) const AFFINITY_SCOPE: &str = "sheave.dev/affinity-scope";
 /// What endpoints see as the client: `gateway`, `transparent` (the client's own address), `proxy-v1` (TCP)
 /// or `proxy-v2`. Default: `transparent` for clients outside the cluster under `externalTrafficPolicy:
 /// Local`, else `gateway`.
@@ -51,6 +54,8 @@ pub(super) const MAX_CONNECTION_RATE_PER_CLIENT: &str = "sheave.dev/max-connecti
 /// How long a connection or flow may be idle, from 1 s to a year. Default: `timeouts.idle` and
 /// `timeouts.udpIdle`.
 pub(super) const IDLE_TIMEOUT: &str = "sheave.dev/idle-timeout";
+/// `true`: TCP keepalives that clients or endpoints send keep a connection from being idle. Default: only bytes do.
+pub(super) const IDLE_KEEPALIVES: &str = "sheave.dev/idle-keepalives";
 /// How long one attempt to connect to an endpoint may take, from 10 ms to a minute. Default:
 /// `timeouts.connect`.
 pub(super) const CONNECT_TIMEOUT: &str = "sheave.dev/connect-timeout";
@@ -60,6 +65,9 @@ pub(super) const CONNECT_TIMEOUT: &str = "sheave.dev/connect-timeout";
 pub(super) const MAX_CONNECTION_AGE: &str = "sheave.dev/max-connection-age";
 /// How long a connection that is too old may go on without a pause, from 1 s to a year. Default: 30 s.
 pub(super) const MAX_CONNECTION_AGE_GRACE: &str = "sheave.dev/max-connection-age-grace";
+/// How long TCP connections may go on once their endpoint has left the Service, or serves no more, from 0 s to a year. Default: as
+/// long as they like.
+pub(super) const REMOVED_ENDPOINT_GRACE: &str = "sheave.dev/removed-endpoint-grace";
 
 /// Which part of the Service's TCP connections each gateway logs, as `100%`, `1%` or `0.05%`. Default:
 /// `connectionLog.sample`.
@@ -96,11 +104,12 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 27] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
     RENUMBER,
+    AFFINITY_SCOPE,
     CLIENT_SOURCE,
     ACCEPT_PROXY,
     MAX_CONNECTIONS,
@@ -108,9 +117,11 @@ const KNOWN: [&str; 24] = [
     MAX_CONNECTIONS_PER_CLIENT,
     MAX_CONNECTION_RATE_PER_CLIENT,
     IDLE_TIMEOUT,
+    IDLE_KEEPALIVES,
     CONNECT_TIMEOUT,
     MAX_CONNECTION_AGE,
     MAX_CONNECTION_AGE_GRACE,
+    REMOVED_ENDPOINT_GRACE,
     CONNECTION_LOG,
     CLASS,
     CLUSTER_WEIGHTS,
@@ -210,6 +221,14 @@ pub(super) fn algorithm(service: &Service, report: &mut Report) -> Option<Algori
 
 /// Of so many values that cannot be used each is reported: an annotation may hold thousands.
 const REPORTED: usize = 8;
+
+pub(super) fn affinity_scope(text: &str) -> Result<AffinityScope, String> {
+    match text.trim() {
+        "port" => Ok(AffinityScope::Port),
+        "service" => Ok(AffinityScope::Service),
+        _ => Err(format!("{text:?} is not port or service; each port has its own affinity")),
+    }
+}
 
 pub(super) fn renumber(text: &str) -> Result<bool, String> {
     text.trim().parse().map_err(|_| format!("{text:?} is not true or false; it counts as false"))

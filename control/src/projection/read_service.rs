@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use sheave_model::{Affinity, FrontendKind, FrontendSource};
 
-use super::annotations::{client_address, health, limits};
+use super::annotations::{AFFINITY_SCOPE, client_address, health, limits};
 use super::class::FrontendKinds;
 use super::eligibility::{TrafficPolicies, TrafficPolicy};
 use super::families::Families;
@@ -68,7 +68,7 @@ pub(super) fn read<'a>(
         addresses: spec_addresses(spec, &kinds, &families, options, &mut report),
         families,
         requests,
-        affinity: affinity(spec, &mut report),
+        affinity: affinity(service, spec, &mut report),
         algorithm: annotations::algorithm(service, &mut report),
         ranges,
         policies,
@@ -136,10 +136,14 @@ const DEFAULT_TIMEOUT_SECONDS: i32 = 10_800;
 const TIMEOUT_FIELD: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
 
 /// Reads the affinity; an invalid value is reported and its default taken.
-pub(super) fn affinity(spec: &ServiceSpec, report: &mut Report) -> Affinity {
+pub(super) fn affinity(service: &Service, spec: &ServiceSpec, report: &mut Report) -> Affinity {
     match spec.session_affinity.as_deref().unwrap_or_default() {
         "" | "None" => Affinity::None,
-        "ClientIP" => Affinity::ClientIp { timeout: affinity_timeout(spec, report) },
+        "ClientIP" => Affinity::ClientIp {
+            timeout: affinity_timeout(spec, report),
+            scope: annotations::read(service, AFFINITY_SCOPE, report, annotations::affinity_scope)
+                .unwrap_or_default(),
+        },
         other => {
             let message = format!("{other:?} is not None or ClientIP; clients have no affinity");
             report.invalid("spec.sessionAffinity", message);

@@ -157,7 +157,19 @@ pub enum Affinity {
     ClientIp {
         /// 1 s to 24 h (Kubernetes allows no other values).
         timeout: Duration,
+        /// What a client's traffic has one endpoint for.
+        scope: AffinityScope,
     },
+}
+
+/// How far affinity reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AffinityScope {
+    /// One port of the Service: each has its own records.
+    #[default]
+    Port,
+    /// All ports and protocols of the Service, as far as one host has endpoints of them.
+    Service,
 }
 
 /// What an endpoint sees as its peer, and how it learns of the client.

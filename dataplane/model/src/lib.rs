@@ -23,8 +23,8 @@ pub use backend::Backend;
 pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 pub use failover::{Failover, Spread};
 pub use frontend::{
-    Affinity, Algorithm, Candidate, ClientAddr, ClientSource, ClientSources, Frontend, FrontendAddr,
-    FrontendKind, FrontendSource, Protocol, Route, ServicePort,
+    Affinity, AffinityScope, Algorithm, Candidate, ClientAddr, ClientSource, ClientSources, Frontend,
+    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort,
 };
 pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{Ipv6Prefix, ServiceLimits, ServiceTimeouts};

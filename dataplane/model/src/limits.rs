@@ -76,10 +76,14 @@ impl ServiceLimits {
 pub struct ServiceTimeouts {
     /// How long a connection or flow may be idle.
     pub idle: Option<Duration>,
+    /// TCP keepalives that peers send count as traffic.
+    pub keepalives: bool,
     /// How long one attempt to connect to an endpoint may take.
     pub connect: Option<Duration>,
     /// How old a TCP connection may become; `None` = as old as it likes.
     pub max_age: Option<Duration>,
     /// How long a TCP connection that is too old may wait for a pause.
     pub max_age_grace: Option<Duration>,
+    /// How long a TCP connection may go on once its endpoint serves no more; `None` = as long as it likes.
+    pub removed_endpoint_grace: Option<Duration>,
 }

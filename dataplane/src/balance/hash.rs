@@ -64,12 +64,21 @@ pub fn cluster(name: &str) -> u64 {
 /// A Service port by its name, so that records mean the same on every gateway. Kubernetes names contain no `/`, so
 /// different ports never give the same text.
 pub fn service_port(port: &ServicePort) -> u64 {
-    let source = match port.source {
+    let source = source(port);
+    text(&format!("{source}{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol))
+}
+
+/// The Service of a port by its name.
+pub fn service(port: &ServicePort) -> u64 {
+    text(&format!("{}{}/{}", source(port), port.namespace, port.name))
+}
+
+fn source(port: &ServicePort) -> &'static str {
+    match port.source {
         FrontendSource::Service => "",
         // No namespace is named like this.
         FrontendSource::MultiClusterService => "MultiClusterService/",
-    };
-    text(&format!("{source}{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol))
+    }
 }
 
 /// FNV-1a, then mixed.

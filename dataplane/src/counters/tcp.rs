@@ -19,7 +19,8 @@ labelled! {
         Idle = "idle",
         /// It was older than its Service lets connections become.
         MaxAge = "max_age",
-        /// Its frontend had left the table, and the time of a drain was over.
+        /// Its frontend had left the table, and the time of a drain was over; or its endpoint had left, and so was the time that its Service
+        /// gives for that.
         Removed = "removed",
         /// No endpoint could be connected.
         ConnectFailed = "connect_failed",

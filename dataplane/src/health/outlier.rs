@@ -1,5 +1,5 @@
-//! Outlier detection: ejects an endpoint after failed connections, and lets it return after a time. Pure: the caller
-//! provides the time.
+//! Outlier detection: ejects an endpoint after failed connections. After a time it is tried, and returns once that succeeds (the
+//! half-open state of a circuit breaker). Pure: the caller provides the time.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ pub(super) const FAILURES: u8 = 3;
 pub(super) const FIRST_EJECTION: Duration = Duration::from_secs(10);
 /// A failure that nothing followed for so long is no part of a row any more.
 const MEMORY: Duration = Duration::from_secs(600);
+/// How often a trial without a result is looked at.
+const TRIAL: Duration = FIRST_EJECTION;
 /// The longest ejection, without jitter.
 const LONGEST_EJECTION: Duration = Duration::from_secs(300);
 /// The same, with jitter.
@@ -24,6 +26,8 @@ pub(super) enum Transition {
     None,
     /// New traffic avoids the endpoint from now on.
     Ejected,
+    /// It is to be tried, and avoided until that has succeeded.
+    Trial,
     /// The endpoint may be used again.
     Returned,
     /// The record has no more information.
@@ -32,10 +36,12 @@ pub(super) enum Transition {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// In use, and not ejected since then. `trial` until its first success: during a trial one failure ejects.
+    /// In use, and not ejected since then. `trial` if it returned without a success: until the first one, one failure ejects.
     Used { since: Instant, trial: bool },
     /// Avoided until then.
     Ejected { until: Instant },
+    /// Avoided, and tried. It was looked at then.
+    Trial { since: Instant },
 }
 
 /// The failure record of one endpoint.
@@ -62,6 +68,7 @@ impl Outlier {
         let phase = match self.phase {
             Phase::Used { since, trial } => HandedPhase::Used { for_millis: millis_since(since, now), trial },
             Phase::Ejected { until } => HandedPhase::Ejected { for_millis: millis_since(now, until) },
+            Phase::Trial { .. } => HandedPhase::Ejected { for_millis: 0 },
         };
         let Self { failures, ejections, penalty, .. } = *self;
         FailureRecord { failures, ejections, penalty_millis: penalty.as_millis() as u64, phase }
@@ -82,16 +89,21 @@ impl Outlier {
     /// `jitter` is any number; it lengthens the ejection by up to a quarter, so that endpoints that fail together do not
     /// return together.
     pub(super) fn failed(&mut self, now: Instant, jitter: u64) -> Transition {
-        let Phase::Used { since, trial } = self.phase else { return Transition::None };
-        // Healthy for as long as it was ejected: forgiven.
-        let forgiven = self.ejections > 0 && now >= since + self.penalty;
-        if forgiven {
-            self.ejections = 0;
-        }
-        self.failures = self.failures.saturating_add(1);
-        if self.failures < FAILURES && (!trial || forgiven) {
-            self.phase = Phase::Used { since: now, trial: false };
-            return Transition::None;
+        match self.phase {
+            Phase::Ejected { .. } => return Transition::None,
+            Phase::Trial { .. } => {}
+            Phase::Used { since, trial } => {
+                // Healthy for as long as it was ejected: forgiven.
+                let forgiven = self.ejections > 0 && now >= since + self.penalty;
+                if forgiven {
+                    self.ejections = 0;
+                }
+                self.failures = self.failures.saturating_add(1);
+                if self.failures < FAILURES && (!trial || forgiven) {
+                    self.phase = Phase::Used { since: now, trial: false };
+                    return Transition::None;
+                }
+            }
         }
         let doubled = FIRST_EJECTION.saturating_mul(1 << self.ejections.min(8)).min(LONGEST_EJECTION);
         self.penalty = doubled + doubled.mul_f64((jitter % 1024) as f64 / 4096.0);
@@ -108,28 +120,44 @@ impl Outlier {
 
     /// A connection succeeded. Successes during an ejection do not count: they began before.
     pub(super) fn succeeded(&mut self) -> Transition {
-        let Phase::Used { trial, .. } = &mut self.phase else { return Transition::None };
-        *trial = false;
-        self.failures = 0;
-        if self.ejections == 0 { Transition::Forgotten } else { Transition::None }
+        match self.phase {
+            Phase::Ejected { .. } => Transition::None,
+            Phase::Trial { since } => {
+                self.phase = Phase::Used { since, trial: false };
+                Transition::Returned
+            }
+            Phase::Used { since, .. } => {
+                self.phase = Phase::Used { since, trial: false };
+                self.failures = 0;
+                if self.ejections == 0 { Transition::Forgotten } else { Transition::None }
+            }
+        }
+    }
+
+    /// The trial has shown nothing bad, and no more can be expected of it.
+    pub(super) fn acquit(&mut self, now: Instant) {
+        if self.is_on_trial() {
+            self.phase = Phase::Used { since: now, trial: true };
+        }
     }
 
     /// When to call [`Self::expire`], if nothing else happens.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Ejected { until } => Some(until),
+            Phase::Trial { since } => Some(since + TRIAL),
             Phase::Used { since, .. } if self.failures > 0 => Some(since + MEMORY),
             Phase::Used { since, .. } => (self.ejections > 0).then(|| since + self.penalty),
         }
     }
 
-    /// Ends an ejection, or forgets the record, when it is due.
+    /// Begins a trial or looks at it again, or forgets the record, when that is due.
     pub(super) fn expire(&mut self, now: Instant) -> Transition {
         match (self.due().filter(|due| *due <= now), self.phase) {
             (None, _) => Transition::None,
-            (Some(_), Phase::Ejected { .. }) => {
-                self.phase = Phase::Used { since: now, trial: true };
-                Transition::Returned
+            (Some(_), Phase::Ejected { .. } | Phase::Trial { .. }) => {
+                self.phase = Phase::Trial { since: now };
+                Transition::Trial
             }
             (Some(_), Phase::Used { .. }) => Transition::Forgotten,
         }
@@ -137,7 +165,12 @@ impl Outlier {
 
     /// Whether new traffic avoids it.
     pub(super) fn is_ejected(&self) -> bool {
-        matches!(self.phase, Phase::Ejected { .. })
+        matches!(self.phase, Phase::Ejected { .. } | Phase::Trial { .. })
+    }
+
+    /// Whether it is tried.
+    pub(super) fn is_on_trial(&self) -> bool {
+        matches!(self.phase, Phase::Trial { .. })
     }
 }
 
@@ -160,7 +193,9 @@ mod tests {
         let mut outlier = ejected(start);
         assert_eq!(outlier.failed(start, 0), Transition::None, "no news while it is ejected");
         assert_eq!(outlier.expire(start + 9 * SECOND), Transition::None);
-        assert_eq!(outlier.expire(start + 10 * SECOND), Transition::Returned);
+        assert_eq!(outlier.expire(start + 10 * SECOND), Transition::Trial);
+        assert!(outlier.is_ejected(), "until the trial has succeeded");
+        assert_eq!(outlier.succeeded(), Transition::Returned);
         assert!(!outlier.is_ejected());
     }
 
@@ -189,7 +224,7 @@ mod tests {
         for seconds in [10, 20, 40, 80, 160, 300, 300, 300] {
             assert_eq!(outlier.due(), Some(now + seconds * SECOND));
             now += seconds * SECOND;
-            assert_eq!(outlier.expire(now), Transition::Returned);
+            assert_eq!(outlier.expire(now), Transition::Trial);
             assert_eq!(outlier.failed(now, 0), Transition::Ejected);
         }
     }
@@ -199,8 +234,8 @@ mod tests {
         let start = Instant::now();
         let mut outlier = ejected(start);
         let back = start + 10 * SECOND;
-        assert_eq!(outlier.expire(back), Transition::Returned);
-        assert_eq!(outlier.succeeded(), Transition::None);
+        assert_eq!(outlier.expire(back), Transition::Trial);
+        assert_eq!(outlier.succeeded(), Transition::Returned);
         assert_eq!(
             [0; 3].map(|jitter| outlier.failed(back, jitter)),
             [Transition::None, Transition::None, Transition::Ejected]
@@ -213,10 +248,25 @@ mod tests {
         let start = Instant::now();
         let mut outlier = ejected(start);
         let back = start + 10 * SECOND;
-        assert_eq!(outlier.expire(back), Transition::Returned);
+        assert_eq!(outlier.expire(back), Transition::Trial);
+        assert_eq!(outlier.succeeded(), Transition::Returned);
         assert_eq!(outlier.expire(back + 9 * SECOND), Transition::None);
         assert_eq!(outlier.expire(back + 10 * SECOND), Transition::Forgotten);
         assert_eq!(outlier.failed(back + 10 * SECOND, 0), Transition::None, "three are needed again");
+    }
+
+    #[test]
+    fn a_trial_without_a_result_goes_on_until_the_endpoint_is_acquitted_and_then_one_failure_ejects() {
+        let start = Instant::now();
+        let mut outlier = ejected(start);
+        outlier.acquit(start);
+        assert!(outlier.is_ejected() && !outlier.is_on_trial(), "its time is not over");
+        for seconds in [10, 20, 30] {
+            assert_eq!(outlier.expire(start + seconds * SECOND), Transition::Trial);
+        }
+        outlier.acquit(start + 30 * SECOND);
+        assert!(!outlier.is_ejected());
+        assert_eq!(outlier.failed(start + 31 * SECOND, 0), Transition::Ejected);
     }
 
     #[test]
@@ -227,8 +277,9 @@ mod tests {
         assert_eq!(told(&first, start + SECOND).record(start + SECOND), first.record(start + SECOND));
         let mut there = told(&ejected(start), start + 4 * SECOND);
         assert_eq!(there.due(), Some(start + 10 * SECOND));
-        assert_eq!(there.expire(start + 10 * SECOND), Transition::Returned);
+        assert_eq!(there.expire(start + 10 * SECOND), Transition::Trial);
         let mut there = told(&there, start + 11 * SECOND);
+        assert_eq!(there.expire(start + 11 * SECOND), Transition::Trial);
         assert_eq!(there.failed(start + 11 * SECOND, 0), Transition::Ejected, "it is on trial there, too");
         assert_eq!(there.due(), Some(start + 31 * SECOND), "for twice as long");
     }
@@ -241,7 +292,7 @@ mod tests {
         let mut outlier = Outlier::restored(&record, start);
         let until = start + LONGEST_PENALTY;
         assert_eq!(outlier.due(), Some(until));
-        assert_eq!(outlier.expire(until), Transition::Returned);
+        assert_eq!(outlier.expire(until), Transition::Trial);
         assert_eq!(outlier.failed(until, u64::MAX), Transition::Ejected);
         assert!(outlier.due().unwrap() <= until + LONGEST_PENALTY);
     }

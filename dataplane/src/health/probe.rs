@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sheave_model::{Check, CheckKind, EndpointAddr};
 use socket2::SockRef;
 use thiserror::Error;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::time::Instant;
 
 use super::grpc::{self, GrpcError};
 use crate::paths::Paths;
@@ -73,7 +74,7 @@ pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) ->
         }
     };
     let due = Instant::now() + check.timeout;
-    match tokio::time::timeout_at(due.into(), answer).await {
+    match tokio::time::timeout_at(due, answer).await {
         Ok(answer) => answer,
         Err(_) if due.elapsed() > STANDSTILL => Err(ProbeError::Standstill),
         Err(_) => Err(ProbeError::Late(check.timeout)),

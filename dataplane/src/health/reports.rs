@@ -75,7 +75,7 @@ impl Reports {
     }
 
     /// A connection to an endpoint failed at that moment, not because of this machine. Of one that is known to be unhealthy that is
-    /// no news.
+    /// no news, unless a client tries it.
     pub(crate) fn failed(
         &self,
         table: &ActiveTable,
@@ -87,7 +87,8 @@ impl Reports {
     ) {
         let Some(active) = table.get(frontend) else { return };
         let service = &active.spec().service;
-        if table.health().is_unhealthy(service, addr) {
+        let health = table.health();
+        if health.is_unhealthy(service, addr) && health.trial(service, addr).is_none() {
             return;
         }
         let suspects = self.suspects.load();

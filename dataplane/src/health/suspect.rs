@@ -42,6 +42,8 @@ pub(super) struct Suspect {
     failures: u8,
     /// The last failure of the row.
     last: Option<FailureMoment>,
+    /// Its last failure was that it did not answer: only an answer says that it is well.
+    silent: bool,
     /// When the health task is to connect by itself.
     opinion_due: Option<Instant>,
     /// When it is looked at next.
@@ -56,6 +58,7 @@ impl Suspect {
             watch: Arc::new(SuccessWatch::armed(number)),
             failures: 0,
             last: None,
+            silent: false,
             opinion_due: None,
             scheduled: None,
         }
@@ -114,6 +117,23 @@ impl Suspect {
         self.outlier.is_ejected()
     }
 
+    /// Whether it is tried.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.outlier.is_on_trial()
+    }
+
+    /// Whether its last failure was that it did not answer.
+    pub(super) fn set_silent(&mut self, silent: bool) {
+        self.silent = silent;
+    }
+
+    /// A client has tried it for a while, without an answer or an error. That is all that a protocol without answers can show.
+    pub(super) fn acquit(&mut self, now: Instant) {
+        if !self.silent {
+            self.outlier.acquit(now);
+        }
+    }
+
     /// When to look at it next, unless that was said before.
     pub(super) fn schedule(&mut self) -> Option<Instant> {
         let due = [self.outlier.due(), self.opinion_due].into_iter().flatten().min()?;
@@ -138,10 +158,10 @@ impl Suspect {
         }
     }
 
-    /// Ends an ejection when it is due.
+    /// Begins a trial when it is due.
     pub(super) fn expire(&mut self, now: Instant) -> Transition {
         let transition = self.outlier.expire(now);
-        if transition == Transition::Returned {
+        if transition == Transition::Trial {
             self.watch.arm();
         }
         transition

@@ -22,6 +22,7 @@ mod follow;
 mod grpc;
 mod real_traffic;
 mod rows;
+mod trials;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -1,11 +1,11 @@
 //! One frontend prepared for picking: route, then affinity, then balancer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sheave_model::{
-    AddressSet, Affinity, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr, Frontend,
-    FrontendAddr, LogSample, Route, ServiceTimeouts,
+    AddressSet, Affinity, AffinityScope, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr,
+    Frontend, FrontendAddr, LogSample, Route, ServiceTimeouts,
 };
 
 use super::affinity::{AffinityTable, Scope};
@@ -57,6 +57,7 @@ impl ActiveRoute {
 #[derive(Clone, Copy, Debug)]
 struct Sticky {
     scope: Scope,
+    reach: AffinityScope,
     timeout: Duration,
 }
 
@@ -111,7 +112,9 @@ impl ActiveFrontend {
         });
         let sticky = match spec.affinity {
             Affinity::None => None,
-            Affinity::ClientIp { timeout } => Some(Sticky { scope: Scope::of(&spec.service), timeout }),
+            Affinity::ClientIp { timeout, scope: reach } => {
+                Some(Sticky { scope: Scope::of(&spec.service, reach), reach, timeout })
+            }
         };
         Self {
             addr: spec.addr,
@@ -181,7 +184,7 @@ impl ActiveFrontend {
             ActiveRoute::Drop => return Pick::Drop,
         };
         let place = match &self.sticky {
-            None => self.balance(candidates, candidates.take_turn(), request),
+            None => self.new_choice(candidates, request),
             Some(sticky) => self.pick_sticky(candidates, sticky, request, affinity),
         };
         self.serving.pick(place).map_or(Pick::Reject, Pick::Forward)
@@ -199,10 +202,11 @@ impl ActiveFrontend {
             ActiveRoute::Reject => return Preview::Reject,
             ActiveRoute::Drop => return Preview::Drop,
         };
-        let sticky = self.sticky.and_then(|Sticky { scope, timeout }| {
-            affinity
-                .peek(scope, request.client.ip(), timeout, request.now)
-                .filter(|&(endpoint, _)| self.usable(candidates, endpoint, request).is_some())
+        let sticky = self.sticky.and_then(|sticky| {
+            let Sticky { scope, timeout, .. } = sticky;
+            let (recorded, remaining) = affinity.peek(scope, request.client.ip(), timeout, request.now)?;
+            let place = self.usable(candidates, &sticky, recorded, request)?;
+            Some((self.serving.get(place)?.addr, remaining))
         });
         if let Some((endpoint, remaining)) = sticky {
             return Preview::Affinity { endpoint, remaining };
@@ -241,6 +245,14 @@ impl ActiveFrontend {
         self.serving.position(endpoint).is_some()
     }
 
+    /// Whether an endpoint answers no flow any more, since then at the latest, though another one has answered since. One that never
+    /// answered may be of a protocol without answers, and where nobody answers, clients may ask for nothing.
+    pub(crate) fn has_fallen_silent(&self, endpoint: EndpointAddr, since: Instant) -> bool {
+        let own = self.serving.position(endpoint).and_then(|place| self.serving.get(place));
+        own.is_some_and(|own| own.load.is_silent_since(since))
+            && self.serving.iter().any(|other| other.load.has_answered_since(since))
+    }
+
     /// Every endpoint that still serves this frontend with its load, sorted by address.
     pub fn loads(&self) -> impl Iterator<Item = (EndpointAddr, &EndpointLoad)> {
         self.serving.iter().map(|endpoint| (endpoint.addr, &endpoint.load))
@@ -268,19 +280,25 @@ impl ActiveFrontend {
         candidates.choose(client_hash, turn, request, &self.serving)
     }
 
+    /// The place for a new connection or flow: that of an endpoint on trial, or else the balancer's choice.
+    fn new_choice(&self, candidates: &Candidates, request: &PickRequest<'_>) -> usize {
+        let trial = candidates.take_trial(request);
+        trial.unwrap_or_else(|| self.balance(candidates, candidates.take_turn(), request))
+    }
+
     fn pick_sticky(
         &self,
         candidates: &Candidates,
-        &Sticky { scope, timeout }: &Sticky,
+        sticky: &Sticky,
         request: &PickRequest<'_>,
         affinity: &AffinityTable,
     ) -> usize {
-        let client = request.client.ip();
+        let (client, &Sticky { scope, timeout, .. }) = (request.client.ip(), sticky);
         let renewed = affinity.renew(scope, client, timeout, request.now, |endpoint| {
-            self.usable(candidates, endpoint, request)
+            self.usable(candidates, sticky, endpoint, request)
         });
         renewed.unwrap_or_else(|| {
-            let place = self.balance(candidates, candidates.take_turn(), request);
+            let place = self.new_choice(candidates, request);
             if let Some(endpoint) = self.serving.get(place) {
                 affinity.record(scope, client, endpoint.addr, timeout, request.now);
             }
@@ -288,14 +306,21 @@ impl ActiveFrontend {
         })
     }
 
-    /// The place of a recorded endpoint, if it is among the candidates and did not just fail.
+    /// The place of a recorded endpoint, or of another one on its host if the record is of the whole Service, if that is among the candidates
+    /// and did not just fail.
     fn usable(
         &self,
         candidates: &Candidates,
-        endpoint: EndpointAddr,
+        sticky: &Sticky,
+        recorded: EndpointAddr,
         request: &PickRequest<'_>,
     ) -> Option<usize> {
-        let place = self.serving.position(endpoint).filter(|&place| candidates.contains(place))?;
+        let is_candidate = |place: &usize| candidates.contains(*place);
+        let place = self.serving.position(recorded).filter(is_candidate).or_else(|| match sticky.reach {
+            AffinityScope::Port => None,
+            AffinityScope::Service => self.serving.of_host(recorded).find(is_candidate),
+        })?;
+        let endpoint = self.serving.get(place)?.addr;
         let avoided = candidates.avoidable(request.tried, &self.serving);
         (!avoided.contains(&endpoint)).then_some(place)
     }

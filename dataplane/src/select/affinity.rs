@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sheave_model::{EndpointAddr, ServicePort};
+use sheave_model::{AffinityScope, EndpointAddr, ServicePort};
 
 use crate::balance::hash;
 use crate::handover::AffinityRecord;
@@ -24,17 +24,20 @@ const MAX_SHARDS: usize = 64;
 /// Small tables have fewer shards, so that the bound stays accurate.
 const MIN_SHARD_RECORDS: usize = 1024;
 
-/// The scope of affinity: a Service port. Each port of a Service has its own records, shared by all frontends of that port
-/// (kube-proxy: k/k #103000).
+/// The scope of affinity: a Service port, with records of its own that all frontends of that port share (kube-proxy: k/k #103000), or a
+/// whole Service, if it asks for that.
 ///
 /// A stable hash of the port's name. A collision is harmless: a record is used only if its endpoint is a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope(u64);
 
 impl Scope {
-    /// The scope of one Service port.
-    pub fn of(port: &ServicePort) -> Self {
-        Self(hash::service_port(port))
+    /// The scope that a Service port is in.
+    pub fn of(port: &ServicePort, scope: AffinityScope) -> Self {
+        match scope {
+            AffinityScope::Port => Self(hash::service_port(port)),
+            AffinityScope::Service => Self(hash::service(port)),
+        }
     }
 }
 

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sheave_model::{Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend};
+use sheave_model::{
+    Affinity, AffinityScope, Algorithm, Backend, Candidate, Endpoint, EndpointAddr, EndpointState, Frontend,
+};
 
 use super::PickRequest;
-use super::endpoint_health::{FULL_SHARE, ServiceHealth};
+use super::endpoint_health::{FULL_SHARE, ServiceHealth, Trial};
 use super::endpoint_load::ServingEndpoints;
 use crate::balance::clusters::{ClusterMember, ClusterSpec, Inside, SUSPICIOUS};
 use crate::balance::failover::{self, FailoverCandidate, FailoverRules};
@@ -28,6 +30,8 @@ pub(super) struct Candidates {
     /// Healthy candidates of the next tier, for connections that keep failing: until the chosen endpoints count as unhealthy,
     /// nothing spills over.
     spares: Box<[u32]>,
+    /// Unhealthy endpoints that one new flow may try.
+    trials: Box<[(u32, Arc<Trial>)]>,
 }
 
 impl Candidates {
@@ -51,7 +55,7 @@ impl Candidates {
         let shares = shares(&members);
         let weights = Weights::new(shares.iter().map(|&(_, share)| share.into()))?;
         let several = frontend.failover.is_some() && frontend.backends.len() > 1;
-        let identity = |place: u32| serving.get(place as usize).map_or(0, |it| hash::endpoint(it.addr));
+        let identity = |place: u32| serving.get(place as usize).map_or(0, |it| identity(frontend, it.addr));
         let balancer = match inside(algorithm).filter(|_| several) {
             Some(inside) => {
                 let clusters = clusters(frontend, &members, &shares, identity);
@@ -67,6 +71,7 @@ impl Candidates {
             places: (shares.len() < serving.len()).then(|| shares.iter().map(|&(place, _)| place).collect()),
             turn: previous.map_or(0, Self::peek_turn).into(),
             spares: spares(frontend, candidates, health, serving, &shares),
+            trials: trials(frontend, candidates, health, serving),
         })
     }
 
@@ -144,6 +149,13 @@ impl Candidates {
         self.place(self.balancer.choose(&input))
     }
 
+    /// The place of an endpoint that this client is to try.
+    pub(super) fn take_trial(&self, request: &PickRequest<'_>) -> Option<usize> {
+        // A client whose flow has failed already is not put at risk.
+        let mut trials = self.trials.iter().filter(|_| request.tried.is_empty());
+        trials.find(|(_, trial)| trial.take()).map(|&(place, _)| place as usize)
+    }
+
     /// An endpoint of the next tier, when the clusters in use are to blame for the failures, or all of them were tried.
     fn spare(&self, request: &PickRequest<'_>, serving: &ServingEndpoints) -> Option<usize> {
         let tried = request.tried;
@@ -171,6 +183,23 @@ fn resolve<'a>(
 
 fn is_unhealthy(endpoint: &Endpoint, health: Option<&ServiceHealth>) -> bool {
     health.is_some_and(|health| health.reason(endpoint.addr).is_some())
+}
+
+/// The candidates that are to be tried.
+fn trials(
+    frontend: &Frontend,
+    candidates: &[Candidate],
+    health: Option<&ServiceHealth>,
+    serving: &ServingEndpoints,
+) -> Box<[(u32, Arc<Trial>)]> {
+    let Some(health) = health else { return Box::default() };
+    let usable = resolve(frontend, candidates).filter(|(_, backend, endpoint)| {
+        backend.weight.0 > 0 && endpoint.weight.0 > 0 && endpoint.state == EndpointState::Ready
+    });
+    let trial = |(_, _, endpoint): (u32, &Backend, &Endpoint)| {
+        Some((serving.position(endpoint.addr)? as u32, Arc::clone(health.trial(endpoint.addr)?)))
+    };
+    usable.filter_map(trial).collect()
 }
 
 /// The healthy candidates of the first tier without a share, in ascending order.
@@ -256,6 +285,17 @@ fn shares(members: &[(u32, Member)]) -> Vec<(u32, u32)> {
         same
     });
     shares
+}
+
+/// What an endpoint is to the hash. Where affinity is that of the whole Service, the ports of a host are one to it, so that all ports of
+/// the Service, and all gateways, make the same first pick.
+fn identity(frontend: &Frontend, endpoint: EndpointAddr) -> u64 {
+    match frontend.affinity {
+        Affinity::ClientIp { scope: AffinityScope::Service, .. } => {
+            hash::endpoint(EndpointAddr { port: 0, ..endpoint })
+        }
+        Affinity::ClientIp { scope: AffinityScope::Port, .. } | Affinity::None => hash::endpoint(endpoint),
+    }
 }
 
 /// How the algorithms that choose a cluster first choose an endpoint inside it. The others use the shares of all endpoints.

@@ -2,17 +2,42 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheave_model::{EndpointAddr, ServicePort};
 
 /// A full share, in the parts that slow start counts in.
 pub const FULL_SHARE: u8 = 10;
 
+/// That one flow may try an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Trial(AtomicBool);
+
+impl Trial {
+    /// Whether it falls to the caller. To one only.
+    pub(super) fn take(&self) -> bool {
+        !self.is_taken() && !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether a flow tries the endpoint, or has.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for Trial {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Trial {}
+
 /// Why an endpoint gets less than its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Limit {
-    /// It is unhealthy, for this reason.
-    Unhealthy(Arc<str>),
+    /// It is unhealthy, for this reason; perhaps one flow may try it.
+    Unhealthy(Arc<str>, Option<Arc<Trial>>),
     /// It is new or has returned, and gets this many of [`FULL_SHARE`] parts.
     SlowStart(u8),
 }
@@ -25,7 +50,7 @@ impl ServiceHealth {
     /// Why the endpoint is unhealthy; `None` if it is not.
     pub fn reason(&self, endpoint: EndpointAddr) -> Option<&Arc<str>> {
         match self.0.get(&endpoint) {
-            Some(Limit::Unhealthy(reason)) => Some(reason),
+            Some(Limit::Unhealthy(reason, _)) => Some(reason),
             Some(Limit::SlowStart(_)) | None => None,
         }
     }
@@ -34,7 +59,15 @@ impl ServiceHealth {
     pub fn slow_start(&self, endpoint: EndpointAddr) -> Option<u8> {
         match self.0.get(&endpoint) {
             Some(Limit::SlowStart(parts)) => Some(*parts),
-            Some(Limit::Unhealthy(_)) | None => None,
+            Some(Limit::Unhealthy(..)) | None => None,
+        }
+    }
+
+    /// The trial of an unhealthy endpoint, if it is on offer or under way.
+    pub(super) fn trial(&self, endpoint: EndpointAddr) -> Option<&Arc<Trial>> {
+        match self.0.get(&endpoint) {
+            Some(Limit::Unhealthy(_, trial)) => trial.as_ref(),
+            Some(Limit::SlowStart(_)) | None => None,
         }
     }
 
@@ -65,14 +98,31 @@ impl EndpointHealth {
     /// All unhealthy endpoints, in no order.
     pub fn unhealthy(&self) -> impl Iterator<Item = (&ServicePort, EndpointAddr)> {
         self.0.iter().flat_map(|(service, health)| {
-            let unhealthy = health.0.iter().filter(|(_, limit)| matches!(limit, Limit::Unhealthy(_)));
+            let unhealthy = health.0.iter().filter(|(_, limit)| matches!(limit, Limit::Unhealthy(..)));
             unhealthy.map(move |(addr, _)| (service, *addr))
         })
     }
 
     /// Makes an endpoint unhealthy.
     pub fn set_unhealthy(&mut self, service: &ServicePort, endpoint: EndpointAddr, reason: Arc<str>) {
-        self.set(service, endpoint, Limit::Unhealthy(reason));
+        self.set(service, endpoint, Limit::Unhealthy(reason, None));
+    }
+
+    /// The trial of an unhealthy endpoint, if it is on offer or under way.
+    pub(crate) fn trial(&self, service: &ServicePort, endpoint: EndpointAddr) -> Option<&Trial> {
+        self.of(service)?.trial(endpoint).map(AsRef::as_ref)
+    }
+
+    /// Lets one flow try an unhealthy endpoint, unless one may already; whether that is news.
+    pub(crate) fn offer_trial(&mut self, service: &ServicePort, endpoint: EndpointAddr) -> bool {
+        if self.trial(service, endpoint).is_some_and(|trial| !trial.is_taken()) {
+            return false;
+        }
+        let Some(reason) = self.of(service).and_then(|health| health.reason(endpoint)).cloned() else {
+            return false;
+        };
+        self.set(service, endpoint, Limit::Unhealthy(reason, Some(Arc::default())));
+        true
     }
 
     /// Gives a healthy endpoint so many of [`FULL_SHARE`] parts of its share.

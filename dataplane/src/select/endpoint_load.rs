@@ -1,13 +1,24 @@
 //! The endpoints of a frontend side by side, each with the number of its connections or flows through this gateway.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use sheave_model::{EndpointAddr, Frontend};
 
 /// One pick in an [`EndpointLoad`]. The bits below hold what is open: 16 million, each with a descriptor or a port. The bits
 /// above last for 10^12 picks; then the count begins anew, as a Prometheus counter may.
 const PICK: u64 = 1 << 24;
+
+/// What answers are dated by: a second before the first one, so that none is at 0.
+static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
+    let now = Instant::now();
+    now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
+});
+
+fn seconds(at: Instant) -> u64 {
+    at.saturating_duration_since(*EPOCH).as_secs()
+}
 
 /// Connections or flows that an endpoint has through this gateway. Shared by all workers and kept across tables.
 ///
@@ -19,6 +30,8 @@ pub struct EndpointLoad {
     unanswered: AtomicU64,
     client_bytes: AtomicU64,
     endpoint_bytes: AtomicU64,
+    /// When it last answered a flow, in seconds since `EPOCH`; 0 = never.
+    answered: AtomicU64,
 }
 
 impl EndpointLoad {
@@ -40,6 +53,17 @@ impl EndpointLoad {
     /// What a choice by load goes by: what is open, and what ended a moment ago without a byte from it.
     pub(crate) fn for_choice(&self) -> u32 {
         self.active().saturating_add((self.unanswered.load(Ordering::Relaxed) % PICK) as u32)
+    }
+
+    /// Whether it has answered a flow, but none since then.
+    pub(super) fn is_silent_since(&self, then: Instant) -> bool {
+        let answered = self.answered.load(Ordering::Relaxed);
+        answered > 0 && answered <= seconds(then)
+    }
+
+    /// Whether it has certainly answered a flow since then.
+    pub(super) fn has_answered_since(&self, then: Instant) -> bool {
+        self.answered.load(Ordering::Relaxed) > seconds(then)
     }
 
     /// Bytes passed on to it while a [`TrafficWatch`](crate::TrafficWatch) counted.
@@ -92,6 +116,14 @@ impl Picked {
     pub(crate) fn unanswered(&self) -> Unanswered {
         self.0.get().load.unanswered.fetch_add(PICK + 1, Ordering::Relaxed);
         Unanswered(self.0.clone())
+    }
+
+    /// It answers a flow. Written once a second: all workers share it.
+    pub(crate) fn note_answer(&self, now: Instant) {
+        let (answered, now) = (&self.0.get().load.answered, seconds(now).max(1));
+        if answered.load(Ordering::Relaxed) < now {
+            answered.store(now, Ordering::Relaxed);
+        }
     }
 
     /// Counts bytes that were passed on.
@@ -183,6 +215,17 @@ impl ServingEndpoints {
             Self::Mixed(endpoints) => endpoints.binary_search_by_key(&addr, |endpoint| endpoint.get().addr),
         }
         .ok()
+    }
+
+    /// The places of all endpoints with the address and path of this one, whatever their ports.
+    pub(super) fn of_host(&self, addr: EndpointAddr) -> impl Iterator<Item = usize> {
+        let first = match self {
+            Self::OneSlice(slice) => slice.partition_point(|endpoint| endpoint.addr.ip < addr.ip),
+            Self::Mixed(endpoints) => endpoints.partition_point(|endpoint| endpoint.get().addr.ip < addr.ip),
+        };
+        let places = (first..self.len()).map_while(|place| Some((place, self.get(place)?.addr)));
+        let here = places.take_while(move |(_, other)| other.ip == addr.ip);
+        here.filter(move |(_, other)| other.path == addr.path).map(|(place, _)| place)
     }
 
     /// Counts a connection or flow of the endpoint at this place.

@@ -15,10 +15,10 @@ use super::*;
 use crate::balance::hash::mix;
 use crate::select::affinity::AffinityTable;
 use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
-use sheave_model::{AddressSet, Affinity, Algorithm, Frontend, Route, SourceRanges};
+use sheave_model::{AddressSet, Affinity, AffinityScope, Algorithm, Frontend, Route, SourceRanges};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const STICKY: Affinity = Affinity::ClientIp { timeout: TIMEOUT };
+const STICKY: Affinity = Affinity::ClientIp { timeout: TIMEOUT, scope: AffinityScope::Port };
 const ALGORITHMS: [Algorithm; 4] =
     [Algorithm::LeastConnections, Algorithm::Maglev, Algorithm::RoundRobin, Algorithm::Random];
 
@@ -255,7 +255,7 @@ proptest! {
         let mut held = Vec::new();
         for (number, random) in requests {
             let request = PickRequest { random, ..external(number) };
-            let known = affinity.peek(crate::select::affinity::Scope::of(&frontend.spec().service), request.client.ip(), TIMEOUT, request.now);
+            let known = affinity.peek(crate::select::affinity::Scope::of(&frontend.spec().service, AffinityScope::Port), request.client.ip(), TIMEOUT, request.now);
             let previews = [frontend.preview(&request, &affinity), frontend.preview(&request, &affinity)];
             let picked = forward(frontend.pick(&request, &affinity));
             let wanted = match known {

@@ -4,6 +4,7 @@
 use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
@@ -114,6 +115,23 @@ pub(crate) fn splice_out(pipe: &Pipe, socket: &Socket, length: usize) -> io::Res
 /// reading (tcp(7), `TCP_INFO`; the window is there since Linux 5.4). 0 if the kernel does not say.
 pub(crate) fn taken_by_peer(socket: &Socket) -> u64 {
     info(socket).map_or(0, |info| info.tcpi_bytes_acked.wrapping_add(u64::from(info.tcpi_snd_wnd) << 32))
+}
+
+/// What has come from a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// Segments, of whatever kind (Linux 4.2).
+    pub(crate) segments: u32,
+    /// How long ago one acknowledged something, or said again what it had acknowledged.
+    pub(crate) quiet: Duration,
+}
+
+/// What has come from the peer of a connection.
+pub(crate) fn heard_from_peer(socket: &Socket) -> Heard {
+    info(socket).map_or_else(Heard::default, |info| Heard {
+        segments: info.tcpi_segs_in,
+        quiet: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+    })
 }
 
 /// How many connections wait to be accepted from a listening socket (`tcp_get_info` in net/ipv4/tcp.c).

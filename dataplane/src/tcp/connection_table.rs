@@ -74,6 +74,8 @@ struct Connection {
     expires: Tick,
     /// When a byte of it moved last.
     moved: Tick,
+    /// When it has to end since its endpoint serves no more; [`Tick::NEVER`] while that serves.
+    bereft: Tick,
     state: ConnectionState,
 }
 
@@ -94,6 +96,7 @@ impl Connection {
             awaits_answer: false,
             expires: Tick::NEVER,
             moved: Tick::NEVER,
+            bereft: Tick::NEVER,
             state,
         }
     }
@@ -200,7 +203,10 @@ impl ConnectionTable {
     fn begin_relay(&mut self, key: Key, begin: Established) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let now = self.context.worker.now();
-        let idle = self.sweep.idle_clock(now, begin.idle_timeout);
+        let mut idle = self.sweep.idle_clock(now, begin.idle_timeout);
+        if begin.keepalives {
+            idle.count_keepalives();
+        }
         let lives = begin.max_age.map(|age| with_jitter(age, self.context.worker.random.next()));
         let expires = lives.map_or(Tick::NEVER, |lives| self.sweep.tick(now + lives));
         (connection.expires, connection.moved) = (expires, self.sweep.tick(now));

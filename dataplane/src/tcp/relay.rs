@@ -134,7 +134,8 @@ impl Relay {
         let Self { client, endpoint, idle, .. } = self;
         // A peer that reads what its own kernel, or ours, holds for it is not idle, though nothing is relayed.
         let taken = || client.taken_by_peer().wrapping_add(endpoint.taken_by_peer());
-        idle.is_over(now, moved, taken)
+        let heard = || [client.heard_from_peer(), endpoint.heard_from_peer()];
+        idle.is_over(now, moved, taken, heard)
     }
 
     /// All that was relayed.

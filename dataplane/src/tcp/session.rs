@@ -83,6 +83,11 @@ impl Session {
         }
     }
 
+    /// The endpoint that it counts for.
+    pub(super) fn endpoint(&self) -> Option<EndpointAddr> {
+        self.picked.as_ref().map(Picked::addr)
+    }
+
     /// Counts for this endpoint from now on.
     pub(super) fn set_endpoint(&mut self, picked: Picked) {
         if let Some(logged) = &mut self.logged {

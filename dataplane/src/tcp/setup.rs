@@ -66,6 +66,7 @@ pub(super) struct Setup {
     header: Option<Box<ProxyHeader>>,
     connect_timeout: Duration,
     idle_timeout: Duration,
+    keepalives: bool,
     max_age: Option<Duration>,
     phase: SetupPhase,
     attempts: usize,
@@ -84,6 +85,8 @@ pub(super) struct Established {
     pub(super) upload: Direction,
     pub(super) session: Session,
     pub(super) idle_timeout: Duration,
+    /// Those that peers send count as traffic.
+    pub(super) keepalives: bool,
     pub(super) max_age: Option<Duration>,
 }
 
@@ -135,6 +138,7 @@ pub(super) fn admit(
         header: None,
         connect_timeout,
         idle_timeout,
+        keepalives: timeouts.keepalives,
         max_age: timeouts.max_age,
         phase,
         attempts: 0,
@@ -255,9 +259,9 @@ impl Setup {
         };
         let upload = self.upload(dial.source);
         let (endpoint, picked) = dial.into_parts()?;
-        let Self { mut session, client_side: client, idle_timeout, max_age, .. } = self;
+        let Self { mut session, client_side: client, idle_timeout, keepalives, max_age, .. } = self;
         session.set_endpoint(picked);
-        Some(Established { client, endpoint, upload, session, idle_timeout, max_age })
+        Some(Established { client, endpoint, upload, session, idle_timeout, keepalives, max_age })
     }
 
     /// Ends it. The handshake is done, so a reset is as near to a refusal as a proxy can get; an endpoint that may be connected by now

@@ -15,7 +15,7 @@ use crate::sys::Errno;
 use crate::sys::epoll::Readiness;
 use crate::sys::pipe::Pipe;
 use crate::sys::sockets::{KEEPALIVE_IDLE, reset_on_close};
-use crate::sys::stream;
+use crate::sys::stream::{self, Heard};
 
 /// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls in place
 /// of four.
@@ -311,6 +311,11 @@ impl Stream {
     /// A number that changes whenever the peer has taken something of what was written.
     pub(super) fn taken_by_peer(&self) -> u64 {
         stream::taken_by_peer(&self.socket)
+    }
+
+    /// What has come from the peer.
+    pub(super) fn heard_from_peer(&self) -> Heard {
+        stream::heard_from_peer(&self.socket)
     }
 
     /// Whether something was written that the peer has not acknowledged.

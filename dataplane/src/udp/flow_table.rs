@@ -6,6 +6,7 @@ mod budget;
 mod expiry;
 mod flow;
 mod routing;
+mod silence;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,6 +20,7 @@ pub(super) use self::budget::{FlowBudget, FlowOwner};
 use self::expiry::{BUSY, Queues};
 pub(super) use self::flow::Flow;
 use self::routing::{Decision, forwarded};
+use self::silence::Silence;
 use crate::client_traffic::Meter;
 use crate::counters::ShedReason;
 use crate::counters::{DropReason, UdpCounters};
@@ -103,6 +105,8 @@ pub(super) struct FlowTable<L> {
     /// These flows, as the budget knows them.
     owner: Weak<dyn FlowOwner>,
     counters: Arc<UdpCounters>,
+    /// The endpoint of a flow that has just been found to have fallen silent.
+    silent: Option<EndpointAddr>,
 }
 
 impl<L> FlowTable<L> {
@@ -125,6 +129,7 @@ impl<L> FlowTable<L> {
             budget,
             owner,
             counters,
+            silent: None,
         }
     }
 
@@ -175,6 +180,11 @@ impl<L> FlowTable<L> {
         match self.flows.entry(client) {
             Entry::Occupied(mut entry) => {
                 let flow = entry.get_mut();
+                if let Some(frontend) = &self.frontend
+                    && flow.finds_silence(view.now, frontend)
+                {
+                    self.silent = Some(flow.endpoint());
+                }
                 flow.touched = view.now;
                 if flow.revision == self.revision && !flow.suspect {
                     return Ok(entry.into_mut());
@@ -226,11 +236,18 @@ impl<L> FlowTable<L> {
         Ok(NewFlow { slot: self.budget.take(&self.counters), permit })
     }
 
+    /// The endpoint of the flow that was routed last, if it has fallen silent. Once.
+    pub(super) fn take_silent(&mut self) -> Option<EndpointAddr> {
+        self.silent.take()
+    }
+
     /// The client's flow, found because its endpoint answered: that keeps it alive.
     pub(super) fn answered(&mut self, client: ClientAddr, now: Instant) -> Option<&mut Flow<L>> {
         let flow = self.flows.get_mut(&client)?;
         flow.touched = now;
         flow.answered = true;
+        flow.silence.end();
+        flow.picked.note_answer(now);
         Some(flow)
     }
 
@@ -276,6 +293,9 @@ impl<L> FlowTable<L> {
         let FormerFlow { client, endpoint, source, touched, answered, suspect } = *former;
         let Some(frontend) = self.frontend.as_deref() else { return false };
         let Some(picked) = frontend.take_over(endpoint) else { return false };
+        if answered {
+            picked.note_answer(touched);
+        }
         let permit = frontend.limiter().map(|limiter| Box::new(limiter.take_over(client.ip(), view.now)));
         let check_at = touched + self.patience(answered);
         let flow = Flow {
@@ -288,6 +308,7 @@ impl<L> FlowTable<L> {
             revision: self.revision.wrapping_sub(1),
             suspect,
             answered,
+            silence: Silence::default(),
             frontend: frontend.spec().addr,
             meter: Meter::new(client.ip()),
             slot: self.budget.take(&self.counters),

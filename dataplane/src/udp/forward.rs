@@ -143,6 +143,10 @@ impl Forwarder<'_> {
                 None
             }
         };
+        if let Some(endpoint) = self.flows.take_silent() {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "no answer to datagrams");
+            self.state.endpoint_failed(endpoint, &error);
+        }
         if let Some((endpoint, holder)) = opener.crowding {
             self.flows.make_room(&holder, endpoint, self.view.now);
         }

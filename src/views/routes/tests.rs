@@ -50,7 +50,7 @@ fn frontend(ip: &str, port: u16) -> Frontend {
             port_name: "http".into(),
             protocol: Protocol::Tcp,
         },
-        affinity: Affinity::ClientIp { timeout: Duration::from_secs(10800) },
+        affinity: Affinity::ClientIp { timeout: Duration::from_secs(10800), scope: AffinityScope::Port },
         source_ranges: Arc::new(SourceRanges::new(vec!["10.0.0.0/8".parse().unwrap()])),
         proxied_by: None,
         client_sources: ClientSources::default(),

@@ -13,8 +13,9 @@ use crate::projection::options::{LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT};
 use crate::time;
 
 use super::{
-    CONNECT_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_AGE, MAX_CONNECTION_AGE_GRACE, MAX_CONNECTION_RATE,
-    MAX_CONNECTION_RATE_PER_CLIENT, MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT,
+    CONNECT_TIMEOUT, IDLE_KEEPALIVES, IDLE_TIMEOUT, MAX_CONNECTION_AGE, MAX_CONNECTION_AGE_GRACE,
+    MAX_CONNECTION_RATE, MAX_CONNECTION_RATE_PER_CLIENT, MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT,
+    REMOVED_ENDPOINT_GRACE,
 };
 
 /// Times that an annotation may have, and how they are written.
@@ -22,6 +23,9 @@ type Allowed = (RangeInclusive<Duration>, &'static str);
 
 /// Shorter, and a packet that is lost once ends the connection (RFC 6298 waits for a second).
 const LASTING: Allowed = (Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60), "1s to 8760h");
+
+/// A connection to an endpoint that is gone may end at once.
+const GRACE: Allowed = (Duration::ZERO..=Duration::from_secs(365 * 24 * 60 * 60), "0s to 8760h");
 
 /// Longer than any client waits.
 const CONNECT: Allowed = (Duration::from_millis(10)..=Duration::from_secs(60), "10ms to 1m");
@@ -61,6 +65,10 @@ pub(in crate::projection) fn limits(
 pub(in crate::projection) fn timeouts(service: &Service, report: &mut Report) -> ServiceTimeouts {
     ServiceTimeouts {
         idle: time(service, IDLE_TIMEOUT, &LASTING, GATEWAYS, report),
+        keepalives: annotations::read(service, IDLE_KEEPALIVES, report, |text| {
+            text.trim().parse().map_err(|_| format!("{text:?} is not true or false; only bytes count"))
+        })
+        .unwrap_or_default(),
         connect: time(service, CONNECT_TIMEOUT, &CONNECT, GATEWAYS, report),
         max_age: time(
             service,
@@ -70,6 +78,13 @@ pub(in crate::projection) fn timeouts(service: &Service, report: &mut Report) ->
             report,
         ),
         max_age_grace: time(service, MAX_CONNECTION_AGE_GRACE, &LASTING, "the default of 30s holds", report),
+        removed_endpoint_grace: time(
+            service,
+            REMOVED_ENDPOINT_GRACE,
+            &GRACE,
+            "connections to endpoints that have left go on for as long as they like",
+            report,
+        ),
     }
 }
 

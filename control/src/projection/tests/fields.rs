@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sheave_model::{Affinity, Algorithm, FrontendKind};
+use sheave_model::{Affinity, AffinityScope, Algorithm, FrontendKind};
 
 use super::super::{Options, Projection, Projector};
 use super::support::{NODE, WEB_SLICE, ips, lines, objects, options, problems, project, service, web};
@@ -187,7 +187,8 @@ fn affinity_has_the_timeout_of_the_service_or_three_hours() {
         let projection = project(&[&web(spec, "")]);
         (projection.table.frontends()[0].affinity, problems(&projection))
     };
-    let client_ip = |seconds| Affinity::ClientIp { timeout: Duration::from_secs(seconds) };
+    let client_ip =
+        |seconds| Affinity::ClientIp { timeout: Duration::from_secs(seconds), scope: AffinityScope::Port };
     let timeout = |seconds: &str| {
         format!(
             "sessionAffinity: ClientIP, sessionAffinityConfig: {{clientIP: {{timeoutSeconds: {seconds}}}}}"

@@ -101,7 +101,8 @@ fn the_failure_record_of_another_process_is_no_row_with_what_comes_but_its_trial
     assert!(next.suspect.watch().is_armed(), "its successes are reported");
     assert_eq!([(); 3].map(|()| next.ejects(STEP)), [false, false, true]);
     next.now += crate::health::outlier::FIRST_EJECTION;
-    assert_eq!(next.suspect.expire(next.now), Transition::Returned);
+    assert_eq!(next.suspect.expire(next.now), Transition::Trial);
     let mut last = Rig { suspect: handed(&next, next.now), published: true, ..next };
+    assert_eq!(last.suspect.expire(last.now), Transition::Trial);
     assert!(last.ejects(STEP));
 }

@@ -11,13 +11,14 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn scope(port_name: &str) -> Scope {
-    Scope::of(&ServicePort {
+    let port = ServicePort {
         source: FrontendSource::Service,
         namespace: "shop".into(),
         name: "web".into(),
         port_name: port_name.into(),
         protocol: Protocol::Tcp,
-    })
+    };
+    Scope::of(&port, AffinityScope::Port)
 }
 
 fn client(number: u32) -> IpAddr {

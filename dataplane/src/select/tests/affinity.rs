@@ -123,3 +123,42 @@ fn local_and_cluster_clients_may_stick_to_different_endpoints() {
         assert_eq!(goes(&frontend, &inside, &table), inside_goes);
     }
 }
+
+/// A frontend of another port of the same Service, on the same hosts.
+fn other_port(frontend: &Frontend) -> Frontend {
+    let mut other = frontend.clone();
+    other.addr.port += 1;
+    (other.service.port_name, other.service.protocol) = ("media".into(), sheave_model::Protocol::Udp);
+    let mut backend = other.backends[0].clone();
+    backend.endpoints.iter_mut().for_each(|endpoint| endpoint.addr.port += 1000);
+    other.backends = [backend].into();
+    other
+}
+
+#[test]
+fn all_ports_of_a_service_send_a_client_to_one_host_if_it_says_so() {
+    let scope = AffinityScope::Service;
+    let shared = Frontend { affinity: Affinity::ClientIp { timeout: TIMEOUT, scope }, ..sticky() };
+    for number in 0..50 {
+        let request = external(number);
+        // The first picks agree, even on gateways that know nothing of each other.
+        let first = |spec: &Frontend| goes(&active(spec.clone()), &request, &AffinityTable::default());
+        assert_eq!(first(&shared).ip, first(&other_port(&shared)).ip, "{number}");
+    }
+    let (signals, media) = (active(shared.clone()), active(other_port(&shared)));
+    let (table, request) = (AffinityTable::default(), external(1));
+    let other = stuck_elsewhere(&signals, &request, &table);
+    let reached = goes(&media, &request, &table);
+    assert_eq!((reached.ip, reached.port), (other.ip, other.port + 1000), "by the record of the other port");
+    let previewed = media.preview(&request, &table);
+    assert!(matches!(previewed, Preview::Affinity { endpoint, .. } if endpoint == reached), "{previewed:?}");
+    assert_eq!(goes(&signals, &request, &table), other);
+    // What just failed is left, on all ports.
+    let tried = [reached];
+    let next = goes(&media, &PickRequest { tried: &tried, ..request }, &table);
+    assert_ne!(next.ip, reached.ip);
+    assert_eq!(goes(&signals, &request, &table).ip, next.ip);
+    let alone = active(other_port(&sticky()));
+    let first = goes(&alone, &request, &AffinityTable::default());
+    assert_eq!(goes(&alone, &request, &table), first, "the records are those of the whole Service");
+}

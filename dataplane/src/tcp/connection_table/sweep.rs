@@ -4,6 +4,7 @@
 //! the whole process.
 
 use std::cmp::Reverse;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::{Connection, ConnectionState, ConnectionTable, IdleClock, Tick, ticks};
@@ -138,17 +139,22 @@ impl ConnectionTable {
     /// Checks the entries from `first` on.
     fn check_some(&mut self, now: Instant, first: usize) {
         let tick = self.sweep.tick(now);
+        let worker = Rc::clone(&self.context.worker);
+        let table = worker.table();
         for index in first..first + CHECKED_AT_A_TIME {
             let Some(key) = self.connections.key_at(index) else { continue };
-            let Some(Connection { state: ConnectionState::Relaying(relay, session), expires, .. }) =
-                self.connections.get_mut(key)
+            let Some(Connection {
+                state: ConnectionState::Relaying(relay, session), expires, bereft, ..
+            }) = self.connections.get_mut(key)
             else {
                 continue;
             };
             self.sweep.shortest_of_round = self.sweep.shortest_of_round.min(relay.idle_ticks());
             let expires = *expires;
             let is_left_over = self.removed.get(&session.frontend).is_some_and(|ends| *ends <= tick)
-                && self.context.worker.table().get(session.frontend).is_none();
+                && table.get(session.frontend).is_none();
+            *bereft = self.sweep.end_without_endpoint(*bereft, session, &table, now);
+            let is_left_over = is_left_over || *bereft <= tick;
             if relay.is_idle(tick) {
                 self.end_in_time(key, tick, CloseReason::Idle);
             } else if is_left_over {

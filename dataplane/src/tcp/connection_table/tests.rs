@@ -1,5 +1,6 @@
 //! Turns: how much one does, who comes first, and that a large table is checked in small steps.
 
+mod bereft;
 mod deadlines;
 mod unanswered;
 

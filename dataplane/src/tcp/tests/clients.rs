@@ -20,7 +20,7 @@ use crate::worker::context::Timeouts;
 use crate::worker::{Command, WorkerHandle, WorkerSeed};
 use sheave_model::RoutingTable;
 use sheave_model::test_util;
-use sheave_model::{AddressSet, SourceRanges};
+use sheave_model::{AddressSet, AffinityScope, SourceRanges};
 use sheave_model::{
     Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr, Protocol, Route,
 };
@@ -230,7 +230,7 @@ async fn peers_that_are_not_trusted_are_ordinary_clients() {
 async fn without_a_header_a_trusted_peer_is_reset_and_nothing_is_picked() {
     let gateway = Gateway::start(|frontend| {
         proxied_by_peer(frontend);
-        frontend.affinity = Affinity::ClientIp { timeout: PATIENCE };
+        frontend.affinity = Affinity::ClientIp { timeout: PATIENCE, scope: AffinityScope::Port };
     })
     .await;
     gateway.assert_refuses(b"GET / HTTP/1.1\r\n", CloseReason::BadProxyHeader).await;
@@ -262,7 +262,7 @@ async fn a_header_that_takes_too_long_is_no_header_however_busy_the_peer() {
 async fn source_ranges_routes_and_affinity_go_by_the_introduced_client() {
     let gateway = Gateway::start(|frontend| {
         proxied_by_peer(frontend);
-        frontend.affinity = Affinity::ClientIp { timeout: PATIENCE };
+        frontend.affinity = Affinity::ClientIp { timeout: PATIENCE, scope: AffinityScope::Port };
         frontend.external = Route::Drop;
         let ranges = ["10.1.0.0/16", "192.0.2.0/24"].map(|cidr| cidr.parse().unwrap());
         frontend.source_ranges = Arc::new(SourceRanges::new(ranges.to_vec()));

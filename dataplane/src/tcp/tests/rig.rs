@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{Algorithm, ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, test_util};
+use sheave_model::{
+    Algorithm, ClientAddr, EndpointAddr, FrontendAddr, RoutingTable, ServiceTimeouts, test_util,
+};
 use socket2::{Domain, Socket, Type};
 
 use crate::counters::{CloseReason, TcpCounters};
@@ -73,9 +75,17 @@ impl TableRig {
     ) -> Arc<TcpCounters> {
         let (frontend, peer) = (test_util::frontend_addr(1), ClientAddr((Ipv4Addr::LOCALHOST, 1).into()));
         let counters = Arc::default();
-        let session = Session::admit(&self.worker, (frontend, peer), &counters, None, None, || None).unwrap();
+        let mut session =
+            Session::admit(&self.worker, (frontend, peer), &counters, None, None, || None).unwrap();
+        let to = endpoint.peer_addr().ok().and_then(|addr| addr.as_socket());
+        let picked = to.and_then(|to| {
+            let table = self.worker.table();
+            table.get(frontend)?.take_over(EndpointAddr::new(to.ip(), to.port()))
+        });
+        picked.into_iter().for_each(|picked| session.set_endpoint(picked));
         let (client, endpoint) = (Stream::accepted(client), Stream::to_connect(endpoint));
-        let begin = Established { client, endpoint, upload, session, idle_timeout, max_age };
+        let begin =
+            Established { client, endpoint, upload, session, idle_timeout, keepalives: false, max_age };
         self.table.borrow_mut().relay_between(begin);
         self.counters.borrow_mut().push(Arc::clone(&counters));
         counters
@@ -146,10 +156,19 @@ impl TableRig {
 
 /// A table with one frontend, which has one endpoint, there.
 pub(in crate::tcp) fn table_towards(endpoint: EndpointAddr) -> (FrontendAddr, ActiveTable) {
+    table_with(endpoint, ServiceTimeouts::default())
+}
+
+/// As [`table_towards`], with timeouts of the Service.
+pub(in crate::tcp) fn table_with(
+    endpoint: EndpointAddr,
+    timeouts: ServiceTimeouts,
+) -> (FrontendAddr, ActiveTable) {
     let mut backend = test_util::backend("local", 100, &[(1, 100)]);
     backend.endpoints[0].addr = endpoint;
     let mut frontend = test_util::frontend(1, Algorithm::Random, &[(1, 100)]);
     frontend.backends = Arc::new([backend]);
+    frontend.timeouts = timeouts;
     let addr = frontend.addr;
     let table = RoutingTable::new(1, vec![Arc::new(frontend)], Arc::default());
     (addr, ActiveTable::compile(table, &ActiveTable::default()))

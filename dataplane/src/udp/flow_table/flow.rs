@@ -5,9 +5,10 @@ use std::time::Instant;
 use sheave_model::{ClientSource, EndpointAddr, FrontendAddr};
 
 use super::budget::Slot;
+use super::silence::Silence;
 use crate::client_traffic::Meter;
 use crate::limits::service::Permit;
-use crate::select::Picked;
+use crate::select::{ActiveFrontend, Picked};
 
 /// One client's way to one endpoint.
 pub(in crate::udp) struct Flow<L> {
@@ -28,6 +29,7 @@ pub(in crate::udp) struct Flow<L> {
     pub(super) suspect: bool,
     /// An endpoint has answered.
     pub(super) answered: bool,
+    pub(super) silence: Silence,
     /// By which it came.
     pub(super) frontend: FrontendAddr,
     pub(super) meter: Meter,
@@ -56,6 +58,19 @@ impl<L> Flow<L> {
         self.collect_last();
         (self.picked, self.link, self.source) = (picked, link, source);
         self.ends_by = None;
+        self.silence.end();
+    }
+
+    /// Its client sends: whether its endpoint turns out to have fallen silent. Not if that sees the client's own address, which a
+    /// firewall may refuse.
+    pub(super) fn finds_silence(&mut self, now: Instant, frontend: &ActiveFrontend) -> bool {
+        let Some(since) = self.silence.asked(now, self.touched) else { return false };
+        let found =
+            self.source != ClientSource::Transparent && frontend.has_fallen_silent(self.endpoint(), since);
+        if found {
+            self.silence.was_told();
+        }
+        found
     }
 
     /// What its endpoint has had is known from now on.

@@ -5,6 +5,7 @@ use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
 use std::time::Instant;
 
+use super::silence::Silence;
 use super::{Flow, Links, NewFlow, View, Way};
 use crate::client_traffic::Meter;
 use crate::counters::{DropReason, UdpCounters};
@@ -46,6 +47,7 @@ impl Decision<'_> {
             revision,
             suspect: false,
             answered: false,
+            silence: Silence::default(),
             frontend: frontend.spec().addr,
             meter: Meter::new(self.client.ip()),
             slot: new.slot,

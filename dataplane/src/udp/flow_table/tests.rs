@@ -12,6 +12,7 @@ use sheave_model::SourceRanges;
 use sheave_model::{Backend, ClientSources, EndpointState, Frontend, Route};
 
 mod room;
+mod silent;
 mod simulation;
 mod watched;
 

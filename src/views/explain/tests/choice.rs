@@ -81,7 +81,13 @@ fn affinity_names_the_record_or_the_hash_that_makes_the_first() {
     let ip: IpAddr = "198.51.100.30".parse().unwrap();
     let two = fixture.ask("port=80").endpoints[1].address.parse::<SocketAddr>().unwrap();
     let endpoint = EndpointAddr::new(two.ip(), two.port());
-    fixture.affinity.record(Scope::of(service), ip, endpoint, Duration::from_secs(10_800), Instant::now());
+    fixture.affinity.record(
+        Scope::of(service, sheave_model::AffinityScope::Port),
+        ip,
+        endpoint,
+        Duration::from_secs(10_800),
+        Instant::now(),
+    );
     let known = fixture.ask("port=80&client=198.51.100.30");
     assert_eq!(known.endpoint.as_deref(), Some("10.1.0.8:8080"));
     let why = reason(&known, "session affinity: the client's last connection went to 10.1.0.8:8080");
