@@ -3,6 +3,9 @@
 use super::*;
 use crate::udp::flow_table::silence::LONG;
 
+/// Whether an endpoint answers in a second.
+type Answers<'a> = &'a dyn Fn(EndpointAddr, u32) -> bool;
+
 /// Two clients of each of two endpoints, that are answered or not, by what `answer` says of endpoint and second.
 fn told(source: ClientSource, answer: impl Fn(EndpointAddr, u32) -> bool) -> Vec<EndpointAddr> {
     let mut world = World::new(100, &ready(&[1, 2]));
@@ -32,7 +35,7 @@ fn an_endpoint_that_has_answered_and_stops_while_another_answers_is_told_of_once
 #[test]
 fn silence_is_nothing_unusual_where_nobody_answers_any_more_or_the_endpoint_never_did() {
     let silent = endpoint_addr(1);
-    let cases: [(ClientSource, &dyn Fn(EndpointAddr, u32) -> bool); 5] = [
+    let cases: [(ClientSource, Answers<'_>); 5] = [
         (ClientSource::Gateway, &|_, _| false),
         (ClientSource::Gateway, &|endpoint, _| endpoint != silent),
         (ClientSource::Gateway, &|_, second| second < 10),
