@@ -125,7 +125,8 @@ mod tests {
     fn lease(uid: &str, holder: &str, transitions: Option<i32>, renewed: u32) -> LeaseRead {
         let lease = json!({"metadata": {"uid": uid}, "spec": {"holderIdentity": holder, "leaseTransitions": transitions,
             "renewTime": format!("2026-01-01T00:{:02}:{:02}.000000Z", renewed / 60, renewed % 60)}});
-        Ok(Some(serde_json::from_value(lease).unwrap()))
+        let unreadable = |error: serde_json::Error| ApiAnswer::Unreachable { reason: error.to_string() };
+        serde_json::from_value(lease).map(Some).map_err(unreadable)
     }
 
     /// Shows the collector one Lease after the other, 5 s apart, from `now` on.

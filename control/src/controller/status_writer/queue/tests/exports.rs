@@ -179,12 +179,11 @@ fn without_the_lease_nothing_is_known_of_exports() {
 
 /// What the Lease of Karmada's controller has after so many changes of its holder, renewed at this second.
 fn lease(transitions: u32, renewed: u64) -> LeaseRead {
-    Ok(Some(
-        serde_json::from_value(serde_json::json!({"metadata": {"uid": "u"}, "spec": {
-            "holderIdentity": "karmada-controller-manager-0_1", "leaseTransitions": transitions,
-            "renewTime": format!("2026-01-01T{:02}:{:02}:{:02}.000000Z", renewed / 3600, renewed / 60 % 60, renewed % 60)}}))
-        .unwrap(),
-    ))
+    let lease = serde_json::json!({"metadata": {"uid": "u"}, "spec": {
+        "holderIdentity": "karmada-controller-manager-0_1", "leaseTransitions": transitions,
+        "renewTime": format!("2026-01-01T{:02}:{:02}:{:02}.000000Z", renewed / 3600, renewed / 60 % 60, renewed % 60)}});
+    let unreadable = |error: serde_json::Error| ApiAnswer::Unreachable { reason: error.to_string() };
+    serde_json::from_value(lease).map(Some).map_err(unreadable)
 }
 
 impl ExportHarness {
