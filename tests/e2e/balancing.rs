@@ -10,12 +10,14 @@ use crate::support::gateway::{Gateway, Settings};
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, let_pass};
 use crate::support::tcp::{self, Server};
+use crate::support::udp;
 use crate::support::world::{CLIENTS, Family, World};
 
 for_both_families!(
     every_ready_endpoint_is_reached_and_no_other,
     terminating_endpoints_serve_when_none_is_ready,
     a_client_with_affinity_stays_with_its_endpoint,
+    a_client_has_one_endpoint_for_all_ports_of_a_service_that_wants_so,
     affinity_ends_after_its_time_out,
     affinity_to_an_endpoint_that_left_is_void,
     an_endpoint_that_refuses_is_replaced_before_the_client_notices,
@@ -83,6 +85,23 @@ fn a_client_with_affinity_stays_with_its_endpoint(family: Family) {
     }
     let used: BTreeSet<&String> = homes.iter().collect();
     assert!(used.len() > 1, "{CLIENTS} clients share {used:?}");
+}
+
+fn a_client_has_one_endpoint_for_all_ports_of_a_service_that_wants_so(family: Family) {
+    let world = World::new(4);
+    let _servers = Server::on_every_backend(&world, family, 9000);
+    let _media = udp::Server::on_every_backend(&world, family, 9001);
+    let phones = App::new("phones", &[family.vip(0)]).tcp(80, 9000).udp(5004, 9001);
+    let phones = phones.annotation("sheave.dev/affinity-scope", "service").affinity(3600);
+    let _gateway = Gateway::start(&world, &[phones.all_ready((0..4).map(|n| family.backend(n)))]);
+    let mut reached = BTreeSet::new();
+    for number in 0..CLIENTS {
+        let media = udp::Client::new(&world.client, family.client(number), at(family.vip(0), 5004));
+        let media = media.ask().unwrap().name;
+        assert_eq!(ask_as(&world, family, number), media);
+        reached.insert(media);
+    }
+    assert!(reached.len() > 1, "{reached:?}");
 }
 
 /// The first pick for a client is the same every time it is made, so a record shows only where it differs from that:

@@ -29,6 +29,7 @@ mod flood;
 mod forwarded;
 mod hardening;
 mod health;
+mod idle;
 mod kinds;
 mod kit;
 mod lame_duck;

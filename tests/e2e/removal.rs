@@ -1,5 +1,5 @@
-//! Services that are removed while connections and flows of theirs are open: nothing new is taken at once, connections have the time of
-//! a drain, and flows end.
+//! Services, and endpoints of Services, that are removed while connections and flows of theirs are open: nothing new is taken at once;
+//! connections of a Service have the time of a drain, those of an endpoint as long as the Service says; flows end.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -15,6 +15,7 @@ use crate::support::world::{Family, World};
 for_both_families!(
     connections_of_a_removed_service_end_after_a_drain_and_flows_at_once,
     connections_of_a_service_that_comes_back_go_on,
+    connections_of_a_removed_endpoint_end_where_its_service_says_so,
 );
 
 fn app(family: Family) -> App {
@@ -70,4 +71,28 @@ fn connections_of_a_service_that_comes_back_go_on(family: Family) {
     gateway.apply(&[app(family)]);
     let_pass(Duration::from_secs(4));
     talk.say("still there?").unwrap();
+}
+
+fn connections_of_a_removed_endpoint_end_where_its_service_says_so(family: Family) {
+    let world = World::new(2);
+    let _servers = servers(&world, family);
+    let ending = || {
+        App::new("ending", &[family.vip(0)])
+            .tcp(80, 9000)
+            .annotation("sheave.dev/removed-endpoint-grace", "1s")
+    };
+    let plain = || App::new("plain", &[family.vip(1)]).tcp(80, 9000);
+    let apps = |backend: u16| {
+        let endpoint = family.backend(backend);
+        [ending().ready(endpoint), plain().ready(endpoint)]
+    };
+    let gateway = Gateway::start(&world, &apps(0));
+    let open = |vip| world.client.run(|| Conversation::open(at(family.vip(vip), 80))).unwrap();
+    let (mut ending, mut plain) = (open(0), open(1));
+    gateway.apply(&apps(1));
+    ending.ended().expect("FIN");
+    assert_eq!(open(0).with.name, "backend-1");
+    plain.say("its Service lets it go on").unwrap();
+    let ended = gateway.metric("sheave_tcp_closed_total", &["e2e/ending", "reason=\"removed\""]);
+    assert!((ended - 1.0).abs() < 0.5, "{ended}");
 }

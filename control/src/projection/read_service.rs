@@ -137,13 +137,12 @@ const TIMEOUT_FIELD: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
 
 /// Reads the affinity; an invalid value is reported and its default taken.
 pub(super) fn affinity(service: &Service, spec: &ServiceSpec, report: &mut Report) -> Affinity {
+    let scope = annotations::read(service, AFFINITY_SCOPE, report, annotations::affinity_scope);
     match spec.session_affinity.as_deref().unwrap_or_default() {
         "" | "None" => Affinity::None,
-        "ClientIP" => Affinity::ClientIp {
-            timeout: affinity_timeout(spec, report),
-            scope: annotations::read(service, AFFINITY_SCOPE, report, annotations::affinity_scope)
-                .unwrap_or_default(),
-        },
+        "ClientIP" => {
+            Affinity::ClientIp { timeout: affinity_timeout(spec, report), scope: scope.unwrap_or_default() }
+        }
         other => {
             let message = format!("{other:?} is not None or ClientIP; clients have no affinity");
             report.invalid("spec.sessionAffinity", message);
