@@ -255,8 +255,12 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                         continue;
                     }
                     Some(why) => {
-                        let cluster = &self.member.cluster;
-                        let told = format!("{why} (clusters.{cluster}.allow in the configuration)");
+                        let ClusterMember { cluster, allowed, .. } = self.member;
+                        let own = match allowed {
+                            Some(_) => String::new(),
+                            None => format!("; or cluster: {cluster}, if that is the gateways' own"),
+                        };
+                        let told = format!("{why} (clusters.{cluster}.allow in the configuration{own})");
                         (Exclusion::InvalidAddress(why), told)
                     }
                 },

@@ -180,7 +180,7 @@ pub(super) fn read(
     if options.frontends.contains(&FrontendKind::NodePort) && context.node_port_addresses.is_empty() {
         problems.push(no_node_ports(options));
     }
-    if options.role == Role::Gateway {
+    if options.role != Role::Standalone {
         context.own_networks = Arc::new(AddressSet::from_cidrs(&internal));
     }
     internal.extend(&options.internal_cidrs);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sheave_model::{EndpointState, Frontend, FrontendAddr, FrontendKind, Protocol};
 
-use super::Projector;
+use super::{Projector, Role};
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, reason};
 use crate::api::store::{Objects, ServiceKey};
@@ -121,7 +121,11 @@ impl Projector {
         let mut concerned = Vec::new();
         for ip in touched {
             let services = self.sharing_services(ip);
-            let unserved = without_common_node(objects, ip, &services);
+            // A gateway does not know here on which nodes there are others, and the controller tells.
+            let unserved = match self.options.role {
+                Role::Gateway => Vec::new(),
+                Role::Controller { .. } | Role::Standalone => without_common_node(objects, ip, &services),
+            };
             let keys = services.into_iter().map(|(key, _)| key).collect();
             concerned.extend(self.sharing.set(ip, keys, unserved));
         }
@@ -166,6 +170,7 @@ fn without_common_node(
     services: &[(ServiceKey, BTreeSet<Arc<str>>)],
 ) -> Vec<(ServiceKey, Problem)> {
     let (common, unserved) = common_nodes(services.iter().cloned());
+    let unserved: BTreeSet<ServiceKey> = unserved.into_iter().collect();
     // Of the same Pods: their slices follow them one after the other.
     let selector = |key: &ServiceKey| {
         let spec = objects.services.get(key)?.spec.as_ref()?;
@@ -173,7 +178,7 @@ fn without_common_node(
         Some((Arc::clone(&key.namespace), selector.clone()))
     };
     let serving = |key: &ServiceKey| !unserved.contains(key);
-    let selected: Vec<_> =
+    let selected: BTreeSet<_> =
         services.iter().filter(|(key, _)| serving(key)).filter_map(|(key, _)| selector(key)).collect();
     let Some((holder, _)) =
         services.iter().find(|(_, nodes)| nodes.is_superset(&common) && !nodes.is_empty())

@@ -236,8 +236,14 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
     assert_eq!(
         messages(&projection)[0],
         "\"10.1.0.7\" is of a Pod or node of the gateways' own cluster, and the endpoint is in another cluster \
-         (clusters.m2.allow in the configuration); the endpoint is left out"
+         (clusters.m2.allow in the configuration; or cluster: m2, if that is the gateways' own); the endpoint is left out"
     );
+    // The controller says what they do.
+    let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
+    let controller = Role::Controller { gateways, own_gateway: None };
+    let mut told = Projector::new(Options { role: controller, ..fleet(FleetOptions::default()) });
+    let told = told.project(&objects, &Dirty::Everything);
+    assert!(messages(&told).contains(&messages(&projection)[0]), "{:?}", told.problems);
     // A Node that comes later counts as well.
     add(&mut objects, &[&NODE.replace("gw-1", "gw-2").replace("10.1.0.0/16", "10.3.0.0/16")]);
     let projection = projector.project(&objects, &Dirty::Shared([].into()));

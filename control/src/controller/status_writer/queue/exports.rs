@@ -138,8 +138,9 @@ impl Exports {
             self.open.extend(self.diff.keys().cloned());
         }
         if self.collector.is_away() {
-            let exported: Vec<ServiceKey> = self.diff.exported().cloned().collect();
-            exported.iter().for_each(|key| self.mark(key, Some(Outdated::CollectorAway)));
+            let untold = self.diff.exported().filter(|key| !self.outdated.contains_key(*key));
+            let untold: Vec<ServiceKey> = untold.cloned().collect();
+            untold.iter().for_each(|key| self.mark(key, Some(Outdated::CollectorAway)));
         } else {
             let away = self.outdated.iter().filter(|(_, why)| **why == Outdated::CollectorAway);
             let back: Vec<ServiceKey> = away.map(|(key, _)| key.clone()).collect();
@@ -155,6 +156,13 @@ impl Exports {
         };
         if before != outdated {
             self.notices.push(WriteNotice::EndpointsOutdated { object: key.object(), outdated });
+        }
+    }
+
+    /// The export is as the present leader of Karmada's controller has to see it.
+    fn written_for_the_leader(&mut self, key: &ServiceKey) {
+        if self.outdated.get(key) == Some(&Outdated::WriteRefused) {
+            self.mark(key, None);
         }
     }
 
@@ -241,7 +249,10 @@ impl Exports {
             self.open.remove(&key);
             self.last = Some(key.clone());
             match self.diff.next_step(&key) {
-                ExportStep::Nothing => self.diff.close(&key),
+                ExportStep::Nothing => {
+                    self.written_for_the_leader(&key);
+                    self.diff.close(&key);
+                }
                 ExportStep::Wait => self.give_up(&key, GOING, now),
                 ExportStep::Taken(part) => {
                     self.report(WriteNotice::ExportTaken { object: key.object(), what: what(part, &key) });
@@ -282,8 +293,8 @@ impl Exports {
             }
             ApiAnswer::Done(body) => match serde_json::from_slice(&body) {
                 Ok(object) => {
-                    if step.is_touch() {
-                        self.mark(key, None);
+                    if part == ExportObject::Export {
+                        self.written_for_the_leader(key);
                     }
                     self.diff.put(part, object, manager);
                     self.written(key);
