@@ -224,6 +224,9 @@ pub struct FailureRecord {
     pub penalty_millis: u64,
     /// What has come of them.
     pub phase: HandedPhase,
+    /// The last one was that it did not answer.
+    #[serde(default)]
+    pub silent: bool,
 }
 
 /// Whether an endpoint is ejected.

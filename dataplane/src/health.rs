@@ -223,7 +223,10 @@ impl Health {
                             self.failed(key.clone(), &error, moment);
                             self.suspects.entry(key).and_modify(|suspect| suspect.set_silent(silent));
                         }
-                        ConnectedFrom::Client => self.confirmations.ask_for_client(key, now()),
+                        ConnectedFrom::Client => {
+                            self.suspects.entry(key.clone()).and_modify(Suspect::set_sees_clients);
+                            self.confirmations.ask_for_client(key, now());
+                        }
                     }
                 }
             }

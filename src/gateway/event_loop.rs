@@ -47,7 +47,7 @@ use announcing::Announcing;
 use lame_duck::Phase;
 pub(crate) use reconfigure::NewConfig;
 pub(crate) use takeover::Servers;
-use takeover::{connections_left, report_connections};
+use takeover::{connections_left, report_connections, report_nothing_left};
 use takeover_counts::TakeoverCounts;
 
 /// How long the workers may take to show that they run.
@@ -334,9 +334,11 @@ impl EventLoop {
                 }
             }
         };
+        let counts = self.dataplane.connection_counts();
         self.dataplane.close(WORKER_PATIENCE).await;
-        if successor.is_none() {
-            self.sources.finish(&self.store).await;
+        match successor {
+            Some(successor) => report_nothing_left(counts, &successor).await,
+            None => self.sources.finish(&self.store).await,
         }
         drained
     }

@@ -37,7 +37,7 @@ use crate::takeover::successor::Successor;
 use crate::takeover::{self, ServingPlace};
 
 /// How much later this process may be told to end than its successor is.
-const OWN_END: Duration = Duration::from_millis(300);
+const OWN_END: Duration = Duration::from_secs(1);
 /// Queries from the admin server that may wait for the loop.
 const QUEUED_QUERIES: usize = 16;
 

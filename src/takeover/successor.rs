@@ -423,12 +423,12 @@ impl Successor {
         outcome
     }
 
-    /// Tells it what these Services still have here. True if it was told, or does not listen.
-    pub(crate) async fn connections(&self, counts: &[ConnectionCount]) -> bool {
+    /// Tells it what these Services still have here, and waits so long for each part to be read. True if it was told, or does not listen.
+    pub(crate) async fn connections(&self, counts: &[ConnectionCount], patience: Duration) -> bool {
         for counts in counts.chunks(MOST_RECORDS).filter(|_| self.stays) {
             let message = Message::Connections { counts: counts.to_vec() };
             // It may be busy, and is told the next time.
-            if tokio::time::timeout(Duration::ZERO, self.channel.send(&message, NO_FDS)).await.is_err() {
+            if tokio::time::timeout(patience, self.channel.send(&message, NO_FDS)).await.is_err() {
                 return false;
             }
         }

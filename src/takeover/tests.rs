@@ -370,7 +370,7 @@ async fn a_successor_is_told_what_is_left_until_nothing_is() {
         ConnectionCount { namespace, name, of_fleet: false, open: number }
     };
     let counts: Vec<_> = (0..300).map(count).collect();
-    assert!(successor.connections(&counts).await);
+    assert!(successor.connections(&counts, Duration::ZERO).await);
     let mut told = Vec::new();
     while told.len() < counts.len() {
         told.extend(lifeline.connections().await.unwrap());

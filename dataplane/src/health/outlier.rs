@@ -71,7 +71,13 @@ impl Outlier {
             Phase::Trial { .. } => HandedPhase::Ejected { for_millis: 0 },
         };
         let Self { failures, ejections, penalty, .. } = *self;
-        FailureRecord { failures, ejections, penalty_millis: penalty.as_millis() as u64, phase }
+        FailureRecord {
+            failures,
+            ejections,
+            penalty_millis: penalty.as_millis() as u64,
+            phase,
+            silent: false,
+        }
     }
 
     /// As another process tells it. What cannot be is brought within bounds.
@@ -288,7 +294,13 @@ mod tests {
     fn nothing_that_it_is_told_ejects_an_endpoint_for_longer_than_an_ejection_lasts() {
         let (start, most) = (Instant::now(), u64::MAX);
         let phase = HandedPhase::Ejected { for_millis: most };
-        let record = FailureRecord { failures: u8::MAX, ejections: u32::MAX, penalty_millis: most, phase };
+        let record = FailureRecord {
+            failures: u8::MAX,
+            ejections: u32::MAX,
+            penalty_millis: most,
+            phase,
+            silent: false,
+        };
         let mut outlier = Outlier::restored(&record, start);
         let until = start + LONGEST_PENALTY;
         assert_eq!(outlier.due(), Some(until));

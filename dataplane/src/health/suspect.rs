@@ -44,6 +44,8 @@ pub(super) struct Suspect {
     last: Option<FailureMoment>,
     /// Its last failure was that it did not answer: only an answer says that it is well.
     silent: bool,
+    /// It sees the clients' own addresses, and may refuse the gateway's.
+    sees_clients: bool,
     /// When the health task is to connect by itself.
     opinion_due: Option<Instant>,
     /// When it is looked at next.
@@ -59,6 +61,7 @@ impl Suspect {
             failures: 0,
             last: None,
             silent: false,
+            sees_clients: false,
             opinion_due: None,
             scheduled: None,
         }
@@ -68,12 +71,12 @@ impl Suspect {
     pub(super) fn restored(record: &FailureRecord, number: u32, now: Instant) -> Self {
         let last = Some(FailureMoment { at: now, watch: None });
         let outlier = Outlier::restored(record, now);
-        Self { outlier, failures: record.failures, last, ..Self::new(number, now) }
+        Self { outlier, failures: record.failures, last, silent: record.silent, ..Self::new(number, now) }
     }
 
     /// What another process is told of it.
     pub(super) fn record(&self, now: Instant) -> FailureRecord {
-        self.outlier.record(now)
+        FailureRecord { silent: self.silent, ..self.outlier.record(now) }
     }
 
     /// What its workers share.
@@ -125,6 +128,16 @@ impl Suspect {
     /// Whether its last failure was that it did not answer.
     pub(super) fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
+    }
+
+    /// It sees the clients' own addresses.
+    pub(super) fn set_sees_clients(&mut self) {
+        self.sees_clients = true;
+    }
+
+    /// Whether it sees the clients' own addresses.
+    pub(super) fn sees_clients(&self) -> bool {
+        self.sees_clients
     }
 
     /// A client has tried it for a while, without an answer or an error. That is all that a protocol without answers can show.

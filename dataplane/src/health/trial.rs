@@ -1,7 +1,8 @@
 //! Trials: how an ejected endpoint shows that it is well, with no more than one client at a time put at risk.
 //!
 //! To a TCP endpoint the health task connects, which costs no client anything. Of UDP only what a client sends and gets says anything:
-//! the next new flow goes to the endpoint, and all others avoid it until that one has been answered.
+//! the next new flow goes to the endpoint, and all others avoid it until that one has been answered. A TCP endpoint that sees the
+//! clients' own addresses may refuse the gateway's for ever: it returns without a trial, and its first failure ejects it again.
 
 use std::time::Instant;
 
@@ -19,6 +20,12 @@ impl Health {
     /// Has an ejected endpoint be tried, and looks at what has come of a trial that was begun before.
     pub(super) fn try_again(&mut self, key: &EndpointKey, now: Instant) {
         match key.service.protocol {
+            Protocol::Tcp if self.suspects.get(key).is_some_and(Suspect::sees_clients) => {
+                if let Some(suspect) = self.suspects.get_mut(key) {
+                    suspect.acquit(now);
+                }
+                self.reassess(key);
+            }
             // If that is still under way, it stays at one connection.
             Protocol::Tcp => self.confirmations.ask(key.clone(), now),
             Protocol::Udp => {

@@ -71,7 +71,7 @@ impl Candidates {
             places: (shares.len() < serving.len()).then(|| shares.iter().map(|&(place, _)| place).collect()),
             turn: previous.map_or(0, Self::peek_turn).into(),
             spares: spares(frontend, candidates, health, serving, &shares),
-            trials: trials(frontend, candidates, health, serving),
+            trials: trials(frontend, candidates, health, serving, &shares),
         })
     }
 
@@ -185,21 +185,36 @@ fn is_unhealthy(endpoint: &Endpoint, health: Option<&ServiceHealth>) -> bool {
     health.is_some_and(|health| health.reason(endpoint.addr).is_some())
 }
 
-/// The candidates that are to be tried.
+/// Trials of a frontend at one time: each new flow looks at them.
+const MOST_TRIALS: usize = 16;
+
+/// The candidates that are to be tried. Not those of clusters that stand by: no client leaves the clusters in use for a trial.
 fn trials(
     frontend: &Frontend,
     candidates: &[Candidate],
     health: Option<&ServiceHealth>,
     serving: &ServingEndpoints,
+    shares: &[(u32, u32)],
 ) -> Box<[(u32, Arc<Trial>)]> {
-    let Some(health) = health else { return Box::default() };
+    let on_trial = |endpoint: &Endpoint| health.and_then(|health| health.trial(endpoint.addr));
+    if !resolve(frontend, candidates).any(|(_, _, endpoint)| on_trial(endpoint).is_some()) {
+        return Box::default();
+    }
+    let place = |endpoint: &Endpoint| Some(serving.position(endpoint.addr)? as u32);
+    let has_share = |place| shares.binary_search_by_key(&place, |&(place, _)| place).is_ok();
+    let in_use =
+        resolve(frontend, candidates).filter(|(_, _, endpoint)| place(endpoint).is_some_and(has_share));
+    let last_tier = in_use.map(|(_, backend, _)| backend.priority).max();
     let usable = resolve(frontend, candidates).filter(|(_, backend, endpoint)| {
-        backend.weight.0 > 0 && endpoint.weight.0 > 0 && endpoint.state == EndpointState::Ready
+        Some(backend.priority) <= last_tier
+            && backend.weight.0 > 0
+            && endpoint.weight.0 > 0
+            && endpoint.state == EndpointState::Ready
     });
     let trial = |(_, _, endpoint): (u32, &Backend, &Endpoint)| {
-        Some((serving.position(endpoint.addr)? as u32, Arc::clone(health.trial(endpoint.addr)?)))
+        Some((place(endpoint)?, Arc::clone(on_trial(endpoint)?)))
     };
-    usable.filter_map(trial).collect()
+    usable.filter_map(trial).take(MOST_TRIALS).collect()
 }
 
 /// The healthy candidates of the first tier without a share, in ascending order.

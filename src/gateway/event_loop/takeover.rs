@@ -308,13 +308,19 @@ pub(super) async fn report_connections(dataplane: &Dataplane, successor: Option<
         loop {
             let counts = dataplane.connection_counts();
             let changed: Vec<_> = counts.iter().filter(|it| !told.contains(*it)).cloned().collect();
-            if successor.connections(&changed).await {
+            if successor.connections(&changed, Duration::ZERO).await {
                 told = counts.into_iter().collect();
             }
             tokio::time::sleep(REPORTING).await;
         }
     }
     std::future::pending::<()>().await;
+}
+
+/// Tells the successor that Services have nothing left here: process 1 of a container stays for a while, and would hold their places.
+pub(super) async fn report_nothing_left(mut counts: Vec<ConnectionCount>, successor: &Successor) {
+    counts.iter_mut().for_each(|count| count.open = 0);
+    successor.connections(&counts, WORKER_PATIENCE).await;
 }
 
 /// Never ends.

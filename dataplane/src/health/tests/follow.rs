@@ -48,7 +48,13 @@ impl Rig {
             udp: false,
             endpoint: endpoint.into(),
             unhealthy: Some(HandedVerdict { why: "refused".to_owned(), for_millis: 0 }),
-            failures: Some(FailureRecord { failures: 0, ejections: 1, penalty_millis: 60_000, phase }),
+            failures: Some(FailureRecord {
+                failures: 0,
+                ejections: 1,
+                penalty_millis: 60_000,
+                phase,
+                silent: false,
+            }),
             growing_millis: None,
         }]);
         self.update();

@@ -62,8 +62,11 @@ impl<L> Flow<L> {
     }
 
     /// Its client sends: whether its endpoint turns out to have fallen silent. Not if that sees the client's own address, which a
-    /// firewall may refuse.
+    /// firewall may refuse; nor if it has never been answered: a server may answer nothing that this client sends.
     pub(super) fn finds_silence(&mut self, now: Instant, frontend: &ActiveFrontend) -> bool {
+        if !self.answered {
+            return false;
+        }
         let Some(since) = self.silence.asked(now, self.touched) else { return false };
         let found =
             self.source != ClientSource::Transparent && frontend.has_fallen_silent(self.endpoint(), since);
