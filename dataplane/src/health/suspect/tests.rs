@@ -104,5 +104,7 @@ fn the_failure_record_of_another_process_is_no_row_with_what_comes_but_its_trial
     assert_eq!(next.suspect.expire(next.now), Transition::Trial);
     let mut last = Rig { suspect: handed(&next, next.now), published: true, ..next };
     assert_eq!(last.suspect.expire(last.now), Transition::Trial);
+    last.suspect.set_silent(true);
+    assert!(handed(&last, last.now).record(last.now).silent, "only an answer says that it is well");
     assert!(last.ejects(STEP));
 }

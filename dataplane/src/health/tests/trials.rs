@@ -18,7 +18,7 @@ const COUNT: u8 = 3;
 /// Longer than the longest ejection.
 const AGES: Duration = Duration::from_secs(400);
 
-/// The health of one UDP frontend's endpoints, and what new flows make of it.
+/// The health of one frontend's endpoints, and what new flows make of it.
 struct Rig {
     health: Health,
     active: ActiveTable,
@@ -30,8 +30,12 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::of(Protocol::Udp)
+    }
+
+    fn of(protocol: Protocol) -> Self {
         let endpoints: Vec<EndpointAddr> = (0..COUNT).map(endpoint).collect();
-        let mut frontend = frontend(Protocol::Udp, &endpoints, None);
+        let mut frontend = frontend(protocol, &endpoints, None);
         frontend.addr.ip = HERE;
         let table: Arc<RoutingTable> = Arc::new(table([frontend.clone()]));
         let mut health = Health::new(Arc::default(), ProbeBudget::of(0));
@@ -121,6 +125,23 @@ async fn one_flow_tries_an_ejected_endpoint_and_the_others_wait_for_its_answer()
     rig.answers(0);
     assert!(!rig.is_unhealthy(0));
     assert!((0..20).filter(|_| rig.pick() == 0).count() > 1);
+}
+
+/// It may refuse the gateway's own address for ever.
+#[tokio::test]
+async fn one_that_sees_clients_returns_without_a_connection_of_the_gateway() {
+    for sees_clients in [false, true] {
+        let mut rig = Rig::of(Protocol::Tcp);
+        rig.ejected(0);
+        if sees_clients {
+            let key = rig.key(0);
+            rig.health.suspects.get_mut(&key).unwrap().set_sees_clients();
+        }
+        rig.passes(2 * FIRST_EJECTION);
+        assert_eq!(rig.is_unhealthy(0), !sees_clients);
+        rig.fails(0);
+        assert!(rig.is_unhealthy(0), "its first failure ejects it again");
+    }
 }
 
 #[tokio::test]

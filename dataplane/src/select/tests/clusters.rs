@@ -124,6 +124,17 @@ fn the_next_tier_gets_nothing_while_the_first_is_well() {
 }
 
 #[test]
+fn a_trial_takes_no_client_to_a_cluster_that_stands_by() {
+    let service = frontend(1, Algorithm::Random, &[]).service;
+    let mut health = unhealthy([3, 103]);
+    assert!([3, 103].into_iter().all(|number| health.offer_trial(&service, endpoint_addr(number))));
+    let active = compile([two(Algorithm::Random)], &ActiveTable::default()).with_health(health);
+    let reached = everyone_goes(&only(&active));
+    let clients = |number| reached.iter().filter(|&&endpoint| endpoint == endpoint_addr(number)).count();
+    assert_eq!([3, 103].map(clients), [1, 0]);
+}
+
+#[test]
 fn when_everything_is_unhealthy_traffic_goes_on() {
     for algorithm in ALGORITHMS {
         let frontend = only(&with_health(two(algorithm), (0..10).chain(100..110)));

@@ -6,6 +6,26 @@ use crate::udp::flow_table::silence::LONG;
 /// Whether an endpoint answers in a second.
 type Answers<'a> = &'a dyn Fn(EndpointAddr, u32) -> bool;
 
+/// A server may answer nothing that a client sends, for example with a wrong secret, and while others ask for nothing.
+#[test]
+fn a_client_that_was_never_answered_says_nothing_about_its_endpoint() {
+    let mut world = World::new(100, &ready(&[1, 2]));
+    let silent = endpoint_addr(1);
+    let heard = (0..40).find(|&client| world.datagram(client).unwrap() == silent);
+    let mut told = 0;
+    for second in 0..30 {
+        for client in 0..40 {
+            let endpoint = world.datagram(client).unwrap();
+            told += usize::from(world.flows.take_silent().is_some());
+            if endpoint != silent || (heard == Some(client) && second < 10) {
+                world.flows.answered(client_addr(client), world.now).unwrap();
+            }
+        }
+        world.now += Duration::from_secs(1);
+    }
+    assert!(told <= 1, "{told}");
+}
+
 /// Two clients of each of two endpoints, that are answered or not, by what `answer` says of endpoint and second.
 fn told(source: ClientSource, answer: impl Fn(EndpointAddr, u32) -> bool) -> Vec<EndpointAddr> {
     let mut world = World::new(100, &ready(&[1, 2]));
