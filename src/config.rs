@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use serde::Serialize;
 use serde_json::Value;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
@@ -194,14 +195,16 @@ impl Overrides {
     }
 }
 
-/// One mistake in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One mistake in the configuration. Its JSON is a contract: keys are added, never renamed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ConfigMistake {
     /// The key, as `timeouts.connect`; empty if the file as a whole is meant.
+    #[serde(rename = "key")]
     pub(crate) path: String,
     /// What is wrong.
     pub(crate) message: String,
     /// What to write instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
 }
 

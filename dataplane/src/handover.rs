@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, Path, Protocol};
+use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, FrontendSource, Path, Protocol};
 
 /// A socket that others are given.
 #[derive(Debug)]
@@ -260,6 +260,11 @@ pub struct ConnectionCount {
     pub of_fleet: bool,
     /// So many.
     pub open: u32,
+}
+
+/// Whose a record is, by its `of_fleet`.
+pub(crate) fn source(of_fleet: bool) -> FrontendSource {
+    if of_fleet { FrontendSource::MultiClusterService } else { FrontendSource::Service }
 }
 
 /// How long ago `then` was.

@@ -221,10 +221,14 @@ impl Health {
                     match from {
                         ConnectedFrom::Gateway => {
                             self.failed(key.clone(), &error, moment);
-                            self.suspects.entry(key).and_modify(|suspect| suspect.set_silent(silent));
+                            if let Some(suspect) = self.suspects.get_mut(&key) {
+                                suspect.set_silent(silent);
+                            }
                         }
                         ConnectedFrom::Client => {
-                            self.suspects.entry(key.clone()).and_modify(Suspect::set_sees_clients);
+                            if let Some(suspect) = self.suspects.get_mut(&key) {
+                                suspect.set_sees_clients();
+                            }
                             self.confirmations.ask_for_client(key, now());
                         }
                     }

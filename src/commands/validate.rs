@@ -21,9 +21,9 @@ pub(crate) fn run(command: &Validate, config: Result<Config, Vec<ConfigMistake>>
         let count = manifests.count();
         (count, ManifestProjection::new(manifests, &config).routes(&config))
     });
-    let view = ValidationView::new(&mistakes, read);
+    let view = ValidationView::new(mistakes, read);
     let printed = print(&render(&view, || view.to_text(), command.output));
-    match (printed, view.problems.is_empty(), mistakes.is_empty()) {
+    match (printed, view.problems.is_empty(), view.config.is_empty()) {
         (Exit::Ok, true, true) => Exit::Ok,
         (Exit::Ok, true, false) => Exit::Config,
         (Exit::Ok, false, _) => Exit::Data,

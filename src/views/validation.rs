@@ -15,7 +15,7 @@ pub(crate) struct ValidationView {
     /// How many objects were read; null without manifests.
     pub(crate) objects: Option<usize>,
     /// Mistakes in the configuration.
-    pub(crate) config: Vec<MistakeView>,
+    pub(crate) config: Vec<ConfigMistake>,
     /// As in `sheave routes -o json`.
     pub(crate) problems: Vec<ProblemView>,
     /// As in `sheave routes -o json`; these change nothing of the exit code.
@@ -24,34 +24,11 @@ pub(crate) struct ValidationView {
     pub(crate) notes: Vec<String>,
 }
 
-/// A mistake in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct MistakeView {
-    /// As `timeouts.connect`; empty if the file as a whole is meant.
-    pub(crate) key: String,
-    /// What is wrong.
-    pub(crate) message: String,
-    /// What to write instead.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hint: Option<String>,
-    #[serde(skip)]
-    text: String,
-}
-
 impl View for ValidationView {}
-
-impl From<&ConfigMistake> for MistakeView {
-    fn from(mistake: &ConfigMistake) -> Self {
-        let ConfigMistake { path, message, hint } = mistake;
-        Self { key: path.clone(), message: message.clone(), hint: hint.clone(), text: mistake.to_string() }
-    }
-}
 
 impl ValidationView {
     /// Of a configuration, and of manifests if there are some.
-    pub(crate) fn new(mistakes: &[ConfigMistake], manifests: Option<(usize, RoutesView)>) -> Self {
-        let config = mistakes.iter().map(MistakeView::from).collect();
+    pub(crate) fn new(config: Vec<ConfigMistake>, manifests: Option<(usize, RoutesView)>) -> Self {
         let Some((objects, RoutesView { problems, not_served, notes, .. })) = manifests else {
             return Self { config, ..Self::default() };
         };
@@ -61,7 +38,7 @@ impl ValidationView {
     /// One line for each thing that is wrong, and how many there are.
     pub(crate) fn to_text(&self) -> String {
         let mut text: String =
-            self.config.iter().map(|mistake| line(&format!("config: {}", mistake.text))).collect();
+            self.config.iter().map(|mistake| line(&format!("config: {mistake}"))).collect();
         text.extend(self.problems.iter().map(|problem| line(&problem.to_string())));
         let notes = self.short_notes();
         text.extend(notes.iter().map(|note| line(&format!("note: {note}"))));

@@ -230,8 +230,11 @@ pub(super) fn affinity_scope(text: &str) -> Result<AffinityScope, String> {
     }
 }
 
-pub(super) fn renumber(text: &str) -> Result<bool, String> {
-    text.trim().parse().map_err(|_| format!("{text:?} is not true or false; it counts as false"))
+/// Reads an annotation that is true or false. `instead` completes the report of another value.
+pub(super) fn flag(service: &Service, name: &str, report: &mut Report, instead: &str) -> bool {
+    let parse =
+        |text: &str| text.trim().parse().map_err(|_| format!("{text:?} is not true or false; {instead}"));
+    read(service, name, report, parse).unwrap_or_default()
 }
 
 /// The values of the annotation, each once and in its order. There may be thousands, so nothing is searched for in a list.

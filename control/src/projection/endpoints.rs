@@ -254,15 +254,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                         entries.push(self.entry(endpoint, addr, listed, mark));
                         continue;
                     }
-                    Some(why) => {
-                        let ClusterMember { cluster, allowed, .. } = self.member;
-                        let own = match allowed {
-                            Some(_) => String::new(),
-                            None => format!("; or cluster: {cluster}, if that is the gateways' own"),
-                        };
-                        let told = format!("{why} (clusters.{cluster}.allow in the configuration{own})");
-                        (Exclusion::InvalidAddress(why), told)
-                    }
+                    Some((why, remedy)) => (Exclusion::InvalidAddress(why), format!("{why} ({remedy})")),
                 },
                 Ok(_) => (Exclusion::OtherFamily, format!("is not of the slice's family {}", self.family)),
                 Err(why) => (Exclusion::InvalidAddress(why), why.to_owned()),
@@ -273,19 +265,21 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
         }
     }
 
-    /// Why an endpoint of another cluster is not reached. Who administers that cluster says what its endpoints are, and the gateway
-    /// reaches what its node reaches.
-    fn refused(&self, ip: IpAddr) -> Option<&'static str> {
-        let ClusterMember { own, path, allowed, .. } = self.member;
+    /// Why an endpoint of another cluster is not reached, and the key that changes that. The administrators of that cluster decide what its
+    /// endpoints are, and the gateway reaches what its node reaches.
+    fn refused(&self, ip: IpAddr) -> Option<(&'static str, String)> {
+        let ClusterMember { cluster, own, path, allowed, .. } = self.member;
+        let remedy = format_args!("clusters.{cluster}.allow in the configuration");
         match allowed {
             _ if *own => None,
-            Some(allowed) => {
-                (!allowed.contains(ip)).then_some("is not in the networks allowed for its cluster")
-            }
+            Some(allowed) if allowed.contains(ip) => None,
+            Some(_) => Some(("is not in the networks allowed for its cluster", remedy.to_string())),
             // By an interface of its own the same address is another one.
-            None if *path == Path::DEFAULT && self.context.own_networks.contains(ip) => Some(
+            None if *path != Path::DEFAULT || self.context.by_hand => None,
+            None if self.context.own_networks.contains(ip) => Some((
                 "is of a Pod or node of the gateways' own cluster, and the endpoint is in another cluster",
-            ),
+                format!("{remedy}; or cluster: {cluster}, if that is the gateways' own"),
+            )),
             None => None,
         }
     }

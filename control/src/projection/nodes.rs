@@ -57,7 +57,7 @@ pub(super) struct ClusterContext {
     pub(super) eligible: bool,
     /// Objects may be written by hand for one machine, and its loopback addresses be endpoints of pretended clusters.
     pub(super) by_hand: bool,
-    /// Pod CIDRs and addresses of Nodes, in a gateway: where nothing of another cluster is reached by the default path.
+    /// Pod CIDRs and addresses of Nodes: where nothing of another cluster is reached by the default path.
     pub(super) own_networks: Arc<AddressSet>,
     /// Pod CIDRs, addresses of Nodes and what the configuration adds.
     pub(super) internal: Arc<AddressSet>,
@@ -180,9 +180,7 @@ pub(super) fn read(
     if options.frontends.contains(&FrontendKind::NodePort) && context.node_port_addresses.is_empty() {
         problems.push(no_node_ports(options));
     }
-    if options.role != Role::Standalone {
-        context.own_networks = Arc::new(AddressSet::from_cidrs(&internal));
-    }
+    context.own_networks = Arc::new(AddressSet::from_cidrs(&internal));
     internal.extend(&options.internal_cidrs);
     context.internal = Arc::new(AddressSet::from_cidrs(&internal));
     context.of_all_nodes = Arc::new(of_all_nodes);

@@ -62,7 +62,7 @@ pub(super) fn read(
         node_families: node_families(service.status.as_ref()),
         by_neighbour: is_neighbours(service, &options.load_balancer_class),
         status: Published::read(service.status.as_ref()),
-        renumber: annotations::read(service, RENUMBER, report, annotations::renumber).unwrap_or_default(),
+        renumber: annotations::flag(service, RENUMBER, report, "it counts as false"),
         ..Requests::default()
     };
     read_status(service, families, &mut requests, report);

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::Dataplane;
 use crate::handover::{
     AffinityRecord, ConnectionCount, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord,
-    SocketRole,
+    SocketRole, source,
 };
 use crate::paths::FormerPaths;
 use crate::udp::local_ports::claim;
@@ -117,9 +117,7 @@ impl Dataplane {
     pub fn count_elsewhere(&self, counts: &[ConnectionCount]) {
         let table = self.table.load();
         for ConnectionCount { namespace, name, of_fleet, open } in counts {
-            let source =
-                if *of_fleet { FrontendSource::MultiClusterService } else { FrontendSource::Service };
-            let service = (source, namespace.as_str().into(), name.as_str().into());
+            let service = (source(*of_fleet), namespace.as_str().into(), name.as_str().into());
             table.limiters().count_elsewhere(&service, *open);
         }
     }

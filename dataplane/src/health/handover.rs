@@ -7,7 +7,7 @@ use sheave_model::{EndpointAddr, FrontendSource, Protocol, ServicePort};
 use super::reports::EndpointKey;
 use super::suspect::Suspect;
 use super::{Health, now};
-use crate::handover::{HandedVerdict, HealthRecord, before, millis_since};
+use crate::handover::{HandedVerdict, HealthRecord, before, millis_since, source};
 
 impl Health {
     /// Of every endpoint that is not as good as a new one.
@@ -71,7 +71,7 @@ impl Health {
 fn key_of(record: &HealthRecord) -> EndpointKey {
     let HealthRecord { namespace, name, port, of_fleet, udp, endpoint, .. } = record;
     let service = ServicePort {
-        source: if *of_fleet { FrontendSource::MultiClusterService } else { FrontendSource::Service },
+        source: source(*of_fleet),
         namespace: namespace.as_str().into(),
         name: name.as_str().into(),
         port_name: port.as_str().into(),

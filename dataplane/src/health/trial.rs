@@ -19,26 +19,21 @@ impl Health {
 
     /// Has an ejected endpoint be tried, and looks at what has come of a trial that was begun before.
     pub(super) fn try_again(&mut self, key: &EndpointKey, now: Instant) {
-        match key.service.protocol {
-            Protocol::Tcp if self.suspects.get(key).is_some_and(Suspect::sees_clients) => {
-                if let Some(suspect) = self.suspects.get_mut(key) {
-                    suspect.acquit(now);
-                }
-                self.reassess(key);
-            }
+        let Some(suspect) = self.suspects.get_mut(key) else { return };
+        let by_client = key.service.protocol == Protocol::Udp;
+        if !by_client && !suspect.sees_clients() {
             // If that is still under way, it stays at one connection.
-            Protocol::Tcp => self.confirmations.ask(key.clone(), now),
-            Protocol::Udp => {
-                let trial = self.known.trial(&key.service, key.addr);
-                let taken = matches!(trial, Some(trial) if trial.is_taken());
-                if taken && let Some(suspect) = self.suspects.get_mut(key) {
-                    suspect.acquit(now);
-                }
-                self.reassess(key);
-                if self.is_on_trial(key) {
-                    self.changed |= self.known.offer_trial(&key.service, key.addr);
-                }
-            }
+            self.confirmations.ask(key.clone(), now);
+            return;
+        }
+        let trial = self.known.trial(&key.service, key.addr);
+        // Nothing else can try one that sees clients and may refuse the gateway.
+        if !by_client || matches!(trial, Some(trial) if trial.is_taken()) {
+            suspect.acquit(now);
+        }
+        self.reassess(key);
+        if by_client && self.is_on_trial(key) {
+            self.changed |= self.known.offer_trial(&key.service, key.addr);
         }
     }
 }

@@ -185,6 +185,15 @@ fn is_unhealthy(endpoint: &Endpoint, health: Option<&ServiceHealth>) -> bool {
     health.is_some_and(|health| health.reason(endpoint.addr).is_some())
 }
 
+/// Whether it may get new connections, were it healthy.
+fn may_serve(backend: &Backend, endpoint: &Endpoint) -> bool {
+    backend.weight.0 > 0 && endpoint.weight.0 > 0 && endpoint.state == EndpointState::Ready
+}
+
+fn has_share(shares: &[(u32, u32)], place: u32) -> bool {
+    shares.binary_search_by_key(&place, |&(place, _)| place).is_ok()
+}
+
 /// Trials of a frontend at one time: each new flow looks at them.
 const MOST_TRIALS: usize = 16;
 
@@ -201,16 +210,11 @@ fn trials(
         return Box::default();
     }
     let place = |endpoint: &Endpoint| Some(serving.position(endpoint.addr)? as u32);
-    let has_share = |place| shares.binary_search_by_key(&place, |&(place, _)| place).is_ok();
-    let in_use =
-        resolve(frontend, candidates).filter(|(_, _, endpoint)| place(endpoint).is_some_and(has_share));
+    let is_in_use = |endpoint: &Endpoint| place(endpoint).is_some_and(|place| has_share(shares, place));
+    let in_use = resolve(frontend, candidates).filter(|(_, _, endpoint)| is_in_use(endpoint));
     let last_tier = in_use.map(|(_, backend, _)| backend.priority).max();
-    let usable = resolve(frontend, candidates).filter(|(_, backend, endpoint)| {
-        Some(backend.priority) <= last_tier
-            && backend.weight.0 > 0
-            && endpoint.weight.0 > 0
-            && endpoint.state == EndpointState::Ready
-    });
+    let usable = resolve(frontend, candidates)
+        .filter(|(_, backend, endpoint)| Some(backend.priority) <= last_tier && may_serve(backend, endpoint));
     let trial = |(_, _, endpoint): (u32, &Backend, &Endpoint)| {
         Some((place(endpoint)?, Arc::clone(on_trial(endpoint)?)))
     };
@@ -230,11 +234,8 @@ fn spares(
     }
     let spare = |(_, backend, endpoint): (u32, &Backend, &Endpoint)| {
         let place = serving.position(endpoint.addr)? as u32;
-        let serves = backend.weight.0 > 0
-            && endpoint.weight.0 > 0
-            && endpoint.state == EndpointState::Ready
-            && !is_unhealthy(endpoint, health)
-            && shares.binary_search_by_key(&place, |&(place, _)| place).is_err();
+        let serves =
+            may_serve(backend, endpoint) && !is_unhealthy(endpoint, health) && !has_share(shares, place);
         serves.then_some((backend.priority, place))
     };
     let all: Vec<(u32, u32)> = resolve(frontend, candidates).filter_map(spare).collect();

@@ -31,7 +31,7 @@ fn view(folder: &TempDir) -> RoutesView {
 /// What `sheave validate` says of a folder.
 fn validation(folder: &TempDir) -> ValidationView {
     let folders = Folders { local: Some(folder.path()), karmada: None };
-    ValidationView::new(&[], Some((Manifests::load(folders).count(), view(folder))))
+    ValidationView::new(Vec::new(), Some((Manifests::load(folders).count(), view(folder))))
 }
 
 /// What `sheave validate` prints of a folder.
@@ -149,7 +149,7 @@ fn programs_get_all_that_people_get() {
         hint: None,
     };
     let folder = folder(&text);
-    let found = ValidationView { config: vec![(&mistake).into()], ..validation(&folder) };
+    let found = ValidationView { config: vec![mistake], ..validation(&folder) };
     let json: serde_json::Value =
         serde_json::from_str(&render(&found, String::new, TextFormat::Json)).unwrap();
     assert_eq!(json["objects"], 2);

@@ -65,10 +65,7 @@ pub(in crate::projection) fn limits(
 pub(in crate::projection) fn timeouts(service: &Service, report: &mut Report) -> ServiceTimeouts {
     ServiceTimeouts {
         idle: time(service, IDLE_TIMEOUT, &LASTING, GATEWAYS, report),
-        keepalives: annotations::read(service, IDLE_KEEPALIVES, report, |text| {
-            text.trim().parse().map_err(|_| format!("{text:?} is not true or false; only bytes count"))
-        })
-        .unwrap_or_default(),
+        keepalives: annotations::flag(service, IDLE_KEEPALIVES, report, "only bytes count"),
         connect: time(service, CONNECT_TIMEOUT, &CONNECT, GATEWAYS, report),
         max_age: time(
             service,
