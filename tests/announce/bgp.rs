@@ -19,8 +19,8 @@ use crate::support::patience::{eventually, eventually_within, let_pass, patience
 use crate::support::tcp;
 use crate::support::world::Family;
 
-/// Clients that connect anew all the time. None may be refused or wait for long; those that are open while the router shares
-/// connections anew are counted.
+/// Clients that connect anew all the time. None may be refused; those that are open while the router shares connections anew are
+/// counted.
 fn new_clients(fabric: &Fabric) -> (Load, Arc<AtomicU64>) {
     let lost = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&lost);
@@ -28,8 +28,9 @@ fn new_clients(fabric: &Fabric) -> (Load, Arc<AtomicU64>) {
         let family = Family::BOTH[thread % 2];
         let to = SocketAddr::new(routed_address(family, 1), PORT);
         // A reset means a connection that was open: until then the kernel reports ECONNREFUSED. One that comes within the
-        // handshake's last round trip already ends the call of connect(2).
-        match tcp::connect_from(None, to, Duration::from_millis(900)).and_then(tcp::ask_on) {
+        // handshake's last round trip already ends the call of connect(2). A SYN may be sent again: while FRR puts one route in the
+        // place of another, the router has none for a moment.
+        match tcp::connect(to).and_then(tcp::ask_on) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 counted.fetch_add(1, Ordering::Relaxed);
                 Ok(())

@@ -47,7 +47,12 @@ impl Frr {
                 pid = path(&format!("{name}.pid")),
                 zserv = path("zserv.api"),
                 sockets = folder.path().display(),
-                more = if name == "bfdd" { format!("--bfdctl {}", path("bfdd.sock")) } else { String::new() },
+                more = match name {
+                    "bfdd" => format!("--bfdctl {}", path("bfdd.sock")),
+                    // The kernel puts one IPv6 route in the place of another. Otherwise zebra deletes the old one first.
+                    "zebra" => "--v6-rr-semantics".to_owned(),
+                    _ => String::new(),
+                },
             );
             daemons.push(host.start("unshare", &["-m", "sh", "-c", script.as_str()]));
             let socket: PathBuf = folder.path().join(format!("{name}.vty"));
