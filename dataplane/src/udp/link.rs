@@ -52,7 +52,7 @@ impl<'a> Opener<'a> {
     /// The link of a flow of another process, whose socket towards the endpoint this is.
     pub(super) fn take_over(&self, way: &Way, socket: Socket, port: Option<u16>) -> io::Result<Link> {
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
-        let upstream = self.state.context.offload.take_over(socket, way.endpoint, port, &owner);
+        let upstream = self.state.context.offload.take_over(socket, way.endpoint, way.client, port, &owner);
         self.state.open_client_socket()?;
         self.join(way, upstream)
     }
@@ -73,7 +73,7 @@ impl<'a> Opener<'a> {
         context.add_work(OPENING);
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
         let opened = from_whom_it_can(source_ip, |source_ip| {
-            context.offload.upstream(way.endpoint, source_ip, &owner)
+            context.offload.upstream(way.endpoint, way.client, source_ip, &owner)
         });
         let lacking = opened.as_ref().is_err_and(is_out_of_udp_ports);
         self.crowding = context.offload.crowding(way.endpoint, lacking).map(|holder| (way.endpoint, holder));
@@ -124,7 +124,7 @@ mod tests {
     use crate::udp::local_ports::LocalPorts;
     use crate::udp::sockets::Offload;
     use crate::worker::context::{Shared, Timeouts, WorkerContext};
-    use sheave_model::EndpointAddr;
+    use sheave_model::ClientAddr;
 
     const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)));
 
@@ -153,11 +153,13 @@ mod tests {
         let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
         let timeouts = Timeouts::all(Duration::from_secs(1));
         let worker = WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap();
-        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(&worker));
+        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(&worker), Arc::default());
         let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
-        let (upstream, source_ip) =
-            from_whom_it_can(other_family, |source_ip| offload.upstream(endpoint, source_ip, &nobody))
-                .unwrap();
+        let client = ClientAddr(([198, 51, 100, 1], 1).into());
+        let (upstream, source_ip) = from_whom_it_can(other_family, |source_ip| {
+            offload.upstream(endpoint, client, source_ip, &nobody)
+        })
+        .unwrap();
         let bound = upstream.socket().local_addr().unwrap().as_socket().unwrap();
         assert_eq!((bound.ip(), source_ip), (endpoint.ip, None));
     }

@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -35,6 +36,9 @@ const REST: Duration = Duration::from_secs(1);
 
 /// How long it rests where there is no other.
 const LEAST_REST: Duration = Duration::from_millis(100);
+
+/// How long the address is known that the kernel sends from to an endpoint. Routes change rarely.
+const ADDRESS_KNOWN: Duration = Duration::from_secs(1);
 
 /// A part of the ports towards an endpoint that is to stay free, so that new flows find ports that have rested.
 const SPARED: usize = 16;
@@ -66,6 +70,8 @@ struct Towards {
     resting: VecDeque<(Instant, usize)>,
     /// Whose flows use them.
     holders: Vec<Holder>,
+    /// The address of this machine that has them, and since when that is known.
+    local: Option<(IpAddr, Instant)>,
 }
 
 struct Holder {
@@ -177,6 +183,20 @@ impl LocalPorts {
         })
     }
 
+    /// The address of this machine that flows to an endpoint have. Asked once in a while, not for each.
+    pub(super) fn local_ip(
+        &self,
+        endpoint: EndpointAddr,
+        ask: impl FnOnce() -> Option<IpAddr>,
+    ) -> Option<IpAddr> {
+        let (mut endpoints, now) = (self.endpoints.borrow_mut(), self.worker.now());
+        let towards = endpoints.get_mut(&endpoint)?;
+        if towards.local.is_none_or(|(_, since)| since + ADDRESS_KNOWN <= now) {
+            towards.local = ask().map(|ip| (ip, now));
+        }
+        towards.local.map(|(ip, _)| ip)
+    }
+
     /// Who has the most flows to an endpoint of whose ports fewer are free than are to be spared, those that rest among
     /// them; none if there are enough. Where a port was `lacking`, others have some of them, and it counts what rests.
     pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
@@ -195,7 +215,7 @@ impl LocalPorts {
 impl Towards {
     fn new(ports: usize) -> Self {
         let taken = vec![0; ports.div_ceil(64)].into_boxed_slice();
-        Self { taken, used: 0, resting: VecDeque::new(), holders: Vec::new() }
+        Self { taken, used: 0, resting: VecDeque::new(), holders: Vec::new(), local: None }
     }
 
     fn is_taken(&self, index: usize) -> bool {
@@ -382,6 +402,24 @@ mod tests {
         assert_eq!((leases.len(), leases[0].port()), (3, None));
         leases.pop();
         assert!(pool.lease_unshared().is_some());
+    }
+
+    #[test]
+    fn the_kernel_is_not_asked_for_each_flow_which_address_it_sends_from() {
+        let pool = pool(1000..1010);
+        let asked = Cell::new(0);
+        let ask = |ip: [u8; 4]| {
+            asked.update(|asked| asked + 1);
+            Some(IpAddr::from(ip))
+        };
+        assert_eq!(pool.local_ip(endpoint(1), || ask([192, 0, 2, 1])), None, "no flow");
+        let _lease = pool.lease_at(endpoint(1), &owner(), pool.worker.now());
+        for _ in 0..3 {
+            assert_eq!(pool.local_ip(endpoint(1), || ask([192, 0, 2, 1])), Some([192, 0, 2, 1].into()));
+        }
+        pool.worker.begin_turn(pool.worker.now() + ADDRESS_KNOWN);
+        assert_eq!(pool.local_ip(endpoint(1), || ask([192, 0, 2, 2])), Some([192, 0, 2, 2].into()));
+        assert_eq!(asked.get(), 2);
     }
 
     #[test]
