@@ -51,6 +51,9 @@ pub(super) struct LocalPorts {
     /// Its moment is that of this turn.
     worker: Rc<WorkerContext>,
     ports: Box<[u16]>,
+    /// Those that the kernel gives to anybody, the ports of all workers among them.
+    range: RangeInclusive<u16>,
+    reserved: HashSet<u16>,
     /// Ports that the kernel chose.
     unshared: Cell<usize>,
     /// The standard library's hash has random keys, and who knows its answers does not know the next one.
@@ -97,19 +100,33 @@ impl LocalPorts {
     pub(super) fn of_worker(worker: &Rc<WorkerContext>) -> Rc<Self> {
         let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
         let workers = worker.shared.ports.count().max(1);
-        Self::new(worker, shared(port_range(), &reserved).skip(worker.index).step_by(workers).collect())
+        let range = port_range();
+        let ports = shared(range.clone(), &reserved).skip(worker.index).step_by(workers).collect();
+        Self::new(worker, ports, range, reserved)
     }
 
-    fn new(worker: &Rc<WorkerContext>, ports: Box<[u16]>) -> Rc<Self> {
+    fn new(
+        worker: &Rc<WorkerContext>,
+        ports: Box<[u16]>,
+        range: RangeInclusive<u16>,
+        reserved: HashSet<u16>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             worker: Rc::clone(worker),
             ports,
+            range,
+            reserved,
             unshared: Cell::new(0),
             keys: RandomState::new(),
             drawn: Cell::new(0),
             endpoints: RefCell::default(),
             crowd: Cell::new(CROWD),
         })
+    }
+
+    /// Whether the kernel might give somebody this port: a program that needs it takes its chance anyway.
+    pub(super) fn gives(&self, port: u16) -> bool {
+        self.range.contains(&port) && !self.reserved.contains(&port)
     }
 
     fn random(&self) -> usize {
@@ -334,7 +351,8 @@ mod tests {
 
     fn pool(ports: std::ops::Range<u16>) -> Rc<LocalPorts> {
         let timeouts = Timeouts::all(Duration::from_secs(1));
-        LocalPorts::new(&WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap(), ports.collect())
+        let worker = WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap();
+        LocalPorts::new(&worker, ports.clone().collect(), 1000..=2000, HashSet::from([1500]))
     }
 
     fn owner() -> Weak<dyn FlowOwner> {
@@ -429,6 +447,13 @@ mod tests {
         let (first, second) = (all(0), all(1));
         assert!(first.is_disjoint(&second));
         assert_eq!(first.len() + second.len(), 74);
+    }
+
+    #[test]
+    fn a_port_that_the_kernel_gives_to_nobody_is_not_taken_for_a_client() {
+        let pool = pool(1000..1003);
+        let given = [999, 1000, 1500, 1501, 2000, 2001].map(|port| pool.gives(port));
+        assert_eq!(given, [false, true, false, true, true, false]);
     }
 
     #[test]

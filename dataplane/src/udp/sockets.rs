@@ -66,7 +66,7 @@ impl Offload {
     }
 
     /// A new socket that talks to one endpoint alone for a client; the kernel drops what others send to it. Its datagrams have the address
-    /// `source`, or one that the kernel chooses.
+    /// `source`, and its port if that is free, or what the kernel chooses.
     ///
     /// # Errors
     /// As socket(2), bind(2) and connect(2); [`is_out_of_udp_ports`](crate::sys::errnos::is_out_of_udp_ports) if all ports towards the endpoint are in use.
@@ -74,7 +74,7 @@ impl Offload {
         &self,
         endpoint: EndpointAddr,
         client: ClientAddr,
-        source: Option<IpAddr>,
+        source: Option<SocketAddr>,
         owner: &Weak<dyn FlowOwner>,
     ) -> io::Result<Rc<Upstream>> {
         let addr = endpoint.socket_addr();
@@ -87,8 +87,12 @@ impl Offload {
             // Before the first answer, which may be a burst.
             socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
+            let mut kept = false;
             match (source, lease.as_ref().and_then(PortLease::port)) {
-                (Some(source), _) => bind_transparent_udp(&socket, source)?,
+                (Some(source), _) => {
+                    let port = if self.ports.gives(source.port()) { source.port() } else { 0 };
+                    kept = bind_transparent_udp(&socket, source.ip(), port)?;
+                }
                 (None, Some(port)) => match bind_shared(&socket, endpoint.ip, port) {
                     Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                     bound => bound?,
@@ -96,7 +100,7 @@ impl Offload {
                 (None, None) => {}
             }
             socket.connect(&addr.into())?;
-            let known = self.make_known(&socket, endpoint, client, lease.as_ref());
+            let known = if kept { None } else { self.make_known(&socket, endpoint, client, lease.as_ref()) };
             return Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known }));
         }
         Err(Errno::EADDRNOTAVAIL.into())
@@ -217,12 +221,37 @@ mod tests {
 
     use super::super::frontend::UdpFrontend;
     use super::*;
+    use crate::sys::port_range::port_range;
     use crate::worker::context::{Shared, Timeouts, WorkerContext};
 
     fn offload() -> Offload {
         let shared = Shared::for_tests(Timeouts::all(Duration::from_secs(1)));
         let worker = WorkerContext::new(shared, 0, 1).unwrap();
         Offload::new(Arc::default(), LocalPorts::of_worker(&worker), Arc::default())
+    }
+
+    #[test]
+    fn a_clients_port_is_kept_where_it_is_free_and_may_be_anybodys() {
+        let (offload, range) = (offload(), port_range());
+        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
+        let open = |endpoint, port| {
+            let client = SocketAddr::from(([127, 0, 0, 2], port));
+            let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), endpoint);
+            let flow = offload.upstream(endpoint, ClientAddr(client), Some(client), &nobody).unwrap();
+            let local = flow.socket.local_addr().unwrap().as_socket().unwrap();
+            assert_eq!(local.ip(), client.ip());
+            (flow, local.port())
+        };
+        let port = *range.end();
+        let (flow, kept) = open(9, port);
+        assert_eq!(kept, port);
+        // Answers to both would come to one address; and the port of a server.
+        for (endpoint, wanted) in [(10, port), (9, range.start() - 1)] {
+            let (_flow, other) = open(endpoint, wanted);
+            assert!(other != wanted && range.contains(&other), "{wanted}: {other}");
+        }
+        drop(flow);
+        assert_eq!(open(10, port).1, port);
     }
 
     #[test]
