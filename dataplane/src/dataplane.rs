@@ -133,6 +133,7 @@ impl Dataplane {
             table: Arc::clone(&table),
             affinity: Arc::clone(&affinity),
             transparency: Arc::clone(&transparency),
+            upstream_addresses: Arc::default(),
             reports: health.reports(),
             paths: Arc::clone(&paths),
             settings,

@@ -9,7 +9,7 @@ mod routes;
 #[cfg(test)]
 mod test_network;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
@@ -35,18 +35,20 @@ impl Transparency {
         }
     }
 
-    /// The client's address, if `source` asks for it and connections from it to the endpoint are possible now.
-    pub(crate) fn source_ip(
+    /// The client's address and port, if `source` asks for them and connections from that address to the endpoint are possible now. The
+    /// port may be another socket's.
+    pub(crate) fn source_addr(
         &self,
         source: ClientSource,
         client: ClientAddr,
         frontend: FrontendAddr,
         endpoint: EndpointAddr,
-    ) -> Option<IpAddr> {
+    ) -> Option<SocketAddr> {
         if source != ClientSource::Transparent {
             return None;
         }
-        source_ip(client.ip(), frontend, endpoint, self.0.load().as_ref()?).ok()
+        let ip = source_ip(client.ip(), frontend, endpoint, self.0.load().as_ref()?).ok()?;
+        Some(SocketAddr::new(ip, client.0.port()))
     }
 }
 

@@ -17,6 +17,7 @@ mod registry;
 mod reply;
 mod sockets;
 mod steered;
+pub(crate) mod upstream_addresses;
 mod walk;
 
 use std::collections::{HashMap, VecDeque};

@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
@@ -18,6 +19,7 @@ use crate::support::{tcp, udp};
 
 for_both_families!(
     endpoints_see_the_clients_own_addresses_under_the_local_policy,
+    endpoints_see_the_clients_own_ports_where_they_are_free,
     clients_inside_the_cluster_show_the_gateway,
     long_streams_and_datagrams_arrive_whole,
     clients_own_addresses_pass_the_kernels_check_of_senders,
@@ -63,6 +65,53 @@ fn endpoints_see_the_clients_own_addresses_under_the_local_policy(family: Family
         }
     }
     assert_eq!(gateway.problems(), [""; 0]);
+}
+
+/// Two Services have the same endpoint, and the client speaks to both from one port.
+fn endpoints_see_the_clients_own_ports_where_they_are_free(family: Family) {
+    let world = World::new(1);
+    let _servers = serve(&world, family);
+    let app = |name, vip| {
+        let app = App::new(name, &[family.vip(vip)]).tcp(80, 9000).udp(80, 9000).local_policy();
+        app.ready_here(family.backend(0))
+    };
+    let _gateway = Gateway::start(&world, &[app("one", 0), app("other", 1)]);
+    let (from, vips) = (at(family.client(0), 40_000), [0, 1].map(|n| at(family.vip(n), 80)));
+    let datagrams = world.client.run(|| UdpSocket::bind(from)).expect("a port of the client");
+    datagrams.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
+    let over_udp = |to| {
+        let mut buffer = [0; 100];
+        datagrams.send_to(b"?", to).expect("the gateway is the way");
+        let size = datagrams.recv(&mut buffer).expect("an answer");
+        let answer = buffer.get(..size).expect("what was received");
+        Answer::parse(&String::from_utf8_lossy(answer)).expect("the server's own").peer
+    };
+    let over_tcp = |from: SocketAddr, to: SocketAddr| {
+        let connect = || {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            // Its end is a reset, which leaves the port free.
+            socket.set_linger(Some(Duration::ZERO))?;
+            socket.bind(&from.into())?;
+            socket.connect_timeout(&to.into(), io_deadline())?;
+            tcp::Conversation::on(socket.into())
+        };
+        world.client.run(connect).expect("the connection is served")
+    };
+    let open = vips.map(|vip| over_tcp(from, vip));
+    for seen in [open.each_ref().map(|it| it.with.peer), vips.map(over_udp)] {
+        let [first, second] = seen;
+        assert_eq!((first, second.ip()), (from, from.ip()));
+        assert_ne!(second.port(), from.port(), "the endpoint must tell them apart");
+    }
+    // Whoever connects again from the port of before.
+    drop(open);
+    let again = over_tcp(from, vips[1]);
+    assert_eq!(again.with.peer, from);
+    // The port is one of those that servers of the gateway's host may have.
+    let low = over_tcp(at(from.ip(), 1000), vips[0]).with.peer;
+    assert_eq!(low.ip(), from.ip());
+    assert_ne!(low.port(), 1000);
 }
 
 fn clients_inside_the_cluster_show_the_gateway(family: Family) {

@@ -27,6 +27,7 @@ for_both_families!(
     a_client_with_affinity_stays_with_its_endpoint,
     an_idle_flow_ends_and_a_busy_one_does_not,
     a_flow_recovers_when_its_endpoint_was_away,
+    an_endpoint_that_leads_back_by_nat_gets_a_few_flows_and_no_more,
 );
 
 fn vip(family: Family) -> SocketAddr {
@@ -277,4 +278,42 @@ fn a_flow_recovers_when_its_endpoint_was_away(family: Family) {
     }
     let _servers = Server::on_every_backend(&world, family, 5300);
     eventually("the flow works", || client.ask_briefly());
+}
+
+/// By NAT on the endpoint's host, or on the gateway's own as by kube-proxy: neither is in any object.
+fn an_endpoint_that_leads_back_by_nat_gets_a_few_flows_and_no_more(family: Family) {
+    for (ours, hook) in [(false, "prerouting"), (true, "output")] {
+        let world = World::new(2);
+        let _servers = Server::on_every_backend(&world, family, 5300);
+        let host = if ours { &world.gateway } else { world.backend(0) };
+        if !ours {
+            host.sysctl("ipv4/ip_forward", "1");
+            host.sysctl("ipv6/conf/all/forwarding", "1");
+            // Else the kernel drops what comes from elsewhere with an address of this host.
+            world.gateway.sysctl("ipv4/conf/all/accept_local", "1");
+        }
+        let (layer, endpoint) = match family {
+            Family::V4 => ("ip", family.backend(0).to_string()),
+            Family::V6 => ("ip6", family.backend(0).to_string()),
+        };
+        let rules = format!(
+            "table inet around {{\n chain around {{\n type nat hook {hook} priority -100;\n \
+             {layer} daddr {endpoint} udp dport 5300 dnat {layer} to {}\n }}\n}}\n",
+            vip(family)
+        );
+        host.finish("nft", &[rules]).expect_success();
+        let other = App::new("other", &[family.vip(1)]).udp(53, 5300).ready(family.backend(1));
+        let gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0)), other]);
+        client(&world, family).send(b"?").expect("the gateway is there");
+        eventually("it is noticed", || match gateway.metric("sheave_udp_dropped_total", &["dns", "loop"]) {
+            0.0 => Err(gateway.metric("sheave_udp_flows_total", &["dns"])),
+            _ => Ok(()),
+        });
+        let_pass(Duration::from_millis(500));
+        assert_eq!(gateway.metric("sheave_udp_flows_total", &["dns"]), 4.0, "{hook}");
+        gateway.wait_for_log("an endpoint leads back to the gateway", 1..);
+        // From an address that flows have, too.
+        let here = Client::new(&world.gateway, family.gateway_towards(1), at(family.vip(1), 53));
+        assert_eq!(here.ask().expect("a program of the gateway's host is served").name, "backend-1");
+    }
 }

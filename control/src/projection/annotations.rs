@@ -34,7 +34,7 @@ pub(super) const RENUMBER: &str = "sheave.dev/renumber";
 /// What a client of a Service with `sessionAffinity: ClientIP` has one endpoint for: `port` (default), each port of the Service by itself,
 /// or `service`, all its ports and protocols, as SIP and RTP need it. Endpoints of one address are one.
 pub(super) const AFFINITY_SCOPE: &str = "sheave.dev/affinity-scope";
-/// What endpoints see as the client: `gateway`, `transparent` (the client's own address), `proxy-v1` (TCP)
+/// What endpoints see as the client: `gateway`, `transparent` (the client's own address, and its port where that is free), `proxy-v1` (TCP)
 /// or `proxy-v2`. Default: `transparent` for clients outside the cluster under `externalTrafficPolicy:
 /// Local`, else `gateway`.
 pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";

@@ -42,7 +42,8 @@ labelled! {
         NoSocket = "no_socket",
         /// Would have opened a flow, and all local ports towards its endpoints are in use by flows that are busy.
         NoPort = "no_port",
-        /// Came from a UDP frontend of this gateway: the answer would come back, for ever.
+        /// Came from a UDP frontend of this gateway, so that the answer would come back, for ever; or would have opened a flow, and has
+        /// passed several of this process already.
         Loop = "loop",
         /// Came to a flow's socket, but not from its endpoint.
         Stranger = "stranger",

@@ -1,7 +1,7 @@
 //! Connecting one endpoint: the socket, from whose address, and what a failure says about whom.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use sheave_model::{ClientSource, EndpointAddr};
@@ -23,8 +23,8 @@ pub(super) struct Dial {
     pub(super) picked: Picked,
     /// What the endpoint is to see of the client.
     pub(super) source: ClientSource,
-    /// The address to connect from, if not the gateway's; taken away if it cannot be used.
-    source_ip: Option<IpAddr>,
+    /// The address to connect from, if not the gateway's, and the port if that can be had; taken away if the address cannot be used.
+    source_addr: Option<SocketAddr>,
     /// Connecting, or connected. None between two attempts.
     stream: Option<Stream>,
     /// When it was begun to reach this endpoint.
@@ -53,8 +53,13 @@ pub(super) enum DialFailure {
 }
 
 impl Dial {
-    pub(super) fn new(picked: Picked, source: ClientSource, source_ip: Option<IpAddr>, now: Instant) -> Self {
-        Self { picked, source, source_ip, stream: None, began: now, lacked: Duration::ZERO }
+    pub(super) fn new(
+        picked: Picked,
+        source: ClientSource,
+        source_addr: Option<SocketAddr>,
+        now: Instant,
+    ) -> Self {
+        Self { picked, source, source_addr, stream: None, began: now, lacked: Duration::ZERO }
     }
 
     /// Whom it is to reach.
@@ -64,12 +69,12 @@ impl Dial {
 
     /// Whose address the endpoint sees.
     pub(super) fn connected_from(&self) -> ConnectedFrom {
-        if self.source_ip.is_some() { ConnectedFrom::Client } else { ConnectedFrom::Gateway }
+        if self.source_addr.is_some() { ConnectedFrom::Client } else { ConnectedFrom::Gateway }
     }
 
     /// Whether the endpoint is to see the client's address, and does not.
     pub(super) fn has_lost_source(&self) -> bool {
-        self.source == ClientSource::Transparent && self.source_ip.is_none()
+        self.source == ClientSource::Transparent && self.source_addr.is_none()
     }
 
     /// The socket, if one was opened.
@@ -89,17 +94,17 @@ impl Dial {
     pub(super) fn begin(&mut self, worker: &WorkerContext, ports: &PortSearch, key: Key) -> io::Result<()> {
         let endpoint = self.endpoint();
         self.stream = None;
-        if self.source_ip.is_none() {
+        if self.source_addr.is_none() {
             ports.check(endpoint, worker.now())?;
         }
         let (to, kind) = (endpoint.socket_addr(), Type::STREAM.nonblocking().cloexec());
         let socket = Socket::new(Domain::for_address(to), kind, Some(SocketProtocol::TCP))?;
         worker.shared.paths.bind(&socket, endpoint.path)?;
-        if let Some(client) = self.source_ip {
-            bind_transparent(&socket, client)?;
+        if let Some(client) = self.source_addr {
+            bind_transparent(&socket, client.ip())?;
         }
         let stream = Stream::to_connect(socket);
-        ports.connect(&stream, self.source_ip, endpoint, worker.now())?;
+        ports.connect(&stream, self.source_addr, endpoint, worker.now())?;
         worker.poller.add(stream.socket(), Watch::Stream, Token::Endpoint(key).into())?;
         self.stream = Some(stream);
         Ok(())
@@ -108,8 +113,8 @@ impl Dial {
     /// What to do after an attempt that failed, where each may take `timeout`.
     pub(super) fn failed(&mut self, error: &io::Error, timeout: Duration) -> DialFailure {
         self.stream = None;
-        if self.source_ip.is_some() && is_source_unusable(error) {
-            self.source_ip = None;
+        if self.source_addr.is_some() && is_source_unusable(error) {
+            self.source_addr = None;
             return DialFailure::SourceUnusable;
         }
         if is_out_of_tcp_ports(error) {
@@ -122,7 +127,7 @@ impl Dial {
             self.lacked += SHORTAGE_PAUSE;
             return DialFailure::Shortage;
         }
-        if error.kind() == io::ErrorKind::TimedOut && self.source_ip.take().is_some() {
+        if error.kind() == io::ErrorKind::TimedOut && self.source_addr.take().is_some() {
             return DialFailure::SourceUnanswered;
         }
         DialFailure::Endpoint
@@ -164,8 +169,8 @@ mod tests {
         let (ports, key) = (PortSearch::new(), KeyedSlab::default().insert_with(|_| ()));
         let endpoint = EndpointAddr::new(addr.ip(), addr.port());
         // An address of the other family cannot be bound, whatever one may.
-        let source_ip = Some(Ipv6Addr::LOCALHOST.into());
-        let mut dial = Dial::new(picked(endpoint), ClientSource::Transparent, source_ip, worker.now());
+        let source_addr = Some((Ipv6Addr::LOCALHOST, 9).into());
+        let mut dial = Dial::new(picked(endpoint), ClientSource::Transparent, source_addr, worker.now());
         assert!(!dial.has_lost_source());
         let error = dial.begin(&worker, &ports, key).unwrap_err();
         assert_eq!(dial.failed(&error, Duration::from_secs(1)), DialFailure::SourceUnusable);

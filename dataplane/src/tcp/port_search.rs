@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -66,14 +66,15 @@ impl PortSearch {
         }
     }
 
-    /// Begins to connect `stream` from `source`, to which it is bound, or from the gateway's address.
+    /// Begins to connect `stream` from the address of `source`, to which it is bound, or from the gateway's. The port is that of `source` if
+    /// it is one of the machine's range and free towards the endpoint, so that no program loses a port that it could have had without.
     ///
     /// # Errors
     /// As connect(2), but that it is under way is none.
     pub(super) fn connect(
         &self,
         stream: &Stream,
-        source: Option<IpAddr>,
+        source: Option<SocketAddr>,
         endpoint: EndpointAddr,
         now: Instant,
     ) -> io::Result<()> {
@@ -96,11 +97,18 @@ impl PortSearch {
         &self,
         range: &RangeInclusive<u16>,
         stream: &Stream,
-        source: Option<IpAddr>,
+        source: Option<SocketAddr>,
         endpoint: EndpointAddr,
     ) -> io::Result<()> {
         let mut outcome = Err(Errno::EADDRNOTAVAIL.into());
-        let begin = self.keys.hash_one((source, endpoint));
+        if let Some(port) = source.map(|source| source.port()).filter(|port| range.contains(port)) {
+            narrow_port_range(stream.socket(), &(port..=port))?;
+            outcome = stream.connect(endpoint.socket_addr());
+            if !outcome.as_ref().is_err_and(is_out_of_tcp_ports) {
+                return outcome;
+            }
+        }
+        let begin = self.keys.hash_one((source.map(|source| source.ip()), endpoint));
         for shown in SHOWN {
             let passed = self.passed.get();
             self.passed.set(passed.wrapping_add(shown.div_ceil(BLOCK).into()));
@@ -160,6 +168,7 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     use super::*;
+    use crate::sys::sockets::set_int;
 
     #[test]
     fn parts_of_a_range_are_as_long_as_is_possible_and_all_of_them_are_the_range() {
@@ -223,6 +232,32 @@ mod tests {
         let used: HashSet<u16> = made.into_iter().flatten().map(|(_, port)| port).collect();
         assert_eq!((used.len(), crowded), (40, true));
         assert_eq!(ports.range.borrow().clone(), Some(port_range()), "it may have been widened");
+    }
+
+    #[test]
+    fn a_clients_port_is_kept_unless_another_connection_to_the_endpoint_has_it() {
+        let (ports, range) = (PortSearch::new(), port_range());
+        let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let taken = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+        let connect = |listener: &TcpListener, port| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            set_int(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1).unwrap();
+            socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+            let (stream, addr) = (Stream::to_connect(socket), listener.local_addr().unwrap());
+            let source = Some((Ipv4Addr::LOCALHOST, port).into());
+            ports
+                .connect(&stream, source, EndpointAddr::new(addr.ip(), addr.port()), Instant::now())
+                .unwrap();
+            (stream, listener.accept().unwrap().1.port())
+        };
+        let port = range.clone().find(|port| !taken.contains(port)).unwrap();
+        let towards_each = listeners.each_ref().map(|listener| connect(listener, port));
+        assert_eq!(towards_each.each_ref().map(|(_, seen)| *seen), [port; 2]);
+        let below = range.start() - 1;
+        for (wanted, what) in [(port, "in use"), (taken[0], "a listener's"), (below, "of servers")] {
+            let (_stream, seen) = connect(&listeners[0], wanted);
+            assert!(seen != wanted && range.contains(&seen), "{what}: {seen}");
+        }
     }
 
     #[test]

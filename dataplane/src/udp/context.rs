@@ -74,7 +74,11 @@ impl UdpContext {
                 Arc::clone(&shared.capacity),
                 Rc::clone(&worker.tally),
             ),
-            offload: Offload::new(Arc::clone(&shared.paths), LocalPorts::of_worker(worker)),
+            offload: Offload::new(
+                Arc::clone(&shared.paths),
+                LocalPorts::of_worker(worker),
+                Arc::clone(&shared.upstream_addresses),
+            ),
             registry: Registry::new(worker),
             sweeps: RefCell::new(Deadlines::new(worker.timeouts().udp_unanswered)),
             scratch: RefCell::new(Scratch { receiver: Receiver::new(), sender: Sender::new() }),
@@ -88,7 +92,8 @@ impl UdpContext {
     /// What flows are routed by in this turn.
     pub(super) fn view<'a>(&'a self, table: &'a ActiveTable) -> View<'a> {
         let WorkerContext { shared, random, .. } = &*self.worker;
-        View { table, affinity: &shared.affinity, random, now: self.worker.now() }
+        let upstream_addresses = &*shared.upstream_addresses;
+        View { table, affinity: &shared.affinity, upstream_addresses, random, now: self.worker.now() }
     }
 
     /// Receives a batch, as [`Receiver::receive`].

@@ -21,6 +21,7 @@ use self::expiry::{BUSY, Queues};
 pub(super) use self::flow::Flow;
 use self::routing::{Decision, forwarded};
 use self::silence::Silence;
+use super::upstream_addresses::UpstreamAddresses;
 use crate::client_traffic::Meter;
 use crate::counters::ShedReason;
 use crate::counters::{DropReason, UdpCounters};
@@ -56,6 +57,7 @@ pub(super) trait Links {
 pub(super) struct View<'a> {
     pub(super) table: &'a ActiveTable,
     pub(super) affinity: &'a AffinityTable,
+    pub(super) upstream_addresses: &'a UpstreamAddresses,
     pub(super) random: &'a SplitMix64,
     pub(super) now: Instant,
 }
@@ -381,7 +383,9 @@ fn admission(
 ) -> Result<Option<Box<Permit>>, DropReason> {
     let frontend = frontend.ok_or(DropReason::NoEndpoint)?;
     let (ip, port, protocol) = (client.ip(), client.0.port(), Protocol::Udp);
-    if view.table.get(FrontendAddr { ip, port, protocol }).is_some() {
+    if view.table.get(FrontendAddr { ip, port, protocol }).is_some()
+        || view.upstream_addresses.looping(client).is_some()
+    {
         return Err(DropReason::Loop);
     }
     if !frontend.admits(client) {

@@ -140,6 +140,9 @@ impl Forwarder<'_> {
             }
             Err(reason) => {
                 self.dropped(reason, batch::datagrams_from(payloads, position));
+                if reason == DropReason::Loop {
+                    self.log_loop(client);
+                }
                 None
             }
         };
@@ -172,12 +175,23 @@ impl Forwarder<'_> {
                 "more flows need descriptors (LimitNOFILE, ulimit -n), and a route to each endpoint"
             }
             DropReason::NoPort => "widen net.ipv4.ip_local_port_range or add endpoints",
-            // Reported as a Problem, or of no concern.
+            // Reported as a Problem or by itself, or of no concern.
             _ => return,
         };
         if context.log_throttle.admits(self.view.now) {
             let frontend = self.state.addr;
             tracing::warn!(%frontend, reason = reason.label(), advice, "new UDP flows are refused");
+        }
+    }
+
+    /// Tells which endpoint leads back here. One that is a frontend of this gateway is a Problem of its Service.
+    fn log_loop(&self, client: ClientAddr) {
+        let (frontend, context) = (self.state.addr, &self.state.context);
+        if let Some(endpoint) = self.view.upstream_addresses.looping(client)
+            && context.log_throttle.admits(self.view.now)
+        {
+            let advice = "an endpoint must not be an address from which another load balancer or NAT leads to a frontend";
+            tracing::warn!(%frontend, %endpoint, client.addr = %client, advice, "an endpoint leads back to the gateway: its datagrams are dropped");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Opening a flow's link: a socket towards the endpoint, registered to be read, and the socket that the client is answered through.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl<'a> Opener<'a> {
     /// The link of a flow of another process, whose socket towards the endpoint this is.
     pub(super) fn take_over(&self, way: &Way, socket: Socket, port: Option<u16>) -> io::Result<Link> {
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
-        let upstream = self.state.context.offload.take_over(socket, way.endpoint, port, &owner);
+        let upstream = self.state.context.offload.take_over(socket, way.endpoint, way.client, port, &owner);
         self.state.open_client_socket()?;
         self.join(way, upstream)
     }
@@ -68,21 +68,21 @@ impl<'a> Opener<'a> {
 
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {
         let UdpFrontend { context, addr: frontend, counters, .. } = &**self.state;
-        let source_ip =
-            context.worker.shared.transparency.source_ip(way.source, way.client, *frontend, way.endpoint);
+        let source_addr =
+            context.worker.shared.transparency.source_addr(way.source, way.client, *frontend, way.endpoint);
         context.add_work(OPENING);
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
-        let opened = from_whom_it_can(source_ip, |source_ip| {
-            context.offload.upstream(way.endpoint, source_ip, &owner)
+        let opened = from_whom_it_can(source_addr, |source_addr| {
+            context.offload.upstream(way.endpoint, way.client, source_addr, &owner)
         });
         let lacking = opened.as_ref().is_err_and(is_out_of_udp_ports);
         self.crowding = context.offload.crowding(way.endpoint, lacking).map(|holder| (way.endpoint, holder));
-        let (upstream, source_ip) = opened.inspect_err(|error| {
+        let (upstream, source_addr) = opened.inspect_err(|error| {
             if is_peer_unreachable(error) && way.source != ClientSource::Transparent {
                 self.state.endpoint_failed(way.endpoint, error);
             }
         })?;
-        let lost = way.source == ClientSource::Transparent && source_ip.is_none();
+        let lost = way.source == ClientSource::Transparent && source_addr.is_none();
         counters.add(|it| &it.source_lost, usize::from(lost));
         Ok(upstream)
     }
@@ -100,23 +100,23 @@ impl<'a> Opener<'a> {
     }
 }
 
-/// Opens a way from the address of `source_ip`, or from the gateway's if that one cannot be used; returns which it was.
+/// Opens a way from the address of `source_addr`, or from the gateway's if that one cannot be used; returns which it was.
 fn from_whom_it_can<T>(
-    source_ip: Option<IpAddr>,
-    mut open: impl FnMut(Option<IpAddr>) -> io::Result<T>,
-) -> io::Result<(T, Option<IpAddr>)> {
-    match open(source_ip) {
-        Err(error) if source_ip.is_some() && is_source_unusable(&error) => {
-            tracing::debug!(?source_ip, %error, "sending from the gateway's address");
+    source_addr: Option<SocketAddr>,
+    mut open: impl FnMut(Option<SocketAddr>) -> io::Result<T>,
+) -> io::Result<(T, Option<SocketAddr>)> {
+    match open(source_addr) {
+        Err(error) if source_addr.is_some() && is_source_unusable(&error) => {
+            tracing::debug!(?source_addr, %error, "sending from the gateway's address");
             Ok((open(None)?, None))
         }
-        outcome => Ok((outcome?, source_ip)),
+        outcome => Ok((outcome?, source_addr)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
     use super::*;
@@ -124,18 +124,18 @@ mod tests {
     use crate::udp::local_ports::LocalPorts;
     use crate::udp::sockets::Offload;
     use crate::worker::context::{Shared, Timeouts, WorkerContext};
-    use sheave_model::EndpointAddr;
+    use sheave_model::ClientAddr;
 
-    const CLIENT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)));
+    const CLIENT: Option<SocketAddr> = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 1));
 
     /// Who is tried in turn if the first attempt ends so, and what comes of it.
-    fn tried(errno: Errno) -> (Vec<Option<IpAddr>>, Option<Option<IpAddr>>) {
+    fn tried(errno: Errno) -> (Vec<Option<SocketAddr>>, Option<Option<SocketAddr>>) {
         let mut tried = Vec::new();
-        let outcome = from_whom_it_can(CLIENT, |source_ip| {
-            tried.push(source_ip);
+        let outcome = from_whom_it_can(CLIENT, |source_addr| {
+            tried.push(source_addr);
             if tried.len() == 1 { Err(errno.into()) } else { Ok(()) }
         });
-        (tried, outcome.ok().map(|((), source_ip)| source_ip))
+        (tried, outcome.ok().map(|((), source_addr)| source_addr))
     }
 
     #[test]
@@ -150,15 +150,17 @@ mod tests {
     fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
         let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
         // An address of the other family cannot be bound, whatever one may.
-        let other_family = Some(std::net::Ipv6Addr::LOCALHOST.into());
+        let other_family = Some((std::net::Ipv6Addr::LOCALHOST, 1).into());
         let timeouts = Timeouts::all(Duration::from_secs(1));
         let worker = WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap();
-        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(&worker));
+        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(&worker), Arc::default());
         let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
-        let (upstream, source_ip) =
-            from_whom_it_can(other_family, |source_ip| offload.upstream(endpoint, source_ip, &nobody))
-                .unwrap();
+        let client = ClientAddr(([198, 51, 100, 1], 1).into());
+        let (upstream, source_addr) = from_whom_it_can(other_family, |source_addr| {
+            offload.upstream(endpoint, client, source_addr, &nobody)
+        })
+        .unwrap();
         let bound = upstream.socket().local_addr().unwrap().as_socket().unwrap();
-        assert_eq!((bound.ip(), source_ip), (endpoint.ip, None));
+        assert_eq!((bound.ip(), source_addr), (endpoint.ip, None));
     }
 }

@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ const REST: Duration = Duration::from_secs(1);
 /// How long it rests where there is no other.
 const LEAST_REST: Duration = Duration::from_millis(100);
 
+/// How long the address is known that the kernel sends from to an endpoint. Routes change rarely.
+const ADDRESS_KNOWN: Duration = Duration::from_secs(1);
+
 /// A part of the ports towards an endpoint that is to stay free, so that new flows find ports that have rested.
 const SPARED: usize = 16;
 
@@ -47,6 +51,9 @@ pub(super) struct LocalPorts {
     /// Its moment is that of this turn.
     worker: Rc<WorkerContext>,
     ports: Box<[u16]>,
+    /// Those that the kernel gives to anybody, the ports of all workers among them.
+    range: RangeInclusive<u16>,
+    reserved: HashSet<u16>,
     /// Ports that the kernel chose.
     unshared: Cell<usize>,
     /// The standard library's hash has random keys, and who knows its answers does not know the next one.
@@ -66,6 +73,8 @@ struct Towards {
     resting: VecDeque<(Instant, usize)>,
     /// Whose flows use them.
     holders: Vec<Holder>,
+    /// The address of this machine that has them, and since when that is known.
+    local: Option<(IpAddr, Instant)>,
 }
 
 struct Holder {
@@ -91,19 +100,33 @@ impl LocalPorts {
     pub(super) fn of_worker(worker: &Rc<WorkerContext>) -> Rc<Self> {
         let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
         let workers = worker.shared.ports.count().max(1);
-        Self::new(worker, shared(port_range(), &reserved).skip(worker.index).step_by(workers).collect())
+        let range = port_range();
+        let ports = shared(range.clone(), &reserved).skip(worker.index).step_by(workers).collect();
+        Self::new(worker, ports, range, reserved)
     }
 
-    fn new(worker: &Rc<WorkerContext>, ports: Box<[u16]>) -> Rc<Self> {
+    fn new(
+        worker: &Rc<WorkerContext>,
+        ports: Box<[u16]>,
+        range: RangeInclusive<u16>,
+        reserved: HashSet<u16>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             worker: Rc::clone(worker),
             ports,
+            range,
+            reserved,
             unshared: Cell::new(0),
             keys: RandomState::new(),
             drawn: Cell::new(0),
             endpoints: RefCell::default(),
             crowd: Cell::new(CROWD),
         })
+    }
+
+    /// Whether the kernel might give somebody this port: a program that needs it takes its chance anyway.
+    pub(super) fn gives(&self, port: u16) -> bool {
+        self.range.contains(&port) && !self.reserved.contains(&port)
     }
 
     fn random(&self) -> usize {
@@ -177,6 +200,20 @@ impl LocalPorts {
         })
     }
 
+    /// The address of this machine that flows to an endpoint have. Asked once in a while, not for each.
+    pub(super) fn local_ip(
+        &self,
+        endpoint: EndpointAddr,
+        ask: impl FnOnce() -> Option<IpAddr>,
+    ) -> Option<IpAddr> {
+        let (mut endpoints, now) = (self.endpoints.borrow_mut(), self.worker.now());
+        let towards = endpoints.get_mut(&endpoint)?;
+        if towards.local.is_none_or(|(_, since)| since + ADDRESS_KNOWN <= now) {
+            towards.local = ask().map(|ip| (ip, now));
+        }
+        towards.local.map(|(ip, _)| ip)
+    }
+
     /// Who has the most flows to an endpoint of whose ports fewer are free than are to be spared, those that rest among
     /// them; none if there are enough. Where a port was `lacking`, others have some of them, and it counts what rests.
     pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
@@ -195,7 +232,7 @@ impl LocalPorts {
 impl Towards {
     fn new(ports: usize) -> Self {
         let taken = vec![0; ports.div_ceil(64)].into_boxed_slice();
-        Self { taken, used: 0, resting: VecDeque::new(), holders: Vec::new() }
+        Self { taken, used: 0, resting: VecDeque::new(), holders: Vec::new(), local: None }
     }
 
     fn is_taken(&self, index: usize) -> bool {
@@ -314,7 +351,8 @@ mod tests {
 
     fn pool(ports: std::ops::Range<u16>) -> Rc<LocalPorts> {
         let timeouts = Timeouts::all(Duration::from_secs(1));
-        LocalPorts::new(&WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap(), ports.collect())
+        let worker = WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap();
+        LocalPorts::new(&worker, ports.clone().collect(), 1000..=2000, HashSet::from([1500]))
     }
 
     fn owner() -> Weak<dyn FlowOwner> {
@@ -385,12 +423,37 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_is_not_asked_for_each_flow_which_address_it_sends_from() {
+        let pool = pool(1000..1010);
+        let asked = Cell::new(0);
+        let ask = |ip: [u8; 4]| {
+            asked.update(|asked| asked + 1);
+            Some(IpAddr::from(ip))
+        };
+        assert_eq!(pool.local_ip(endpoint(1), || ask([192, 0, 2, 1])), None, "no flow");
+        let _lease = pool.lease_at(endpoint(1), &owner(), pool.worker.now());
+        for _ in 0..3 {
+            assert_eq!(pool.local_ip(endpoint(1), || ask([192, 0, 2, 1])), Some([192, 0, 2, 1].into()));
+        }
+        pool.worker.begin_turn(pool.worker.now() + ADDRESS_KNOWN);
+        assert_eq!(pool.local_ip(endpoint(1), || ask([192, 0, 2, 2])), Some([192, 0, 2, 2].into()));
+        assert_eq!(asked.get(), 2);
+    }
+
+    #[test]
     fn workers_have_other_ports_and_a_quarter_is_left_to_others() {
         let all =
             |index| shared(100..=199, &HashSet::from([101])).skip(index).step_by(2).collect::<HashSet<u16>>();
         let (first, second) = (all(0), all(1));
         assert!(first.is_disjoint(&second));
         assert_eq!(first.len() + second.len(), 74);
+    }
+
+    #[test]
+    fn a_port_that_the_kernel_gives_to_nobody_is_not_taken_for_a_client() {
+        let pool = pool(1000..1003);
+        let given = [999, 1000, 1500, 1501, 2000, 2001].map(|port| pool.gives(port));
+        assert_eq!(given, [false, true, false, true, true, false]);
     }
 
     #[test]

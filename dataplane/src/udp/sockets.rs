@@ -12,11 +12,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::batch::BundleLimit;
 use super::flow_table::FlowOwner;
 use super::local_ports::{LocalPorts, PortLease};
+use super::upstream_addresses::{KnownAddress, UpstreamAddresses};
 use crate::paths::Paths;
 use crate::sys::bind::{bind_freebind, bind_transparent_udp};
 use crate::sys::sockets::UDP_RECEIVE_BUFFER;
 use crate::sys::{Errno, mmsg};
-use sheave_model::{EndpointAddr, FrontendAddr};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
 /// Ports that are tried before a flow is refused: other programs of the machine may have some.
 const BIND_ATTEMPTS: usize = 8;
@@ -26,14 +27,15 @@ const BIND_ATTEMPTS: usize = 8;
 pub(super) struct Offload {
     paths: Arc<Paths>,
     ports: Rc<LocalPorts>,
+    addresses: Arc<UpstreamAddresses>,
     gro: Cell<bool>,
     gso: Cell<Option<bool>>,
 }
 
 impl Offload {
     /// Assumes the best until a socket says otherwise.
-    pub(super) fn new(paths: Arc<Paths>, ports: Rc<LocalPorts>) -> Self {
-        Self { paths, ports, gro: Cell::new(true), gso: Cell::new(None) }
+    pub(super) fn new(paths: Arc<Paths>, ports: Rc<LocalPorts>, addresses: Arc<UpstreamAddresses>) -> Self {
+        Self { paths, ports, addresses, gro: Cell::new(true), gso: Cell::new(None) }
     }
 
     /// What to assume of a path that has not refused a bundle yet.
@@ -63,15 +65,16 @@ impl Offload {
         }
     }
 
-    /// A new socket that talks to one endpoint alone; the kernel drops what others send to it. Its datagrams have the address
-    /// `source`, or one that the kernel chooses.
+    /// A new socket that talks to one endpoint alone for a client; the kernel drops what others send to it. Its datagrams have the address
+    /// `source`, and its port if that is free, or what the kernel chooses.
     ///
     /// # Errors
     /// As socket(2), bind(2) and connect(2); [`is_out_of_udp_ports`](crate::sys::errnos::is_out_of_udp_ports) if all ports towards the endpoint are in use.
     pub(super) fn upstream(
         &self,
         endpoint: EndpointAddr,
-        source: Option<IpAddr>,
+        client: ClientAddr,
+        source: Option<SocketAddr>,
         owner: &Weak<dyn FlowOwner>,
     ) -> io::Result<Rc<Upstream>> {
         let addr = endpoint.socket_addr();
@@ -84,8 +87,12 @@ impl Offload {
             // Before the first answer, which may be a burst.
             socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
+            let mut kept = false;
             match (source, lease.as_ref().and_then(PortLease::port)) {
-                (Some(client), _) => bind_transparent_udp(&socket, client)?,
+                (Some(source), _) => {
+                    let port = if self.ports.gives(source.port()) { source.port() } else { 0 };
+                    kept = bind_transparent_udp(&socket, source.ip(), port)?;
+                }
                 (None, Some(port)) => match bind_shared(&socket, endpoint.ip, port) {
                     Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                     bound => bound?,
@@ -93,7 +100,8 @@ impl Offload {
                 (None, None) => {}
             }
             socket.connect(&addr.into())?;
-            return Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease }));
+            let known = if kept { None } else { self.make_known(&socket, endpoint, client, lease.as_ref()) };
+            return Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known }));
         }
         Err(Errno::EADDRNOTAVAIL.into())
     }
@@ -103,12 +111,30 @@ impl Offload {
         &self,
         socket: Socket,
         endpoint: EndpointAddr,
+        client: ClientAddr,
         port: Option<u16>,
         owner: &Weak<dyn FlowOwner>,
     ) -> Rc<Upstream> {
         let lease = port.and_then(|port| self.ports.take_over(endpoint, port, owner));
         // It may bundle already, which does no harm.
-        Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease })
+        let known = self.make_known(&socket, endpoint, client, lease.as_ref());
+        Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known })
+    }
+
+    /// Tells all workers of the local address of a connected socket, unless that is its client's own.
+    fn make_known(
+        &self,
+        socket: &Socket,
+        endpoint: EndpointAddr,
+        client: ClientAddr,
+        lease: Option<&PortLease>,
+    ) -> Option<KnownAddress> {
+        let ask = || socket.local_addr().ok()?.as_socket();
+        let local = match lease.and_then(PortLease::port) {
+            Some(port) => SocketAddr::new(self.ports.local_ip(endpoint, || Some(ask()?.ip()))?, port),
+            None => ask()?,
+        };
+        (local != client.0).then(|| self.addresses.add(local, endpoint, client))
     }
 
     /// Counts answers of a flow's endpoint. From the second on, the socket bundles them: most flows are one question and its answer,
@@ -147,6 +173,7 @@ pub(super) struct Upstream {
     /// Up to the second, see [`Offload::count_answers`].
     answers: Cell<usize>,
     lease: Option<PortLease>,
+    _known: Option<KnownAddress>,
 }
 
 impl Upstream {
@@ -194,16 +221,46 @@ mod tests {
 
     use super::super::frontend::UdpFrontend;
     use super::*;
+    use crate::sys::port_range::port_range;
     use crate::worker::context::{Shared, Timeouts, WorkerContext};
+
+    fn offload() -> Offload {
+        let shared = Shared::for_tests(Timeouts::all(Duration::from_secs(1)));
+        let worker = WorkerContext::new(shared, 0, 1).unwrap();
+        Offload::new(Arc::default(), LocalPorts::of_worker(&worker), Arc::default())
+    }
+
+    #[test]
+    fn a_clients_port_is_kept_where_it_is_free_and_may_be_anybodys() {
+        let (offload, range) = (offload(), port_range());
+        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
+        let open = |endpoint, port| {
+            let client = SocketAddr::from(([127, 0, 0, 2], port));
+            let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), endpoint);
+            let flow = offload.upstream(endpoint, ClientAddr(client), Some(client), &nobody).unwrap();
+            let local = flow.socket.local_addr().unwrap().as_socket().unwrap();
+            assert_eq!(local.ip(), client.ip());
+            (flow, local.port())
+        };
+        let port = *range.end();
+        let (flow, kept) = open(9, port);
+        assert_eq!(kept, port);
+        // Answers to both would come to one address; and the port of a server.
+        for (endpoint, wanted) in [(10, port), (9, range.start() - 1)] {
+            let (_flow, other) = open(endpoint, wanted);
+            assert!(other != wanted && range.contains(&other), "{wanted}: {other}");
+        }
+        drop(flow);
+        assert_eq!(open(10, port).1, port);
+    }
 
     #[test]
     fn a_flow_has_room_for_bursts_and_bundles_from_the_second_answer_on() {
-        let shared = Shared::for_tests(Timeouts::all(Duration::from_secs(1)));
-        let worker = WorkerContext::new(shared, 0, 1).unwrap();
-        let offload = Offload::new(Arc::default(), LocalPorts::of_worker(&worker));
+        let offload = offload();
         let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
         let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
-        let open = || offload.upstream(endpoint, None, &nobody).unwrap();
+        let client = ClientAddr(([198, 51, 100, 1], 1).into());
+        let open = || offload.upstream(endpoint, client, None, &nobody).unwrap();
         let bundles = |flow: &Upstream| getsockopt(&flow.socket, sockopt::UdpGroSegment).unwrap();
         let (slow, fast, usual) = (open(), open(), std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap());
         assert!(slow.socket.recv_buffer_size().unwrap() > Socket::from(usual).recv_buffer_size().unwrap());

@@ -23,6 +23,7 @@ use crate::select::affinity::AffinityTable;
 use crate::splitmix64::SplitMix64;
 use crate::sys::epoll::Poller;
 use crate::transparent::Transparency;
+use crate::udp::upstream_addresses::UpstreamAddresses;
 
 use super::port::{WorkerPort, WorkerPorts};
 use super::steps::{Steps, WorkerProgress};
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
     pub(crate) affinity: Arc<AffinityTable>,
     pub(crate) transparency: Arc<Transparency>,
+    pub(crate) upstream_addresses: Arc<UpstreamAddresses>,
     pub(crate) reports: Arc<Reports>,
     pub(crate) paths: Arc<Paths>,
     /// What a worker starts with; [`WorkerContext::settings`] are those in force.
@@ -95,6 +97,7 @@ impl Shared {
             table: Arc::default(),
             affinity: Arc::default(),
             transparency: Arc::default(),
+            upstream_addresses: Arc::default(),
             reports: Reports::ignored(),
             paths: Arc::default(),
             settings: Settings { timeouts, busy_poll: Duration::ZERO, capacity, udp_flows: 1 },

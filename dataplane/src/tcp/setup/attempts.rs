@@ -63,11 +63,11 @@ impl Setup {
         self.attempts += 1;
         let endpoint = picked.addr();
         self.session.try_endpoint(endpoint);
-        let source_ip = match self.may_be_source(worker) {
-            true => worker.shared.transparency.source_ip(source, self.client, self.frontend, endpoint),
+        let source_addr = match self.may_be_source(worker) {
+            true => worker.shared.transparency.source_addr(source, self.client, self.frontend, endpoint),
             false => None,
         };
-        Ok(Dial::new(picked, source, source_ip, worker.now()))
+        Ok(Dial::new(picked, source, source_addr, worker.now()))
     }
 
     /// Whether endpoints may see the client's address as the source of packets: of one that a proxy names it is a claim.

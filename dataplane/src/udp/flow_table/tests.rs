@@ -70,6 +70,7 @@ impl Links for FakeLinks {
 struct World {
     table: ActiveTable,
     affinity: AffinityTable,
+    upstream_addresses: Arc<UpstreamAddresses>,
     random: SplitMix64,
     now: Instant,
     flows: FlowTable<EndpointAddr>,
@@ -97,6 +98,7 @@ impl World {
         Self {
             table: follow(&ActiveTable::default(), [frontend(frontend_addr(53), endpoints)]),
             affinity: AffinityTable::default(),
+            upstream_addresses: Arc::default(),
             random: SplitMix64::new(7),
             now: Instant::now(),
             flows: FlowTable::new(timeouts, budget, owner, Arc::clone(&counters)),
@@ -126,8 +128,8 @@ impl World {
 
     fn datagram(&mut self, client: u16) -> Result<EndpointAddr, DropReason> {
         self.flows.set_frontend(self.table.get(frontend_addr(53)));
-        let Self { table, affinity, random, now, .. } = self;
-        let view = View { table, affinity, random, now: *now };
+        let Self { table, affinity, upstream_addresses, random, now, .. } = self;
+        let view = View { table, affinity, upstream_addresses, random, now: *now };
         let flow = self.flows.route(client_addr(client), &view, &mut self.links)?;
         assert_eq!(flow.link, flow.picked.addr(), "the link leads to the endpoint that counts the flow");
         Ok(flow.link)
@@ -218,6 +220,31 @@ fn a_client_that_source_ranges_leave_out_is_denied() {
     world.table = follow(&world.table, [narrowed]);
     assert_eq!(world.datagram(1), Err(DropReason::Denied));
     assert_eq!(world.links.opened, 0);
+}
+
+#[test]
+fn a_client_that_is_a_socket_of_the_gateways_own_again_and_again_is_refused() {
+    let mut world = World::new(100, &ready(&[1]));
+    let all = Arc::clone(&world.upstream_addresses);
+    // Each flow's socket is the next client.
+    let (mut sockets, mut client) = (Vec::new(), 1);
+    let refused = loop {
+        match world.datagram(client) {
+            Ok(endpoint) => sockets.push(all.add(client_addr(client + 1).0, endpoint, client_addr(client))),
+            Err(reason) => break reason,
+        }
+        client += 1;
+        assert!(client < 100, "without end");
+    };
+    assert_eq!((refused, client, world.flows.len()), (DropReason::Loop, 5, 4));
+    assert_eq!(world.datagram(3), Ok(endpoint_addr(1)), "flows that are there go on");
+    assert_eq!(
+        world.datagram(50),
+        Ok(endpoint_addr(1)),
+        "of the same address, and no socket of the gateway's"
+    );
+    sockets.clear();
+    assert_eq!(world.datagram(client), Ok(endpoint_addr(1)), "the port is another program's by now");
 }
 
 #[test]
@@ -347,8 +374,8 @@ fn a_suspect_endpoint_is_left_for_another_and_kept_if_it_is_the_only_one() {
 fn hand_over(from: &World, client: u16, to: &mut World) -> bool {
     let (former, link) = from.flows.former(client_addr(client)).unwrap();
     to.flows.set_frontend(to.table.get(frontend_addr(53)));
-    let World { table, affinity, random, now, .. } = to;
-    let view = View { table, affinity, random, now: *now };
+    let World { table, affinity, upstream_addresses, random, now, .. } = to;
+    let view = View { table, affinity, upstream_addresses, random, now: *now };
     to.flows.take_over(&former, *link, &view)
 }
 

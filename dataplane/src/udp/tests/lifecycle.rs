@@ -22,6 +22,32 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
     });
 }
 
+/// As by NAT behind it.
+#[test]
+fn an_endpoint_that_leads_back_to_the_frontend_gets_a_few_flows_and_no_more() {
+    on_a_worker(async {
+        let (outlet, served) = (AsyncSocket::bind((V4, 0)).await.unwrap(), endpoint(V4, b"1").await);
+        let addr = outlet.local_addr().unwrap();
+        let gateway = UdpGateway::start(V4, &[EndpointAddr::new(addr.ip(), addr.port())], 100);
+        gateway.client().send(b"a");
+        let send_back = |from: SocketAddr| {
+            let frontend = gateway.frontend();
+            let flows = frontend.flows.borrow();
+            let links = flows.clients().filter_map(|client| flows.former(client));
+            let mut sockets = links.map(|(_, link)| link.upstream.socket());
+            let socket = sockets.find(|socket| socket.local_addr().unwrap().as_socket() == Some(from));
+            socket.unwrap().send_to(b"a", &gateway.addr.socket_addr().into()).unwrap();
+        };
+        for _ in 0..4 {
+            send_back(outlet.recv_from(&mut [0; 10]).await.unwrap().1);
+        }
+        until("it is noticed", || gateway.counters().dropped(DropReason::Loop) == 1).await;
+        assert_eq!((gateway.flows(), gateway.counters().flows_opened.get()), (4, 4));
+        gateway.swap(&[served]);
+        assert_eq!(gateway.client().exchange(b"b").await, b"1b", "a program of the same host");
+    });
+}
+
 #[test]
 fn answers_that_are_there_already_reach_the_client_when_its_flow_moves() {
     on_a_worker(async {
