@@ -277,6 +277,17 @@ impl Dataplane {
         self.open_again(&taken);
     }
 
+    /// Sets the addresses that are on this machine for frontends alone. Ports without an open frontend are refused there, as if nothing
+    /// listened, whatever listens on all addresses of the machine.
+    pub fn dedicate(&mut self, addresses: BTreeSet<IpAddr>) {
+        self.listeners.dedicate(addresses);
+    }
+
+    /// Why other listeners of the machine answer at [dedicated](Self::dedicate) addresses, if so. [`Dataplane::retry`] tries again.
+    pub fn dedicated_obstacle(&self) -> Option<&str> {
+        self.listeners.dedicated_obstacle()
+    }
+
     /// Reconciles frontends that were closed.
     fn open_again<'a>(&mut self, closed: impl IntoIterator<Item = &'a FrontendAddr>) {
         let active = self.table.load_full();

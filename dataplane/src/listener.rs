@@ -9,6 +9,7 @@ mod address_claims;
 pub(crate) mod allowed_sources;
 mod binding;
 mod choose_binding;
+mod dedicated;
 mod handover;
 mod open;
 pub(crate) mod sk_lookup;
@@ -32,6 +33,7 @@ use crate::worker::context::BrokenSocket;
 use crate::worker::{Command, WorkerHandle};
 use address_claims::AddressClaims;
 use binding::{Binding, Occupancy};
+use dedicated::DedicatedAddresses;
 use handover::FormerListeners;
 pub use open::BindFailure;
 use sheave_model::AddressSet;
@@ -88,6 +90,7 @@ pub(crate) struct ListenerSet {
     claims: AddressClaims,
     filters: SourceFilters,
     steering: Steering,
+    dedicated: DedicatedAddresses,
     former: FormerListeners,
 }
 
@@ -107,6 +110,7 @@ impl ListenerSet {
             claims: AddressClaims::default(),
             filters: SourceFilters::default(),
             steering,
+            dedicated: DedicatedAddresses::default(),
             former: FormerListeners::default(),
         }
     }
@@ -189,6 +193,9 @@ impl ListenerSet {
             }
             (ListenerState::Open(admission), Binding::Nowhere) => {
                 listener.binding = self.open(addr, admission, &listener.counters, workers)?;
+                if let Binding::Sockets { .. } = listener.binding {
+                    self.pass_open(addr);
+                }
                 // A start opens thousands; those that cannot be opened are told.
                 tracing::debug!(frontend = %addr, "listening");
                 Ok(())
@@ -216,6 +223,9 @@ impl ListenerSet {
         binding: &mut Binding,
         workers: &[WorkerHandle],
     ) -> io::Result<()> {
+        if let Binding::Sockets { .. } = binding {
+            self.refuse_closing(addr);
+        }
         let lease = match binding {
             Binding::Steered(lease) => Some(lease.take()),
             // So that no other process answers there, unless the address is the machine's.
@@ -259,8 +269,10 @@ impl ListenerSet {
         listener.stop_counting_drops();
         let binding = &mut listener.binding;
         self.count(binding.occupancy(), Occupancy::default());
-        if let Binding::Steered(_) = binding {
-            self.steering.forget(addr);
+        match binding {
+            Binding::Steered(_) => self.steering.forget(addr),
+            Binding::Sockets { .. } => self.refuse_closing(addr),
+            Binding::Nowhere => {}
         }
         // Also without sockets: connections may live on.
         for worker in workers {
@@ -309,6 +321,7 @@ impl ListenerSet {
     /// because another process of this machine has begun to listen at its own address; the next reconcile fails for them.
     pub(crate) fn retry(&mut self, workers: &[WorkerHandle]) -> Vec<FrontendAddr> {
         self.steering.restore(workers);
+        self.guard_dedicated();
         let taken = self.claims.taken_by_others(self.steered_frontends());
         for addr in &taken {
             tracing::warn!(frontend = %addr, "another process of this machine listens there now, so it is no longer steered");

@@ -285,7 +285,10 @@ impl EventLoop {
                     }
                 }
                 () = wait_until(self.due) => self.project(Instant::now()),
-                () = self.announcing.changed() => self.report_failures(),
+                () = self.announcing.changed() => {
+                    self.dedicate_announced();
+                    self.report_failures();
+                }
                 () = self.dataplane.changed() => {
                     self.dataplane.refresh();
                     self.report_overload();
@@ -401,6 +404,7 @@ impl EventLoop {
         self.dataplane.retry();
         self.health.retry();
         self.retry_announcing();
+        self.dedicate_announced();
         self.announce_staleness();
         self.report_failures();
         self.prove_healthy();

@@ -248,6 +248,14 @@ impl Segment {
         self.gateways.get_mut(&number).expect("it is there").process = Some(process);
     }
 
+    /// Starts a gateway that lacks these capabilities.
+    pub(crate) fn start_without(&mut self, number: u8, capabilities: &[&str]) {
+        let dropped: Vec<String> = capabilities.iter().map(|name| format!("-{name}")).collect();
+        let bounds = format!("--bounding-set={}", dropped.join(","));
+        let process = self.launch_behind(&["setpriv", &bounds, "--"], number, &[]);
+        self.gateways.get_mut(&number).expect("it is there").process = Some(process);
+    }
+
     /// Starts a process that takes over from the one that runs, and waits for the end of that.
     pub(crate) fn upgrade(&mut self, number: u8) {
         let process = self.launch(number, &["--takeover"]);
@@ -256,13 +264,19 @@ impl Segment {
     }
 
     fn launch(&self, number: u8, flags: &[&str]) -> Process {
+        self.launch_behind(&[], number, flags)
+    }
+
+    fn launch_behind(&self, prefix: &[&str], number: u8, flags: &[&str]) -> Process {
         let own = self.own_folder(number);
         let path = |name: &str| own.join(name).display().to_string();
         let (manifests, config) = (path("manifests"), path("config.yaml"));
         let node = port_of(number);
-        let mut arguments = vec!["run", "--manifests", &manifests, "--config", &config, "--node", &node];
-        arguments.extend_from_slice(flags);
-        self.host(number).start(sheave_test_support::program::path(), &arguments)
+        let mut command = prefix.to_vec();
+        command.push(sheave_test_support::program::path());
+        command.extend(["run", "--manifests", &manifests, "--config", &config, "--node", &node]);
+        command.extend_from_slice(flags);
+        self.host(number).start(command[0], &command[1..])
     }
 
     /// The host of a gateway.

@@ -44,8 +44,10 @@ pub struct HandedListeners {
 }
 
 impl Dataplane {
-    /// What takes new traffic. Nothing changes here.
-    pub fn listeners_to_hand_over(&self) -> ListenersToHandOver {
+    /// What takes new traffic. Nothing changes here, but that [dedicated](Self::dedicate) addresses are as any other until
+    /// [`Dataplane::resume`]: this process would refuse frontends that only the other one knows.
+    pub fn listeners_to_hand_over(&mut self) -> ListenersToHandOver {
+        self.listeners.suspend_dedicated();
         let steered = self.listeners.steered().map(HandedFrontend::from).collect();
         let interfaces = self.paths.interfaces().map(str::to_owned).collect();
         ListenersToHandOver { sockets: self.listeners.hand_over(), steered, interfaces }
@@ -90,6 +92,7 @@ impl Dataplane {
         for frontend in active.table().frontends() {
             self.reconcile(frontend, active.table().internal_clients());
         }
+        self.listeners.resume_dedicated();
     }
 
     /// Lets go of all that another process has taken over, without closing it. Open connections go on;

@@ -125,6 +125,7 @@ impl ListenerSet {
     /// Lets go of everything, without closing it: another process has it.
     pub(crate) fn leave(&mut self) {
         self.release();
+        self.leave_dedicated();
         self.steering.leave();
     }
 }

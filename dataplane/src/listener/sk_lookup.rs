@@ -1,5 +1,6 @@
-//! The program in the kernel that steers: for each packet of a new connection, and each datagram of no connected socket, it
-//! looks up the frontend's verdict and assigns a socket (Documentation/bpf/prog_sk_lookup.rst in the kernel).
+//! The program in the kernel that steers, and refuses what is no frontend's at dedicated addresses: for each packet of a new connection, and
+//! each datagram of no connected socket, it looks up a verdict, and assigns a socket to what is steered
+//! (Documentation/bpf/prog_sk_lookup.rst in the kernel).
 
 mod program;
 mod source_sets;
@@ -29,14 +30,14 @@ pub(super) struct SourceSetLease(#[expect(dead_code, reason = "kept for its drop
 pub(super) struct SkLookup {
     /// Dropped first: without the maps the program would refuse everything.
     _attached: Attached,
-    /// What happens to packets of each frontend.
+    /// What happens to packets of each frontend, and to others at its address.
     pub(super) verdicts: VerdictMap,
     source_sets: SourceSets,
     sockets: Map<4, 4>,
 }
 
 impl SkLookup {
-    /// Loads and attaches the program; no frontend is steered yet.
+    /// Loads and attaches the program; nothing has a verdict yet.
     ///
     /// # Errors
     /// As bpf(2): `EPERM` without the privilege.

@@ -9,11 +9,12 @@ pub(crate) mod frontends;
 mod sockets;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use socket2::Socket;
 
-use super::sk_lookup::{SkLookup, SourceSetLease, Verdict};
+use super::sk_lookup::{SkLookup, SourceSetLease, Verdict, VerdictMap};
 use crate::counters::{FrontendCounters, KernelDrops};
 use crate::sys::Errno;
 use crate::worker::{Command, WorkerHandle};
@@ -88,6 +89,8 @@ pub(crate) struct Steering {
     frontends: Arc<SteeredFrontends>,
     kernel: Option<Kernel>,
     obstacle: Option<Obstacle>,
+    /// A frontend was to be steered in vain, and the log has the obstacle.
+    in_vain: bool,
     /// Of the process that was there before, by [`SocketKind::index`].
     former: [Vec<Socket>; SocketKind::COUNT],
     drops: Arc<KernelDrops>,
@@ -97,7 +100,7 @@ impl Steering {
     /// Steers nothing yet.
     pub(crate) fn new(mode: SteeringMode) -> Self {
         let (frontends, former, drops) = (Arc::default(), Default::default(), Arc::default());
-        Self { mode, frontends, kernel: None, obstacle: None, former, drops }
+        Self { mode, frontends, kernel: None, obstacle: None, in_vain: false, former, drops }
     }
 
     /// Where workers look up steered frontends.
@@ -115,8 +118,13 @@ impl Steering {
         self.mode
     }
 
-    /// Why nothing can be steered.
+    /// Why nothing can be steered, if something was to be.
     pub(crate) fn obstacle(&self) -> Option<&str> {
+        self.program_obstacle().filter(|_| self.in_vain)
+    }
+
+    /// Why the program cannot be put in force.
+    pub(super) fn program_obstacle(&self) -> Option<&str> {
         self.obstacle.as_ref().map(|obstacle| obstacle.why.as_str())
     }
 
@@ -125,30 +133,35 @@ impl Steering {
         self.mode != SteeringMode::Never && !self.obstacle.as_ref().is_some_and(|obstacle| obstacle.lasts)
     }
 
-    /// Whether frontends can be steered. Puts the program in force if it is not yet; says once why it cannot.
+    /// Whether frontends can be steered. Puts the program in force if it is not yet; logs once why it cannot.
     pub(crate) fn is_ready(&mut self) -> bool {
-        if self.kernel.is_some() || !self.may_be_ready() {
+        let asked = self.mode != SteeringMode::Never;
+        let ready = asked && self.attach();
+        if let Some(obstacle) = self.obstacle.as_ref().filter(|_| asked && !self.in_vain) {
+            tracing::warn!(
+                "no frontend can be steered, so each needs sockets of its own, as far as the limit of open files allows: {}",
+                obstacle.why
+            );
+        }
+        self.in_vain = asked && !ready;
+        ready
+    }
+
+    /// Puts the program in force if it is not yet, whatever is to be steered; whether it is.
+    pub(super) fn attach(&mut self) -> bool {
+        if self.kernel.is_some() || self.obstacle.as_ref().is_some_and(|obstacle| obstacle.lasts) {
             return self.kernel.is_some();
         }
         match Kernel::new(self.drops()) {
             Ok(kernel) => {
-                tracing::info!("the program that steers frontends is in force");
+                tracing::info!(
+                    "the program that steers frontends and guards dedicated addresses is in force"
+                );
                 (self.kernel, self.obstacle) = (Some(kernel), None);
-                true
             }
-            Err(error) => {
-                let obstacle = Obstacle::from(error);
-                if self.obstacle.is_none() {
-                    tracing::warn!(
-                        "no frontend can be steered, so each needs sockets of its own, as far as the limit of open files \
-                         allows: {}",
-                        obstacle.why
-                    );
-                }
-                self.obstacle = Some(obstacle);
-                false
-            }
+            Err(error) => self.obstacle = Some(error.into()),
         }
+        self.kernel.is_some()
     }
 
     /// Gives the workers what clients from `sources` send to `addr`; what others send vanishes. Only once it is
@@ -188,6 +201,34 @@ impl Steering {
         if let Some(kernel) = &self.kernel {
             kernel.program.verdicts.remove(addr);
         }
+    }
+
+    /// Has the kernel look for a socket of what comes for `addr`, also at a dedicated address.
+    ///
+    /// # Errors
+    /// As bpf(2) if there are too many entries. Only once it is [attached](Self::attach).
+    pub(super) fn pass(&self, addr: FrontendAddr) -> io::Result<()> {
+        self.verdicts()?.put(addr, Verdict::Pass)
+    }
+
+    /// Has the kernel refuse what comes for this address, apart from what has a verdict.
+    ///
+    /// # Errors
+    /// As [`pass`](Self::pass).
+    pub(super) fn refuse_all_else(&self, ip: IpAddr) -> io::Result<()> {
+        self.verdicts()?.refuse_all_else(ip)
+    }
+
+    /// Takes that back.
+    pub(super) fn pass_all_else(&self, ip: IpAddr) {
+        if let Ok(verdicts) = self.verdicts() {
+            verdicts.pass_all_else(ip);
+        }
+    }
+
+    fn verdicts(&self) -> io::Result<&VerdictMap> {
+        let kernel = self.kernel.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        Ok(&kernel.program.verdicts)
     }
 
     /// Discards the sockets that this one belongs to, to be [restored](Self::restore); false if it belongs to none.
@@ -315,4 +356,4 @@ impl Kernel {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

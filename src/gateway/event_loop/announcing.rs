@@ -54,6 +54,8 @@ pub(super) struct Announcing {
     devices: Option<BgpDevices>,
     /// Claims that the announcer gets as soon as their listeners are open.
     opening: Option<JoinHandle<()>>,
+    /// Why other listeners of the machine answer at announced addresses, if so.
+    unguarded: Option<String>,
 }
 
 /// What an announcer's members and claims follow from.
@@ -120,7 +122,14 @@ impl Announcing {
 
     /// What the announcer does, if there is one.
     pub(super) fn status(&self) -> Option<Arc<Status>> {
-        self.announcer.as_ref().map(Announcer::status)
+        let mut status = self.announcer.as_ref()?.status();
+        if let Some(why) = &self.unguarded {
+            let warning = format!(
+                "listeners of this node for all addresses, as sshd or the kubelet may be, answer at announced addresses too: {why}"
+            );
+            Arc::make_mut(&mut status).warnings.push(warning);
+        }
+        Some(status)
     }
 
     /// The addresses that this gateway announces, sorted; none where gateways announce nothing by themselves.
@@ -361,6 +370,14 @@ impl EventLoop {
             let opened = self.dataplane.answers(OPENING);
             announcing.update(inputs, self.projector.cluster(), new, opened);
         }
+    }
+
+    /// Has the data plane refuse what is no frontend's at the addresses that this gateway announces. The kernel has them by now, or
+    /// no longer; those that others have put on the machine are not among them.
+    pub(super) fn dedicate_announced(&mut self) {
+        let announced = self.announcing.announced().unwrap_or_default();
+        self.dataplane.dedicate(announced.into_iter().collect());
+        self.announcing.unguarded = self.dataplane.dedicated_obstacle().map(str::to_owned);
     }
 
     /// Begins again if it could not go on.

@@ -262,8 +262,8 @@ impl EventLoop {
         outcome
     }
 
-    /// Everything that changes nothing here.
-    async fn hand_over_listeners(&self, successor: &Successor) -> Result<(), TakeoverError> {
+    /// Everything that changes nothing of what is served here.
+    async fn hand_over_listeners(&mut self, successor: &Successor) -> Result<(), TakeoverError> {
         let listeners = self.dataplane.listeners_to_hand_over();
         let affinity = self.dataplane.affinity_records(None).collect();
         let (node_ports, health) = (self.health.hand_over()?, self.dataplane.health_records());

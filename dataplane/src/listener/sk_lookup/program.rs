@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::SOCKET_KINDS;
-use super::verdicts::{FORWARD, IGNORE, KEY, LISTED, REFUSED};
+use super::verdicts::{self, ALL_ELSE, FORWARD, IGNORE, KEY, LISTED, REFUSED};
 use crate::sys::bpf::assembler::Assembler;
 use crate::sys::bpf::instruction::{Instruction, LOAD_BYTE, LOAD_WORD, LOOK_UP, Register};
 use crate::sys::bpf::sk_lookup::{
@@ -38,6 +38,7 @@ enum Label {
     V6,
     Addressed,
     Tcp,
+    AllElse,
     Refused,
     Listed,
     Ignored,
@@ -46,7 +47,7 @@ enum Label {
 }
 
 /// Looks up the frontend in `verdicts`, its client in `source_sets` where the entry says so, and assigns one of `sockets`.
-/// Whatever is no frontend's goes on as ever.
+/// Whatever is no frontend's is refused at dedicated addresses, and goes on as before elsewhere.
 pub(super) fn program(
     verdicts: &impl AsFd,
     source_sets: &impl AsFd,
@@ -55,6 +56,7 @@ pub(super) fn program(
     let mut asm = Assembler::new();
     read_context(&mut asm);
     find_frontend(&mut asm, verdicts);
+    find_address(&mut asm, verdicts);
     find_client(&mut asm, source_sets);
     assign(&mut asm, sockets);
     asm.finish()
@@ -81,11 +83,11 @@ fn read_context(asm: &mut Assembler<Label>) {
         .write([Instruction::or(First, Second), Instruction::store(FRONTEND + 16, First)]);
 }
 
-/// Goes by the frontend's verdict; without an entry the program ends.
+/// Goes by the frontend's verdict, or without one by that of its address.
 fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
     use Register::{Answer, First, Second, Third};
     look_up(asm, verdicts, FRONTEND);
-    asm.jump_if_equal(Answer, 0, Label::Passed)
+    asm.jump_if_equal(Answer, 0, Label::AllElse)
         .write([
             Instruction::load_at(LOAD_WORD, First, Answer, 0),
             Instruction::load_at(LOAD_WORD, SOURCE_SET, Answer, 4),
@@ -93,7 +95,8 @@ fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
         .jump_if_equal(First, REFUSED, Label::Refused)
         .jump_if_equal(First, FORWARD, Label::Chosen)
         .jump_if_equal(First, IGNORE, Label::Ignored)
-        .jump_if_equal(First, LISTED, Label::Listed);
+        .jump_if_equal(First, LISTED, Label::Listed)
+        .jump_if_equal(First, verdicts::PASS, Label::Passed);
     for word in 0..WORDS {
         asm.write([
             Instruction::load(LOAD_WORD, Second, LOCAL + 4 * word),
@@ -102,6 +105,13 @@ fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
         .jump_if_different(Second, Third, Label::Listed);
     }
     asm.jump(Label::Chosen);
+}
+
+/// Refuses what is no frontend's at a dedicated address; elsewhere the program ends.
+fn find_address(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
+    asm.place(Label::AllElse).write([Instruction::store_word(FRONTEND + 16, ALL_ELSE)]);
+    look_up(asm, verdicts, FRONTEND);
+    asm.jump_if_equal(Register::Answer, 0, Label::Passed).jump(Label::Refused);
 }
 
 /// Chooses the sink unless the client belongs to the source set.

@@ -1,4 +1,4 @@
-//! The map of steered frontends: what happens to packets of each.
+//! The map of verdicts: what happens to packets of each frontend, and to others at dedicated addresses.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use crate::sys::bpf::map::{Map, MapKind};
 use sheave_model::{FrontendAddr, Protocol};
 
-/// So many frontends may be steered. The kernel takes 2 MiB for a table of this size, more only for what is in it.
+/// So many entries there may be. The kernel takes 2 MiB for a table of this size, more only for what is in it.
 const MOST: usize = 1 << 17;
 
 /// Bytes of a key: the address as IPv6 has it, port, protocol.
 pub(super) const KEY: usize = 16 + 2 + 2;
+/// Port and protocol of the entry for all of an address that has none of its own. A frontend's protocol is never 0.
+pub(super) const ALL_ELSE: i32 = 0;
 /// Bytes of a value: one of the verdicts below, the source set's number.
 const VALUE: usize = 4 + 4;
 
@@ -19,8 +21,9 @@ pub(super) const REFUSED: i32 = 0;
 pub(super) const IGNORE: i32 = 1;
 pub(super) const FORWARD: i32 = 2;
 pub(super) const LISTED: i32 = 3;
+pub(super) const PASS: i32 = 4;
 /// Whatever is none of the others, for the program.
-const LISTED_OR_ITSELF: i32 = 4;
+const LISTED_OR_ITSELF: i32 = 5;
 
 /// What becomes of packets to a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(in crate::listener) enum Verdict {
         /// The frontend's own address belongs to it, too.
         itself: bool,
     },
+    /// The kernel looks for a socket as if there were no program: they have sockets of their own.
+    Pass,
 }
 
 impl Verdict {
@@ -49,6 +54,7 @@ impl Verdict {
             Self::Forward => (FORWARD, 0),
             Self::Listed { source_set, itself: false } => (LISTED, source_set),
             Self::Listed { source_set, itself: true } => (LISTED_OR_ITSELF, source_set),
+            Self::Pass => (PASS, 0),
         };
         let mut value = [0; VALUE];
         value[..4].copy_from_slice(&verdict.to_ne_bytes());
@@ -70,14 +76,17 @@ fn key(addr: FrontendAddr) -> [u8; KEY] {
         Protocol::Tcp => libc::IPPROTO_TCP,
         Protocol::Udp => libc::IPPROTO_UDP,
     };
-    let place = u32::from(addr.port) | protocol.cast_unsigned() << 16;
+    key_at(addr.ip, i32::from(addr.port) | protocol << 16)
+}
+
+fn key_at(ip: IpAddr, place: i32) -> [u8; KEY] {
     let mut key = [0; KEY];
-    key[..16].copy_from_slice(&address(addr.ip));
+    key[..16].copy_from_slice(&address(ip));
     key[16..].copy_from_slice(&place.to_ne_bytes());
     key
 }
 
-/// The map of all steered frontends.
+/// The map of all verdicts.
 #[derive(Debug)]
 pub(in crate::listener) struct VerdictMap(Map<KEY, VALUE>);
 
@@ -103,10 +112,25 @@ impl VerdictMap {
         self.0.put(&key(addr), &verdict.value())
     }
 
-    /// From now on packets to `addr` are none of ours.
+    /// From now on packets to `addr` are none of ours, unless all else at its address is refused.
     pub(in crate::listener) fn remove(&self, addr: FrontendAddr) {
         if let Err(error) = self.0.remove(&key(addr)) {
-            tracing::debug!(frontend = %addr, %error, "was not steered");
+            tracing::debug!(frontend = %addr, %error, "had no verdict");
+        }
+    }
+
+    /// From now on packets to this address are refused, unless they have a verdict of their own.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(in crate::listener) fn refuse_all_else(&self, ip: IpAddr) -> io::Result<()> {
+        self.0.put(&key_at(ip, ALL_ELSE), &Verdict::Refuse.value())
+    }
+
+    /// Takes that back.
+    pub(in crate::listener) fn pass_all_else(&self, ip: IpAddr) {
+        if let Err(error) = self.0.remove(&key_at(ip, ALL_ELSE)) {
+            tracing::debug!(%ip, %error, "was not dedicated");
         }
     }
 }

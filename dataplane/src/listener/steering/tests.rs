@@ -17,15 +17,20 @@ use crate::{CapacityLimits, Dataplane, Options, Settings, Timeouts};
 use sheave_model::test_util::{self, table};
 use sheave_model::{Algorithm, EndpointAddr, Frontend, Protocol, Route, RoutingTable, SourceRanges};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(in crate::listener) const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to be sure that nobody answers.
 const SILENCE: Duration = Duration::from_millis(300);
 const V4: &str = "127.0.0.2";
 const V6: &str = "::1";
 
-/// Runs `test` on a thread that alone is in a new network namespace, with a gateway that steers in it. Where that is not
-/// allowed, and nobody judges by it, nothing is tested.
+/// Runs `test` in a new network namespace with a gateway that steers in it.
 fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut Dataplane) + Send) {
+    in_namespace(|| test(&mut start(mode, listening_sockets)));
+}
+
+/// Runs `test` on a thread that alone is in a new network namespace. Where steering is not allowed, and nobody judges by it, nothing is
+/// tested.
+pub(in crate::listener) fn in_namespace(test: impl FnOnce() + Send) {
     let inside = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("tests/run provides for network namespaces");
         let up = Program::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
@@ -38,39 +43,44 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
             eprintln!("not tested: {error}");
             return;
         }
-        let timeouts = Timeouts {
-            connect: PATIENCE,
-            idle: PATIENCE,
-            udp_idle: PATIENCE,
-            udp_unanswered: PATIENCE,
-            drain: PATIENCE,
-        };
-        let (workers, udp_flows, paths) = (2, 1000, Arc::default());
-        let options = Options {
-            workers,
-            settings: Settings {
-                timeouts,
-                busy_poll: Duration::ZERO,
-                capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
-                udp_flows,
-            },
-            listening_sockets,
-            steering: mode,
-            paths,
-            connection_log: crate::ConnectionLog::new().0,
-            held: false,
-        };
-        test(&mut Dataplane::start(options).unwrap());
+        test();
     };
     thread::scope(|scope| scope.spawn(inside).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-fn addr(ip: &str, port: u16, protocol: Protocol) -> FrontendAddr {
+/// A gateway with an empty table.
+pub(in crate::listener) fn start(mode: SteeringMode, listening_sockets: usize) -> Dataplane {
+    let timeouts = Timeouts {
+        connect: PATIENCE,
+        idle: PATIENCE,
+        udp_idle: PATIENCE,
+        udp_unanswered: PATIENCE,
+        drain: PATIENCE,
+    };
+    let (workers, udp_flows, paths) = (2, 1000, Arc::default());
+    let options = Options {
+        workers,
+        settings: Settings {
+            timeouts,
+            busy_poll: Duration::ZERO,
+            capacity: CapacityLimits { descriptors: 10_000, connections: 10_000 },
+            udp_flows,
+        },
+        listening_sockets,
+        steering: mode,
+        paths,
+        connection_log: crate::ConnectionLog::new().0,
+        held: false,
+    };
+    Dataplane::start(options).unwrap()
+}
+
+pub(in crate::listener) fn addr(ip: &str, port: u16, protocol: Protocol) -> FrontendAddr {
     FrontendAddr { ip: ip.parse().unwrap(), port, protocol }
 }
 
-fn frontend(addr: FrontendAddr, endpoint: SocketAddr) -> Frontend {
+pub(in crate::listener) fn frontend(addr: FrontendAddr, endpoint: SocketAddr) -> Frontend {
     let mut frontend = test_util::frontend(1, Algorithm::RoundRobin, &[(1, 100)]);
     let mut backend = test_util::backend("local", 100, &[(1, 100)]);
     backend.endpoints[0].addr = EndpointAddr::new(endpoint.ip(), endpoint.port());
@@ -85,12 +95,12 @@ fn only_for(frontend: Frontend, cidrs: &[&str]) -> Frontend {
     Frontend { source_ranges: Arc::new(SourceRanges::new(cidrs)), ..frontend }
 }
 
-fn without_endpoints(frontend: Frontend) -> Frontend {
+pub(in crate::listener) fn without_endpoints(frontend: Frontend) -> Frontend {
     Frontend { external: Route::Reject, internal: Route::Reject, backends: Arc::new([]), ..frontend }
 }
 
 /// Sends back what it gets, over both protocols, on this thread's network.
-fn endpoint() -> SocketAddr {
+pub(in crate::listener) fn endpoint() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let socket = UdpSocket::bind(addr).unwrap();
@@ -111,7 +121,7 @@ fn endpoint() -> SocketAddr {
 }
 
 /// What one exchange results in, from this address if one is given.
-fn ask(addr: FrontendAddr, from: Option<IpAddr>) -> io::Result<()> {
+pub(in crate::listener) fn ask(addr: FrontendAddr, from: Option<IpAddr>) -> io::Result<()> {
     ask_for(addr, from, PATIENCE)
 }
 
@@ -144,12 +154,12 @@ fn ask_for(addr: FrontendAddr, from: Option<IpAddr>, patience: Duration) -> io::
     }
 }
 
-fn refused(addr: FrontendAddr) -> bool {
+pub(in crate::listener) fn refused(addr: FrontendAddr) -> bool {
     ask_for(addr, None, SILENCE).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Waits until the workers have closed their sockets there.
-fn until_refused(addr: FrontendAddr) {
+pub(in crate::listener) fn until_refused(addr: FrontendAddr) {
     let told = Instant::now();
     while !refused(addr) {
         assert!(told.elapsed() < PATIENCE, "strangers are not refused");
