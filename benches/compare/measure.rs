@@ -1,10 +1,11 @@
-//! What a run cost: processor time of a process tree and of the whole machine, and memory.
+//! What a run cost: processor time of a process tree and of the whole machine, context switches, and memory.
 //!
 //! It must not know who is measured or why.
 
 use std::fs;
 use std::time::Duration;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 
 use crate::failure::{During, Failure};
@@ -13,21 +14,24 @@ use crate::sample::Cost;
 /// The unit of `/proc/stat`: USER_HZ, 100 on every architecture that Linux shows to user space here.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processor time up to a moment. Two of them make a [`Cost`].
+/// What was spent up to a moment. Two of them make a [`Cost`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     process: Duration,
     machine: Duration,
+    switches: u64,
 }
 
 impl Clock {
-    /// Reads both clocks now.
+    /// Reads all clocks now.
     pub(crate) fn read(processes: &[Pid]) -> Result<Self, Failure> {
-        let mut process = Duration::ZERO;
+        let (mut process, mut switches) = (Duration::ZERO, own_switches()?);
         for pid in processes {
-            process += process_time(*pid)?;
+            let (time, times) = process_time(*pid)?;
+            process += time;
+            switches += times;
         }
-        Ok(Self { process, machine: machine_time()? })
+        Ok(Self { process, machine: machine_time()?, switches })
     }
 
     /// What was spent since `self` was read.
@@ -35,21 +39,33 @@ impl Clock {
         Cost {
             process: later.process.saturating_sub(self.process),
             machine: later.machine.saturating_sub(self.machine),
+            switches: later.switches.saturating_sub(self.switches),
         }
     }
 }
 
-/// Nanoseconds on a core of all threads; `/proc/PID/stat` counts ticks of ten milliseconds, too coarse for short runs.
-fn process_time(pid: Pid) -> Result<Duration, Failure> {
+/// Nanoseconds on a core of all threads, and how often one got a core; `/proc/PID/stat` counts ticks of ten milliseconds, too coarse for
+/// short runs.
+fn process_time(pid: Pid) -> Result<(Duration, u64), Failure> {
     let tasks = format!("/proc/{pid}/task");
-    let mut total = Duration::ZERO;
+    let (mut total, mut times) = (Duration::ZERO, 0);
     for task in fs::read_dir(&tasks).during(format!("list {tasks}"))? {
         let file = task.during(format!("list {tasks}"))?.path().join("schedstat");
         // A thread may end between the listing and the reading.
         let Ok(text) = fs::read_to_string(&file) else { continue };
-        total += Duration::from_nanos(number(text.split_whitespace().next(), "schedstat")?);
+        // On a core, waiting for one, and how often it got one (Documentation/scheduler/sched-stats.rst of the kernel).
+        let mut fields = text.split_whitespace();
+        total += Duration::from_nanos(number(fields.next(), "schedstat")?);
+        times += number(fields.nth(1), "schedstat")?;
     }
-    Ok(total)
+    Ok((total, times))
+}
+
+/// How often a thread of the bench, which is client and server, got a core; of those that have ended as well.
+fn own_switches() -> Result<u64, Failure> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).during("read the usage of resources")?;
+    let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
+    Ok(u64::try_from(switches).unwrap_or_default())
 }
 
 /// All time of all cores that was neither idle, nor waiting for a disk, nor taken by another guest (see proc(5)).
@@ -61,6 +77,17 @@ fn machine_time() -> Result<Duration, Failure> {
     let (interrupts, soft_interrupts) = (take()?, take()?);
     let ticks = user + nice + system + interrupts + soft_interrupts;
     Ok(TICK * u32::try_from(ticks).unwrap_or(u32::MAX))
+}
+
+/// TCP segments that the calling thread's network namespace has sent.
+pub(crate) fn segments_sent() -> Result<u64, Failure> {
+    const FILE: &str = "/proc/thread-self/net/snmp";
+    let text = fs::read_to_string(FILE).during(format!("read {FILE}"))?;
+    // A line of names, and one of values.
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut named = names.split_whitespace().zip(values.split_whitespace());
+    number(named.find(|(name, _)| *name == "OutSegs").map(|(_, value)| value), FILE)
 }
 
 /// Memory of the processes in KiB, pages shared with others counted by share.

@@ -361,10 +361,12 @@ impl Load {
     /// Its units.
     pub(crate) fn units(self) -> Units {
         const MICROSECONDS: f64 = 1e6;
-        let each = |rate, cost| Units { rate, rate_scale: 1e-3, cost, cost_scale: MICROSECONDS };
+        let each =
+            |rate, cost| Units { rate, rate_scale: 1e-3, cost, cost_scale: MICROSECONDS, counted: 1.0 };
         match self {
             Self::Bulk { .. } => {
-                Units { rate: "Gbit/s", rate_scale: 8e-9, cost: "s/GiB", cost_scale: f64::from(1 << 30) }
+                let gib = f64::from(1 << 30);
+                Units { rate: "Gbit/s", rate_scale: 8e-9, cost: "s/GiB", cost_scale: gib, counted: gib }
             }
             Self::Request { .. } | Self::Crowd { .. } => each("k req/s", "us/req"),
             Self::Connect { .. } | Self::Idle | Self::NewFrontends | Self::NewClients => {

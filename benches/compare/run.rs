@@ -15,7 +15,7 @@ use crate::cores::OneCore;
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::failure::Failure;
 use crate::load::{self, bundle::Shape, pace::Pace, request::Clients};
-use crate::measure::{Clock, memory_kib, peak_kib};
+use crate::measure::{Clock, memory_kib, peak_kib, segments_sent};
 use crate::ports::{BUNDLE, DATAGRAM, ECHO, ONCE};
 use crate::rows::Load;
 use crate::sample::{Metric, Moved, Sample, of_run};
@@ -182,16 +182,28 @@ impl<'a> Stage<'a> {
         let _one_core = if one { Some(OneCore::enter(&self.processes)?) } else { None };
         self.perform(self.setting.warm_up)?;
         let tables = self.tables()?;
+        let segments = self.client_segments()?;
         let before = Clock::read(&self.processes)?;
         let moved = self.perform(self.setting.duration)?;
         let cost = before.until(Clock::read(&self.processes)?);
-        let took = moved.took.as_secs_f64();
+        let (took, units) = (moved.took.as_secs_f64(), moved.units as f64);
         watchers.map(Watchers::finish).transpose()?;
         let mut sample = of_run(moved, cost, self.load.units(), self.entrant.subject.is_proxy());
+        if let Some((before, now)) = segments.zip(self.client_segments()?) {
+            sample.insert(Metric::Segments, now.saturating_sub(before) as f64 / units);
+        }
         if edits.is_some() {
             sample.insert(Metric::Swaps, self.tables()?.saturating_sub(tables) as f64 / took);
         }
         Ok(sample)
+    }
+
+    /// Segments that the client has sent up to now, where their number says what a connection takes.
+    fn client_segments(&self) -> Result<Option<u64>, Failure> {
+        match self.load {
+            Load::Connect { .. } => self.topology.client.call(segments_sent)?.map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Tables that were put in force up to now, where their number is looked at.

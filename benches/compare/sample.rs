@@ -30,19 +30,22 @@ impl Moved {
     }
 }
 
-/// Processor time spent between two moments.
+/// What was spent between two moments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     /// By the processes that were watched, in user and kernel mode.
     pub(crate) process: Duration,
     /// By everything on the machine, interrupts and kernel threads included.
     pub(crate) machine: Duration,
+    /// How often a thread of the watched processes, of the client or of the server got a core.
+    pub(crate) switches: u64,
 }
 
 impl AddAssign for Cost {
     fn add_assign(&mut self, more: Self) {
         self.process += more.process;
         self.machine += more.machine;
+        self.switches += more.switches;
     }
 }
 
@@ -57,6 +60,8 @@ pub(crate) struct Units {
     pub(crate) cost: &'static str,
     /// Cost units in one second of processor time per unit moved.
     pub(crate) cost_scale: f64,
+    /// Units moved in one that costs are counted for.
+    pub(crate) counted: f64,
 }
 
 /// What is measured in a run.
@@ -69,6 +74,10 @@ pub(crate) enum Metric {
     ProcessCost,
     /// Processor time of the whole machine per unit, load and servers included.
     MachineCost,
+    /// Context switches of client, proxy and server per unit.
+    Switches,
+    /// TCP segments that the client sends per unit.
+    Segments,
     /// Median latency in microseconds.
     P50,
     /// 99th percentile.
@@ -91,10 +100,12 @@ pub(crate) enum Metric {
 
 impl Metric {
     /// All, in the order of the report.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Rate,
         Self::ProcessCost,
         Self::MachineCost,
+        Self::Switches,
+        Self::Segments,
         Self::P50,
         Self::P99,
         Self::P999,
@@ -123,6 +134,7 @@ pub(crate) fn of_run(moved: Moved, cost: Cost, units: Units, proxied: bool) -> S
     if proxied {
         sample.insert(Metric::ProcessCost, cost_of(cost.process));
     }
+    sample.insert(Metric::Switches, cost.switches as f64 / count * units.counted);
     let mut latencies = moved.latencies;
     latencies.sort_unstable();
     for (metric, share) in [(Metric::P50, 0.5), (Metric::P99, 0.99), (Metric::P999, 0.999)] {

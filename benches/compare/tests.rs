@@ -20,11 +20,12 @@ use std::time::Duration;
 use entrant::{Entrant, Scene, Subject};
 use report::Circumstances;
 use results::{Results, RowResult};
-use rows::ROWS;
+use rows::{Load, ROWS};
 use sample::{Cost, Metric, Moved, Sample, Series, Summary, Units, of_run};
 use verdict::judge;
 
-const PER_THOUSAND: Units = Units { rate: "k/s", rate_scale: 1e-3, cost: "us", cost_scale: 1e6 };
+const PER_THOUSAND: Units =
+    Units { rate: "k/s", rate_scale: 1e-3, cost: "us", cost_scale: 1e6, counted: 1.0 };
 
 fn moved(units: u64, latencies: Vec<Duration>, lost: Option<u64>) -> Moved {
     Moved { units, took: Duration::from_secs(2), latencies, lost }
@@ -36,17 +37,29 @@ fn series(rates: &[Option<f64>]) -> Series {
 }
 
 #[test]
-fn a_run_gives_rate_and_processor_time_per_unit() {
-    let cost = Cost { process: Duration::from_secs(1), machine: Duration::from_secs(4) };
+fn a_run_gives_rate_processor_time_and_context_switches_per_unit() {
+    let cost = Cost { process: Duration::from_secs(1), machine: Duration::from_secs(4), switches: 50_000 };
     let sample = of_run(moved(100_000, Vec::new(), Some(3)), cost, PER_THOUSAND, true);
-    let expected =
-        [(Metric::Rate, 50.0), (Metric::ProcessCost, 10.0), (Metric::MachineCost, 40.0), (Metric::Lost, 3.0)];
+    let expected = [
+        (Metric::Rate, 50.0),
+        (Metric::ProcessCost, 10.0),
+        (Metric::MachineCost, 40.0),
+        (Metric::Switches, 0.5),
+        (Metric::Lost, 3.0),
+    ];
     assert_eq!(sample, Sample::from(expected));
 }
 
 #[test]
+fn what_moves_bytes_counts_context_switches_per_gib() {
+    let cost = Cost { switches: 300, ..Cost::default() };
+    let sample = of_run(moved(3 << 30, Vec::new(), None), cost, Load::Bulk { streams: 1 }.units(), true);
+    assert_eq!(sample[&Metric::Switches], 100.0);
+}
+
+#[test]
 fn the_routed_path_has_no_processor_time_of_a_proxy() {
-    let cost = Cost { process: Duration::ZERO, machine: Duration::from_secs(1) };
+    let cost = Cost { process: Duration::ZERO, machine: Duration::from_secs(1), switches: 0 };
     let sample = of_run(moved(10, Vec::new(), None), cost, PER_THOUSAND, false);
     assert!(!sample.contains_key(&Metric::ProcessCost));
     assert!(!sample.contains_key(&Metric::Lost));
@@ -54,7 +67,7 @@ fn the_routed_path_has_no_processor_time_of_a_proxy() {
 
 #[test]
 fn the_machine_never_spent_less_than_the_proxy() {
-    let cost = Cost { process: Duration::from_millis(3), machine: Duration::ZERO };
+    let cost = Cost { process: Duration::from_millis(3), machine: Duration::ZERO, switches: 0 };
     let sample = of_run(moved(60, Vec::new(), None), cost, PER_THOUSAND, true);
     assert!(sample.contains_key(&Metric::ProcessCost));
     assert!(!sample.contains_key(&Metric::MachineCost));
@@ -62,7 +75,7 @@ fn the_machine_never_spent_less_than_the_proxy() {
 
 #[test]
 fn a_run_without_a_finished_unit_gives_no_summary() {
-    let cost = Cost { process: Duration::from_secs(1), machine: Duration::from_secs(1) };
+    let cost = Cost { process: Duration::from_secs(1), machine: Duration::from_secs(1), switches: 0 };
     let sample = of_run(moved(0, Vec::new(), Some(5)), cost, PER_THOUSAND, true);
     let series = Series { samples: vec![Some(sample)], failures: Vec::new() };
     assert_eq!(series.summary(Metric::ProcessCost), None);
@@ -72,7 +85,7 @@ fn a_run_without_a_finished_unit_gives_no_summary() {
 #[test]
 fn latencies_become_exact_percentiles_whatever_their_order() {
     let latencies: Vec<_> = (1..=1000).rev().map(Duration::from_micros).collect();
-    let cost = Cost { process: Duration::ZERO, machine: Duration::ZERO };
+    let cost = Cost { process: Duration::ZERO, machine: Duration::ZERO, switches: 0 };
     let sample = of_run(moved(1000, latencies, None), cost, PER_THOUSAND, false);
     let micros = |metric| sample[&metric].round();
     assert_eq!([Metric::P50, Metric::P99, Metric::P999].map(micros), [500.0, 990.0, 999.0]);

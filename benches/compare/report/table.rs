@@ -64,6 +64,8 @@ fn columns(row: &RowResult) -> Vec<Column> {
         column("interval".to_owned(), Metric::ProcessCost, Kind::Spread),
         column(format!("CPU/{to}"), Metric::ProcessCost, Kind::Ratio),
         column(format!("machine {}", units.cost), Metric::MachineCost, Kind::Median),
+        column("switches".to_owned(), Metric::Switches, Kind::Median),
+        column("segments".to_owned(), Metric::Segments, Kind::Median),
         column("p50 us".to_owned(), Metric::P50, Kind::Median),
         column(format!("p50/{to}"), Metric::P50, Kind::Ratio),
         column("p99 us".to_owned(), Metric::P99, Kind::Median),
