@@ -135,7 +135,7 @@ pub enum ConflictAnswer {
     Defended,
     /// The address was withdrawn. It is probed every 30 s, and announced again when nobody has it.
     Withdrawn,
-    /// The probe showed that another has it, so it was not announced. It is probed every 30 s.
+    /// The probe showed that another has it, so it was not announced. It is probed again after 1, 2, 4, 8 and 16 s, then every 30 s.
     NotAnnounced,
 }
 

@@ -23,6 +23,9 @@ const AFTER_ANSWER: Duration = Duration::from_millis(20);
 const DEFENCE_INTERVAL: Duration = Duration::from_secs(1);
 /// A conflict is over after this time without the other.
 const CONFLICT_END: Duration = Duration::from_secs(30);
+/// An address that another had when it was probed is probed again after this time, and each time after twice as long, up to
+/// `CONFLICT_END`: what answered may be the kernel of a gateway that has just died.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// What to do when another machine uses an address that this one announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +79,8 @@ enum Phase {
     /// Another has it.
     Yielded {
         until: Instant,
+        /// How long it is left to the other after each sign of it.
+        wait: Duration,
     },
 }
 
@@ -100,6 +105,8 @@ pub(super) struct Announcement {
     extra: Option<Instant>,
     defended: Option<Instant>,
     disputed_until: Option<Instant>,
+    /// How long it is left to another that answers the next probe.
+    retry: Duration,
     /// The former owner may still answer until then.
     settled: Instant,
 }
@@ -125,7 +132,8 @@ impl Announcement {
 
     fn new(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>, phase: Phase, settled: Instant) -> Self {
         let (extra, defended, disputed_until) = (None, None, None);
-        Self { interfaces, links, renewed: now, phase, extra, defended, disputed_until, settled }
+        let retry = FIRST_RETRY;
+        Self { interfaces, links, renewed: now, phase, extra, defended, disputed_until, retry, settled }
     }
 
     /// Whether it is on its interfaces.
@@ -142,7 +150,7 @@ impl Announcement {
     pub(super) fn due(&self, manner: &Manner) -> Option<Instant> {
         match self.phase {
             Phase::Probing { next, .. } => Some(next),
-            Phase::Yielded { until } => Some(until),
+            Phase::Yielded { until, .. } => Some(until),
             Phase::Announcing { since, round } => {
                 let next = turn(since, round, manner);
                 [next, self.extra, self.disputed_until].into_iter().flatten().min()
@@ -168,10 +176,11 @@ impl Announcement {
             }
             Phase::Probing { .. } => {
                 let after_conflict = self.disputed_until.take().is_some();
+                self.retry = FIRST_RETRY;
                 self.phase = Phase::Announcing { since: now, round: 0 };
                 Some(Step::PutOn { after_conflict })
             }
-            Phase::Yielded { until } if now < until => None,
+            Phase::Yielded { until, .. } if now < until => None,
             Phase::Yielded { .. } => {
                 self.phase = Phase::Probing { sent: 0, next: now };
                 self.step(now, manner)
@@ -229,14 +238,14 @@ impl Announcement {
     pub(super) fn on_claim(&mut self, now: Instant, policy: OnConflict) -> Verdict {
         let until = now + CONFLICT_END;
         match self.phase {
-            Phase::Yielded { .. } => {
-                self.phase = Phase::Yielded { until };
+            Phase::Yielded { wait, .. } => {
+                self.phase = Phase::Yielded { until: now + wait, wait };
                 Verdict::Known
             }
             // It may be of a gateway that has just let go of the address. Who has it answers the next probe as well.
             Phase::Probing { sent: 0 | 1, .. } => Verdict::Known,
             Phase::Probing { .. } => {
-                self.phase = Phase::Yielded { until };
+                self.leave_to_another(now, self.retry);
                 if self.disputed_until.replace(until).is_some() {
                     Verdict::Known
                 } else {
@@ -248,7 +257,7 @@ impl Announcement {
                 Verdict::Known
             }
             Phase::Announcing { .. } if policy == OnConflict::Withdraw => {
-                self.phase = Phase::Yielded { until };
+                self.leave_to_another(now, CONFLICT_END);
                 self.disputed_until = Some(until);
                 self.extra = None;
                 Verdict::Withdraw
@@ -263,6 +272,11 @@ impl Announcement {
                 if self.disputed_until.replace(until).is_some() { Verdict::Known } else { Verdict::Defend }
             }
         }
+    }
+
+    fn leave_to_another(&mut self, now: Instant, wait: Duration) {
+        self.phase = Phase::Yielded { until: now + wait, wait };
+        self.retry = CONFLICT_END.min(wait * 2);
     }
 
     fn announce_by(&mut self, at: Instant) {
