@@ -82,6 +82,8 @@ pub struct Membership {
     urgent: bool,
     /// To be polled at once.
     dirty: bool,
+    /// Somebody has shown that the clock of this machine has stood still.
+    clock_stood_still: bool,
     /// Someone is silent and not proved dead, or the leases of a majority are about to end.
     doubts: bool,
     counters: MembershipCounters,
@@ -176,6 +178,7 @@ impl Membership {
             awaiting: false,
             urgent: true,
             dirty: true,
+            clock_stood_still: false,
             doubts: false,
             counters: MembershipCounters::default(),
         })
@@ -268,7 +271,8 @@ impl Membership {
 
     /// Draws the conclusions that are due.
     pub fn poll(&mut self, now: Instant) -> Actions {
-        let stood_still = now > self.scheduled().max(self.last_poll) + self.options.fail_after;
+        let late = now > self.scheduled().max(self.last_poll) + self.options.fail_after;
+        let stood_still = std::mem::take(&mut self.clock_stood_still) || late;
         if stood_still {
             self.stand_still(now);
         }
@@ -276,7 +280,7 @@ impl Membership {
         self.judge_silence(now);
         let fenced = self.update_quorum(stood_still, now);
         let unfenced = !self.standby.fenced && self.view.fenced;
-        if self.standby.update(&self.options, self.others_eligible(), now) {
+        if self.standby.update(&self.options, self.others(now), now) {
             self.urgent = true;
         }
         if self.reaching.update(&self.options, self.standby.eligible, reached(&self.peers), now) {
@@ -306,7 +310,7 @@ impl Membership {
     /// When there is something to conclude even if nothing comes. What comes may put it off, which the next `poll` finds out: it is due within an
     /// interval anyway, and whoever reads five hundred heartbeats in a second need not compute it after each of them.
     fn next_conclusions(&self) -> Instant {
-        let eligible = self.standby.next_due(&self.options, self.others_eligible());
+        let eligible = self.standby.next_due(&self.options, self.others(self.last_poll));
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
         let split = self.stale_split.due(self.last_poll);

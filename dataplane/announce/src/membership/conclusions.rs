@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Membership;
 use super::peer::{Listing, Peer};
-use super::quorum::{Quorum, quorum_until};
+use super::quorum::{Others, Quorum, quorum_until};
 use super::view::{self, Candidate, Standing, View, view_hash};
 use crate::ability::Reach;
 use crate::network::Network;
@@ -84,7 +84,10 @@ impl Membership {
         self.view.quorum = Quorum { votes: 1 + votes, members: self.members(now), tie_breaker };
         let inherited = self.standby.inherited().is_some_and(|until| now < until);
         if stood_still || !(self.view.quorum.holds() || inherited) {
-            let fenced = self.standby.fence(&self.options);
+            let fenced = self.standby.fence(now);
+            if fenced {
+                self.peers.iter_mut().for_each(|peer| peer.was_away = !peer.state.eligible);
+            }
             self.counters.fences += u64::from(fenced);
             self.urgent |= fenced;
             return fenced;
@@ -94,8 +97,19 @@ impl Membership {
         false
     }
 
-    pub(super) fn others_eligible(&self) -> bool {
-        self.peers.iter().any(Peer::is_eligible)
+    /// What the others were while this gateway could own nothing.
+    pub(super) fn others(&self, now: Instant) -> Others {
+        let since = self.standby.away_since();
+        let told = |peer: &&Peer| {
+            peer.via.is_some() || peer.last.as_ref().is_some_and(|last| last.received >= since)
+        };
+        let eligible = || self.peers.iter().filter(|peer| peer.is_eligible()).filter(told);
+        let counted = self.peers.iter().filter(|peer| self.counts(peer, now));
+        Others {
+            eligible: eligible().next().is_some(),
+            went_on: eligible().any(|peer| !peer.was_away),
+            complete: counted.fold(true, |all, peer| all && peer.is_heard(self.options.fail_after, now)),
+        }
     }
 
     /// Computes the view; true if it is another one.

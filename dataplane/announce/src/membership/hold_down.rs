@@ -25,14 +25,6 @@ impl HoldDown {
         Self { time, doubles: time > options.hold_down }
     }
 
-    /// Of a process that another one follows, after it was lost.
-    pub(super) fn after_loss(self, options: &MembershipOptions) -> Self {
-        let time = Self::continued(options, self.time).time;
-        let mut after = Self { time, ..self };
-        after.lost(options);
-        after
-    }
-
     /// Something was lost.
     pub(super) fn lost(&mut self, options: &MembershipOptions) {
         if self.doubles {

@@ -47,6 +47,8 @@ pub(super) struct Peer {
     pub(super) ability: Arc<Ability>,
     /// Something is known of its state.
     pub(super) known: bool,
+    /// Since this gateway lost its quorum, it has said that it may own nothing either.
+    pub(super) was_away: bool,
     /// A majority has not heard it for so long that it has fenced itself.
     pub(super) dead: bool,
     /// Who says that it hears it, while this gateway does not.
@@ -143,6 +145,7 @@ impl Peer {
             state: NodeState::default(),
             ability: Arc::default(),
             known: false,
+            was_away: false,
             dead: false,
             via: None,
             was_heard: false,
@@ -153,6 +156,12 @@ impl Peer {
     /// Whether a heartbeat came within `fail_after`.
     pub(super) fn is_heard(&self, fail_after: Duration, now: Instant) -> bool {
         self.last.is_some() && now < self.heard_at + fail_after
+    }
+
+    /// Takes over what it said of its state, or who hears it.
+    pub(super) fn set_state(&mut self, state: NodeState) {
+        (self.state, self.known) = (state, true);
+        self.was_away |= !state.eligible;
     }
 
     pub(super) fn has_lease(&self, now: Instant) -> bool {

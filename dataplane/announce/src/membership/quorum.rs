@@ -50,6 +50,17 @@ pub(super) fn quorum_until(
     majority.max(half)
 }
 
+/// What the others were while this gateway could own nothing, as far as it has heard of them since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Others {
+    /// Some may own addresses.
+    pub(super) eligible: bool,
+    /// Some may, and have not shown that meanwhile they could not either.
+    pub(super) went_on: bool,
+    /// All that count are heard.
+    pub(super) complete: bool,
+}
+
 /// Fenced or not, and whether it has been long enough without a fence.
 #[derive(Debug)]
 pub(super) struct Standby {
@@ -57,6 +68,12 @@ pub(super) struct Standby {
     pub(super) eligible: bool,
     /// Since when it has had a quorum.
     since: Instant,
+    /// Since when it has not been eligible.
+    away_since: Instant,
+    /// Others went on without it.
+    missed: bool,
+    /// What made it wait is a loss, once others are known to have gone on: where all were away together, nothing flaps.
+    uncounted: bool,
     hold_down: HoldDown,
     /// Until when the leases of the process before this one hold.
     inherited: Option<Instant>,
@@ -68,13 +85,17 @@ impl Standby {
             fenced: true,
             eligible: false,
             since: now,
+            away_since: now,
+            missed: false,
+            uncounted: false,
             hold_down: HoldDown::new(options),
             inherited: None,
         };
         match start {
-            Start::Fresh(lost) => {
-                let hold_down = lost.map_or(fresh.hold_down, |lost| lost.after_loss(options));
-                Self { hold_down, ..fresh }
+            Start::Fresh(None) => fresh,
+            Start::Fresh(Some(HoldDown { time, doubles })) => {
+                let hold_down = HoldDown { time: HoldDown::continued(options, time).time, doubles };
+                Self { hold_down, uncounted: true, ..fresh }
             }
             Start::Continued(Continuation { eligible, lease_left, hold_down }) => Self {
                 fenced: false,
@@ -95,15 +116,20 @@ impl Standby {
         self.inherited
     }
 
+    /// Since when it has not been eligible.
+    pub(super) fn away_since(&self) -> Instant {
+        self.away_since
+    }
+
     /// Fences; true if it was not.
-    pub(super) fn fence(&mut self, options: &MembershipOptions) -> bool {
+    pub(super) fn fence(&mut self, now: Instant) -> bool {
         self.eligible = false;
         self.inherited = None;
         if self.fenced {
             return false;
         }
-        self.fenced = true;
-        self.hold_down.lost(options);
+        (self.fenced, self.away_since) = (true, now);
+        (self.missed, self.uncounted) = (false, true);
         true
     }
 
@@ -115,17 +141,30 @@ impl Standby {
         std::mem::take(&mut self.fenced)
     }
 
-    /// When it becomes eligible, or the hold-down is short again.
-    pub(super) fn next_due(&self, options: &MembershipOptions, others: bool) -> Option<Instant> {
-        let wait = if others { self.hold_down.time } else { options.fail_after };
+    /// When it becomes eligible. Those who were away together go on together, an interval after they have heard each other: until then all
+    /// have said so.
+    pub(super) fn next_due(&self, options: &MembershipOptions, others: Others) -> Option<Instant> {
+        let wait = match others {
+            Others { eligible: true, .. } if self.missed => self.hold_down.time,
+            Others { eligible, complete, .. } if eligible || complete && !self.missed => options.interval,
+            _ => options.fail_after,
+        };
         (!self.fenced && !self.eligible).then(|| self.since + wait)
     }
 
-    /// Becomes eligible if it is time; `others` = others are.
-    pub(super) fn update(&mut self, options: &MembershipOptions, others: bool, now: Instant) -> bool {
-        if !self.fenced {
-            self.hold_down.stayed(self.since, options, now);
+    /// Becomes eligible if it is time.
+    pub(super) fn update(&mut self, options: &MembershipOptions, others: Others, now: Instant) -> bool {
+        if self.fenced {
+            return false;
         }
+        let told = now >= self.since + options.interval;
+        if told && others.went_on && !self.eligible && !self.missed {
+            self.missed = true;
+            if std::mem::take(&mut self.uncounted) {
+                self.hold_down.lost(options);
+            }
+        }
+        self.hold_down.stayed(self.since, options, now);
         let due = self.next_due(options, others).is_some_and(|due| now >= due);
         self.eligible |= due;
         due

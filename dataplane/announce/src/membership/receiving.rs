@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::options::margin;
 use super::peer::{LastHeartbeat, Peer};
 use super::{Membership, ReceiveOutcome};
 use crate::heartbeat::{Entry, Heartbeat, MOST_ENTRIES, WireError};
@@ -34,7 +35,10 @@ impl Membership {
         if *heartbeat.node == *self.options.node {
             return ReceiveOutcome::Own;
         }
-        let proof = self.proof(&heartbeat, now);
+        if self.shows_a_clock_that_stood_still(&heartbeat, now) {
+            (self.clock_stood_still, self.dirty) = (true, true);
+        }
+        let proof = self.proof(&heartbeat, now).filter(|_| !self.clock_stood_still);
         let fenced_or_doubtful = self.standby.fenced || self.doubts;
         let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
         let known = peer.last.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
@@ -51,13 +55,32 @@ impl Membership {
     /// The newest number of this process that the heartbeat echoes, if it was sent within `fail_after`.
     fn proof(&self, heartbeat: &Heartbeat, now: Instant) -> Option<Proof> {
         let sent = |entry: &Entry| {
-            let &(first, _) = self.sent.front()?;
-            let index = entry.echo?.wrapping_sub(first) as usize;
-            let &(_, sent) = self.sent.get(index)?;
+            let sent = self.sent_at(entry.echo?)?;
             (now < sent + self.options.fail_after).then_some(Proof { sent, lease: !entry.unproven })
         };
         let own = heartbeat.entries.iter().filter(|entry| entry.id == self.id);
         own.filter_map(sent).max_by_key(|proof| (proof.lease, proof.sent))
+    }
+
+    /// Whether the sender has been without a heartbeat of this process for longer than has passed, by the clock of this machine, since it
+    /// sent the one that is echoed; and for so long that others may have gone on. Then the machine was stopped, clock and all, as virtual machines
+    /// are for a snapshot or a migration.
+    fn shows_a_clock_that_stood_still(&self, heartbeat: &Heartbeat, now: Instant) -> bool {
+        let fail_after = heartbeat.fail_after;
+        let stood_still = |entry: &Entry| {
+            let silence = entry.silence.at_least(fail_after);
+            let sent = self.sent_at(entry.echo?)?;
+            Some(!entry.silence.is_heard() && silence > now - sent + margin(silence))
+        };
+        let own = heartbeat.entries.iter().filter(|entry| entry.id == self.id && !entry.unproven);
+        own.filter_map(stood_still).any(|it| it)
+    }
+
+    /// When this process sent its heartbeat of this number, if that was lately.
+    fn sent_at(&self, sequence: u32) -> Option<Instant> {
+        let &(first, _) = self.sent.front()?;
+        let &(_, sent) = self.sent.get(sequence.wrapping_sub(first) as usize)?;
+        Some(sent)
     }
 
     /// The first heartbeat of a process, or an old one: echoed, so that the sender can prove itself.
@@ -121,7 +144,8 @@ impl Peer {
         let state = self.state != heartbeat.state || self.ability != heartbeat.ability;
         let news = News { new, state, asks: heartbeat.asks };
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
-        (self.state, self.known, self.dead, self.via) = (heartbeat.state, true, false, None);
+        self.set_state(heartbeat.state);
+        (self.dead, self.via) = (false, None);
         if self.ability != heartbeat.ability {
             self.ability = Arc::clone(&heartbeat.ability);
         }

@@ -35,7 +35,7 @@ impl Membership {
             peer.dead = dead || (peer.dead && passed_on.is_none());
             let Some((_, at, state)) = passed_on else { continue };
             if at > peer.heard_at || !peer.known {
-                (peer.state, peer.known) = (state, true);
+                peer.set_state(state);
                 self.take_ability(index, now);
             }
         }

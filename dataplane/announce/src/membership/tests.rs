@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::quorum::quorum_until;
+use super::quorum::{Others, quorum_until};
 use super::*;
 
 const KEY: &str = "a key of some length";
@@ -207,6 +207,9 @@ fn after_a_standstill_the_silence_is_its_own() {
     assert!(!report(&a, due).heard);
 }
 
+/// Others went on without this gateway.
+const WENT_ON: Others = Others { eligible: true, went_on: true, complete: true };
+
 #[test]
 fn the_hold_down_doubles_and_is_forgiven() {
     let now = Instant::now();
@@ -214,20 +217,21 @@ fn the_hold_down_doubles_and_is_forgiven() {
     let mut standby = Standby::new(&options, Start::Fresh(None), now);
     let eligible_after = |standby: &mut Standby, now| {
         standby.unfence(now);
-        let due = standby.next_due(&options, true).unwrap();
-        assert!(!standby.update(&options, true, due - ms(1)) && standby.update(&options, true, due));
+        assert!(!standby.update(&options, WENT_ON, now + options.interval));
+        let due = standby.next_due(&options, WENT_ON).unwrap();
+        assert!(!standby.update(&options, WENT_ON, due - ms(1)) && standby.update(&options, WENT_ON, due));
         due - now
     };
     let seconds = |standby: &mut Standby| {
         let after = eligible_after(standby, now);
-        standby.fence(&options);
+        standby.fence(now);
         after.as_secs()
     };
     let holds: Vec<u64> = (0..7).map(|_| seconds(&mut standby)).collect();
     assert_eq!(holds, [5, 5, 10, 20, 40, 60, 60]);
     standby.unfence(now);
-    standby.update(&options, true, now + options.longest_hold_down * 2);
-    standby.fence(&options);
+    standby.update(&options, WENT_ON, now + options.longest_hold_down * 2);
+    standby.fence(now);
     assert_eq!(seconds(&mut standby), 5);
 }
 
@@ -237,15 +241,17 @@ fn a_process_after_one_that_was_lost_is_held_down_as_after_a_link_that_was() {
     let mut lost = None;
     let holds: Vec<u64> = (0..8)
         .map(|_| {
-            let hold_down = Standby::new(&options, Start::Fresh(lost), now).hold_down();
-            lost = Some(hold_down);
-            hold_down.time.as_secs()
+            let mut standby = Standby::new(&options, Start::Fresh(lost), now);
+            standby.unfence(now);
+            standby.update(&options, WENT_ON, now + options.interval);
+            lost = Some(standby.hold_down());
+            standby.hold_down().time.as_secs()
         })
         .collect();
     assert_eq!(holds, [5, 5, 10, 20, 40, 60, 60, 60]);
     let mut standby = Standby::new(&options, Start::Fresh(lost), now);
     standby.unfence(now);
-    standby.update(&options, true, now + options.longest_hold_down * 2);
+    standby.update(&options, WENT_ON, now + options.longest_hold_down * 2);
     assert_eq!(standby.hold_down(), HoldDown::new(&options), "forgiven");
     let foreign = HoldDown { time: Duration::MAX, doubles: true };
     assert_eq!(Standby::new(&options, Start::Fresh(Some(foreign)), now).hold_down().time.as_secs(), 60);

@@ -106,6 +106,110 @@ fn a_gateway_that_was_paused_fences_itself_first() {
     }
 }
 
+/// The clock of a virtual machine that was stopped says that no time has passed.
+#[test]
+fn a_virtual_machine_that_was_stopped_notices_and_leaves_the_addresses_to_others() {
+    for machines in [2, 3, 5] {
+        for stopped in [700, 2_000, 30_000] {
+            seeds(|seed| {
+                let what = format!("{machines} machines, {stopped} ms, seed {seed}");
+                let mut network = match machines {
+                    2 => Network::two(seed, true, ADDRESSES),
+                    _ => Network::settled(seed, machines, ADDRESSES),
+                };
+                let pause = network.below(200);
+                network.run(ms(pause));
+                network.freeze(0);
+                network.run(ms(stopped));
+                expect_one_owner(&network, &format!("{what}, stopped"));
+                let now = network.now;
+                network.judge.reset(now);
+                network.thaw(0);
+                network.run(FAIL_AFTER);
+                assert!(network.judge.owned_once(), "{what}: {:?}", network.judge.owners());
+                assert_eq!(network.judge.gap(), Duration::ZERO, "{what}");
+                assert!(network.gateway(0).announced.is_empty(), "{what}: others went on");
+                network.run(RETURNED);
+                assert!(network.judge.owned_once(), "{what}, later: {:?}", network.judge.owners());
+                assert!(!network.gateway(0).announced.is_empty(), "{what}, later");
+                let (overlap, gap) = (network.judge.overlap(), network.judge.gap());
+                assert!(
+                    overlap <= FAIL_AFTER && gap <= ms(100),
+                    "{what}: two for {overlap:?}, none for {gap:?}"
+                );
+            });
+        }
+    }
+}
+
+/// Nobody went on without the others: they go on together.
+#[test]
+fn a_silent_segment_costs_little_more_than_the_silence() {
+    for machines in [2, 3, 5] {
+        for silence in [100, 250, 500, 1_000, 10_000] {
+            seeds(|seed| {
+                let what = format!("{machines} machines, {silence} ms, seed {seed}");
+                let mut network = match machines {
+                    2 => Network::two(seed, true, ADDRESSES),
+                    _ => Network::settled(seed, machines, ADDRESSES),
+                };
+                // Again and again: nothing gets longer.
+                for time in 0..3 {
+                    let pause = network.below(200);
+                    network.run(ms(pause));
+                    let fences = |network: &Network| -> Vec<u64> {
+                        let of = |machine| network.gateway(machine).membership.counters().fences;
+                        (0..machines).map(of).collect()
+                    };
+                    let before = fences(&network);
+                    network.set_links(|link| link.up = false);
+                    (0..machines).for_each(|machine| network.set_router(machine, false));
+                    network.run(ms(silence));
+                    network.set_links(|link| link.up = true);
+                    (0..machines).for_each(|machine| network.set_router(machine, machines == 2));
+                    let now = network.now;
+                    network.judge.reset(now);
+                    network.run(ms(1_000));
+                    expect_one_owner(&network, &format!("{what}, time {time}"));
+                    let gap = network.judge.gap();
+                    assert!(gap <= ms(500), "{what}, time {time}: nobody for {gap:?}");
+                    network.run(ms(1_000));
+                    // Who was still serving when the silence ended took over.
+                    let one_stayed =
+                        before.iter().zip(fences(&network)).any(|(before, after)| *before == after);
+                    let all = (0..machines).all(|machine| !network.gateway(machine).announced.is_empty());
+                    assert!(all || one_stayed, "{what}, time {time}: {:?}", network.judge.owners());
+                    network.run(ms(3_000));
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn all_that_were_killed_go_on_together() {
+    for machines in [2, 3, 5] {
+        seeds(|seed| {
+            let what = format!("{machines} machines, seed {seed}");
+            let mut network = match machines {
+                2 => Network::two(seed, true, ADDRESSES),
+                _ => Network::settled(seed, machines, ADDRESSES),
+            };
+            for time in 0..3 {
+                (0..machines).for_each(|machine| drop(network.kill(machine)));
+                network.run(ms(500));
+                network.start_all();
+                let now = network.now;
+                network.judge.reset(now);
+                network.run(ms(1_500));
+                expect_one_owner(&network, &format!("{what}, time {time}"));
+                let gap = network.judge.gap();
+                assert!(gap <= ms(1_000), "{what}, time {time}: nobody for {gap:?}");
+            }
+        });
+    }
+}
+
 #[test]
 fn all_paused_at_once_go_on() {
     seeds(|seed| {

@@ -35,6 +35,10 @@ struct Machine {
     /// Of the process before, which was killed.
     lost: Option<HoldDown>,
     paused: bool,
+    /// It is a virtual machine that has been stopped since then: its clock stands still.
+    frozen: Option<Duration>,
+    /// For how long it was stopped before.
+    behind: Duration,
     /// Of its clock, in millionths.
     drift: i64,
     /// Reaches the tie-breaker.
@@ -79,6 +83,8 @@ impl Network {
             gateway: None,
             lost: None,
             paused: false,
+            frozen: None,
+            behind: Duration::ZERO,
             drift: 0,
             router: false,
             interface: true,
@@ -105,6 +111,17 @@ impl Network {
     /// All machines run gateways that have settled.
     pub(crate) fn settled(seed: u64, machines: usize, addresses: u32) -> Self {
         let mut network = Self::new(seed, machines, addresses);
+        network.start_all();
+        network.run(ms(15_000));
+        network.judge.reset(network.now);
+        network
+    }
+
+    /// Two machines, whose gateways have settled and ping the tie-breaker, which answers or does not.
+    pub(crate) fn two(seed: u64, tie_breaker: bool, addresses: u32) -> Self {
+        let mut network = Self::new(seed, 2, addresses);
+        (0..2).for_each(|machine| network.set_router(machine, tie_breaker));
+        network.start_pings();
         network.start_all();
         network.run(ms(15_000));
         network.judge.reset(network.now);
@@ -143,13 +160,14 @@ impl Network {
 
     /// The time on a machine's clock.
     fn clock(&self, machine: usize, at: Duration) -> Instant {
-        let drift = self.machines[machine].drift;
-        self.epoch + at + at * (1_000_000 + drift) as u32 / 1_000_000 - at
+        let Machine { drift, behind, .. } = self.machines[machine];
+        self.epoch + at * (1_000_000 + drift) as u32 / 1_000_000 - behind
     }
 
     /// When a machine's clock shows this time.
     fn when(&self, machine: usize, clock: Instant) -> Duration {
-        let passed = clock.saturating_duration_since(self.epoch).as_nanos() as u64;
+        let passed = (clock + self.machines[machine].behind).saturating_duration_since(self.epoch);
+        let passed = passed.as_nanos() as u64;
         let rate = (1_000_000 + self.machines[machine].drift) as f64 / 1e6;
         Duration::from_nanos((passed as f64 / rate) as u64)
     }
@@ -174,6 +192,7 @@ impl Network {
                     self.act(machine, Gateway::drive);
                 }
             }
+            Event::Deliver { to, .. } if self.machines[to].frozen.is_some() => {}
             Event::Deliver { to, from, bytes } if self.machines[to].paused => {
                 // It waits in the socket's buffer.
                 self.schedule(self.now + ms(20), Event::Deliver { to, from, bytes });
@@ -199,7 +218,7 @@ impl Network {
         F: FnOnce(&mut Gateway, Instant) -> Vec<sheave_announce::Datagram>,
     {
         let clock = self.clock(machine, self.now);
-        if self.machines[machine].paused {
+        if self.machines[machine].paused || self.machines[machine].frozen.is_some() {
             return;
         }
         let Some(gateway) = &mut self.machines[machine].gateway else { return };
@@ -242,7 +261,8 @@ impl Network {
     }
 
     fn observe(&mut self) {
-        let running = self.machines.iter().enumerate().filter(|(_, machine)| !machine.paused);
+        let runs = |machine: &Machine| !machine.paused && machine.frozen.is_none();
+        let running = self.machines.iter().enumerate().filter(|(_, machine)| runs(machine));
         let announcers =
             running.filter_map(|(index, machine)| Some((index, &machine.gateway.as_ref()?.announced)));
         self.judge.observe(self.now, announcers);
@@ -302,6 +322,20 @@ impl Network {
     /// What it does first is to look at the clock.
     pub(crate) fn resume(&mut self, machine: usize) {
         self.machines[machine].paused = false;
+        self.act(machine, Gateway::drive);
+    }
+
+    /// Stops a virtual machine: kernel, clock and all. What is sent to it is lost.
+    pub(crate) fn freeze(&mut self, machine: usize) {
+        self.machines[machine].frozen.get_or_insert(self.now);
+        self.observe();
+    }
+
+    /// Has it go on as if no time had passed.
+    pub(crate) fn thaw(&mut self, machine: usize) {
+        let Some(since) = self.machines[machine].frozen.take() else { return };
+        self.machines[machine].behind += self.now - since;
+        self.observe();
         self.act(machine, Gateway::drive);
     }
 

@@ -104,22 +104,10 @@ fn a_gateway_dies_during_an_upgrade() {
     });
 }
 
-/// Two gateways that ping the tie-breaker.
-fn two(seed: u64, tie_breaker: bool) -> Network {
-    let mut network = Network::new(seed, 2, ADDRESSES);
-    (0..2).for_each(|machine| network.set_router(machine, tie_breaker));
-    network.start_pings();
-    network.start_all();
-    network.run(ms(15_000));
-    let now = network.now;
-    network.judge.reset(now);
-    network
-}
-
 #[test]
 fn of_two_gateways_the_tie_breaker_decides() {
     seeds(|seed| {
-        let mut network = two(seed, true);
+        let mut network = Network::two(seed, true, ADDRESSES);
         network.kill(1);
         network.run(TAKEN_OVER);
         expect_one_owner(&network, &format!("seed {seed}"));
@@ -132,7 +120,7 @@ fn of_two_gateways_the_tie_breaker_decides() {
 #[test]
 fn of_two_gateways_that_are_apart_the_one_with_the_tie_breaker_goes_on() {
     seeds(|seed| {
-        let mut network = two(seed, true);
+        let mut network = Network::two(seed, true, ADDRESSES);
         network.split(|n| n);
         network.set_router(1, false);
         network.run(TAKEN_OVER);
@@ -147,7 +135,7 @@ fn of_two_gateways_the_one_that_is_not_heard_gives_up() {
     for loss in [0.0, 0.3] {
         seeds(|seed| {
             let what = format!("seed {seed}, loss {loss}");
-            let mut network = two(seed, true);
+            let mut network = Network::two(seed, true, ADDRESSES);
             let own = network.gateway(0).announced.len();
             network.set_link(0, 1, |link| link.up = false);
             network.set_link(1, 0, |link| link.loss = loss);
@@ -175,7 +163,7 @@ fn of_two_gateways_the_one_that_is_not_heard_goes_on_where_the_other_cannot() {
     seeds(|seed| {
         for dies in [true, false] {
             let what = format!("seed {seed}, dies {dies}");
-            let mut network = two(seed, true);
+            let mut network = Network::two(seed, true, ADDRESSES);
             network.set_link(0, 1, |link| link.up = false);
             network.run(ms(2_000));
             if dies {
@@ -193,7 +181,7 @@ fn of_two_gateways_the_one_that_is_not_heard_goes_on_where_the_other_cannot() {
 #[test]
 fn heavy_loss_between_two_gateways_moves_little() {
     seeds(|seed| {
-        let mut network = two(seed, true);
+        let mut network = Network::two(seed, true, ADDRESSES);
         network.set_links(|link| link.loss = 0.3);
         network.run(ms(60_000));
         let (moves, gap) = (network.judge.moves(), network.judge.gap());
@@ -207,7 +195,7 @@ fn heavy_loss_between_two_gateways_moves_little() {
 #[test]
 fn of_two_gateways_without_a_tie_breaker_the_other_waits_for_the_api_server() {
     seeds(|seed| {
-        let mut network = two(seed, false);
+        let mut network = Network::two(seed, false, ADDRESSES);
         network.kill(1);
         network.run(ms(2_000));
         assert!(network.judge.owned_by_nobody());
