@@ -104,11 +104,11 @@ impl Membership {
             peer.via.is_some() || peer.last.as_ref().is_some_and(|last| last.received >= since)
         };
         let eligible = || self.peers.iter().filter(|peer| peer.is_eligible()).filter(told);
-        let counted = self.peers.iter().filter(|peer| self.counts(peer, now));
+        let mut counted = self.peers.iter().filter(|peer| self.counts(peer, now));
         Others {
             eligible: eligible().next().is_some(),
             went_on: eligible().any(|peer| !peer.was_away),
-            complete: counted.fold(true, |all, peer| all && peer.is_heard(self.options.fail_after, now)),
+            complete: counted.all(|peer| peer.is_heard(self.options.fail_after, now)),
         }
     }
 
