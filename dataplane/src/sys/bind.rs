@@ -29,22 +29,22 @@ pub(crate) fn bind_freebind(socket: &Socket, addr: SocketAddr) -> io::Result<()>
 pub(crate) fn bind_transparent(socket: &Socket, client: IpAddr) -> io::Result<()> {
     // Of level IP for both families (__inet6_bind in net/ipv6/af_inet6.c asks the same flag).
     set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1).map_err(not_available)?;
-    bind_transparent_udp(socket, client, 0).map(drop)
+    bind_transparent_udp(socket, client, 0)
 }
 
 /// Binds a UDP socket to the client's address and this port, or any if it cannot be had or is 0: one which no other socket at that address
-/// has. connect(2) would not share it either (`inet_autobind` in net/ipv4/af_inet.c). Says whether it is this port.
+/// has. connect(2) would not share it either (`inet_autobind` in net/ipv4/af_inet.c).
 ///
 /// # Errors
 /// `AddrNotAvailable` around any error of bind(2), and around `PermissionDenied` without CAP_NET_ADMIN or CAP_NET_RAW.
-pub(crate) fn bind_transparent_udp(socket: &Socket, client: IpAddr, port: u16) -> io::Result<bool> {
+pub(crate) fn bind_transparent_udp(socket: &Socket, client: IpAddr, port: u16) -> io::Result<()> {
     let bind = |port| socket.bind(&SocketAddr::new(client, port).into());
     let bound = || {
         set_transparent(socket, client.is_ipv4())?;
         if port != 0 && bind(port).is_ok() {
-            return Ok(true);
+            return Ok(());
         }
-        bind(0).map(|()| false)
+        bind(0)
     };
     bound().map_err(not_available)
 }

@@ -383,9 +383,7 @@ fn admission(
 ) -> Result<Option<Box<Permit>>, DropReason> {
     let frontend = frontend.ok_or(DropReason::NoEndpoint)?;
     let (ip, port, protocol) = (client.ip(), client.0.port(), Protocol::Udp);
-    if view.table.get(FrontendAddr { ip, port, protocol }).is_some()
-        || view.upstream_addresses.looping(client).is_some()
-    {
+    if view.table.get(FrontendAddr { ip, port, protocol }).is_some() {
         return Err(DropReason::Loop);
     }
     if !frontend.admits(client) {
@@ -394,6 +392,9 @@ fn admission(
     let origin = view.table.origin(frontend.spec().addr, client);
     if let Some(pick) = frontend.refusal(origin, client) {
         forwarded(pick)?;
+    }
+    if view.upstream_addresses.looping(client).is_some() {
+        return Err(DropReason::Loop);
     }
     let Some(limiter) = frontend.limiter() else { return Ok(None) };
     Ok(Some(Box::new(limiter.admit(Some(client.ip()), view.now)?)))

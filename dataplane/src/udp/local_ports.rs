@@ -146,7 +146,8 @@ impl LocalPorts {
         self.lease_at(endpoint, owner, self.worker.now())
     }
 
-    fn lease_unshared(self: &Rc<Self>) -> Option<PortLease> {
+    /// A port that the kernel chooses, and that no other flow has; `None` if there are many such.
+    pub(super) fn lease_unshared(self: &Rc<Self>) -> Option<PortLease> {
         let leased = self.unshared.get() + 1;
         (leased <= self.ports.len()).then(|| {
             self.unshared.set(leased);

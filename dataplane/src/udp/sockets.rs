@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::batch::BundleLimit;
 use super::flow_table::FlowOwner;
@@ -80,18 +80,22 @@ impl Offload {
         let addr = endpoint.socket_addr();
         for _ in 0..BIND_ATTEMPTS {
             let lease = match source {
-                None => Some(self.ports.lease(endpoint, owner).ok_or(Errno::EADDRNOTAVAIL)?),
                 Some(_) => None,
+                // Its port is to say how many flows the client's datagrams have passed.
+                None if self.addresses.hops(client) > 0 => self.ports.lease_unshared(),
+                None => self.ports.lease(endpoint, owner),
             };
+            if source.is_none() && lease.is_none() {
+                return Err(Errno::EADDRNOTAVAIL.into());
+            }
             let socket = new_socket(Domain::for_address(addr))?;
             // Before the first answer, which may be a burst.
             socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
-            let mut kept = false;
             match (source, lease.as_ref().and_then(PortLease::port)) {
                 (Some(source), _) => {
                     let port = if self.ports.gives(source.port()) { source.port() } else { 0 };
-                    kept = bind_transparent_udp(&socket, source.ip(), port)?;
+                    bind_transparent_udp(&socket, source.ip(), port)?;
                 }
                 (None, Some(port)) => match bind_shared(&socket, endpoint.ip, port) {
                     Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
@@ -100,7 +104,10 @@ impl Offload {
                 (None, None) => {}
             }
             socket.connect(&addr.into())?;
-            let known = if kept { None } else { self.make_known(&socket, endpoint, client, lease.as_ref()) };
+            let known = match source {
+                Some(_) => None,
+                None => self.make_known(&socket, endpoint, client, lease.as_ref()),
+            };
             return Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known }));
         }
         Err(Errno::EADDRNOTAVAIL.into())
@@ -117,11 +124,15 @@ impl Offload {
     ) -> Rc<Upstream> {
         let lease = port.and_then(|port| self.ports.take_over(endpoint, port, owner));
         // It may bundle already, which does no harm.
-        let known = self.make_known(&socket, endpoint, client, lease.as_ref());
+        let at = |addr: &SockAddr| addr.as_socket().map(|addr| addr.ip());
+        let transparent =
+            port.is_none() && socket.local_addr().is_ok_and(|addr| at(&addr) == Some(client.ip()));
+        let known =
+            (!transparent).then(|| self.make_known(&socket, endpoint, client, lease.as_ref())).flatten();
         Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known })
     }
 
-    /// Tells all workers of the local address of a connected socket, unless that is its client's own.
+    /// Tells all workers of the local address of a connected socket. Not for the address of a client: it may send from any of its ports.
     fn make_known(
         &self,
         socket: &Socket,
@@ -134,7 +145,7 @@ impl Offload {
             Some(port) => SocketAddr::new(self.ports.local_ip(endpoint, || Some(ask()?.ip()))?, port),
             None => ask()?,
         };
-        (local != client.0).then(|| self.addresses.add(local, endpoint, client))
+        Some(self.addresses.add(local, endpoint, client))
     }
 
     /// Counts answers of a flow's endpoint. From the second on, the socket bundles them: most flows are one question and its answer,
@@ -252,6 +263,25 @@ mod tests {
         }
         drop(flow);
         assert_eq!(open(10, port).1, port);
+    }
+
+    /// Thousands of Services one behind the other, in pairs, whose flows come and go: nothing adds up.
+    #[test]
+    fn flows_of_flows_share_no_ports_with_others() {
+        let offload = offload();
+        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
+        let endpoint = |port| EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        let local = |flow: &Upstream| ClientAddr(flow.socket.local_addr().unwrap().as_socket().unwrap());
+        let mut open = std::collections::VecDeque::new();
+        for number in 0..2_000_u16 {
+            let client = ClientAddr(([198, 51, 100, 1], number).into());
+            let front = offload.upstream(endpoint(1 + number % 50), client, None, &nobody).unwrap();
+            assert_eq!(offload.addresses.hops(local(&front)), 1, "{number}");
+            let back = offload.upstream(endpoint(100 + number % 50), local(&front), None, &nobody).unwrap();
+            assert_eq!(offload.addresses.hops(local(&back)), 2, "{number}");
+            open.extend([front, back]);
+            open.drain(..open.len().saturating_sub(300));
+        }
     }
 
     #[test]

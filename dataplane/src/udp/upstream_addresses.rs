@@ -32,9 +32,9 @@ pub(crate) struct UpstreamAddresses([Mutex<OfSomePorts>; SHARDS]);
 /// Those that have one local address: flows share ports.
 #[derive(Debug)]
 struct Upstreams {
-    count: usize,
-    /// The most that a datagram has passed, the last of these sockets included, and whom that one is connected to.
-    hops: u8,
+    /// How many there are by hop count, which begins with 1 and includes the socket itself.
+    sockets: [u32; MOST_HOPS as usize],
+    /// Whom the last one with the highest is connected to.
     endpoint: EndpointAddr,
 }
 
@@ -43,6 +43,18 @@ struct Upstreams {
 pub(super) struct KnownAddress {
     all: Arc<UpstreamAddresses>,
     addr: LocalAddr,
+    hops: u8,
+}
+
+impl Upstreams {
+    fn hops(&self) -> u8 {
+        let highest = self.sockets.iter().rposition(|count| *count > 0);
+        highest.map_or(0, |place| place as u8 + 1)
+    }
+
+    fn of(&mut self, hops: u8) -> Option<&mut u32> {
+        self.sockets.get_mut(usize::from(hops.checked_sub(1)?))
+    }
 }
 
 impl Default for UpstreamAddresses {
@@ -59,34 +71,31 @@ impl UpstreamAddresses {
         endpoint: EndpointAddr,
         client: ClientAddr,
     ) -> KnownAddress {
-        let hops = self.hops(client).saturating_add(1);
+        let hops = MOST_HOPS.min(self.hops(client) + 1);
         let addr = (local.ip(), local.port());
-        match self.shard(addr).entry(addr) {
-            Entry::Vacant(entry) => {
-                entry.insert(Upstreams { count: 1, hops, endpoint });
-            }
-            Entry::Occupied(mut entry) => {
-                let sockets = entry.get_mut();
-                sockets.count += 1;
-                if hops > sockets.hops {
-                    (sockets.hops, sockets.endpoint) = (hops, endpoint);
-                }
-            }
+        let mut shard = self.shard(addr);
+        let new = || Upstreams { sockets: [0; MOST_HOPS as usize], endpoint };
+        let upstreams = shard.entry(addr).or_insert_with(new);
+        if hops >= upstreams.hops() {
+            upstreams.endpoint = endpoint;
         }
-        KnownAddress { all: Arc::clone(self), addr }
+        upstreams.of(hops).into_iter().for_each(|count| *count += 1);
+        drop(shard);
+        KnownAddress { all: Arc::clone(self), addr, hops }
     }
 
-    /// How many flows of this process the client's datagrams have passed, as far as can be known.
-    fn hops(&self, client: ClientAddr) -> u8 {
+    /// How many flows of this process the client's datagrams have passed, as far as can be known: 0 to `MOST_HOPS`. A flow of a client that has passed some
+    /// must share its port with no other one, which would be taken for as far in.
+    pub(super) fn hops(&self, client: ClientAddr) -> u8 {
         let addr = (client.ip(), client.0.port());
-        self.shard(addr).get(&addr).map_or(0, |sockets| sockets.hops)
+        self.shard(addr).get(&addr).map_or(0, Upstreams::hops)
     }
 
     /// The endpoint that the client's datagrams have come back from, if they go round in a loop.
     pub(super) fn looping(&self, client: ClientAddr) -> Option<EndpointAddr> {
         let addr = (client.ip(), client.0.port());
         let shard = self.shard(addr);
-        shard.get(&addr).filter(|sockets| sockets.hops >= MOST_HOPS).map(|sockets| sockets.endpoint)
+        shard.get(&addr).filter(|sockets| sockets.hops() >= MOST_HOPS).map(|sockets| sockets.endpoint)
     }
 
     /// A shard is consistent between any two statements, so poisoning does not matter.
@@ -98,9 +107,9 @@ impl UpstreamAddresses {
 impl Drop for KnownAddress {
     fn drop(&mut self) {
         if let Entry::Occupied(mut entry) = self.all.shard(self.addr).entry(self.addr) {
-            match entry.get().count {
-                0 | 1 => drop(entry.remove()),
-                _ => entry.get_mut().count -= 1,
+            entry.get_mut().of(self.hops).into_iter().for_each(|count| *count -= 1);
+            if entry.get().hops() == 0 {
+                entry.remove();
             }
         }
     }
@@ -157,6 +166,10 @@ mod tests {
         sockets.push(all.add(at(9), endpoint(3), last));
         sockets.push(all.add(at(9), endpoint(4), outside()));
         assert_eq!(all.looping(ClientAddr(at(9))), Some(endpoint(3)));
+        let [.., of_the_loop, other] = sockets.as_mut_slice() else { panic!("they are open") };
+        std::mem::swap(of_the_loop, other);
+        sockets.pop();
+        assert_eq!((all.looping(ClientAddr(at(9))), all.hops(ClientAddr(at(9)))), (None, 1), "it is over");
     }
 
     proptest! {

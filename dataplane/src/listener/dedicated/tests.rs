@@ -12,7 +12,8 @@ use sheave_model::{Frontend, FrontendAddr, Protocol, RoutingTable};
 
 use crate::listener::steering::SteeringMode;
 use crate::listener::steering::tests::{
-    PATIENCE, addr, ask, endpoint, frontend, in_namespace, refused, start, until_refused, without_endpoints,
+    PATIENCE, addr, ask, endpoint, frontend, in_namespace, refused, refused_from, start, until_refused,
+    without_endpoints,
 };
 use crate::{Dataplane, HandedListeners};
 
@@ -110,8 +111,12 @@ fn expect_answered(addrs: impl Iterator<Item = FrontendAddr>) {
     addrs.for_each(|addr| ask(addr, None).unwrap_or_else(|error| panic!("{addr}: {error}")));
 }
 
+/// Of a client with another address of the machine: what has the dedicated address as its source as well is taken for an answer.
 fn expect_refused(addrs: impl Iterator<Item = FrontendAddr>) {
-    addrs.for_each(|addr| assert!(refused(addr), "{addr}"));
+    for addr in addrs {
+        let from = OWN[usize::from(addr.ip.is_ipv6())].parse().unwrap();
+        assert!(refused_from(addr, Some(from)), "{addr}");
+    }
 }
 
 /// In each mode, since the program is in force also where nothing is steered.
@@ -149,6 +154,18 @@ fn other_listeners_of_the_machine_answer_at_its_own_addresses_and_not_at_dedicat
         gateway.dataplane.dedicate(BTreeSet::new());
         expect_daemon(at(DEDICATED, 2222));
         expect_answered(at(DEDICATED, 80));
+    });
+}
+
+/// The kernel gives what is sent to an address of the machine that address as its source.
+#[test]
+fn answers_reach_sockets_of_the_machine_that_are_not_connected() {
+    in_each_mode(|mut gateway| {
+        let endpoint = endpoint();
+        gateway.apply(at(DEDICATED, 80).map(|addr| frontend(addr, endpoint)));
+        gateway.dataplane.dedicate(dedicated());
+        expect_daemon(at(DEDICATED, 80));
+        expect_refused(at(DEDICATED, 2222));
     });
 }
 

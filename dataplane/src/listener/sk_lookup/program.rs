@@ -85,7 +85,7 @@ fn read_context(asm: &mut Assembler<Label>) {
 
 /// Goes by the frontend's verdict, or without one by that of its address.
 fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
-    use Register::{Answer, First, Second, Third};
+    use Register::{Answer, First};
     look_up(asm, verdicts, FRONTEND);
     asm.jump_if_equal(Answer, 0, Label::AllElse)
         .write([
@@ -97,21 +97,33 @@ fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
         .jump_if_equal(First, IGNORE, Label::Ignored)
         .jump_if_equal(First, LISTED, Label::Listed)
         .jump_if_equal(First, verdicts::PASS, Label::Passed);
+    unless_from_itself(asm, Label::Listed);
+    asm.jump(Label::Chosen);
+}
+
+/// Refuses what is no frontend's at a dedicated address; elsewhere the program ends. What a program of this machine sends to such an
+/// address has that address itself as its source (`ip_route_output_key_hash_rcu` in net/ipv4/route.c): an answer by UDP to a socket
+/// that is not connected passes.
+fn find_address(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
+    asm.place(Label::AllElse).write([Instruction::store_word(FRONTEND + 16, ALL_ELSE)]);
+    look_up(asm, verdicts, FRONTEND);
+    asm.jump_if_equal(Register::Answer, 0, Label::Passed)
+        .jump_if_equal(SOCKET, 0, Label::Refused)
+        .jump_if_equal(SOCKET, 1, Label::Refused);
+    unless_from_itself(asm, Label::Refused);
+    asm.jump(Label::Passed);
+}
+
+/// Goes on only if both addresses are one.
+fn unless_from_itself(asm: &mut Assembler<Label>, otherwise: Label) {
+    use Register::{Second, Third};
     for word in 0..WORDS {
         asm.write([
             Instruction::load(LOAD_WORD, Second, LOCAL + 4 * word),
             Instruction::load(LOAD_WORD, Third, REMOTE + 4 * word),
         ])
-        .jump_if_different(Second, Third, Label::Listed);
+        .jump_if_different(Second, Third, otherwise);
     }
-    asm.jump(Label::Chosen);
-}
-
-/// Refuses what is no frontend's at a dedicated address; elsewhere the program ends.
-fn find_address(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
-    asm.place(Label::AllElse).write([Instruction::store_word(FRONTEND + 16, ALL_ELSE)]);
-    look_up(asm, verdicts, FRONTEND);
-    asm.jump_if_equal(Register::Answer, 0, Label::Passed).jump(Label::Refused);
 }
 
 /// Chooses the sink unless the client belongs to the source set.

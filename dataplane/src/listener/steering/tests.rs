@@ -155,7 +155,12 @@ fn ask_for(addr: FrontendAddr, from: Option<IpAddr>, patience: Duration) -> io::
 }
 
 pub(in crate::listener) fn refused(addr: FrontendAddr) -> bool {
-    ask_for(addr, None, SILENCE).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    refused_from(addr, None)
+}
+
+/// As [`refused`], for a client with this address.
+pub(in crate::listener) fn refused_from(addr: FrontendAddr, from: Option<IpAddr>) -> bool {
+    ask_for(addr, from, SILENCE).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Waits until the workers have closed their sockets there.
