@@ -100,15 +100,22 @@ impl Membership {
     /// What the others were while this gateway could own nothing.
     pub(super) fn others(&self, now: Instant) -> Others {
         let since = self.standby.away_since();
-        let told = |peer: &&Peer| {
-            peer.via.is_some() || peer.last.as_ref().is_some_and(|last| last.received >= since)
+        let said = |peer: &Peer| peer.last.as_ref().is_some_and(|last| last.received >= since);
+        let eligible = || {
+            let told = |peer: &&Peer| peer.via.is_some() || said(peer);
+            self.peers.iter().filter(|peer| peer.is_eligible()).filter(told)
         };
-        let eligible = || self.peers.iter().filter(|peer| peer.is_eligible()).filter(told);
-        let mut counted = self.peers.iter().filter(|peer| self.counts(peer, now));
+        // Whoever is not ready, or not known to the API server yet, may own something as well.
+        let possible = |peer: &&Peer| {
+            let listed = matches!(peer.listing, Listing::Ready | Listing::NotReady);
+            !peer.dead && !peer.state.left && (listed || self.counts(peer, now))
+        };
+        let mut possible = self.peers.iter().filter(possible).peekable();
         Others {
             eligible: eligible().next().is_some(),
             went_on: eligible().any(|peer| !peer.was_away),
-            complete: counted.all(|peer| peer.is_heard(self.options.fail_after, now)),
+            complete: possible.peek().is_some()
+                && possible.all(|peer| said(peer) && peer.is_heard(self.options.fail_after, now)),
         }
     }
 

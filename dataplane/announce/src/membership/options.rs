@@ -22,7 +22,7 @@ pub struct MembershipOptions {
     pub interval: Duration,
     /// The silence after which a member is believed dead.
     pub fail_after: Duration,
-    /// How long a gateway has had a quorum before it owns addresses; doubles each time that it is fenced.
+    /// How long a gateway without which others went on has had a quorum before it owns addresses; doubles each time that they do.
     pub hold_down: Duration,
     /// How many addresses it owns, relative to others: 1 to [`LARGEST_WEIGHT`].
     pub weight: u8,
@@ -42,7 +42,7 @@ pub enum OptionsError {
     /// One lost heartbeat would be a failure.
     #[error("failAfter is {0:?}; it must be at least three intervals and at most {LONGEST_FAIL_AFTER:?}")]
     FailAfter(Duration),
-    /// The hold-down would end before others believe the gateway dead.
+    /// The hold-down would end before others that went on believe the gateway dead.
     #[error("holdDown is {0:?}; it must not be shorter than failAfter")]
     HoldDown(Duration),
     /// The weight is out of its range.

@@ -57,7 +57,7 @@ pub(super) struct Others {
     pub(super) eligible: bool,
     /// Some may, and have not shown that meanwhile they could not either.
     pub(super) went_on: bool,
-    /// All that count are heard.
+    /// There are some, and all that may own something are heard.
     pub(super) complete: bool,
 }
 

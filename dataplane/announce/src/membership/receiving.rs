@@ -70,7 +70,8 @@ impl Membership {
         let stood_still = |entry: &Entry| {
             let silence = entry.silence.at_least(fail_after);
             let sent = self.sent_at(entry.echo?)?;
-            Some(!entry.silence.is_heard() && silence > now - sent + margin(silence))
+            // Clocks that are being set run apart by up to 8.3 % (chrony's `maxslewrate`).
+            Some(!entry.silence.is_heard() && silence > now - sent + margin(silence) * 2)
         };
         let own = heartbeat.entries.iter().filter(|entry| entry.id == self.id && !entry.unproven);
         own.filter_map(stood_still).any(|it| it)

@@ -3,8 +3,9 @@
 //! A member that is not heard may still have a quorum and own addresses: its heartbeats reach others. It is dead once there is a moment
 //! at which it surely had no lease from a majority. A member gives it a lease until `fail_after` after it was last heard; what a
 //! statement says ends when its sender cannot have sent it later (the echo). So each statement is an interval in which the sender gave no
-//! lease, and the member is dead if the intervals of a majority share a moment. They must be younger than `fail_after`, within
-//! which a member that was fenced owns nothing.
+//! lease, and the member is dead if the intervals of a majority share a moment. They must be younger than `fail_after`. A member that was
+//! fenced then owns nothing new meanwhile: it is eligible an interval after its fence at the earliest, and announces only once all that are alive follow a view
+//! with it, so those who have given it leases again have heard it since.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -186,6 +186,47 @@ fn a_silent_segment_costs_little_more_than_the_silence() {
     }
 }
 
+/// Heartbeats that come late, or not at all, must not make a second owner of those who go on together.
+#[test]
+fn a_silence_that_ends_in_loss_and_delay_makes_no_second_owner() {
+    for machines in [3, 5] {
+        seeds(|seed| {
+            let what = format!("{machines} machines, seed {seed}");
+            let mut network = Network::settled(seed, machines, ADDRESSES);
+            for time in 0..5 {
+                let pause = network.below(200);
+                network.run(ms(pause));
+                network.set_links(|link| link.up = false);
+                network.run(ms(200 + 100 * time));
+                network.set_links(|link| (link.up, link.loss, link.jitter) = (true, 0.3, ms(100)));
+                network.run(ms(3_000));
+                assert_eq!(network.judge.overlap(), Duration::ZERO, "{what}, time {time}");
+                network.set_links(|link| (link.loss, link.jitter) = (0.0, ms(1)));
+                network.run(ms(2_000));
+                expect_one_owner(&network, &format!("{what}, time {time}, calm"));
+            }
+        });
+    }
+}
+
+/// It may not hear the others at once, who are alive and own everything.
+#[test]
+fn a_gateway_that_counts_nobody_listens_before_it_owns_something() {
+    seeds(|seed| {
+        let what = format!("seed {seed}");
+        let mut network = Network::settled(seed, 3, ADDRESSES);
+        network.kill(0);
+        network.run(ms(1_000));
+        (1..3).for_each(|machine| network.set_ready(machine, false));
+        network.split(|n| n.min(1));
+        network.start(0);
+        network.run(ms(250));
+        network.split(|_| 0);
+        network.run(RETURNED);
+        expect_one_owner(&network, &what);
+    });
+}
+
 #[test]
 fn all_that_were_killed_go_on_together() {
     for machines in [2, 3, 5] {
