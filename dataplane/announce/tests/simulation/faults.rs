@@ -146,7 +146,7 @@ fn a_virtual_machine_that_was_stopped_notices_and_leaves_the_addresses_to_others
 #[test]
 fn a_silent_segment_costs_little_more_than_the_silence() {
     for machines in [2, 3, 5] {
-        for silence in [100, 250, 500, 1_000, 10_000] {
+        for silence in [100, 250, 500, 1_000, 3_000] {
             seeds(|seed| {
                 let what = format!("{machines} machines, {silence} ms, seed {seed}");
                 let mut network = match machines {
@@ -154,7 +154,7 @@ fn a_silent_segment_costs_little_more_than_the_silence() {
                     _ => Network::settled(seed, machines, ADDRESSES),
                 };
                 // Again and again: nothing gets longer.
-                for time in 0..3 {
+                for time in 0..2 {
                     let pause = network.below(200);
                     network.run(ms(pause));
                     let fences = |network: &Network| -> Vec<u64> {
