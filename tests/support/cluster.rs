@@ -316,15 +316,16 @@ impl Cluster {
         self.open();
     }
 
-    /// Applies a part of an installation. The test API server evaluates no admission policies. On a real one they are those for
-    /// `handleUnclassified`, which some cases set.
+    /// Applies a part of an installation. The test API server evaluates no admission policies. On a real one they allow what the
+    /// configurations of some cases need: `handleUnclassified`, and the class of another installation.
     fn install_object(&self, object: Value) {
         let is_policy =
             object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"));
         if !is_policy {
             self.apply_object(object);
         } else if self.test_server().is_none() {
-            let policy = object.to_string().replace("['sheave.dev/l4']", "['sheave.dev/l4', '']");
+            let policy =
+                object.to_string().replace("['sheave.dev/l4']", "['sheave.dev/l4', '', 'example.com/other']");
             self.apply_object(serde_json::from_str(&policy).expect("it is JSON again"));
         }
     }
