@@ -292,14 +292,12 @@ fn an_endpoint_that_leads_back_by_nat_gets_a_few_flows_and_no_more(family: Famil
             // Else the kernel drops what comes from elsewhere with an address of this host.
             world.gateway.sysctl("ipv4/conf/all/accept_local", "1");
         }
-        let (layer, endpoint) = match family {
-            Family::V4 => ("ip", family.backend(0).to_string()),
-            Family::V6 => ("ip6", family.backend(0).to_string()),
-        };
+        let layer = if family == Family::V4 { "ip" } else { "ip6" };
         let rules = format!(
             "table inet around {{\n chain around {{\n type nat hook {hook} priority -100;\n \
-             {layer} daddr {endpoint} udp dport 5300 dnat {layer} to {}\n }}\n}}\n",
-            vip(family)
+             {layer} daddr {endpoint} udp dport 5300 dnat {layer} to {vip}\n }}\n}}\n",
+            endpoint = family.backend(0),
+            vip = vip(family)
         );
         host.finish("nft", &[rules]).expect_success();
         let other = App::new("other", &[family.vip(1)]).udp(53, 5300).ready(family.backend(1));

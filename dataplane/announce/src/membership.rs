@@ -44,7 +44,7 @@ pub use view::{Candidate, Standing, View};
 
 use conclusions::reached;
 use peer::Peer;
-use quorum::Standby;
+use quorum::{Others, Standby};
 use reaching::Reaching;
 use view::StaleSplit;
 
@@ -280,7 +280,8 @@ impl Membership {
         self.judge_silence(now);
         let fenced = self.update_quorum(stood_still, now);
         let unfenced = !self.standby.fenced && self.view.fenced;
-        if self.standby.update(&self.options, self.others(now), now) {
+        let others = self.others(now);
+        if self.standby.update(&self.options, others, now) {
             self.urgent = true;
         }
         if self.reaching.update(&self.options, self.standby.eligible, reached(&self.peers), now) {
@@ -292,7 +293,7 @@ impl Membership {
         // Others take "fenced" for "announces nothing": it is sent when that is so.
         let send = if fenced || !due { None } else { self.datagram(now) };
         (self.last_poll, self.dirty) = (now, fenced);
-        self.conclusions_due = self.next_conclusions();
+        self.conclusions_due = self.next_conclusions(others);
         Actions { fenced, unfenced, view_changed, send }
     }
 
@@ -309,8 +310,8 @@ impl Membership {
 
     /// When there is something to conclude even if nothing comes. What comes may put it off, which the next `poll` finds out: it is due within an
     /// interval anyway, and whoever reads five hundred heartbeats in a second need not compute it after each of them.
-    fn next_conclusions(&self) -> Instant {
-        let eligible = self.standby.next_due(&self.options, self.others(self.last_poll));
+    fn next_conclusions(&self, others: Others) -> Instant {
+        let eligible = self.standby.next_due(&self.options, others);
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
         let split = self.stale_split.due(self.last_poll);

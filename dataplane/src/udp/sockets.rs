@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::batch::BundleLimit;
 use super::flow_table::FlowOwner;
@@ -81,13 +81,8 @@ impl Offload {
         for _ in 0..BIND_ATTEMPTS {
             let lease = match source {
                 Some(_) => None,
-                // Its port is to say how many flows the client's datagrams have passed.
-                None if self.addresses.hops(client) > 0 => self.ports.lease_unshared(),
-                None => self.ports.lease(endpoint, owner),
+                None => Some(self.lease(endpoint, client, owner).ok_or(Errno::EADDRNOTAVAIL)?),
             };
-            if source.is_none() && lease.is_none() {
-                return Err(Errno::EADDRNOTAVAIL.into());
-            }
             let socket = new_socket(Domain::for_address(addr))?;
             // Before the first answer, which may be a burst.
             socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
@@ -113,6 +108,19 @@ impl Offload {
         Err(Errno::EADDRNOTAVAIL.into())
     }
 
+    /// A port of the gateway's for a flow. That of a flow's flow is its own: it is to say how many flows the client's datagrams have passed.
+    fn lease(
+        &self,
+        endpoint: EndpointAddr,
+        client: ClientAddr,
+        owner: &Weak<dyn FlowOwner>,
+    ) -> Option<PortLease> {
+        if self.addresses.hops(client) > 0 {
+            return self.ports.lease_unshared();
+        }
+        self.ports.lease(endpoint, owner)
+    }
+
     /// The socket of a flow of another process towards its endpoint.
     pub(super) fn take_over(
         &self,
@@ -124,11 +132,10 @@ impl Offload {
     ) -> Rc<Upstream> {
         let lease = port.and_then(|port| self.ports.take_over(endpoint, port, owner));
         // It may bundle already, which does no harm.
-        let at = |addr: &SockAddr| addr.as_socket().map(|addr| addr.ip());
-        let transparent =
-            port.is_none() && socket.local_addr().is_ok_and(|addr| at(&addr) == Some(client.ip()));
+        let local = || socket.local_addr().ok()?.as_socket();
+        let transparent = port.is_none() && local().is_some_and(|local| local.ip() == client.ip());
         let known =
-            (!transparent).then(|| self.make_known(&socket, endpoint, client, lease.as_ref())).flatten();
+            if transparent { None } else { self.make_known(&socket, endpoint, client, lease.as_ref()) };
         Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known })
     }
 

@@ -120,7 +120,7 @@ impl Announcing {
         self.failure = Some(failure);
     }
 
-    /// What the announcer does, if there is one.
+    /// What the announcer does, if there is one, for people.
     pub(super) fn status(&self) -> Option<Arc<Status>> {
         let mut status = self.announcer.as_ref()?.status();
         if let Some(why) = &self.unguarded {
@@ -134,7 +134,7 @@ impl Announcing {
 
     /// The addresses that this gateway announces, sorted; none where gateways announce nothing by themselves.
     pub(super) fn announced(&self) -> Option<Vec<IpAddr>> {
-        let status = self.status()?;
+        let status = self.announcer.as_ref()?.status();
         let here = |(ip, address): (&IpAddr, &AddressStatus)| match &address.here {
             Here::Announced { .. } | Here::Conflict { answer: ConflictAnswer::Defended, .. } => Some(*ip),
             Here::Nothing | Here::Waiting { .. } | Here::Failed { .. } | Here::Conflict { .. } => None,
@@ -154,7 +154,7 @@ impl Announcing {
             let unannounced = Unannounced { reason: reason::ANNOUNCE_FAILED, message };
             return self.claims.all.keys().map(|ip| (*ip, unannounced.clone())).collect();
         }
-        let Some(status) = self.status() else { return BTreeMap::new() };
+        let Some(status) = self.announcer.as_ref().map(Announcer::status) else { return BTreeMap::new() };
         let left_out = self.claims.left_out.iter().map(|(ip, why)| {
             let message = format!("it is announced by no gateway: {why}");
             (*ip, Unannounced { reason: reason::ANNOUNCE_FAILED, message })

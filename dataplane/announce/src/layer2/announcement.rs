@@ -79,8 +79,6 @@ enum Phase {
     /// Another has it.
     Yielded {
         until: Instant,
-        /// How long it is left to the other after each sign of it.
-        wait: Duration,
     },
 }
 
@@ -105,8 +103,8 @@ pub(super) struct Announcement {
     extra: Option<Instant>,
     defended: Option<Instant>,
     disputed_until: Option<Instant>,
-    /// How long it is left to another that answers the next probe.
-    retry: Duration,
+    /// How long it is left to another after each sign of it.
+    wait: Duration,
     /// The former owner may still answer until then.
     settled: Instant,
 }
@@ -132,8 +130,8 @@ impl Announcement {
 
     fn new(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>, phase: Phase, settled: Instant) -> Self {
         let (extra, defended, disputed_until) = (None, None, None);
-        let retry = FIRST_RETRY;
-        Self { interfaces, links, renewed: now, phase, extra, defended, disputed_until, retry, settled }
+        let wait = FIRST_RETRY;
+        Self { interfaces, links, renewed: now, phase, extra, defended, disputed_until, wait, settled }
     }
 
     /// Whether it is on its interfaces.
@@ -150,7 +148,7 @@ impl Announcement {
     pub(super) fn due(&self, manner: &Manner) -> Option<Instant> {
         match self.phase {
             Phase::Probing { next, .. } => Some(next),
-            Phase::Yielded { until, .. } => Some(until),
+            Phase::Yielded { until } => Some(until),
             Phase::Announcing { since, round } => {
                 let next = turn(since, round, manner);
                 [next, self.extra, self.disputed_until].into_iter().flatten().min()
@@ -176,12 +174,13 @@ impl Announcement {
             }
             Phase::Probing { .. } => {
                 let after_conflict = self.disputed_until.take().is_some();
-                self.retry = FIRST_RETRY;
+                self.wait = FIRST_RETRY;
                 self.phase = Phase::Announcing { since: now, round: 0 };
                 Some(Step::PutOn { after_conflict })
             }
-            Phase::Yielded { until, .. } if now < until => None,
+            Phase::Yielded { until } if now < until => None,
             Phase::Yielded { .. } => {
+                self.wait = CONFLICT_END.min(self.wait * 2);
                 self.phase = Phase::Probing { sent: 0, next: now };
                 self.step(now, manner)
             }
@@ -238,14 +237,14 @@ impl Announcement {
     pub(super) fn on_claim(&mut self, now: Instant, policy: OnConflict) -> Verdict {
         let until = now + CONFLICT_END;
         match self.phase {
-            Phase::Yielded { wait, .. } => {
-                self.phase = Phase::Yielded { until: now + wait, wait };
+            Phase::Yielded { .. } => {
+                self.phase = Phase::Yielded { until: now + self.wait };
                 Verdict::Known
             }
             // It may be of a gateway that has just let go of the address. Who has it answers the next probe as well.
             Phase::Probing { sent: 0 | 1, .. } => Verdict::Known,
             Phase::Probing { .. } => {
-                self.leave_to_another(now, self.retry);
+                self.phase = Phase::Yielded { until: now + self.wait };
                 if self.disputed_until.replace(until).is_some() {
                     Verdict::Known
                 } else {
@@ -257,7 +256,8 @@ impl Announcement {
                 Verdict::Known
             }
             Phase::Announcing { .. } if policy == OnConflict::Withdraw => {
-                self.leave_to_another(now, CONFLICT_END);
+                self.wait = CONFLICT_END;
+                self.phase = Phase::Yielded { until };
                 self.disputed_until = Some(until);
                 self.extra = None;
                 Verdict::Withdraw
@@ -272,11 +272,6 @@ impl Announcement {
                 if self.disputed_until.replace(until).is_some() { Verdict::Known } else { Verdict::Defend }
             }
         }
-    }
-
-    fn leave_to_another(&mut self, now: Instant, wait: Duration) {
-        self.phase = Phase::Yielded { until: now + wait, wait };
-        self.retry = CONFLICT_END.min(wait * 2);
     }
 
     fn announce_by(&mut self, at: Instant) {

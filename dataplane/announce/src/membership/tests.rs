@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::quorum::{Others, quorum_until};
+use super::quorum::quorum_until;
 use super::*;
 
 const KEY: &str = "a key of some length";

@@ -82,8 +82,7 @@ fn run(seed: u64, machines: usize, faults: &[(Fault, u64)]) {
         }
     }
     network.run(CALM);
-    let now = network.now;
-    network.judge.reset(now);
+    network.judge_from_now();
     network.run(CALM * 4);
     assert_eq!(network.judge.overlap(), Duration::ZERO, "two owners in the calm");
     assert!(network.judge.gap() <= MOVE, "{:?} without an owner in the calm", network.judge.gap());

@@ -113,17 +113,13 @@ fn a_virtual_machine_that_was_stopped_notices_and_leaves_the_addresses_to_others
         for stopped in [700, 2_000, 30_000] {
             seeds(|seed| {
                 let what = format!("{machines} machines, {stopped} ms, seed {seed}");
-                let mut network = match machines {
-                    2 => Network::two(seed, true, ADDRESSES),
-                    _ => Network::settled(seed, machines, ADDRESSES),
-                };
+                let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
                 let pause = network.below(200);
                 network.run(ms(pause));
                 network.freeze(0);
                 network.run(ms(stopped));
                 expect_one_owner(&network, &format!("{what}, stopped"));
-                let now = network.now;
-                network.judge.reset(now);
+                network.judge_from_now();
                 network.thaw(0);
                 network.run(FAIL_AFTER);
                 assert!(network.judge.owned_once(), "{what}: {:?}", network.judge.owners());
@@ -149,10 +145,7 @@ fn a_silent_segment_costs_little_more_than_the_silence() {
         for silence in [100, 250, 500, 1_000, 3_000] {
             seeds(|seed| {
                 let what = format!("{machines} machines, {silence} ms, seed {seed}");
-                let mut network = match machines {
-                    2 => Network::two(seed, true, ADDRESSES),
-                    _ => Network::settled(seed, machines, ADDRESSES),
-                };
+                let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
                 // Again and again: nothing gets longer.
                 for time in 0..2 {
                     let pause = network.below(200);
@@ -167,8 +160,7 @@ fn a_silent_segment_costs_little_more_than_the_silence() {
                     network.run(ms(silence));
                     network.set_links(|link| link.up = true);
                     (0..machines).for_each(|machine| network.set_router(machine, machines == 2));
-                    let now = network.now;
-                    network.judge.reset(now);
+                    network.judge_from_now();
                     network.run(ms(1_000));
                     expect_one_owner(&network, &format!("{what}, time {time}"));
                     let gap = network.judge.gap();
@@ -232,16 +224,12 @@ fn all_that_were_killed_go_on_together() {
     for machines in [2, 3, 5] {
         seeds(|seed| {
             let what = format!("{machines} machines, seed {seed}");
-            let mut network = match machines {
-                2 => Network::two(seed, true, ADDRESSES),
-                _ => Network::settled(seed, machines, ADDRESSES),
-            };
+            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
             for time in 0..3 {
                 (0..machines).for_each(|machine| drop(network.kill(machine)));
                 network.run(ms(500));
                 network.start_all();
-                let now = network.now;
-                network.judge.reset(now);
+                network.judge_from_now();
                 network.run(ms(1_500));
                 expect_one_owner(&network, &format!("{what}, time {time}"));
                 let gap = network.judge.gap();

@@ -110,11 +110,7 @@ impl Network {
 
     /// All machines run gateways that have settled.
     pub(crate) fn settled(seed: u64, machines: usize, addresses: u32) -> Self {
-        let mut network = Self::new(seed, machines, addresses);
-        network.start_all();
-        network.run(ms(15_000));
-        network.judge.reset(network.now);
-        network
+        Self::new(seed, machines, addresses).settle()
     }
 
     /// Two machines, whose gateways have settled and ping the tie-breaker, which answers or does not.
@@ -122,10 +118,28 @@ impl Network {
         let mut network = Self::new(seed, 2, addresses);
         (0..2).for_each(|machine| network.set_router(machine, tie_breaker));
         network.start_pings();
-        network.start_all();
-        network.run(ms(15_000));
-        network.judge.reset(network.now);
-        network
+        network.settle()
+    }
+
+    /// As [`Network::settled`], and what is left of two goes on by the tie-breaker.
+    pub(crate) fn settled_with_tie_breaker(seed: u64, machines: usize, addresses: u32) -> Self {
+        if machines == 2 {
+            Self::two(seed, true, addresses)
+        } else {
+            Self::settled(seed, machines, addresses)
+        }
+    }
+
+    fn settle(mut self) -> Self {
+        self.start_all();
+        self.run(ms(15_000));
+        self.judge_from_now();
+        self
+    }
+
+    /// Forgets what was, but who owns what.
+    pub(crate) fn judge_from_now(&mut self) {
+        self.judge.reset(self.now);
     }
 
     pub(crate) fn start_all(&mut self) {

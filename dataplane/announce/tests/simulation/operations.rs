@@ -144,8 +144,7 @@ fn of_two_gateways_the_one_that_is_not_heard_gives_up() {
             let most = if loss > 0.0 { FAIL_AFTER } else { Duration::ZERO };
             let overlap = network.judge.overlap();
             assert!(overlap <= most, "{what}: two owners for {overlap:?}");
-            let now = network.now;
-            network.judge.reset(now);
+            network.judge_from_now();
             network.run(ms(60_000));
             expect_one_owner(&network, &what);
             assert!(network.gateway(0).announced.is_empty(), "{what}");
