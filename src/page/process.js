@@ -120,7 +120,7 @@ function gatewayTables({ node }, { shared, members, addresses, tieBreaker }) {
     it.agrees ? "yes" : "no",
     it.ready ? "yes" : "no",
   ]);
-  const breaker = tieBreaker ? make("p", { class: "muted" }, `${tieBreaker.address}, which decides a tie, ${tieBreaker.reachable ? "answers" : "does not answer"}.`) : null;
+  const breaker = tieBreaker ? make("p", { class: "muted" }, `The tie-breaker ${tieBreaker.address} ${tieBreaker.reachable ? "answers" : "does not answer"}.`) : null;
   const failed = shared ? addresses.filter((it) => it.state) : addresses;
   const troubled = failed.map((it) => [name(it.address), name(it.owner ?? "–"), `${it.state || "no owner"}: ${it.message}`]);
   return [

@@ -40,7 +40,7 @@ pub(crate) struct GatewaysView {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Who decides a tie.
+/// What lets a gateway go on without a majority.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TieBreakerView {
     pub(crate) address: String,
@@ -116,6 +116,7 @@ impl GatewaysView {
 fn state(status: &Status) -> &'static str {
     match status.state {
         GatewayState::Eligible => "eligible",
+        GatewayState::Minority => "minority",
         GatewayState::Fenced => "fenced",
         GatewayState::HoldDown => "holdDown",
         GatewayState::Leaving => "leaving",
@@ -143,7 +144,7 @@ impl From<&MemberStatus> for MemberView {
         let state = match member.standing {
             Standing::Candidate => "candidate",
             Standing::NotAlive => "notAlive",
-            Standing::Leaving => "leaving",
+            Standing::Leaving | Standing::Left => "leaving",
             Standing::NotEligible => "notEligible",
             Standing::Stale => "stale",
         };
@@ -237,7 +238,7 @@ pub(crate) fn rank(Ranked { node, reason }: &Ranked, policy: Option<&AnnouncePol
         RankReason::OutOfReach => "has no interface in its network",
         RankReason::OverShare => "has its share of addresses",
         RankReason::LowerRank => "ranks lower for it",
-        RankReason::NotCandidate(Standing::Leaving) => "is about to end",
+        RankReason::NotCandidate(Standing::Leaving | Standing::Left) => "is about to end",
         RankReason::NotCandidate(Standing::NotEligible) => "has not been heard for long enough",
         RankReason::NotCandidate(Standing::Stale) => "does not reach the API server",
         RankReason::NotCandidate(Standing::NotAlive | Standing::Candidate) => "is not alive",

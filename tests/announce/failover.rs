@@ -155,9 +155,9 @@ fn a_gateway_that_is_cut_off_gives_up_what_others_take() {
             };
             segment.drop_on(number, others);
         }
-        eventually("the one that is cut off owns nothing", || {
+        eventually("the one that is cut off knows", || {
             let view = segment.view(cut);
-            if view["state"] == "fenced" { Ok(()) } else { Err(view.to_string()) }
+            if view["state"] == "minority" { Ok(()) } else { Err(view.to_string()) }
         });
         for family in Family::BOTH {
             for service in 1..=4 {
@@ -174,6 +174,41 @@ fn a_gateway_that_is_cut_off_gives_up_what_others_take() {
     }
     println!("two gateways had an address after a split: {}", spread(&overlaps));
     mark("two owners after a split", Duration::from_millis(350), percentile(&overlaps, 100));
+}
+
+#[test]
+fn the_last_gateway_goes_on_alone() {
+    let mut segment = Segment::running(Shape { services: 4, ..Shape::default() });
+    let mut gaps = Vec::new();
+    for apart in [0, 2] {
+        let last = segment.wait_for_owner(Family::V4, 1);
+        let others: Vec<u8> = segment.numbers().into_iter().filter(|number| *number != last).collect();
+        let lost = (1..=4).map(|it| (it, segment.wait_for_owner(Family::V4, it))).find(|(_, it)| *it != last);
+        let prober =
+            lost.map(|(service, _)| Prober::start(&segment.client, service_address(Family::V4, service)));
+        for number in &others {
+            segment.kill(*number);
+            let_pass(Duration::from_secs(apart));
+        }
+        for family in Family::BOTH {
+            for service in 1..=4 {
+                eventually("the last one answers", || match segment.owner(family, service) {
+                    Ok(owner) if owner == last => Ok(()),
+                    other => Err(format!("{other:?}")),
+                });
+            }
+        }
+        gaps.extend(prober.map(|prober| longest_gap(&prober.finish())));
+        let view = segment.view(last);
+        assert_eq!(view["state"], "minority", "{view}");
+        for number in others {
+            segment.forgive(number);
+            segment.start(number);
+        }
+        segment.wait_until_all_eligible();
+        segment.wait_until_owned();
+    }
+    println!("without an answer when all others were killed: {}", spread(&gaps));
 }
 
 #[test]

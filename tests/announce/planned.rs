@@ -4,12 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::segment::{PORT, Segment, Shape, service_address};
 use crate::support::load::Load;
-use crate::support::patience::{eventually, patience};
+use crate::support::patience::{eventually, let_pass, patience};
 use crate::support::tcp;
 use crate::support::world::Family;
 
@@ -114,6 +115,34 @@ fn an_upgrade_moves_no_address() {
     }
     load.expect_no_failure();
     assert_eq!(lost.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn gateways_that_all_end_together_serve_on_until_they_drain() {
+    let config = "timeouts: {lameDuck: 3s}";
+    let mut segment = Segment::running(Shape { services: 4, config, ..Shape::default() });
+    let (load, _) = new_clients(&segment, 4);
+    load.wait_for(50);
+    segment.numbers().into_iter().for_each(|number| segment.signal(number, Signal::SIGTERM));
+    for number in segment.numbers() {
+        eventually("it is about to drain", || {
+            let log = segment.log(number);
+            if log.contains("not ready any more") { Ok(()) } else { Err(log) }
+        });
+    }
+    // All have told each other that they leave; a gateway whose addresses all go to others has ended within less.
+    let_pass(Duration::from_secs(2));
+    let served = load.expect_no_failure();
+    for service in 1..=4 {
+        assert_eq!(segment.holders(Family::V4, service).len(), 1, "Service {service} after {served} clients");
+    }
+    segment.numbers().into_iter().for_each(|number| segment.wait_for_end(number));
+    for number in segment.numbers() {
+        assert!(
+            (1..=4).all(|it| !segment.holders(Family::V4, it).contains(&number)),
+            "gw-{number} left nothing"
+        );
+    }
 }
 
 #[test]

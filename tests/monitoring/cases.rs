@@ -242,6 +242,19 @@ pub(crate) const CASES: &[Case] = &[
         ],
     ),
     case(
+        "SheaveGatewayMinority",
+        &[
+            ("sheave_announce_eligible{instance='gw-1'}", "1"),
+            ("sheave_announce_gateways{instance='gw-1', state='heard_by'}", "1"),
+            ("sheave_announce_gateways{instance='gw-1', state='counted'}", "3"),
+        ],
+        &[
+            ("sheave_announce_eligible{instance='gw-1'}", "1"),
+            ("sheave_announce_gateways{instance='gw-1', state='heard_by'}", "2"),
+            ("sheave_announce_gateways{instance='gw-1', state='counted'}", "3"),
+        ],
+    ),
+    case(
         "SheaveGatewayFenced",
         &[("sheave_announce_fenced_total{instance='gw-1'}", "0x95 1x100")],
         &[("sheave_announce_fenced_total{instance='gw-1'}", "2")],

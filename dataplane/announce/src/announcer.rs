@@ -103,6 +103,7 @@ enum Command {
     Stale(bool),
     Continuation(oneshot::Sender<Continuation>),
     Leave,
+    End,
     Detach,
 }
 
@@ -189,9 +190,14 @@ impl Announcer {
         answer.await.ok()
     }
 
-    /// Gives all addresses to other gateways, and ends then.
+    /// Gives all addresses to other gateways, and ends then. As long as no gateway stays that can take them, it serves on.
     pub fn leave(&self) {
         self.tell(Command::Leave);
+    }
+
+    /// Like [`leave`](Self::leave), and ends even where nobody takes over.
+    pub fn end(&self) {
+        self.tell(Command::End);
     }
 
     /// Ends, and leaves all addresses as they are to a process that goes on with a [`Continuation`].

@@ -81,6 +81,8 @@ pub struct NodeState {
     pub stale: bool,
     /// It has no quorum and announces nothing.
     pub fenced: bool,
+    /// It goes on without a majority, because the tie-breaker answers it.
+    pub minority: bool,
 }
 
 /// What the sender knows of another member.
@@ -93,7 +95,7 @@ pub(crate) struct Entry {
     pub(crate) unproven: bool,
     /// How long the sender has not heard it.
     pub(crate) silence: Silence,
-    /// What it last said of itself.
+    /// What it last said of itself; but `minority` says whether the sender went on without it.
     pub(crate) state: NodeState,
 }
 
@@ -145,6 +147,7 @@ impl NodeState {
     const LEFT: u8 = 1 << 2;
     const STALE: u8 = 1 << 3;
     const FENCED: u8 = 1 << 4;
+    const MINORITY: u8 = 1 << 5;
 
     fn bits(self) -> u8 {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -153,6 +156,7 @@ impl NodeState {
             | bit(self.left, Self::LEFT)
             | bit(self.stale, Self::STALE)
             | bit(self.fenced, Self::FENCED)
+            | bit(self.minority, Self::MINORITY)
     }
 
     /// Bits of newer versions are ignored.
@@ -163,6 +167,7 @@ impl NodeState {
             left: bits & Self::LEFT != 0,
             stale: bits & Self::STALE != 0,
             fenced: bits & Self::FENCED != 0,
+            minority: bits & Self::MINORITY != 0,
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::network::Network;
+use crate::precedence::Precedence;
 
 mod agenda;
 mod announcement;
@@ -133,7 +134,7 @@ fn unknown(names: &[Arc<str>]) -> String {
 pub enum ConflictAnswer {
     /// The address stays and is announced again.
     Defended,
-    /// The address was withdrawn. It is probed every 30 s, and announced again when nobody has it.
+    /// The address was withdrawn. It is probed again, at the latest after 30 s, and announced again when nobody has it.
     Withdrawn,
     /// The probe showed that another has it, so it was not announced. It is probed again after 1, 2, 4, 8 and 16 s, then every 30 s.
     NotAnnounced,
@@ -215,6 +216,7 @@ pub struct Layer2 {
     adopted_renewed: Instant,
     agenda: Agenda,
     events: VecDeque<Layer2Event>,
+    precedence: Precedence,
     /// The links whose settings were checked.
     checked: BTreeSet<u32>,
     /// When some address was renewed; no other was renewed before.
@@ -259,6 +261,7 @@ impl Layer2 {
             adopted_renewed: now,
             agenda: Agenda::new(now),
             events: VecDeque::new(),
+            precedence: Precedence::Own,
             checked: BTreeSet::new(),
             oldest: None,
             watch_due: None,
@@ -363,6 +366,19 @@ impl Layer2 {
     /// Whether `networks` may be others than at the last call of this.
     pub fn take_networks_changed(&mut self) -> bool {
         std::mem::take(&mut self.subnets_changed)
+    }
+
+    /// Who keeps an address that another gateway announces as well. A host that is no gateway does not announce what it has, so `on_conflict` is
+    /// about it all the same.
+    pub fn set_precedence(&mut self, precedence: Precedence) {
+        self.precedence = precedence;
+    }
+
+    /// Announces all addresses that are on their interfaces as if they had just been put there.
+    pub fn announce_again(&mut self) {
+        let now = Instant::now();
+        let all: Vec<IpAddr> = self.announcements.keys().copied().collect();
+        all.into_iter().for_each(|ip| self.announce_anew(ip, now));
     }
 
     /// Leaves the addresses to a successor on this machine, with the whole of their lifetime.

@@ -20,6 +20,7 @@ mod member;
 mod membership;
 mod network;
 mod ownership;
+mod precedence;
 mod status;
 mod tie_breaker;
 
@@ -42,5 +43,6 @@ pub use network::Network;
 pub use ownership::{
     Assignment, Handover, HandoverSteps, NoOwner, Owner, RankReason, Ranked, Waiting, assign, explain,
 };
+pub use precedence::Precedence;
 pub use status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
 pub use tie_breaker::TieBreaker;

@@ -17,6 +17,7 @@ use crate::member::Member;
 mod agreement;
 mod conclusions;
 mod hold_down;
+mod minority;
 mod opposition;
 mod options;
 mod peer;
@@ -43,6 +44,7 @@ pub(crate) use view::view_hash;
 pub use view::{Candidate, Standing, View};
 
 use conclusions::reached;
+use minority::Minority;
 use peer::Peer;
 use quorum::{Others, Standby};
 use reaching::Reaching;
@@ -68,6 +70,7 @@ pub struct Membership {
     /// Sorted by node.
     peers: Vec<Peer>,
     standby: Standby,
+    minority: Minority,
     presence: Presence,
     stale: bool,
     stale_split: StaleSplit,
@@ -84,18 +87,22 @@ pub struct Membership {
     dirty: bool,
     /// Somebody has shown that the clock of this machine has stood still.
     clock_stood_still: bool,
+    /// Somebody may have announced what this gateway owns.
+    announce_again: bool,
     /// Someone is silent and not proved dead, or the leases of a majority are about to end.
     doubts: bool,
     counters: MembershipCounters,
 }
 
-/// Whether this gateway stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether this gateway stays, in the order in which it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
     /// It does.
     Staying,
-    /// It is about to stop: others are to take over its addresses.
+    /// It is about to stop: others are to take over its addresses. As long as there are none that stay, it serves on.
     Leaving,
+    /// It stops now, whether others take over or not.
+    Ending,
     /// It is about to stop, and announces nothing any more.
     Left,
 }
@@ -132,6 +139,8 @@ pub struct Actions {
     pub unfenced: bool,
     /// [`Membership::view`] is another one.
     pub view_changed: bool,
+    /// A gateway that was away is back: neighbours may have its MAC address for what this one owns. Announce all of that again.
+    pub announce_again: bool,
     /// Send this.
     pub send: Option<Datagram>,
 }
@@ -158,6 +167,7 @@ impl Membership {
                 ..View::default()
             },
             standby,
+            minority: Minority::default(),
             reaching: Reaching::new(&options),
             options,
             keys,
@@ -179,6 +189,7 @@ impl Membership {
             urgent: true,
             dirty: true,
             clock_stood_still: false,
+            announce_again: false,
             doubts: false,
             counters: MembershipCounters::default(),
         })
@@ -278,10 +289,11 @@ impl Membership {
         }
         self.retire(now);
         self.judge_silence(now);
+        self.welcome_back(now);
         let fenced = self.update_quorum(stood_still, now);
         let unfenced = !self.standby.fenced && self.view.fenced;
         let others = self.others(now);
-        if self.standby.update(&self.options, others, now) {
+        if self.may_be_eligible() && self.standby.update(&self.options, others, now) {
             self.urgent = true;
         }
         if self.reaching.update(&self.options, self.standby.eligible, reached(&self.peers), now) {
@@ -294,7 +306,8 @@ impl Membership {
         let send = if fenced || !due { None } else { self.datagram(now) };
         (self.last_poll, self.dirty) = (now, fenced);
         self.conclusions_due = self.next_conclusions(others);
-        Actions { fenced, unfenced, view_changed, send }
+        let announce_again = std::mem::take(&mut self.announce_again);
+        Actions { fenced, unfenced, view_changed, announce_again, send }
     }
 
     /// When `poll` is to be called.
@@ -311,7 +324,7 @@ impl Membership {
     /// When there is something to conclude even if nothing comes. What comes may put it off, which the next `poll` finds out: it is due within an
     /// interval anyway, and whoever reads five hundred heartbeats in a second need not compute it after each of them.
     fn next_conclusions(&self, others: Others) -> Instant {
-        let eligible = self.standby.next_due(&self.options, others);
+        let eligible = self.standby.next_due(&self.options, others).filter(|_| self.may_be_eligible());
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
         let split = self.stale_split.due(self.last_poll);

@@ -1,5 +1,4 @@
-//! The tie-breaker: whether an address, usually the router's, answers pings. It decides where exactly half of the gateways are
-//! heard.
+//! The tie-breaker: whether an address, usually the router's, answers pings. Who is heard by half of the gateways or fewer goes on if it does.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -17,10 +16,10 @@ const ECHO_V6: (u8, u8) = (128, 129);
 /// How long the routing table is believed for the router's address.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Who decides a tie.
+/// What lets a gateway go on without a majority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TieBreaker {
-    /// Nobody: no half has a quorum.
+    /// Nothing: only a majority has a quorum.
     #[default]
     None,
     /// The next hop of the default route, if it answers pings.

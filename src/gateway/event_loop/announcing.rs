@@ -197,7 +197,7 @@ impl Announcing {
     pub(super) async fn left(&mut self) {
         self.leaving = true;
         if let (Some(announcer), Some(options)) = (&mut self.announcer, &self.options) {
-            announcer.leave();
+            announcer.end();
             let time = options.leaving();
             if tokio::time::timeout(time, announcer.ended()).await.is_err() {
                 tracing::warn!("not all addresses were handed over to other gateways in time");

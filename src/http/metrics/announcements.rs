@@ -10,7 +10,8 @@ pub(super) fn write(text: &mut Exposition, status: &Status) {
     text.family(&names::ANNOUNCE_GATEWAYS)
         .add(&[("state", "heard_by")], status.heard_by as u64)
         .add(&[("state", "counted")], status.counted as u64);
-    text.family(&names::ANNOUNCE_ELIGIBLE).add(&[], u64::from(status.state == GatewayState::Eligible));
+    let eligible = matches!(status.state, GatewayState::Eligible | GatewayState::Minority);
+    text.family(&names::ANNOUNCE_ELIGIBLE).add(&[], u64::from(eligible));
     let mut samples = text.family(&names::ANNOUNCE_ADDRESSES);
     for state in STATES {
         let count = status.addresses.values().filter(|address| state_of(address) == state).count();

@@ -37,6 +37,7 @@ impl GatewaysView {
         }
         let state = match self.state.as_str() {
             "eligible" => "may own addresses",
+            "minority" => "owns addresses without a majority of the gateways",
             "holdDown" => "has not been heard for long enough to own addresses",
             "leaving" => "hands its addresses over, since it is about to end",
             _ => "owns no addresses, since too few gateways hear it",
@@ -45,7 +46,7 @@ impl GatewaysView {
             format!("{} {state}; heard by {} of {} gateways", self.node, self.heard_by, self.counted);
         if let Some(TieBreakerView { address, reachable }) = &self.tie_breaker {
             let answers = if *reachable { "answers" } else { "does not answer" };
-            text += &format!(", and {address}, which decides a tie, {answers}");
+            text += &format!(", and {address}, the tie-breaker, {answers}");
         }
         text = line(&(text + ".")) + "\n";
         let head = ["NODE", "ADDRESS", "STATE", "HEARD", "AGREES", "READY"];
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn the_text_has_a_row_for_each_gateway_and_address() {
         let expected = "\
-gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, which decides a tie, answers.
+gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, the tie-breaker, answers.
 
   NODE  ADDRESS    STATE    HEARD      AGREES  READY
   gw-1  -          alive    -          yes     yes

@@ -170,6 +170,12 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
                  port `announce.heartbeat.port` between the gateways, and their keys"
             ));
         }
+        if state == "minority" {
+            wrong.push(format!(
+                "it announces addresses without a majority: it is heard by {heard_by} of {counted} gateways; restart the others, or \
+                 check UDP port `announce.heartbeat.port` between the gateways, and their keys"
+            ));
+        }
         wrong.extend(warnings.iter().cloned());
     }
     if view.worker_stuck {

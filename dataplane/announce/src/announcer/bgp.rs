@@ -115,12 +115,14 @@ impl BgpAnnouncing {
                 self.follow();
                 ControlFlow::Continue(())
             }
-            Command::Leave if self.phase == BgpPhase::Announced => self.leave(),
+            Command::Leave | Command::End if self.phase == BgpPhase::Announced => self.leave(),
             Command::Detach => ControlFlow::Break(()),
             // Who else there is, and what they know, is the routers' concern.
-            Command::Leave | Command::Members(_) | Command::Stale(_) | Command::Continuation(_) => {
-                ControlFlow::Continue(())
-            }
+            Command::Leave
+            | Command::End
+            | Command::Members(_)
+            | Command::Stale(_)
+            | Command::Continuation(_) => ControlFlow::Continue(()),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::ability::Reach;
 use crate::claim::Claim;
 use crate::layer2::{Announced, Layer2, Layer2Event};
+use crate::precedence::Precedence;
 use crate::status::{Counts, Here};
 
 /// What this gateway holds.
@@ -135,6 +136,16 @@ impl Holdings {
         self.log.withdrawn.extend(&here);
         self.counts.lost += here.len() as u64;
         self.changed = true;
+    }
+
+    /// Who keeps an address that another gateway announces as well.
+    pub(super) fn set_precedence(&mut self, precedence: Precedence) {
+        self.layer2.set_precedence(precedence);
+    }
+
+    /// Announces all that is announced once more, from the first announcement on.
+    pub(super) fn announce_again(&mut self) {
+        self.layer2.announce_again();
     }
 
     /// Renews one part of so many of what ends by itself.

@@ -9,6 +9,7 @@ use super::run::Announcing;
 use crate::ability::InterfaceId;
 use crate::membership::{Listing, Presence, Standing};
 use crate::ownership::{NoOwner, Owner};
+use crate::precedence::Precedence;
 use crate::status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
 
 impl Announcing {
@@ -21,13 +22,16 @@ impl Announcing {
         let addresses =
             if addresses_changed { Arc::new(self.addresses()) } else { Arc::clone(&former.addresses) };
         let view = self.membership.view();
-        let tie_breaker = self.pinger.target().filter(|_| view.quorum.may_tie());
+        let tie_breaker = self.pinger.target().filter(|_| view.quorum.members > 1);
         let status = Status {
             node: Arc::clone(&former.node),
             shared: false,
             state: match () {
                 () if self.membership.presence() != Presence::Staying => GatewayState::Leaving,
                 () if view.fenced => GatewayState::Fenced,
+                () if view.eligible && self.membership.precedence() != Precedence::Own => {
+                    GatewayState::Minority
+                }
                 () if view.eligible => GatewayState::Eligible,
                 () => GatewayState::HoldDown,
             },
@@ -169,6 +173,13 @@ fn tell_log(former: &Status, status: &Status) {
         let (heard_by, counted) = (status.heard_by, status.counted);
         match status.state {
             GatewayState::Eligible => tracing::info!(heard_by, counted, "this gateway may own addresses"),
+            GatewayState::Minority => {
+                tracing::warn!(
+                    heard_by,
+                    counted,
+                    "half of the gateways or fewer hear this one: it goes on because the tie-breaker answers"
+                );
+            }
             GatewayState::HoldDown => {
                 tracing::info!(
                     heard_by,
@@ -192,6 +203,7 @@ fn tell_log(former: &Status, status: &Status) {
             Standing::NotAlive if known.is_some() => tracing::warn!(%node, "a gateway is dead"),
             Standing::NotAlive => {}
             Standing::Leaving => tracing::info!(%node, "a gateway hands its addresses over"),
+            Standing::Left => tracing::info!(%node, "a gateway has handed its addresses over"),
             Standing::NotEligible => tracing::info!(%node, "a gateway is there, and owns no addresses yet"),
             Standing::Stale => {
                 tracing::info!(%node, "a gateway does not reach the API server: others go first");

@@ -85,7 +85,7 @@ pub(super) struct Announcing {
     pub(super) out_of_reach: Option<String>,
     /// Which part of the addresses is renewed next.
     part: u32,
-    ping_due: Instant,
+    pinged: Instant,
     renewal_due: Instant,
     retry_due: Instant,
     status_due: Instant,
@@ -145,7 +145,7 @@ impl Announcing {
             unsigned: (0, false),
             out_of_reach: None,
             part: 0,
-            ping_due: now,
+            pinged: now - RENEWAL,
             renewal_due: now,
             retry_due: now + RETRY,
             status_due: now,
@@ -196,7 +196,7 @@ impl Announcing {
         if let Some(reach) = self.holdings.changed_reach() {
             self.membership.set_reach(reach, now);
         }
-        let Actions { fenced, unfenced: _, view_changed, send } = self.membership.poll(now);
+        let Actions { fenced, unfenced: _, view_changed, announce_again, send } = self.membership.poll(now);
         if fenced {
             let announced = self.handover.fence();
             if !announced.is_empty() {
@@ -210,6 +210,10 @@ impl Announcing {
             self.membership.set_applied(Applied::default(), now);
         }
         send.iter().for_each(|datagram| self.socket.send(datagram));
+        self.holdings.set_precedence(self.membership.precedence());
+        if announce_again {
+            self.holdings.announce_again();
+        }
         if let Some(farewells) = &mut self.farewells {
             *farewells = farewells.saturating_sub(u8::from(send.is_some()));
             if *farewells == 0 || self.membership.alive().next().is_none() {
@@ -294,8 +298,16 @@ impl Announcing {
         owned.map(|(ip, _)| *ip).filter(is_new).collect()
     }
 
+    /// Goes one step further towards the end, never back.
+    fn depart(&mut self, presence: Presence) {
+        if self.membership.presence() < presence {
+            self.membership.set_presence(presence);
+            self.outdated = true;
+        }
+    }
+
     fn leave_at_once_if_leaving(&mut self) {
-        if self.membership.presence() == Presence::Leaving {
+        if self.membership.presence() != Presence::Staying {
             self.membership.set_presence(Presence::Left);
             self.farewells.get_or_insert(FAREWELLS);
         }
@@ -312,9 +324,9 @@ impl Announcing {
             self.holdings.retry();
             self.retry_due = now + RETRY;
         }
-        if self.membership.view().quorum.may_tie() && now >= self.ping_due {
+        if self.membership.view().quorum.members > 1 && now >= self.ping_due() {
             self.pinger.ping(now);
-            self.ping_due = now + self.membership.options().interval;
+            self.pinged = now;
         }
         if now >= self.keys.folder.next_look()
             && let Some(ring) = self.keys.changed(now)
@@ -323,12 +335,18 @@ impl Announcing {
         }
     }
 
+    /// When the tie-breaker is asked next: all the time where its answer may be needed, otherwise to notice that it does not answer.
+    fn ping_due(&self) -> Instant {
+        let options = self.membership.options();
+        self.pinged + if self.membership.needs_tie_breaker() { options.interval } else { RENEWAL }
+    }
+
     fn next_due(&self) -> Instant {
         if self.holdings.has_work() {
             return Instant::now();
         }
         let times = [self.renewal_due, self.retry_due, self.status_due, self.keys.folder.next_look()];
-        let ping_due = self.membership.view().quorum.may_tie().then_some(self.ping_due);
+        let ping_due = (self.membership.view().quorum.members > 1).then_some(self.ping_due());
         let times = times.into_iter().chain(ping_due).chain(self.handover.next_due());
         times.fold(self.membership.next_due(), Instant::min)
     }
@@ -352,11 +370,8 @@ impl Announcing {
             }
             Command::Stale(stale) => self.membership.set_stale(stale),
             Command::Continuation(reply) => drop(reply.send(self.membership.hand_over(now))),
-            Command::Leave if self.membership.presence() == Presence::Staying => {
-                self.membership.set_presence(Presence::Leaving);
-                self.outdated = true;
-            }
-            Command::Leave => {}
+            Command::Leave => self.depart(Presence::Leaving),
+            Command::End => self.depart(Presence::Ending),
             Command::Detach => {
                 self.holdings.refresh(0, 1);
                 return ControlFlow::Break(());

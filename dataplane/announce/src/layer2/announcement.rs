@@ -233,6 +233,14 @@ impl Announcement {
         if self.is_on() { Verdict::Known } else { self.on_claim(now, OnConflict::Defend) }
     }
 
+    /// Another gateway announces the address and is to keep it: it is probed again after a while.
+    pub(super) fn give_way(&mut self, now: Instant) -> Verdict {
+        self.phase = Phase::Yielded { until: now + self.wait };
+        self.disputed_until = Some(now + CONFLICT_END);
+        self.extra = None;
+        Verdict::Withdraw
+    }
+
     /// Somebody else says that they have the address.
     pub(super) fn on_claim(&mut self, now: Instant, policy: OnConflict) -> Verdict {
         let until = now + CONFLICT_END;

@@ -320,7 +320,7 @@ impl Layer2 {
         ips.into_iter().for_each(|ip| self.announce_anew(ip, Instant::now()));
     }
 
-    fn announce_anew(&mut self, ip: IpAddr, now: Instant) {
+    pub(super) fn announce_anew(&mut self, ip: IpAddr, now: Instant) {
         if let Some(announcement) = self.announcements.get_mut(&ip) {
             announcement.restart(now);
             self.agenda.set_first(ip);

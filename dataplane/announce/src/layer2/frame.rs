@@ -19,6 +19,8 @@ impl fmt::Display for MacAddress {
 pub(super) enum Statement {
     /// The sender has the address. Neighbour advertisements may leave the sender's MAC address out.
     Has(IpAddr, Option<MacAddress>),
+    /// The sender has the address, and wants all to know. No kernel does that by itself for an address that it has had for a while.
+    Announces(IpAddr, Option<MacAddress>),
     /// The sender is about to take the address, if nobody has it.
     Probes(IpAddr, MacAddress),
     /// The sender looks for whoever has the address.
@@ -44,6 +46,8 @@ const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const OPTION_TARGET_MAC: u8 = 2;
+/// The solicited flag: it answers a question (RFC 4861, section 4.4).
+const SOLICITED: u8 = 0x40;
 /// The override flag: caches take the MAC address although they have another (RFC 4861, section 4.4).
 const OVERRIDE: u8 = 0x20;
 /// ff02::1, all nodes.
@@ -158,8 +162,10 @@ pub(super) fn read_arp(frame: &[u8]) -> [Option<Statement>; 2] {
     if sender.is_unspecified() {
         return [request.then_some(Statement::Probes(target.into(), mac)), None];
     }
-    let asks = request && sender != target;
-    [Some(Statement::Has(sender.into(), Some(mac))), asks.then_some(Statement::Asks(target.into()))]
+    if sender == target {
+        return [Some(Statement::Announces(sender.into(), Some(mac))), None];
+    }
+    [Some(Statement::Has(sender.into(), Some(mac))), request.then_some(Statement::Asks(target.into()))]
 }
 
 /// What a message of ICMPv6 says. That somebody probes cannot be told from an own probe that a network sends back (RFC 7527), so
@@ -167,7 +173,11 @@ pub(super) fn read_arp(frame: &[u8]) -> [Option<Statement>; 2] {
 pub(super) fn read_neighbour_discovery(message: &[u8]) -> Option<Statement> {
     let ip = IpAddr::V6(Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?));
     match message[0] {
-        ADVERTISEMENT => Some(Statement::Has(ip, mac_option(&message[24..], OPTION_TARGET_MAC))),
+        ADVERTISEMENT => {
+            let mac = mac_option(&message[24..], OPTION_TARGET_MAC);
+            let unsolicited = message[4] & SOLICITED == 0;
+            Some(if unsolicited { Statement::Announces(ip, mac) } else { Statement::Has(ip, mac) })
+        }
         SOLICITATION => Some(Statement::Asks(ip)),
         _ => None,
     }
@@ -206,7 +216,10 @@ mod tests {
             assert_eq!(frame.len(), 42);
             assert_eq!(frame[..14], [255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 8, 6]);
             assert_eq!(ends(frame), (vec![192, 0, 2, 9], vec![192, 0, 2, 9]));
-            assert_eq!(read_arp(frame), [Some(Statement::Has(v4("192.0.2.9").into(), Some(MAC))), None]);
+            assert_eq!(
+                read_arp(frame),
+                [Some(Statement::Announces(v4("192.0.2.9").into(), Some(MAC))), None]
+            );
         }
         assert_eq!((request[21], &request[32..38]), (1, &[0; 6][..]));
         assert_eq!((reply[21], &reply[32..38]), (2, &MAC.0[..]));
@@ -235,7 +248,7 @@ mod tests {
         assert_eq!((body[0], body[4]), (ADVERTISEMENT, OVERRIDE));
         // A body with its checksum sums up to zero.
         assert_eq!(checksum(ip, ALL_NODES, body), 0);
-        assert_eq!(read_neighbour_discovery(body), Some(Statement::Has(ip.into(), Some(MAC))));
+        assert_eq!(read_neighbour_discovery(body), Some(Statement::Announces(ip.into(), Some(MAC))));
     }
 
     #[test]

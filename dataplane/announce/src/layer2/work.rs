@@ -11,6 +11,7 @@ use super::filter::Watched;
 use super::frame::{MacAddress, Statement, announcements, probe};
 use super::packets::{Received, family};
 use super::{ConflictAnswer, Layer2, Layer2Event};
+use crate::precedence::Precedence;
 
 impl Layer2 {
     /// The next event. Announcements, probes and defences are made while this is waited for. It can be dropped at any time, and loses nothing.
@@ -111,7 +112,7 @@ impl Layer2 {
         self.backlog = !self.packets.receive(&mut received);
         for Received { link, statement } in received {
             let (ip, mac) = match statement {
-                Statement::Has(ip, mac) => (ip, mac),
+                Statement::Has(ip, mac) | Statement::Announces(ip, mac) => (ip, mac),
                 Statement::Probes(ip, mac) => (ip, Some(mac)),
                 Statement::Asks(ip) => (ip, None),
             };
@@ -119,12 +120,19 @@ impl Layer2 {
                 continue;
             }
             let policy = self.manner.on_conflict;
+            let own = self.subnets.iter().find(|subnet| subnet.link == link).map(|subnet| subnet.mac);
+            let gives_way = match self.precedence {
+                Precedence::Own => false,
+                Precedence::LowerMac => mac.zip(own).is_some_and(|(other, own)| other < own),
+                Precedence::Other => true,
+            };
             let Some(announcement) = self.announcements.get_mut(&ip) else { continue };
             if !announcement.links.contains(&link) {
                 continue;
             }
             let verdict = match statement {
-                Statement::Has(..) => announcement.on_claim(now, policy),
+                Statement::Announces(..) if gives_way && announcement.is_on() => announcement.give_way(now),
+                Statement::Has(..) | Statement::Announces(..) => announcement.on_claim(now, policy),
                 Statement::Probes(..) => announcement.on_probe(now),
                 Statement::Asks(_) => {
                     announcement.on_question(now);

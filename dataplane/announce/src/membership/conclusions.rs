@@ -83,11 +83,13 @@ impl Membership {
         let tie_breaker = self.tie_breaker_holds(now);
         self.view.quorum = Quorum { votes: 1 + votes, members: self.members(now), tie_breaker };
         let inherited = self.standby.inherited().is_some_and(|until| now < until);
-        if stood_still || !(self.view.quorum.holds() || inherited) {
+        let lost = stood_still || !(self.view.quorum.holds() || inherited);
+        if lost || self.must_give_way(inherited, now) {
             let fenced = self.standby.fence(now);
             if fenced {
                 self.peers.iter_mut().for_each(|peer| peer.was_away = !peer.state.eligible);
             }
+            self.end_minority();
             self.counters.fences += u64::from(fenced);
             self.urgent |= fenced;
             return fenced;
@@ -121,8 +123,10 @@ impl Membership {
 
     /// Computes the view; true if it is another one.
     pub(super) fn update_view(&mut self, now: Instant) -> bool {
-        let peers =
-            self.peers.iter().map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), peer.state)));
+        let peers = self
+            .peers
+            .iter()
+            .map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), self.regard(peer))));
         let own = (self.options.node.clone(), view::standing(true, self.state()));
         let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
         self.stale_split.update(&mut standings, now);

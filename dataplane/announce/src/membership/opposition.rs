@@ -3,7 +3,7 @@
 //! It goes on by the tie-breaker and takes what this gateway has, so this one must not count on the tie-breaker as well. Its
 //! heartbeats echo nothing recent, and so do not prove that they are not replayed. Its numbers do: they are newer than all that came before from the same process.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Membership;
 use crate::heartbeat::Heartbeat;
@@ -26,15 +26,19 @@ impl Membership {
         let heard = entry.map_or(heartbeat.listening, |entry| entry.silence).is_heard();
         let goes_on = !heard && !heartbeat.state.fenced && !heartbeat.state.left;
         self.dirty |= goes_on;
-        peer.opposed_at = goes_on.then_some(now);
+        let since = peer.opposed.map_or(now, |(since, _)| since);
+        peer.opposed = goes_on.then_some((since, now));
     }
 
     /// Whether a member that counts goes on without this gateway, as far as heard lately.
     pub(super) fn is_opposed(&self, now: Instant) -> bool {
-        let lately = |at: Instant| now < at + self.options.fail_after * LASTS;
-        let opposes = |at: Option<Instant>| at.is_some_and(lately);
+        // When two parts of the network that went on hear each other again, whoever hears first is not heard for a moment.
+        let patience = if self.minority.goes_on { self.options.interval * 2 } else { Duration::ZERO };
+        let opposes = |(since, at): (Instant, Instant)| {
+            now < at + self.options.fail_after * LASTS && at >= since + patience
+        };
         self.peers
             .iter()
-            .any(|peer| opposes(peer.opposed_at) && !peer.has_lease(now) && self.counts(peer, now))
+            .any(|peer| peer.opposed.is_some_and(opposes) && !peer.has_lease(now) && self.counts(peer, now))
     }
 }

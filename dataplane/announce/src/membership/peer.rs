@@ -21,6 +21,13 @@ pub enum Listing {
     Removed,
 }
 
+/// A member that others went on without.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parted {
+    /// Since when it is heard again.
+    pub(super) back: Option<Instant>,
+}
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) node: Arc<str>,
@@ -37,8 +44,8 @@ pub(super) struct Peer {
     pub(super) last: Option<LastHeartbeat>,
     /// A heartbeat that proved nothing: it is echoed, so that the next one can.
     pub(super) unproven: Option<(u64, u32)>,
-    /// When it last showed that it goes on without this gateway, which it does not hear.
-    pub(super) opposed_at: Option<Instant>,
+    /// Since when it shows that it goes on without this gateway, which it does not hear, and when it last did.
+    pub(super) opposed: Option<(Instant, Instant)>,
     /// Until when it will not believe this gateway dead.
     pub(super) lease_until: Option<Instant>,
     /// What it, or who hears it, last said of its state.
@@ -51,6 +58,8 @@ pub(super) struct Peer {
     pub(super) was_away: bool,
     /// A majority has not heard it for so long that it has fenced itself.
     pub(super) dead: bool,
+    /// It was taken for dead, and has not shown since that it gave up its addresses.
+    pub(super) parted: Option<Parted>,
     /// Who says that it hears it, while this gateway does not.
     pub(super) via: Option<MemberId>,
     /// Whether it was heard when last judged.
@@ -94,9 +103,9 @@ impl LastHeartbeat {
             .and_then(|index| self.entries.get(index))
     }
 
-    /// What the sender said of a member that it heard.
+    /// What the sender said of a member that it heard. Of those that a process never heard it only knows for how long.
     pub(super) fn heard(&self, id: MemberId) -> Option<(Instant, NodeState)> {
-        let entry = self.entry(id).filter(|entry| entry.silence.is_heard())?;
+        let entry = self.entry(id).filter(|entry| entry.silence.is_heard() && entry.echo.is_some())?;
         Some((self.heard_at(entry.silence)?, entry.state))
     }
 
@@ -104,6 +113,11 @@ impl LastHeartbeat {
     pub(super) fn missed(&self) -> impl Iterator<Item = MemberId> {
         let missed = self.entries.iter().filter(|entry| entry.echo.is_none() || !entry.silence.is_heard());
         missed.map(|entry| entry.id)
+    }
+
+    /// Whether the sender went on without a member that it had taken for dead.
+    pub(super) fn went_on_without(&self, id: MemberId) -> bool {
+        self.entry(id).is_some_and(|entry| entry.state.minority)
     }
 
     /// What the sender said that a member is able to own.
@@ -140,13 +154,14 @@ impl Peer {
             since,
             last: None,
             unproven: None,
-            opposed_at: None,
+            opposed: None,
             lease_until: None,
             state: NodeState::default(),
             ability: Arc::default(),
             known: false,
             was_away: false,
             dead: false,
+            parted: None,
             via: None,
             was_heard: false,
             round_trip: None,
@@ -185,7 +200,8 @@ impl Peer {
     /// What to write of it into a heartbeat: an echo that is a lease, and one that is none.
     pub(super) fn entries(&self, fail_after: Duration, now: Instant) -> impl Iterator<Item = Entry> {
         let silence = Silence::of(now.saturating_duration_since(self.heard_at), fail_after);
-        let entry = Entry { id: self.id, echo: None, unproven: false, silence, state: self.state };
+        let state = NodeState { minority: self.parted.is_some(), ..self.state };
+        let entry = Entry { id: self.id, echo: None, unproven: false, silence, state };
         let heard = Entry { echo: self.last.as_ref().map(|last| last.sequence), ..entry };
         let unproven =
             self.unproven.map(|(_, sequence)| Entry { echo: Some(sequence), unproven: true, ..entry });

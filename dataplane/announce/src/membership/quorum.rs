@@ -1,4 +1,4 @@
-//! Whether this gateway may own addresses: leases of a majority, and the hold-down after it was fenced.
+//! Whether this gateway may own addresses: leases of a majority or an answer of the tie-breaker, and the hold-down after it was fenced.
 
 use std::time::Instant;
 
@@ -18,15 +18,15 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// Whether exactly half of the members can be heard: with an odd number of them there is no half.
-    pub fn may_tie(self) -> bool {
-        self.members.is_multiple_of(2)
+    /// Whether more than half of the members give it a lease.
+    pub fn is_majority(self) -> bool {
+        self.votes * 2 > self.members
     }
 
-    /// Whether the votes suffice.
+    /// Whether it may own addresses. Where the majority is lost, for good perhaps, whoever reaches the tie-breaker goes on, alone if need be: two
+    /// owners for a moment are better than none until somebody edits a list.
     pub fn holds(self) -> bool {
-        let Self { votes, members, tie_breaker } = self;
-        votes * 2 > members || (votes * 2 == members && tie_breaker)
+        self.is_majority() || self.tie_breaker
     }
 }
 
@@ -37,17 +37,8 @@ pub(super) fn quorum_until(
     tie: Option<Instant>,
 ) -> Option<Instant> {
     leases.sort_unstable_by(|a, b| b.cmp(a));
-    let with = |others: usize| leases.get(others.checked_sub(1)?).copied();
-    let majority = with(members / 2);
-    if !members.is_multiple_of(2) {
-        return majority;
-    }
-    let half = match (members / 2, tie) {
-        (_, None) => None,
-        (1, tie) => tie,
-        (half, Some(tie)) => with(half - 1).map(|lease| lease.min(tie)),
-    };
-    majority.max(half)
+    let others = (members / 2).checked_sub(1)?;
+    leases.get(others).copied().max(tie)
 }
 
 /// What the others were while this gateway could own nothing, as far as it has heard of them since.

@@ -46,7 +46,8 @@ impl Membership {
             return ReceiveOutcome::Replayed;
         }
         let Some(proof) = proof else { return self.remember_unproven(from, &heartbeat, now) };
-        let Effect { news, applied } = peer.take(from, heartbeat, &proof, now);
+        let Effect { news, applied, returned } = peer.take(from, heartbeat, &proof, now);
+        self.announce_again |= returned;
         self.urgent |= news.is_urgent();
         self.dirty |= news.is_urgent() || applied || fenced_or_doubtful;
         ReceiveOutcome::Accepted
@@ -122,6 +123,8 @@ struct Effect {
     news: News,
     /// It follows another assignment.
     applied: bool,
+    /// It was away, and may have owned addresses meanwhile that this gateway owns as well.
+    returned: bool,
 }
 
 /// What makes this gateway send at once.
@@ -145,13 +148,18 @@ impl Peer {
         let state = self.state != heartbeat.state || self.ability != heartbeat.ability;
         let news = News { new, state, asks: heartbeat.asks };
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
+        let continues = old.is_some_and(|old| old.incarnation == heartbeat.incarnation);
+        let returned = self.dead && continues || self.state.minority && !heartbeat.state.minority;
+        if !(old.is_none() || continues) || !heartbeat.state.eligible {
+            self.parted = None;
+        }
         self.set_state(heartbeat.state);
         (self.dead, self.via) = (false, None);
         if self.ability != heartbeat.ability {
             self.ability = Arc::clone(&heartbeat.ability);
         }
         (self.heard_at, self.was_heard, self.from) = (now, true, Some(from));
-        (self.unproven, self.opposed_at) = (None, None);
+        (self.unproven, self.opposed) = (None, None);
         let last = LastHeartbeat::new(heartbeat, now, proof.sent);
         if proof.lease {
             self.lease_until = self.lease_until.max(Some(last.lease()));
@@ -159,7 +167,7 @@ impl Peer {
         let trip = now.saturating_duration_since(proof.sent);
         self.round_trip = Some(self.round_trip.map_or(trip, |known| smooth(known, trip)));
         self.last = Some(last);
-        Effect { news, applied }
+        Effect { news, applied, returned }
     }
 }
 

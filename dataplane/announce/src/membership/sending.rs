@@ -107,11 +107,12 @@ impl Membership {
     /// What this gateway says of itself.
     pub(super) fn state(&self) -> NodeState {
         NodeState {
-            eligible: self.standby.eligible,
+            eligible: self.standby.eligible && self.presence != Presence::Ending,
             leaving: self.presence != Presence::Staying,
             left: self.presence == Presence::Left,
             stale: self.stale,
             fenced: self.standby.fenced,
+            minority: self.minority.goes_on,
         }
     }
 

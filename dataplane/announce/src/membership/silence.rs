@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Membership;
+use super::peer::Parted;
 use super::quorum::Quorum;
 use crate::heartbeat::{MemberId, NodeState};
 
@@ -33,10 +34,14 @@ impl Membership {
                 continue;
             };
             peer.via = passed_on.map(|(via, ..)| via);
+            let died = dead && !peer.dead;
             peer.dead = dead || (peer.dead && passed_on.is_none());
+            if died && !self.standby.fenced {
+                peer.parted = Some(Parted::default());
+            }
             let Some((_, at, state)) = passed_on else { continue };
             if at > peer.heard_at || !peer.known {
-                peer.set_state(state);
+                peer.set_state(NodeState { minority: false, ..state });
                 self.take_ability(index, now);
             }
         }
@@ -84,8 +89,10 @@ impl Membership {
             .filter(|(from, to)| from <= to)
             .collect();
         // Its own answers from the tie-breaker are a lease too, which may be younger than its last heartbeat by an interval.
-        let tie_breaker =
-            self.tie_breaker_holds(now) && now >= peer.heard_at + fail_after + self.options.interval;
+        let tie_breaker = self.is_minority()
+            && self.passed_on(peer.id, now).is_none()
+            && self.tie_breaker_holds(now)
+            && now >= peer.heard_at + fail_after + self.options.interval;
         // A moment that the most intervals share is the end of one.
         intervals.iter().any(|(_, moment)| {
             let votes = intervals.iter().filter(|(from, to)| from <= moment && moment <= to).count();

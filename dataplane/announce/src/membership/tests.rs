@@ -270,7 +270,8 @@ fn until_when_leases_suffice() {
     assert_eq!(until(&[5, 9], 3, None), Some(at(9)));
     assert_eq!(until(&[5, 9, 7], 4, None), Some(at(7)));
     assert_eq!(until(&[5, 9, 7], 4, Some(8)), Some(at(8)));
-    assert_eq!(until(&[5, 9, 7], 4, Some(11)), Some(at(9)));
+    assert_eq!(until(&[5, 9, 7], 4, Some(11)), Some(at(11)));
+    assert_eq!(until(&[5], 5, Some(3)), Some(at(3)));
     assert_eq!(until(&[5], 5, None), None);
 }
 

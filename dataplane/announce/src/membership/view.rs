@@ -16,8 +16,10 @@ pub enum Standing {
     Candidate,
     /// It has not been heard, or it is proved that it has fenced itself.
     NotAlive,
-    /// It is about to stop.
+    /// It is about to stop: it owns addresses as long as nobody else can.
     Leaving,
+    /// It is about to stop, and announces nothing any more.
+    Left,
     /// It has no quorum, or has not had one for long enough.
     NotEligible,
     /// Its view of the API server is old, and another's is not: it owns what no other one can.
@@ -58,8 +60,9 @@ pub struct View {
 pub(super) fn standing(alive: bool, state: NodeState) -> Standing {
     match state {
         _ if !alive => Standing::NotAlive,
-        NodeState { leaving: true, .. } => Standing::Leaving,
+        NodeState { left: true, .. } => Standing::Left,
         NodeState { eligible: false, .. } => Standing::NotEligible,
+        NodeState { leaving: true, .. } => Standing::Leaving,
         NodeState { stale: true, .. } => Standing::Stale,
         _ => Standing::Candidate,
     }
@@ -74,6 +77,13 @@ pub(super) const SPLIT: Duration = Duration::from_secs(30);
 pub(super) struct StaleSplit {
     stale: Vec<Arc<str>>,
     since: Option<Instant>,
+}
+
+impl View {
+    /// Whether the gateway of this node may own addresses.
+    pub(crate) fn is_candidate(&self, node: &str) -> bool {
+        self.candidates.iter().any(|candidate| *candidate.node == *node)
+    }
 }
 
 impl StaleSplit {
@@ -99,10 +109,12 @@ impl StaleSplit {
     }
 }
 
-/// The names of the candidates, sorted.
+/// The names of the candidates, sorted. Where all are about to stop, they serve on until they do.
 pub(super) fn candidates(standings: &BTreeMap<Arc<str>, Standing>) -> impl Iterator<Item = &Arc<str>> {
-    let owns = |standing| matches!(standing, Standing::Candidate | Standing::Stale);
-    standings.iter().filter(move |(_, standing)| owns(**standing)).map(|(node, _)| node)
+    let stays = |standing: &Standing| matches!(standing, Standing::Candidate | Standing::Stale);
+    let all_leave = !standings.values().any(stays);
+    let owns = move |standing: &Standing| stays(standing) || all_leave && *standing == Standing::Leaving;
+    standings.iter().filter(move |(_, standing)| owns(standing)).map(|(node, _)| node)
 }
 
 /// The hash of the candidates, in order, and of what they are able to own. Not 0.

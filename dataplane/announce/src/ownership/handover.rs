@@ -126,7 +126,8 @@ impl Handover {
         let gained = new.owners.keys().filter(|address| own(address) && !self.announced.contains(*address));
         self.gained = gained.map(|address| (*address, *self.gained.get(address).unwrap_or(&now))).collect();
 
-        let leaving = membership.presence() != Presence::Staying;
+        let leaving =
+            membership.presence() != Presence::Staying && !membership.view().is_candidate(&self.node);
         self.leaving_since = leaving.then(|| self.leaving_since.unwrap_or(now));
         let lost: Vec<IpAddr> = match leaving {
             true => Vec::new(),
@@ -164,11 +165,12 @@ impl Handover {
         HandoverSteps { announce, awaiting: !self.gained.is_empty(), ..HandoverSteps::default() }
     }
 
-    /// Withdraws everything once all others are ready to take over.
+    /// Withdraws everything once all who may own it are ready to take over. Others that leave are not waited for: they wait for the same.
     fn leave(&mut self, membership: &Membership, now: Instant) -> HandoverSteps {
         let applied = self.assignment.applied;
         let since = self.leaving_since.unwrap_or(now);
-        let ready = membership.alive().all(|node| membership.follows(node, applied, now));
+        let mut heirs = membership.view().candidates.iter();
+        let ready = heirs.all(|heir| membership.follows(&heir.node, applied, now));
         if !(ready || self.announced.is_empty() || now >= since + self.patience) {
             return HandoverSteps { awaiting: true, ..HandoverSteps::default() };
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::ADDRESSES;
 use crate::network::{Network, ms};
+use crate::{ADDRESSES, FAIL_AFTER};
 
 /// After the last fault, for everything to have an owner.
 const CALM: Duration = Duration::from_secs(4);
@@ -16,6 +16,9 @@ const MOVE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Split(u8),
+    /// Heartbeats arrive within the groups only, frames everywhere.
+    Filter(u8),
+    Router(usize, bool),
     OneWay(usize, usize),
     Loss(u8),
     Heal,
@@ -31,6 +34,8 @@ fn fault() -> impl Strategy<Value = Fault> {
     let machine = || 0usize..8;
     prop_oneof![
         2 => any::<u8>().prop_map(Fault::Split),
+        2 => any::<u8>().prop_map(Fault::Filter),
+        2 => (machine(), any::<bool>()).prop_map(|(machine, answers)| Fault::Router(machine, answers)),
         4 => (machine(), machine()).prop_map(|(from, to)| Fault::OneWay(from, to)),
         1 => (0u8..50).prop_map(Fault::Loss),
         2 => Just(Fault::Heal),
@@ -47,8 +52,10 @@ fn happen(network: &mut Network, fault: Fault) {
     let count = network.count();
     match fault {
         Fault::Split(groups) => network.split(|n| usize::from(groups >> n & 1)),
+        Fault::Filter(groups) => network.filter(|n| usize::from(groups >> n & 1)),
+        Fault::Router(machine, answers) => network.set_router(machine % count, answers),
         Fault::OneWay(from, to) if from % count != to % count => {
-            network.set_link(from % count, to % count, |link| link.up = !link.up);
+            network.set_link(from % count, to % count, |link| (link.up, link.frames) = (!link.up, !link.up));
         }
         Fault::Loss(percent) => network.set_links(|link| link.loss = f64::from(percent) / 100.0),
         Fault::Heal => heal(network),
@@ -63,15 +70,16 @@ fn happen(network: &mut Network, fault: Fault) {
 }
 
 fn heal(network: &mut Network) {
-    network.set_links(|link| (link.up, link.loss) = (true, 0.0));
+    network.set_links(|link| (link.up, link.frames, link.loss) = (true, true, 0.0));
 }
 
-fn run(seed: u64, machines: usize, faults: &[(Fault, u64)]) {
-    let mut network = Network::settled(seed, machines, ADDRESSES);
+fn run(mut network: Network, faults: &[(Fault, u64)], overlap: Duration) {
+    let machines = network.count();
     for (index, (fault, pause)) in faults.iter().enumerate() {
         happen(&mut network, *fault);
         network.run(ms(*pause));
-        assert_eq!(network.judge.overlap(), Duration::ZERO, "two owners after fault {index}");
+        let two = network.judge.overlap();
+        assert!(two <= overlap, "two owners for {two:?} after fault {index}");
     }
     heal(&mut network);
     for machine in 0..machines {
@@ -102,6 +110,15 @@ proptest! {
         machines in 2usize..6,
         faults in proptest::collection::vec((fault(), prop_oneof![0u64..50, 50u64..600, 600u64..8_000]), 1..14),
     ) {
-        run(seed, machines, &faults);
+        run(Network::settled(seed, machines, ADDRESSES), &faults, Duration::ZERO);
+    }
+
+    #[test]
+    fn random_faults_with_a_tie_breaker_make_a_second_owner_for_a_moment(
+        seed: u64,
+        machines in 2usize..6,
+        faults in proptest::collection::vec((fault(), prop_oneof![0u64..50, 50u64..600, 600u64..8_000]), 1..14),
+    ) {
+        run(Network::settled_with_tie_breaker(seed, machines, ADDRESSES), &faults, FAIL_AFTER);
     }
 }

@@ -159,7 +159,7 @@ fn a_silent_segment_costs_little_more_than_the_silence() {
                     (0..machines).for_each(|machine| network.set_router(machine, false));
                     network.run(ms(silence));
                     network.set_links(|link| link.up = true);
-                    (0..machines).for_each(|machine| network.set_router(machine, machines == 2));
+                    (0..machines).for_each(|machine| network.set_router(machine, true));
                     network.judge_from_now();
                     network.run(ms(1_000));
                     expect_one_owner(&network, &format!("{what}, time {time}"));

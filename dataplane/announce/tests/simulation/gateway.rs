@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sheave_announce::{
-    Applied, Claim, Datagram, Handover, HandoverSteps, KeyRing, Membership, MembershipOptions, Presence,
-    ReceiveOutcome, Start, assign,
+    Applied, Claim, Datagram, Handover, HandoverSteps, KeyRing, Membership, MembershipOptions, Precedence,
+    Presence, ReceiveOutcome, Start, assign,
 };
 
 /// The claims of all gateways.
@@ -22,6 +22,17 @@ pub(crate) struct Gateway {
     pub(crate) announced: BTreeSet<IpAddr>,
     /// How often that has changed.
     pub(crate) changes: u64,
+    /// What it has left to another gateway that announces it, and when it probes whether that one still does.
+    pub(crate) yielded: BTreeMap<IpAddr, Yielded>,
+    /// It has announced all again.
+    pub(crate) announced_again: bool,
+}
+
+/// As `layer2` does it: probed after a second, and each time after twice as long.
+#[derive(Clone, Copy)]
+pub(crate) struct Yielded {
+    pub(crate) until: Instant,
+    pub(crate) wait: Duration,
 }
 
 impl Gateway {
@@ -36,7 +47,15 @@ impl Gateway {
         let keys = KeyRing::parse(["a key of some length"]).unwrap();
         let handover = Handover::new(options.node.clone(), options.hand_over(), announced.clone());
         let membership = Membership::new(options, keys, start, incarnation, now).unwrap();
-        Self { membership, handover, claims, announced, changes: 1 }
+        Self {
+            membership,
+            handover,
+            claims,
+            announced,
+            changes: 1,
+            yielded: BTreeMap::new(),
+            announced_again: false,
+        }
     }
 
     pub(crate) fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> Vec<Datagram> {
@@ -60,13 +79,18 @@ impl Gateway {
                 let withdrawn = self.handover.fence();
                 assert_eq!(withdrawn, self.announced);
                 self.announced.clear();
+                self.yielded.clear();
                 self.changes += 1;
                 self.membership.set_applied(Applied::default(), now);
             }
             sent.extend(actions.send);
+            self.announced_again |= actions.announce_again;
             if actions.view_changed || actions.unfenced {
                 self.follow(now);
             }
+        }
+        if self.membership.precedence() == Precedence::Own {
+            self.yielded.values_mut().for_each(|it| it.until = it.until.min(now));
         }
         if self.owns() {
             let steps = self.handover.poll(&self.membership, now);
@@ -91,6 +115,7 @@ impl Gateway {
     fn take(&mut self, steps: &HandoverSteps, now: Instant) {
         for address in &steps.withdraw {
             assert!(self.announced.remove(address), "withdraws what it announces");
+            self.yielded.remove(address);
         }
         if let Some(applied) = steps.applied {
             self.membership.set_applied(applied, now);
@@ -102,6 +127,28 @@ impl Gateway {
         if steps.left {
             self.membership.set_presence(Presence::Left);
         }
+    }
+
+    /// What is on its interfaces.
+    pub(crate) fn on(&self) -> BTreeSet<IpAddr> {
+        self.announced.iter().filter(|address| !self.yielded.contains_key(*address)).copied().collect()
+    }
+
+    /// Hears another gateway announce an address; whether it announces it as well, and goes on to.
+    pub(crate) fn hear(&mut self, address: IpAddr, lower: bool, wait: Duration, now: Instant) -> bool {
+        if !self.announced.contains(&address) || self.yielded.contains_key(&address) {
+            return false;
+        }
+        let keeps = match self.membership.precedence() {
+            Precedence::Own => true,
+            Precedence::LowerMac => !lower,
+            Precedence::Other => false,
+        };
+        if !keeps {
+            self.yielded.insert(address, Yielded { until: now + wait, wait });
+            self.changes += 1;
+        }
+        keeps
     }
 
     pub(crate) fn set_claims(&mut self, claims: Claims, now: Instant) {

@@ -13,6 +13,8 @@ pub(crate) struct Judge {
 struct Record {
     owners: BTreeSet<usize>,
     since: Duration,
+    /// Some of the owners see each other.
+    disputed: bool,
     /// The last one that was alone.
     last: Option<usize>,
     /// The longest time with two owners, and without one.
@@ -29,20 +31,30 @@ impl Judge {
     /// Forgets what was, but who owns what.
     pub(crate) fn reset(&mut self, now: Duration) {
         for record in self.addresses.values_mut() {
-            *record =
-                Record { owners: record.owners.clone(), since: now, last: record.last, ..Record::default() };
+            *record = Record {
+                owners: record.owners.clone(),
+                disputed: record.disputed,
+                since: now,
+                last: record.last,
+                ..Record::default()
+            };
         }
     }
 
-    pub(crate) fn observe<'a>(
+    /// Takes down who announces what. Two owners count as such if they see each other: those in different parts of the network have different
+    /// clients.
+    pub(crate) fn observe(
         &mut self,
         now: Duration,
-        announcers: impl Iterator<Item = (usize, &'a BTreeSet<IpAddr>)>,
+        announcers: &[(usize, BTreeSet<IpAddr>)],
+        sees: impl Fn(usize, usize) -> bool,
     ) {
-        let announcers: Vec<_> = announcers.collect();
         for (address, record) in &mut self.addresses {
             let announce = announcers.iter().filter(|(_, announced)| announced.contains(address));
-            record.observe(now, announce.map(|(index, _)| *index).collect());
+            let owners: BTreeSet<usize> = announce.map(|(index, _)| *index).collect();
+            let disputed =
+                owners.iter().any(|one| owners.iter().any(|other| one < other && sees(*one, *other)));
+            record.observe(now, owners, disputed);
         }
     }
 
@@ -77,14 +89,15 @@ impl Judge {
 }
 
 impl Record {
-    fn observe(&mut self, now: Duration, owners: BTreeSet<usize>) {
+    fn observe(&mut self, now: Duration, owners: BTreeSet<usize>, disputed: bool) {
         let lasted = now - self.since;
-        match self.owners.len() {
-            0 => self.gap = self.gap.max(lasted),
-            1 => {}
-            _ => self.overlap = self.overlap.max(lasted),
+        if self.owners.is_empty() {
+            self.gap = self.gap.max(lasted);
         }
-        if owners == self.owners {
+        if self.disputed {
+            self.overlap = self.overlap.max(lasted);
+        }
+        if owners == self.owners && disputed == self.disputed {
             return;
         }
         if let Some(&owner) = owners.first().filter(|_| owners.len() == 1) {
@@ -92,9 +105,9 @@ impl Record {
             self.last = Some(owner);
         }
         // Two owners stay two when one of them changes.
-        if !(owners.len() > 1 && self.owners.len() > 1) {
+        if !(disputed && self.disputed) {
             self.since = now;
         }
-        self.owners = owners;
+        (self.owners, self.disputed) = (owners, disputed);
     }
 }

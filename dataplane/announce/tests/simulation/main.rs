@@ -10,6 +10,7 @@ mod figures;
 mod gateway;
 mod interfaces;
 mod judge;
+mod minority;
 mod network;
 mod operations;
 

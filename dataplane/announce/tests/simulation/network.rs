@@ -22,7 +22,10 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
 /// From one gateway to another.
 #[derive(Clone, Copy)]
 pub(crate) struct Link {
+    /// Heartbeats arrive.
     pub(crate) up: bool,
+    /// Frames of announcements arrive.
+    pub(crate) frames: bool,
     pub(crate) loss: f64,
     pub(crate) latency: Duration,
     pub(crate) jitter: Duration,
@@ -53,7 +56,20 @@ struct Machine {
 
 enum Event {
     Wake(usize),
-    Deliver { to: usize, from: SocketAddr, bytes: Arc<Vec<u8>> },
+    Deliver {
+        to: usize,
+        from: SocketAddr,
+        bytes: Arc<Vec<u8>>,
+    },
+    /// An announcement; `again` if it answers one.
+    Announce {
+        to: usize,
+        from: usize,
+        address: IpAddr,
+        again: bool,
+    },
+    /// A machine probes what it has left to others.
+    Probe(usize),
     Ping(usize),
 }
 
@@ -66,6 +82,8 @@ pub(crate) struct Network {
     events: BTreeMap<u64, Event>,
     count: u64,
     random: u64,
+    /// There is a tie-breaker.
+    tie_breaker: bool,
     claims: Claims,
     pub(crate) judge: Judge,
 }
@@ -92,7 +110,8 @@ impl Network {
             listed: true,
             wake: Duration::MAX,
         };
-        let link = Link { up: true, loss: 0.0, latency: Duration::from_micros(200), jitter: ms(1) };
+        let link =
+            Link { up: true, frames: true, loss: 0.0, latency: Duration::from_micros(200), jitter: ms(1) };
         let pairs = (0..machines).flat_map(|from| (0..machines).map(move |to| (from, to)));
         Self {
             epoch: Instant::now() + Duration::from_secs(3600),
@@ -103,6 +122,7 @@ impl Network {
             events: BTreeMap::new(),
             count: 0,
             random: seed,
+            tie_breaker: false,
             judge: Judge::new(claims.keys().copied().collect()),
             claims: Arc::new(claims),
         }
@@ -121,13 +141,12 @@ impl Network {
         network.settle()
     }
 
-    /// As [`Network::settled`], and what is left of two goes on by the tie-breaker.
+    /// Machines whose gateways have settled, and which the tie-breaker answers.
     pub(crate) fn settled_with_tie_breaker(seed: u64, machines: usize, addresses: u32) -> Self {
-        if machines == 2 {
-            Self::two(seed, true, addresses)
-        } else {
-            Self::settled(seed, machines, addresses)
-        }
+        let mut network = Self::new(seed, machines, addresses);
+        (0..machines).for_each(|machine| network.set_router(machine, true));
+        network.start_pings();
+        network.settle()
     }
 
     fn settle(mut self) -> Self {
@@ -214,6 +233,18 @@ impl Network {
             Event::Deliver { to, from, bytes } => {
                 self.act(to, |gateway, clock| gateway.receive(from, &bytes, clock));
             }
+            Event::Announce { to, from, address, again } => {
+                let mut keeps = false;
+                let wait = ms(1_000 + self.below(500));
+                self.act(to, |gateway, clock| {
+                    keeps = gateway.hear(address, from < to, wait, clock);
+                    gateway.drive(clock)
+                });
+                if keeps && !again {
+                    self.announce(to, address, true);
+                }
+            }
+            Event::Probe(machine) => self.probe(machine),
             Event::Ping(machine) => {
                 if self.machines[machine].router {
                     self.act(machine, |gateway, clock| {
@@ -237,8 +268,12 @@ impl Network {
         }
         let Some(gateway) = &mut self.machines[machine].gateway else { return };
         let changes = gateway.changes;
+        let before = gateway.on();
         let sent = act(gateway, clock);
         let changed = gateway.changes != changes;
+        let again = std::mem::take(&mut gateway.announced_again);
+        let announced: Vec<IpAddr> =
+            gateway.on().into_iter().filter(|address| again || !before.contains(address)).collect();
         let due = gateway.next_due();
         let from = SocketAddr::new(machine_address(machine), PORT);
         for datagram in sent {
@@ -252,8 +287,49 @@ impl Network {
             }
         }
         self.wake_at(machine, due);
+        announced.into_iter().for_each(|address| self.announce(machine, address, false));
         if changed {
             self.observe();
+        }
+    }
+
+    fn sees(&self, from: usize, to: usize) -> bool {
+        self.links[&(from, to)].frames
+    }
+
+    fn announce(&mut self, from: usize, address: IpAddr, again: bool) {
+        for to in (0..self.machines.len()).filter(|to| *to != from) {
+            if self.sees(from, to) {
+                let at = self.now + self.links[&(from, to)].latency;
+                self.schedule(at, Event::Announce { to, from, address, again });
+            }
+        }
+    }
+
+    /// Has a machine probe what it has left to others: it announces what nobody else does.
+    fn probe(&mut self, machine: usize) {
+        self.schedule(self.now + ms(10), Event::Probe(machine));
+        let clock = self.clock(machine, self.now);
+        let Some(gateway) = &self.machines[machine].gateway else { return };
+        let due: Vec<IpAddr> =
+            gateway.yielded.iter().filter(|(_, it)| it.until <= clock).map(|(address, _)| *address).collect();
+        for address in due {
+            let taken = (0..self.machines.len()).any(|other| {
+                let has = self.machines[other].gateway.as_ref().is_some_and(|it| it.on().contains(&address));
+                other != machine && has && self.sees(machine, other) && self.sees(other, machine)
+            });
+            self.act(machine, |gateway, clock| {
+                // It may have been fenced since.
+                let Some(yielded) = gateway.yielded.get_mut(&address) else { return Vec::new() };
+                if taken {
+                    yielded.wait = (yielded.wait * 2).min(Duration::from_secs(30));
+                    yielded.until = clock + yielded.wait;
+                } else {
+                    gateway.yielded.remove(&address);
+                    gateway.changes += 1;
+                }
+                gateway.drive(clock)
+            });
         }
     }
 
@@ -277,9 +353,13 @@ impl Network {
     fn observe(&mut self) {
         let runs = |machine: &Machine| !machine.paused && machine.frozen.is_none();
         let running = self.machines.iter().enumerate().filter(|(_, machine)| runs(machine));
-        let announcers =
-            running.filter_map(|(index, machine)| Some((index, &machine.gateway.as_ref()?.announced)));
-        self.judge.observe(self.now, announcers);
+        let announcers = running.filter_map(|(index, machine)| Some((index, machine.gateway.as_ref()?.on())));
+        let announcers: Vec<_> = announcers.collect();
+        // Whom the tie-breaker answers goes on in its part of the network; who does not see a rival's frames cannot give way.
+        let sees = |one, other| {
+            !self.tie_breaker || self.links[&(one, other)].frames && self.links[&(other, one)].frames
+        };
+        self.judge.observe(self.now, &announcers, sees);
     }
 }
 
@@ -365,6 +445,14 @@ impl Network {
     pub(crate) fn split(&mut self, group: impl Fn(usize) -> usize) {
         for ((from, to), link) in &mut self.links {
             link.up = group(*from) == group(*to);
+            link.frames = link.up;
+        }
+    }
+
+    /// Heartbeats arrive only within the groups; all frames of announcements do.
+    pub(crate) fn filter(&mut self, group: impl Fn(usize) -> usize) {
+        for ((from, to), link) in &mut self.links {
+            link.up = group(*from) == group(*to);
         }
     }
 
@@ -379,7 +467,11 @@ impl Network {
     }
 
     pub(crate) fn start_pings(&mut self) {
-        (0..self.machines.len()).for_each(|machine| self.schedule(self.now, Event::Ping(machine)));
+        self.tie_breaker = true;
+        for machine in 0..self.machines.len() {
+            self.schedule(self.now, Event::Ping(machine));
+            self.schedule(self.now, Event::Probe(machine));
+        }
     }
 
     /// Whether a machine's interface in the network of the addresses is up.

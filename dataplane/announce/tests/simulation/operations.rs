@@ -17,6 +17,14 @@ fn leave(network: &mut Network, machine: usize) {
     });
 }
 
+/// Ends, whether others take over or not.
+fn end(network: &mut Network, machine: usize) {
+    network.act(machine, |gateway, clock| {
+        gateway.membership.set_presence(Presence::Ending);
+        gateway.drive(clock)
+    });
+}
+
 #[test]
 fn a_gateway_that_leaves_is_not_missed() {
     for machines in [2, 3, 5] {
@@ -68,7 +76,59 @@ fn all_leave_one_after_the_other() {
         }
         leave(&mut network, 2);
         network.run(ms(1_000));
+        expect_one_owner(&network, &format!("seed {seed}, nobody is left to take over"));
+        end(&mut network, 2);
+        network.run(ms(100));
         assert!(network.judge.owned_by_nobody());
+    });
+}
+
+#[test]
+fn all_leave_together_and_serve_on() {
+    for machines in [2, 3, 5] {
+        for late in [1, 20, 400] {
+            seeds(|seed| {
+                let what = format!("{machines} machines, up to {late} ms apart, seed {seed}");
+                let mut network = Network::settled(seed, machines, ADDRESSES);
+                for machine in 0..machines {
+                    leave(&mut network, machine);
+                    let pause = network.below(late);
+                    network.run(ms(pause));
+                }
+                network.run(ms(5_000));
+                expect_one_owner(&network, &what);
+                assert!(network.judge.gap() <= ms(50), "{what}: nobody for {:?}", network.judge.gap());
+                // They end one after the other: the last one serves until then.
+                for machine in 0..machines - 1 {
+                    end(&mut network, machine);
+                    network.run(ms(1_000));
+                    expect_one_owner(&network, &format!("{what}, {machine} ended"));
+                    assert!(network.judge.gap() <= ms(50), "{what}: nobody for {:?}", network.judge.gap());
+                }
+                end(&mut network, machines - 1);
+                network.run(ms(1_000));
+                assert!(network.judge.owned_by_nobody(), "{what}");
+            });
+        }
+    }
+}
+
+#[test]
+fn who_stays_takes_over_from_all_who_leave() {
+    seeds(|seed| {
+        let mut network = Network::settled(seed, 3, ADDRESSES);
+        for machine in 0..3 {
+            leave(&mut network, machine);
+        }
+        network.run(ms(1_000));
+        network.act(1, |gateway, clock| {
+            gateway.membership.set_presence(Presence::Staying);
+            gateway.drive(clock)
+        });
+        network.run(ms(1_000));
+        expect_one_owner(&network, &format!("seed {seed}"));
+        assert!(network.judge.gap() <= ms(50), "seed {seed}: nobody for {:?}", network.judge.gap());
+        assert_eq!(network.gateway(1).announced.len(), ADDRESSES as usize, "seed {seed}");
     });
 }
 

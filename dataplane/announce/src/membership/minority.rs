@@ -1,0 +1,120 @@
+//! Going on without a majority: the gateways that the tie-breaker answers own all addresses until they hear the others again.
+//!
+//! The others may be dead, or own the same addresses in another part of the network. Once both parts hear each other, one of them gives way: the part
+//! without a majority, and of two such parts the one whose first name comes later. It fences itself, and so waits for its hold-down: a link
+//! that flaps moves no addresses to and fro. Until then the members of one part are no candidates for the other.
+
+use std::time::Instant;
+
+use super::Membership;
+use super::peer::Peer;
+use crate::heartbeat::NodeState;
+use crate::precedence::Precedence;
+
+/// How long the other part is waited for to give way, in times of `fail_after`.
+const PATIENCE: u32 = 4;
+
+/// Whether this gateway goes on without a majority.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Minority {
+    /// It has no majority, and takes others for dead.
+    pub(super) goes_on: bool,
+    /// It has had no majority, and has not settled with the others since.
+    unsettled: bool,
+    /// How many members its part of the network had, itself included.
+    votes: usize,
+}
+
+impl Membership {
+    /// Whether this gateway has no majority, as of the last poll.
+    pub(super) fn is_minority(&self) -> bool {
+        !self.view.quorum.is_majority() && self.standby.inherited().is_none_or(|until| until < self.last_poll)
+    }
+
+    /// Who keeps an address that this gateway and another one announce. The leases that a process before this one had do not say how many there were.
+    pub fn precedence(&self) -> Precedence {
+        let quorum = self.view.quorum;
+        match () {
+            () if quorum.is_majority() => Precedence::Own,
+            () if quorum.votes * 2 == quorum.members => Precedence::LowerMac,
+            () => Precedence::Other,
+        }
+    }
+
+    /// Whether this gateway may become eligible: without a majority only after it has listened for the others.
+    pub(super) fn may_be_eligible(&self) -> bool {
+        !self.is_minority() || self.minority.goes_on
+    }
+
+    /// Whether the tie-breaker's answer is needed now, or may be within a moment.
+    pub fn needs_tie_breaker(&self) -> bool {
+        let quorum = self.view.quorum;
+        quorum.members > 1 && (quorum.members.is_multiple_of(2) || !quorum.is_majority() || self.doubts)
+    }
+
+    /// Follows what the quorum has become. Whether this gateway hears others again that went on as well, and is the one to give way.
+    pub(super) fn must_give_way(&mut self, inherited: bool, now: Instant) -> bool {
+        if !(self.view.quorum.is_majority() || inherited) {
+            let mut dead = self.peers.iter_mut().filter(|peer| peer.dead).peekable();
+            let goes_on = self.minority.goes_on || dead.peek().is_some();
+            dead.for_each(|peer| _ = peer.parted.get_or_insert_default());
+            self.urgent |= goes_on && !self.minority.goes_on;
+            // Who is heard again before it has a majority was not of its part.
+            let votes = self.view.quorum.votes;
+            let votes = if self.minority.unsettled { votes.min(self.minority.votes) } else { votes };
+            self.minority = Minority { goes_on, unsettled: true, votes };
+            return false;
+        }
+        if !self.minority.unsettled {
+            return false;
+        }
+        let own = self.view.candidates.first().map(|candidate| &candidate.node);
+        // Whoever does not go on without a majority has one, if there are enough others for it. Otherwise it has not gone on yet.
+        let outvoted = self.minority.votes * 2 < self.view.quorum.members;
+        let rivals = || self.peers.iter().filter(|peer| self.is_rival(peer, now));
+        let gives_way = rivals().any(|peer| match peer.state.minority {
+            true => own.is_none_or(|own| peer.node < *own),
+            false => outvoted,
+        });
+        if !gives_way && !rivals().any(|peer| peer.state.minority) {
+            self.minority = Minority::default();
+            self.peers.iter_mut().filter(|peer| !peer.dead).for_each(|peer| peer.parted = None);
+            self.urgent = true;
+        }
+        gives_way
+    }
+
+    /// Whether a member is heard that owns addresses without this gateway.
+    fn is_rival(&self, peer: &Peer, now: Instant) -> bool {
+        peer.is_heard(self.options.fail_after, now) && peer.state.eligible && self.went_apart(peer)
+    }
+
+    /// Whether one of both went on without the other, and they have not settled since.
+    fn went_apart(&self, peer: &Peer) -> bool {
+        peer.parted.is_some() || peer.last.as_ref().is_some_and(|last| last.went_on_without(self.id))
+    }
+
+    /// This gateway has given up its addresses: it goes on without nobody.
+    pub(super) fn end_minority(&mut self) {
+        self.minority = Minority::default();
+        self.peers.iter_mut().for_each(|peer| peer.parted = None);
+    }
+
+    /// Forgets that members were taken for dead who are back, and do not give way.
+    pub(super) fn welcome_back(&mut self, now: Instant) {
+        let patience = self.options.fail_after * PATIENCE;
+        for peer in self.peers.iter_mut().filter(|peer| !peer.dead) {
+            let Some(parted) = &mut peer.parted else { continue };
+            let back = *parted.back.get_or_insert(now);
+            if !peer.state.eligible || now >= back + patience {
+                peer.parted = None;
+                self.urgent = true;
+            }
+        }
+    }
+
+    /// The state of a member for the view.
+    pub(super) fn regard(&self, peer: &Peer) -> NodeState {
+        NodeState { eligible: peer.state.eligible && !self.went_apart(peer), ..peer.state }
+    }
+}

@@ -1,0 +1,145 @@
+//! A majority that is lost or out of reach, and a tie-breaker that answers all: the rest goes on, alone if need be.
+
+use std::time::Duration;
+
+use crate::network::{Network, ms};
+use crate::{ADDRESSES, FAIL_AFTER, RETURNED, expect_one_owner, seeds};
+
+/// `fail_after`, an interval for the tie-breaker, and time to agree.
+const TAKEN_OVER: Duration = Duration::from_millis(650);
+
+/// In which part of the network a machine is.
+type Part = fn(usize) -> usize;
+
+const PARTS: [(usize, Part); 6] =
+    [(2, |n| n), (3, |n| n.min(1)), (3, |n| n), (4, |n| n / 2), (5, |n| n / 3), (5, |n| n / 2)];
+
+#[track_caller]
+fn expect_owned(network: &Network, overlap: Duration, gap: Duration, what: &str) {
+    let (two, none) = (network.judge.overlap(), network.judge.gap());
+    assert!(two <= overlap, "{what}: two owners for {two:?}");
+    assert!(none <= gap, "{what}: nobody for {none:?}");
+}
+
+#[test]
+fn the_last_one_goes_on_alone() {
+    for machines in [3, 4, 5] {
+        for apart in [0, 3, 300, 5_000] {
+            seeds(|seed| {
+                let what = format!("{machines} machines, {apart} ms apart, seed {seed}");
+                let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
+                let pause = network.below(200);
+                network.run(ms(pause));
+                for machine in 1..machines {
+                    network.kill(machine);
+                    network.run(ms(apart));
+                }
+                network.run(TAKEN_OVER);
+                expect_one_owner(&network, &what);
+                // Whoever takes over may be killed before it has.
+                let killed = if ms(apart) < TAKEN_OVER { ms(apart) * (machines as u32 - 2) } else { ms(0) };
+                expect_owned(&network, Duration::ZERO, TAKEN_OVER + killed, &what);
+                network.judge_from_now();
+                network.run(ms(5_000));
+                for machine in 1..machines {
+                    network.start(machine);
+                    network.run(ms(apart));
+                }
+                network.run(RETURNED);
+                expect_one_owner(&network, &format!("{what}, all back"));
+                expect_owned(&network, Duration::ZERO, ms(100), &format!("{what}, all back"));
+                assert!((0..machines).all(|it| !network.gateway(it).announced.is_empty()), "{what}");
+            });
+        }
+    }
+}
+
+/// A firewall that lets no heartbeats through, for example.
+#[test]
+fn parts_that_see_the_frames_of_each_other_share_the_addresses() {
+    for (machines, part) in PARTS {
+        seeds(|seed| {
+            let what = format!(
+                "{machines} machines, parts {:?}, seed {seed}",
+                (0..machines).map(part).collect::<Vec<_>>()
+            );
+            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
+            let pause = network.below(200);
+            network.run(ms(pause));
+            network.filter(part);
+            network.run(ms(20_000));
+            expect_owned(&network, FAIL_AFTER, ms(2_000), &what);
+            network.judge_from_now();
+            network.run(ms(20_000));
+            expect_one_owner(&network, &format!("{what}, later"));
+            assert_eq!(network.judge.moves(), 0, "{what}, later");
+            network.filter(|_| 0);
+            network.run(RETURNED);
+            expect_owned(&network, FAIL_AFTER, ms(500), &format!("{what}, healed"));
+            assert!(network.judge.owned_once(), "{what}, healed: {:?}", network.judge.owners());
+            network.judge_from_now();
+            network.run(ms(10_000));
+            expect_one_owner(&network, &format!("{what}, calm"));
+        });
+    }
+}
+
+#[test]
+fn each_part_of_a_split_serves_its_clients() {
+    for (machines, part) in PARTS {
+        seeds(|seed| {
+            let what = format!(
+                "{machines} machines, parts {:?}, seed {seed}",
+                (0..machines).map(part).collect::<Vec<_>>()
+            );
+            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
+            let pause = network.below(200);
+            network.run(ms(pause));
+            network.split(part);
+            network.run(TAKEN_OVER);
+            expect_owned(&network, Duration::ZERO, TAKEN_OVER, &what);
+            for number in 0..machines {
+                let mut within: Vec<_> = (0..machines)
+                    .filter(|it| part(*it) == part(number))
+                    .flat_map(|it| network.gateway(it).on())
+                    .collect();
+                within.sort();
+                let all: Vec<_> = network.claims().keys().copied().collect();
+                assert_eq!(within, all, "{what}, part {}", part(number));
+            }
+            network.run(ms(3_000));
+            network.judge_from_now();
+            network.split(|_| 0);
+            network.run(ms(1_000));
+            expect_owned(&network, FAIL_AFTER, ms(500), &format!("{what}, healed"));
+            assert!(network.judge.owned_once(), "{what}, healed: {:?}", network.judge.owners());
+            network.judge_from_now();
+            network.run(RETURNED);
+            expect_one_owner(&network, &format!("{what}, later"));
+            assert!((0..machines).all(|it| !network.gateway(it).announced.is_empty()), "{what}");
+        });
+    }
+}
+
+#[test]
+fn a_flapping_link_moves_little() {
+    for machines in [2, 3] {
+        seeds(|seed| {
+            let what = format!("{machines} machines, seed {seed}");
+            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
+            // For two minutes, 500 ms up and 500 ms down.
+            for flap in 0..120 {
+                network.split(|n| if flap % 2 == 0 { n.min(1) } else { 0 });
+                network.run(ms(500));
+            }
+            expect_owned(&network, FAIL_AFTER, FAIL_AFTER, &what);
+            let moves = network.judge.moves();
+            assert!(moves <= 2 * ADDRESSES as usize, "{what}: {moves} moves");
+            network.split(|_| 0);
+            network.run(ms(65_000));
+            network.judge_from_now();
+            network.run(ms(10_000));
+            expect_one_owner(&network, &format!("{what}, healed"));
+        });
+    }
+}
