@@ -23,6 +23,8 @@ pub(super) struct Minority {
     unsettled: bool,
     /// How many members its part of the network had, itself included.
     votes: usize,
+    /// Since when it has a majority again.
+    majority_since: Option<Instant>,
 }
 
 impl Membership {
@@ -62,12 +64,13 @@ impl Membership {
             // Who is heard again before it has a majority was not of its part.
             let votes = self.view.quorum.votes;
             let votes = if self.minority.unsettled { votes.min(self.minority.votes) } else { votes };
-            self.minority = Minority { goes_on, unsettled: true, votes };
+            self.minority = Minority { goes_on, unsettled: true, votes, majority_since: None };
             return false;
         }
         if !self.minority.unsettled {
             return false;
         }
+        let since = *self.minority.majority_since.get_or_insert(now);
         let own = self.view.candidates.first().map(|candidate| &candidate.node);
         // Whoever does not go on without a majority has one, if there are enough others for it. Otherwise it has not gone on yet.
         let outvoted = self.minority.votes * 2 < self.view.quorum.members;
@@ -76,7 +79,9 @@ impl Membership {
             true => own.is_none_or(|own| peer.node < *own),
             false => outvoted,
         });
-        if !gives_way && !rivals().any(|peer| peer.state.minority) {
+        // All who are back have been heard by then.
+        let heard_all = now >= since + self.options.interval * 2;
+        if heard_all && !gives_way && !rivals().any(|peer| peer.state.minority) {
             self.minority = Minority::default();
             self.peers.iter_mut().filter(|peer| !peer.dead).for_each(|peer| peer.parted = None);
             self.urgent = true;
