@@ -1,5 +1,5 @@
-//! The Kubernetes and Karmada API objects that Sheave reads and writes: their types, names and decoding, the Problems found in
-//! them, and the store that indexes them. No client is here.
+//! The Kubernetes and Karmada API objects that Sheave reads and writes: types, names, decoding, the Problems found in them, and
+//! the store that indexes them. No API client is here.
 
 pub mod address_pool;
 pub(crate) mod decode;

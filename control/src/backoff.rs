@@ -1,20 +1,20 @@
-//! How long to pause after a failure: doubling, with jitter, and never shorter than the server asks for.
+//! Pauses after failures: doubling, with jitter, and never shorter than the server's `Retry-After`.
 
 use std::time::Duration;
 
-/// A server that asks for more than this by `Retry-After` is not obeyed further: proxies in front of it ask for hours.
+/// Longest `Retry-After` that is honoured: proxies in front of a server ask for hours.
 pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
 
-/// The pauses after failures of one sort.
+/// Pauses after failures of one kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
-    /// In a row.
+    /// Number of failures in a row.
     failures: u32,
 }
 
-/// From a second to five minutes: for what nobody waits for, and what may be refused for days.
+/// One second to five minutes: for work that is not urgent and may fail for days.
 impl Default for Backoff {
     fn default() -> Self {
         Self::new(Duration::from_secs(1), Duration::from_secs(300))
@@ -26,8 +26,8 @@ impl Backoff {
         Self { first, longest, failures: 0 }
     }
 
-    /// The next pause: between half and all of what the count of failures makes of it. `asked` is what the server said
-    /// by `Retry-After`; to that, too, up to half is added, so that not everyone returns at once.
+    /// The next pause: between half and all of the doubled delay. `asked` is the server's `Retry-After`; up to half is added to
+    /// it, too, so that clients do not return all at once.
     pub(crate) fn pause(&mut self, asked: Option<Duration>) -> Duration {
         let whole = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
         let own = whole.mul_f64(0.5 + fastrand::f64() / 2.0);
@@ -36,12 +36,12 @@ impl Backoff {
         asked.map_or(own, |asked| asked.max(own))
     }
 
-    /// How many failures there were in a row.
+    /// Number of failures in a row.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The server answered.
+    /// Resets the count after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }

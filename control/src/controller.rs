@@ -1,12 +1,12 @@
-//! The controller. Of all replicas the elected leader allocates addresses, publishes status, conditions and Events, and cleans up
-//! what Services no longer need. Gateways forward traffic without it.
+//! The controller. The elected leader of its replicas allocates addresses, publishes status, conditions and Events, and cleans up
+//! after Services. Gateways forward traffic without it.
 //!
-//! With a Karmada control plane it does the same for MultiClusterServices there. Both get their addresses from the same pools,
-//! so a new leader allocates none before it has read both API servers: an address might be in use already. What is
-//! published stays and is kept up to date. After that, either API server may be away without affecting the other's objects.
+//! With a Karmada control plane it does the same for MultiClusterServices there. Both get their addresses from the same pools, so
+//! a new leader allocates none before it has read both API servers: an address could be in use already. Published addresses stay
+//! and are kept up to date. After that, either API server can be unavailable without affecting the other's objects.
 //!
-//! A term of leadership (`term`) starts from the state of the API server alone, so that nothing this process remembers undoes the
-//! work of another leader. Candidates watch nothing and cost nothing.
+//! A term of leadership (`term`) starts only from the state of the API server, so that no memory of this process undoes the work
+//! of another leader. Candidates watch no objects.
 
 pub mod all_gateways;
 mod api_writer;
@@ -50,67 +50,67 @@ use crate::sources::api_server::KindStatus;
 use crate::sources::connection::Connection;
 use crate::sources::mass_deletion_guard::Held;
 
-/// What the configuration says about the controller.
+/// Configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct ControllerOptions {
-    /// With [`projection::Role::Controller`].
+    /// Options of the projection, with [`projection::Role::Controller`].
     pub projection: projection::Options,
-    /// The API server of the Karmada control plane, if MultiClusterServices are to be served.
+    /// API server of the Karmada control plane, if MultiClusterServices are served.
     pub karmada: Option<Connection>,
-    /// The headless Service over the gateways' Pods.
+    /// The headless Service that selects the gateways' Pods.
     pub gateways: ServiceKey,
-    /// The file with the bearer token for gateways, if they want one.
+    /// File with the bearer token for the gateways, if they require one.
     pub gateway_token: Option<PathBuf>,
-    /// A gateway in the same process, which needs no Service.
+    /// Reports of a gateway in the same process, which needs no Service.
     pub own_gateway: Option<watch::Receiver<GatewayReport>>,
-    /// The Lease that leaders hold.
+    /// The Lease of the leader.
     pub lease: ServiceKey,
-    /// How soon another replica takes over.
+    /// Lease timing: how soon another replica takes over.
     pub timing: Timing,
-    /// This process among the candidates; see [`election::identity`].
+    /// Identity of this process in the election; see [`election::identity`].
     pub identity: String,
-    /// How Services are marked as ours.
+    /// How Services are marked as managed by this installation.
     pub ownership: Ownership,
-    /// How long to hold back a list that lacks nearly everything.
+    /// How long to hold back a list that lacks nearly all objects.
     pub mass_deletion_hold: Duration,
 }
 
 /// The state of the controller.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerStatus {
-    /// Whether this process leads.
+    /// Whether this process is the leader.
     pub leading: bool,
-    /// Whether, as leader, it has read every kind once. Until then it gives no addresses.
+    /// Whether, as leader, it has read every kind once. Until then it allocates no addresses.
     pub synced: bool,
-    /// Who leads, as last seen.
+    /// Identity of the leader, as last seen.
     pub leader: Option<String>,
-    /// Gateways that are ready.
+    /// Number of ready gateways.
     pub gateways: usize,
-    /// LoadBalancer Services and MultiClusterServices that are ours.
+    /// Number of LoadBalancer Services and MultiClusterServices that this installation manages.
     pub services: usize,
-    /// Objects whose writes the API server keeps refusing.
+    /// Number of objects whose writes the API server keeps rejecting.
     pub write_failures: usize,
-    /// Events dropped since it leads: refused by the API server, or over the rate limit.
+    /// Events dropped in this term: rejected by the API server, or over the rate limit.
     pub events_dropped: u64,
-    /// The kinds it watches; none while it does not lead.
+    /// Watched kinds; empty while it does not lead.
     pub kinds: Vec<KindStatus>,
-    /// The same for the Karmada control plane.
+    /// Watched kinds of the Karmada control plane.
     pub karmada_kinds: Vec<KindStatus>,
-    /// Lists that are held back.
+    /// Lists that the mass deletion guard holds back.
     pub held: Vec<Held>,
-    /// How many Problems of objects there are.
+    /// Number of Problems of objects.
     pub problems: usize,
-    /// The first [`FIRST_PROBLEMS`] of them, sorted.
+    /// The first [`FIRST_PROBLEMS`] Problems, sorted.
     pub first_problems: Vec<Arc<Problem>>,
-    /// How many of them there are by reason.
+    /// Number of Problems by reason.
     pub problems_by_reason: BTreeMap<&'static str, usize>,
-    /// The pools, as their status was last written.
+    /// Usage of the pools, as last written to their status.
     pub pools: Vec<PoolCounts>,
-    /// The EndpointSlices of the gateways; `None` as long as it does not follow them.
+    /// EndpointSlices of the gateways; `None` while it does not watch them.
     pub gateway_slices: Option<Vec<Arc<EndpointSlice>>>,
 }
 
-/// How many Problems a status names: the others mostly have the same causes.
+/// How many Problems a status lists. The others mostly have the same causes.
 pub const FIRST_PROBLEMS: usize = 20;
 
 /// A running candidate.
@@ -124,7 +124,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Becomes a candidate. Must be called inside a Tokio runtime.
+    /// Becomes a candidate. Must be called within a Tokio runtime.
     pub fn start(connection: Connection, options: ControllerOptions) -> Self {
         let (publish, status) = watch::channel(ControllerStatus::default());
         let (stop, stopped) = oneshot::channel();
@@ -133,30 +133,30 @@ impl Controller {
         Self { connection, status, options, stop, task }
     }
 
-    /// Goes by other options from now on, if `change` returns true: a leader begins another term by them. The Lease, the timing and
-    /// the identity stay what they are.
+    /// Changes the options. If `change` returns true, a leader begins another term with them. The Lease, the timing and the
+    /// identity stay unchanged.
     pub fn reconfigure(&self, change: impl FnOnce(&mut ControllerOptions) -> bool) {
         self.options.send_if_modified(change);
     }
 
-    /// Its state, now and later.
+    /// A receiver of its state.
     pub fn status(&self) -> watch::Receiver<ControllerStatus> {
         self.status.clone()
     }
 
-    /// Asks the gateways, whether this controller leads or not.
+    /// A client that queries the gateways, whether this controller leads or not.
     pub fn gateway_client(&self) -> GatewayClient {
         GatewayClient::new(self.connection.clone(), self.options.subscribe(), self.status())
     }
 
-    /// Whether it is running. It ends by itself only if one of its tasks did.
+    /// Whether it is running. Without [`Self::stop`] it ends only if one of its tasks does.
     pub fn runs(&self) -> bool {
         !self.task.is_finished()
     }
 
-    /// Stops writing and releases the Lease, which takes some seconds at most.
+    /// Stops writing and releases the Lease, which takes a few seconds at most.
     pub async fn stop(self) {
-        // Fails if it has ended already.
+        // Fails if it has already ended.
         self.stop.send(()).unwrap_or_default();
         if let Err(error) = self.task.await {
             tracing::error!(%error, bug = true, "the controller ended by itself");
@@ -193,7 +193,7 @@ async fn serve(
         };
         let what = match ended {
             Ended::Stopped => break,
-            // The election has logged why.
+            // The election has logged the reason.
             Ended::Lost => continue,
             Ended::Reconfigured => {
                 tracing::info!("the configuration has changed: leading by it from a new list of all objects");
@@ -218,7 +218,7 @@ async fn serve(
     election.resign().await;
 }
 
-/// One term. What is in flight at its end may still be answered; nothing new is written.
+/// Runs one term. Requests in flight at its end may still be answered; no new writes start.
 async fn lead(
     connection: &Connection,
     options: &ControllerOptions,
@@ -239,16 +239,16 @@ async fn lead(
     }
 }
 
-/// The name that every process of this installation has, and no other: the local Lease says which one leads.
+/// The name shared by all processes of this installation and by no other: the local Lease decides which of them leads.
 fn installation(options: &ControllerOptions, election: &Election) -> String {
     let lease = election.lease_uid().unwrap_or_else(|| options.identity.clone());
     format!("{}/{lease}", options.projection.cluster)
 }
 
-/// How often a candidate updates who leads: only `/api/status` shows it.
+/// How often a candidate updates the identity of the leader, which only `/api/status` shows.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How a term of leadership ended.
+/// Reason for the end of a term.
 enum Ended {
     Stopped,
     Lost,
@@ -256,10 +256,10 @@ enum Ended {
     Broken(Broken),
 }
 
-/// The longest pause before the next term; a term that lasted as long was no failure.
+/// Longest pause before the next term. A term that lasted this long does not count as a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
-/// How long to wait after this many terms in a row that broke: each begins with a list of everything.
+/// Pause after this many broken terms in a row: each begins with a list of all objects.
 fn pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.min(6)).min(LONGEST_PAUSE)
 }

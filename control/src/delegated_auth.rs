@@ -1,9 +1,11 @@
-//! Delegated authentication and authorization: the API server decides who shows a bearer token (TokenReview) and whether that user may
-//! read a path (SubjectAccessReview), as kube-rbac-proxy and Kubernetes' own aggregated servers ask it to.
+//! Delegated authentication and authorization: the API server decides to whom a bearer token belongs (TokenReview) and whether
+//! that user may read a path (SubjectAccessReview), as for kube-rbac-proxy and Kubernetes' own aggregated servers.
 //!
-//! Decisions are cached for a short time. Without an API server the cached ones hold for their time, and nobody else is let in.
+//! Decisions are cached for a short time. Without an API server, cached decisions remain valid for that time and all other
+//! clients are rejected.
 //!
-//! Whoever can reach the port can make up tokens. Reviews of tokens that were allowed lately therefore never wait for reviews of others.
+//! Any client that can reach the port can make up tokens. Reviews of recently allowed tokens therefore never wait for reviews of
+//! others.
 
 mod cache;
 
@@ -24,24 +26,24 @@ use tokio::time::Instant;
 use self::cache::{DecisionCache, TokenHash, TokenOrigin};
 use crate::sources::connection::Connection;
 
-/// Reviews of one origin that wait for the API server at a time; more would not be answered sooner.
+/// Concurrent reviews for one origin. More would not be answered sooner.
 const AT_ONCE: usize = 4;
 
-/// Whether somebody who shows a token is answered.
+/// Decision about the bearer of a token.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthDecision {
     /// The token is valid, and its user may read the path.
     Allowed,
-    /// The token is nobody's, has expired, or is for another audience.
+    /// The token is unknown, has expired, or is for another audience.
     Unauthenticated,
     /// The token is valid, and its user may not read the path.
     Forbidden,
-    /// The API server could not be asked.
+    /// The API server did not answer.
     Unavailable,
 }
 
-/// Asks the API server about readers of one path. Clones share the cache.
+/// Client of the API server's reviews for one path. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct DelegatedAuth {
     reviewer: Arc<Reviewer>,
@@ -52,23 +54,24 @@ struct Reviewer {
     path: &'static str,
     audience: Option<&'static str>,
     reviews: Mutex<Reviews>,
-    /// The last review failed, which was logged.
+    /// Whether the last review failed, which was logged.
     failing: AtomicBool,
 }
 
-/// What was decided, and what is being asked.
+/// Cached decisions and running reviews.
 struct Reviews {
     cache: DecisionCache,
     running: HashMap<TokenHash, RunningReview>,
 }
 
-/// A review in its own task: a caller that hangs up must not end it, or a slow API server would never be heard out.
+/// A review in its own task. It continues if the caller disconnects, so that the answer of a slow API server still reaches the
+/// cache.
 struct RunningReview {
     origin: TokenOrigin,
     decision: watch::Receiver<Option<AuthDecision>>,
 }
 
-/// What a caller gets.
+/// Result of a look-up.
 enum LookUp {
     Decided(AuthDecision),
     Running(watch::Receiver<Option<AuthDecision>>),
@@ -84,7 +87,7 @@ impl fmt::Debug for Reviewer {
 }
 
 impl DelegatedAuth {
-    /// For readers of `path`. Tokens must be for `audience`; without one, for the API server itself.
+    /// A client for readers of `path`. Tokens must be for `audience`, or for the API server itself if there is none.
     pub fn new(connection: Connection, path: &'static str, audience: Option<&'static str>) -> Self {
         let cache = DecisionCache::new(Instant::now());
         let reviews = Mutex::new(Reviews { cache, running: HashMap::new() });
@@ -92,7 +95,7 @@ impl DelegatedAuth {
         Self { reviewer: Arc::new(Reviewer { connection, path, audience, reviews, failing }) }
     }
 
-    /// Whether the bearer of `token` may read the path. Must be called inside a Tokio runtime.
+    /// Whether the bearer of `token` may read the path. Must be called within a Tokio runtime.
     pub async fn decide(&self, token: &str) -> AuthDecision {
         match self.look_up(token) {
             LookUp::Decided(decision) => decision,
@@ -103,7 +106,7 @@ impl DelegatedAuth {
         }
     }
 
-    /// The cached decision, or the review of this token, which starts unless it is running.
+    /// The cached decision, or the review of this token, which is started unless it is running.
     fn look_up(&self, token: &str) -> LookUp {
         let hash = TokenHash::of(token);
         let mut reviews = self.reviewer.reviews();
@@ -112,7 +115,7 @@ impl DelegatedAuth {
         if let Some(decision) = cache.get(&hash, now) {
             return LookUp::Decided(decision);
         }
-        // Their task is gone.
+        // Remove reviews whose task is gone.
         running.retain(|_, review| review.decision.has_changed().is_ok());
         if let Some(review) = running.get(&hash) {
             return LookUp::Running(review.decision.clone());
@@ -172,7 +175,7 @@ impl Reviewer {
         Ok(if allowed { AuthDecision::Allowed } else { AuthDecision::Forbidden })
     }
 
-    /// The token's user, if it is valid.
+    /// The token's user, if the token is valid.
     async fn authenticate(&self, client: &Client, token: &str) -> kube::Result<Option<UserInfo>> {
         let audiences = self.audience.map(|audience| vec![audience.to_owned()]);
         let spec = TokenReviewSpec { audiences, token: token.to_owned() };
@@ -182,8 +185,9 @@ impl Reviewer {
         Ok(self.is_valid(&status).then_some(status.user).flatten())
     }
 
-    /// An authenticator that knows no audiences answers without any: its yes is about the API server's own ("validate that a
-    /// compatible audience identifier is returned", TokenReviewStatus).
+    /// Whether the token is valid for the audience. An authenticator without support for audiences returns none, and its result
+    /// is then about the API server's own audience ("validate that a compatible audience identifier is returned",
+    /// TokenReviewStatus).
     fn is_valid(&self, status: &TokenReviewStatus) -> bool {
         let named = status
             .user

@@ -1,5 +1,5 @@
-//! Sheave's control loop: reads API objects from a source, keeps them in a store and projects them into the data
-//! plane's routing table. The only crate that knows Kubernetes types.
+//! Sheave's control loop: reads API objects from a source, keeps them in a store and projects them into the data plane's routing
+//! table. The only crate that knows Kubernetes types.
 
 pub mod api;
 mod backoff;

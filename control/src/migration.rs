@@ -1,5 +1,5 @@
-//! From the objects of other load balancers to ours: MetalLB, kube-vip, ServiceLB of k3s, and Cilium's LB-IPAM. A pure function; what it
-//! cannot say is reported, and nothing is guessed in silence.
+//! Migration of the objects of other load balancers: MetalLB, kube-vip, ServiceLB of k3s, and Cilium's LB-IPAM. A pure function:
+//! it reports everything that it cannot translate and makes no silent guesses.
 
 mod announcement;
 mod cilium;
@@ -22,38 +22,38 @@ use self::draft::PoolDraft;
 use crate::api::address_pool::{API_VERSION, AddressPoolSpec, KIND};
 use crate::sources::manifests::{FileProblem, RawObject};
 
-/// The label of each Namespace with its name.
+/// Label of each Namespace with its own name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// What an AddressPool may hold at most; see the rules of its definition.
+/// Largest number of entries in an AddressPool; see the rules of its definition.
 const MAX_ENTRIES: usize = 256;
 
-/// What becomes of other load balancers' objects.
+/// Result of a migration.
 #[derive(Debug, Default)]
 pub struct Migration {
-    /// What to do, in this order.
+    /// Steps for the user, in this order.
     pub steps: Vec<String>,
-    /// Lines of FRR's configuration, if routers are to be told.
+    /// Lines of FRR's configuration, if routers need announcements.
     pub frr: Vec<String>,
-    /// AddressPools first, then Services.
+    /// Migrated objects: AddressPools first, then Services.
     pub objects: Vec<MigratedObject>,
-    /// What has no equivalent, of objects that nothing is made of.
+    /// Fields without an equivalent, of objects that result in no migrated object.
     pub left: Vec<FileProblem>,
-    /// Load balancers that need no change.
+    /// Number of load balancers that need no change.
     pub unchanged: usize,
 }
 
 /// An object to apply.
 #[derive(Debug)]
 pub struct MigratedObject {
-    /// Where it comes from, and what to know.
+    /// Its origin, and notes for the user.
     pub comments: Vec<String>,
-    /// What of it has no equivalent.
+    /// Fields of the original without an equivalent.
     pub left: Vec<FileProblem>,
     /// The object.
     pub manifest: Value,
 }
 
-/// What the parts find.
+/// Findings of the individual translations.
 #[derive(Debug, Default)]
 struct Findings<'a> {
     pools: Vec<PoolDraft<'a>>,
@@ -63,7 +63,7 @@ struct Findings<'a> {
     left: Vec<FileProblem>,
 }
 
-/// Translates the objects for an installation of this class.
+/// Translates the objects for an installation with this class.
 pub fn migrate(objects: &[RawObject], class: &str) -> Migration {
     let mut findings = Findings::default();
     metallb::translate(objects, &mut findings);
@@ -90,12 +90,12 @@ pub fn migrate(objects: &[RawObject], class: &str) -> Migration {
     }
 }
 
-/// Whether it is one of ours.
+/// Whether it is an AddressPool of Sheave.
 fn is_address_pool(object: &RawObject) -> bool {
     object.kind() == KIND && format!("{}/v1alpha1", object.group()) == API_VERSION
 }
 
-/// Two pools of one name, from several projects or namespaces, or one that has been migrated before.
+/// Renames pools with the same name, from several projects or namespaces or from an earlier migration.
 fn rename(pools: &mut [PoolDraft<'_>], objects: &[RawObject]) {
     let ours = objects.iter().filter(|it| is_address_pool(it));
     let mut taken: BTreeSet<String> = ours.map(|it| it.name().to_owned()).collect();
@@ -113,7 +113,7 @@ fn rename(pools: &mut [PoolDraft<'_>], objects: &[RawObject]) {
     }
 }
 
-/// How gateways are to be configured.
+/// Steps for the configuration of the gateways.
 fn announcing(modes: &BTreeSet<AdvertisementKind>) -> Vec<String> {
     let step = |mode: &AdvertisementKind| match mode {
         AdvertisementKind::L2 => {
@@ -155,7 +155,7 @@ impl PoolDraft<'_> {
     }
 }
 
-/// The fields that say something.
+/// The spec without fields that have their default.
 fn without_defaults(spec: &AddressPoolSpec) -> Value {
     let value = |spec| serde_json::to_value(spec).unwrap_or_default();
     let (mut value, defaults) = (value(spec), value(&AddressPoolSpec::default()));

@@ -1,4 +1,4 @@
-//! Addresses and host names as the API writes them: IP families, and which addresses can carry traffic at all.
+//! Addresses and host names as the API writes them: IP families, and which addresses can carry traffic.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// Both, in the order of every listing.
+    /// Both families, in the order in which they are listed.
     pub(crate) const ALL: [Self; 2] = [Self::V4, Self::V6];
 
     pub(crate) fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The family that the API calls `name`.
+    /// The family with the API's name `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "IPv4" => Some(Self::V4),
@@ -37,9 +37,9 @@ impl fmt::Display for Family {
     }
 }
 
-/// Reads an address that a Service, slice, Node or pool names; the error says why it cannot carry traffic.
+/// Parses an address of a Service, slice, Node or pool; the error states why it cannot carry traffic.
 ///
-/// Loopback addresses pass, although the API server refuses them for endpoints: manifests may describe one machine.
+/// Accepts loopback addresses, although the API server rejects them for endpoints: manifests may describe a single machine.
 pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, &'static str> {
     let ip: IpAddr = text.trim().parse().map_err(|_| "is not an IP address")?;
     let ip = ip.to_canonical();
@@ -53,11 +53,11 @@ pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, &'static str> {
     refused.map_or(Ok(ip), Err)
 }
 
-/// Of a DNS name (RFC 1123) and of each of its labels, in bytes.
+/// Largest lengths of a DNS name (RFC 1123) and of each of its labels, in bytes.
 const DNS_NAME: usize = 253;
 const DNS_LABEL: usize = 63;
 
-/// Whether it may be an `ingress[].hostname`: a DNS subdomain (RFC 1123) in small letters that is no address.
+/// Whether it can be an `ingress[].hostname`: a lowercase DNS subdomain (RFC 1123) that is not an address.
 pub(crate) fn is_host_name(name: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &str| {

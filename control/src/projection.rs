@@ -1,9 +1,9 @@
-//! The projection: from the objects of a cluster to the routing table and the list of Problems.
+//! The projection: derives the routing table and the list of Problems from the objects of a cluster.
 //!
-//! The inner step is pure: one Service with its slices and addresses gives its frontends (`frontends`). Around it, a reconcile
-//! pass (`reconcile`) settles what Services share: addresses (`addresses`, `allocation_order`), who owns an address and port that
-//! several claim (`conflicts`), and that no endpoint is a frontend of ours. Only Services that a pass can have changed are
-//! projected again, and a frontend that is equal keeps its `Arc`.
+//! The inner step is a pure function: one Service with its slices and addresses results in its frontends (`frontends`). Around
+//! it, a reconcile pass (`reconcile`) resolves what Services share: addresses (`addresses`, `allocation_order`), address and port
+//! pairs that several claim (`conflicts`), and endpoints that are frontends of ours. A pass projects only Services that may have
+//! changed, and an unchanged frontend keeps its `Arc`.
 #![doc = include_str!("projection/fields.md")]
 
 mod addresses;
@@ -69,51 +69,51 @@ use crate::api::address_pool::AddressPool;
 use crate::api::problem::{Problem, ProblemChanges, ProblemSet};
 use crate::api::store::{Dirty, Objects, ServiceKey};
 
-/// The result of a projection.
+/// Result of a projection.
 #[derive(Clone, Debug)]
 pub struct Projection {
-    /// The table; the very same `Arc` as before unless `changed`.
+    /// The table; the same `Arc` as before unless `changed`.
     pub table: Arc<RoutingTable>,
-    /// What users should know, and no longer need to; [`Projector::problems`] has all of it.
+    /// Problems that came or went; [`Projector::problems`] has all of them.
     pub problem_changes: ProblemChanges,
-    /// All of it.
+    /// All Problems.
     #[cfg(test)]
     pub(crate) problems: Vec<Arc<Problem>>,
-    /// Whether the table differs from the one before.
+    /// Whether the table differs from the previous one.
     pub changed: bool,
-    /// The Services that were looked at for it: whatever is published for others is as before.
+    /// Services that were processed. The status of all others is unchanged.
     pub touched: BTreeSet<ServiceKey>,
-    /// The health check node ports to answer on, sorted by key.
+    /// Health check node ports to serve, sorted by key.
     pub health_checks: Arc<[HealthCheck]>,
     /// Whether load balancers may send traffic to this node.
     pub node_eligible: bool,
-    /// All addresses of this node itself, as its Node object names them.
+    /// Addresses of this node from its Node object.
     pub node_addresses: Vec<IpAddr>,
-    /// All addresses of all nodes, which are theirs whatever else has them.
+    /// Addresses of all nodes. They belong to the nodes, whatever else claims them.
     pub all_node_addresses: Arc<BTreeSet<IpAddr>>,
-    /// How gateways announce the addresses of pools, as far as pools are known.
+    /// How gateways announce the addresses of pools, if pools are known.
     pub announce_policies: Arc<AnnouncePolicies>,
-    /// Which Services under `Local` share an address.
+    /// Services with the policy `Local` that share an address.
     pub shared_addresses: Arc<SharedAddresses>,
-    /// When to project again, although nothing may have changed by then: a cluster that is not Ready will be held off.
+    /// Time of the next projection even if no object changes by then: a cluster that is not Ready will be held off.
     pub due: Option<Timestamp>,
 }
 
-/// Projects a cluster's objects again and again, each time doing no more than what changed asks for.
+/// Projects the objects of a cluster repeatedly, each time with no more work than the changes require.
 ///
-/// From the same objects it gives the same table, however they came: with one exception that is wanted, that a Service
-/// keeps the address which a pool gave it.
+/// The same objects result in the same table, in whatever order they came. The one intended exception is that a Service keeps the
+/// address that a pool gave it.
 #[derive(Clone, Debug)]
 pub struct Projector {
     options: Options,
     cluster: Arc<str>,
     started: bool,
     context: ClusterContext,
-    /// The pools that the allocator has read; none before the first time.
+    /// Pools that the allocator has read; `None` before the first time.
     pools: Option<KnownPools>,
     allocator: Allocator,
     announce_policies: Arc<AnnouncePolicies>,
-    /// Services that wait for addresses which others have.
+    /// Services that wait for addresses of others.
     waiting: WaitList,
     claims: Claims,
     sharing: LocalSharing,
@@ -122,47 +122,48 @@ pub struct Projector {
     changed_nodes: BTreeSet<IpAddr>,
     names: NameInterner,
     services: BTreeMap<ServiceKey, ProjectedService>,
-    /// Those of `services` that have a status.
+    /// Keys of `services` that have a status.
     published: BTreeSet<ServiceKey>,
     health_checks: HealthChecks,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
-    /// Which Services have which endpoints, as the frontends that these would be.
+    /// Endpoints of Services, as the frontends that they would be.
     reached: BTreeSet<(FrontendAddr, ServiceKey)>,
     table: Arc<RoutingTable>,
-    /// Of Services, and those of Nodes and pools, which are no Service's.
+    /// Problems of Services, and under `None` those of Nodes and pools.
     problems: ProblemSet<Option<ServiceKey>>,
-    /// The time, once it is set.
+    /// Current time, once it is set.
     now: Option<Timestamp>,
-    /// When the time alone makes a difference.
+    /// Time of the next change that only the time causes.
     due: Option<Timestamp>,
-    /// It decides about other MultiClusterServices than at the last projection.
+    /// Whether it decides about other MultiClusterServices than in the last projection.
     authority_changed: bool,
-    /// The networks of the gateways' own cluster are others than at the last projection.
+    /// Whether the networks of the gateways' own cluster have changed since the last projection.
     own_networks_changed: bool,
-    /// Its options are others than at the last projection.
+    /// Whether the options have changed since the last projection.
     options_changed: bool,
 }
 
-/// What is kept of a Service between passes.
+/// State of a Service between passes.
 #[derive(Clone, Debug, Default)]
 struct ProjectedService {
     allocated: AllocatedAddresses,
     frontends: Vec<Arc<Frontend>>,
-    /// Its endpoints, as the frontends that they would be, sorted: whether one of them is a frontend makes a difference to it.
+    /// Its endpoints, as the frontends that they would be, sorted. The Service must be projected again when one of them becomes a
+    /// frontend or stops being one.
     reached: Vec<FrontendAddr>,
     status: Option<LoadBalancerStatus>,
-    /// The state of its clusters, of a MultiClusterService.
+    /// State of the clusters of a MultiClusterService.
     fleet: Option<FleetStatus>,
     /// Problems in addition to those of `allocated`.
     problems: Vec<Problem>,
-    /// An object of the same name with another uid is another Service.
+    /// Uid: an object with the same name and another uid is another Service.
     uid: Option<String>,
-    /// The addresses that its status had when it was last looked at, while another installation decides about it.
+    /// Addresses in its status at the last projection, if another installation decides about it.
     seen: Option<Vec<IpAddr>>,
 }
 
 impl Projector {
-    /// A projector that has seen nothing; its table is empty.
+    /// A projector without objects; its table is empty.
     pub fn new(options: Options) -> Self {
         Self {
             cluster: options.cluster.as_str().into(),
@@ -193,7 +194,7 @@ impl Projector {
         }
     }
 
-    /// The name of the cluster that the gateways run in.
+    /// Name of the cluster that the gateways run in.
     pub fn cluster(&self) -> &str {
         &self.cluster
     }
@@ -205,14 +206,14 @@ impl Projector {
         }
     }
 
-    /// Sets which MultiClusterServices are decided about from the next projection on.
+    /// Sets the MultiClusterServices that this installation decides about, from the next projection on.
     pub fn set_authority(&mut self, authority: Authority) {
         self.authority_changed |=
             std::mem::replace(&mut self.options.fleet.authority, authority) != authority;
     }
 
-    /// Projects by these options from the next projection on. The node, the cluster, the class, the role and the authority stay what
-    /// they are: what was allocated and published so far is by them.
+    /// Sets the options from the next projection on. Node, cluster, class, role and authority keep their values, because earlier
+    /// allocations and statuses depend on them.
     pub fn set_options(&mut self, options: Options) {
         let Options { node, cluster, load_balancer_class, role, .. } = self.options.clone();
         let authority = self.options.fleet.authority;
@@ -222,8 +223,8 @@ impl Projector {
         self.options = options;
     }
 
-    /// Brings the table up to date. `dirty` names what changed in `objects` since the last call; the first call takes
-    /// everything, whatever `dirty` is.
+    /// Updates the table. `dirty` names what changed in `objects` since the last call. The first call processes everything,
+    /// whatever `dirty` is.
     pub fn project(&mut self, objects: &Objects, dirty: &Dirty) -> Projection {
         let mut keys = match dirty {
             Dirty::Services(keys) | Dirty::Shared(keys) => keys.clone(),
@@ -261,33 +262,33 @@ impl Projector {
         self.answer(changed, touched)
     }
 
-    /// What would be published for each Service that is ours as a load balancer, sorted by key.
+    /// Statuses of all Services that are served as load balancers, sorted by key.
     pub fn statuses(&self) -> impl Iterator<Item = &LoadBalancerStatus> {
         self.services.values().filter_map(|projected| projected.status.as_ref())
     }
 
-    /// How many [`Self::statuses`] there are.
+    /// Number of [`Self::statuses`].
     pub fn published(&self) -> usize {
         self.published.len()
     }
 
-    /// What would be published for a Service, if it is ours as a load balancer.
+    /// Status of a Service, if it is served as a load balancer.
     pub fn status(&self, key: &ServiceKey) -> Option<&LoadBalancerStatus> {
         self.services.get(key)?.status.as_ref()
     }
 
-    /// The state of a MultiClusterService's clusters, if it is ours.
+    /// State of a MultiClusterService's clusters, if this installation serves it.
     pub fn fleet_status(&self, key: &ServiceKey) -> Option<&FleetStatus> {
         self.services.get(key)?.fleet.as_ref()
     }
 
-    /// Whether a MultiClusterService is left to other installations as it is.
+    /// Whether a MultiClusterService is left unchanged for other installations.
     pub fn leaves_alone(&self, key: &ServiceKey, objects: &Objects) -> bool {
         let Some(service) = objects.fleet.services.get(key) else { return false };
         multi_cluster::is_left_alone(service, multi_cluster::template(&objects.fleet, key), &self.options)
     }
 
-    /// What is wrong with the load balancer frontends of a Service, for clients who may come to any gateway.
+    /// Faults of the load balancer frontends of a Service, for clients that may reach any gateway.
     pub fn faults(&self, key: &ServiceKey) -> Vec<(FrontendAddr, Fault)> {
         let gateways = GatewayScope::Of { cluster: &self.cluster, nodes: &self.context.gateways };
         let frontends = self.services.get(key).map(|known| known.frontends.as_slice()).unwrap_or_default();
@@ -300,17 +301,17 @@ impl Projector {
         frontends.filter_map(|it| Some((it.addr, fault_of(it)?))).collect()
     }
 
-    /// Everything that is wrong, sorted, each once.
+    /// All Problems, sorted and without duplicates.
     pub fn problems(&self) -> impl Iterator<Item = &Arc<Problem>> {
         self.problems.iter()
     }
 
-    /// What is wrong with a Service, sorted.
+    /// Problems of a Service, sorted.
     pub fn problems_of(&self, key: &ServiceKey) -> Vec<Problem> {
         self.problems.of(&Some(key.clone())).map(|problem| (**problem).clone()).collect()
     }
 
-    /// Per pool its name, how many of its addresses Services have, and how many can still be given.
+    /// Name of each pool, the number of its addresses that Services have, and the number that is free.
     pub fn pool_usage(&self) -> impl Iterator<Item = (&Arc<str>, usize, u128)> {
         self.allocator.usage()
     }
@@ -320,7 +321,7 @@ impl Projector {
         &self.announce_policies
     }
 
-    /// Reads what any Service may depend on; whether all of them come out as before by it.
+    /// Reads the objects that any Service may depend on. Returns whether all Services stay as they are.
     fn refresh(&mut self, objects: &Objects) -> bool {
         let gateways = nodes::gateway_nodes(&self.options.role, objects);
         let (context, problems) = nodes::read(&self.options, &objects.nodes, &gateways);
@@ -366,17 +367,17 @@ impl Projector {
     }
 }
 
-/// The pools as the allocator has read them.
+/// Pools as the allocator has read them.
 #[derive(Clone, Debug)]
 pub(super) struct KnownPools {
     pub(super) pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
-    /// Where none is, only their names can be selected.
+    /// Whether any Namespace is known. Without one, only names of Namespaces can be selected.
     pub(super) namespaces_known: bool,
     pub(super) problems: Vec<Problem>,
 }
 
 impl KnownPools {
-    /// Whether they are as they were then.
+    /// Whether the pools in `objects` are the same.
     pub(super) fn hold_for(&self, objects: &Objects) -> bool {
         let same = |(old, new): (&Arc<AddressPool>, &Arc<AddressPool>)| {
             Arc::ptr_eq(old, new) || old.spec == new.spec

@@ -1,5 +1,5 @@
-//! Where objects come from: API servers, folders of manifests, and the snapshot on disk. Each source fills [`crate::api::store`],
-//! and none confuses a list that failed with a list that is empty.
+//! Sources of objects: API servers, folders of manifests, and the snapshot on disk. Each source fills [`crate::api::store`], and
+//! distinguishes a failed list from an empty one.
 
 pub mod api_server;
 pub mod connection;

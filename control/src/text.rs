@@ -1,11 +1,11 @@
-//! Texts for people: cut to a limit in bytes at whole characters, listed by their first few items, and "did you mean".
+//! Texts for users: truncation to a limit in bytes at character boundaries, lists of the first few items, and "did you mean".
 
 use std::fmt::Write as _;
 
-/// Bytes of a message, at most: of a Problem, of a condition, and of an Event, whose note API servers limit to as much.
+/// Largest length in bytes of a Problem's and a condition's message, and of an Event's note, which API servers limit to this.
 pub(crate) const LONGEST_MESSAGE: usize = 1024;
 
-/// The text, or as much of it as fits, with a sign that it goes on. The end is kept: it says what happens instead.
+/// Truncates a text in its middle and marks the gap. The end is kept, because it states what happens instead.
 pub(crate) fn cut_middle(text: String, longest: usize) -> String {
     if text.len() <= longest {
         return text;
@@ -16,7 +16,7 @@ pub(crate) fn cut_middle(text: String, longest: usize) -> String {
     format!("{}{MARK}{}", &text[..head], &text[tail..])
 }
 
-/// The text, or its beginning with dots at the end.
+/// Truncates a text and appends dots.
 pub(crate) fn cut_end(text: &mut String, longest: usize) {
     const MARK: &str = "...";
     if text.len() > longest {
@@ -25,8 +25,8 @@ pub(crate) fn cut_end(text: &mut String, longest: usize) {
     }
 }
 
-/// The text as one line within the limit. Characters that change what is around them, controls and direction marks, become blanks: they
-/// come from others, and end in terminals.
+/// Reduces a text to one line within the limit. Control characters and direction marks, which affect the text around them, become
+/// blanks: the text comes from others and ends up in terminals.
 pub fn one_line(text: &mut String, longest: usize) {
     let harmful = |char: char| {
         char.is_control()
@@ -38,7 +38,7 @@ pub fn one_line(text: &mut String, longest: usize) {
     cut_end(text, longest);
 }
 
-/// The first `most` of the items, and how many more there are.
+/// The first `most` items, and the number of the others.
 pub fn first_few(items: impl IntoIterator<Item = impl AsRef<str>>, separator: &str, most: usize) -> String {
     let mut items = items.into_iter();
     let first: Vec<_> = items.by_ref().take(most).collect();
@@ -51,9 +51,9 @@ pub fn first_few(items: impl IntoIterator<Item = impl AsRef<str>>, separator: &s
     text
 }
 
-/// The candidate that `word` was most likely meant to be, if any is near enough.
+/// The candidate that `word` was most likely meant to be, if any is close enough.
 ///
-/// Near enough is one edit for three letters, so that `prot` finds `port` while `type` does not find `name`.
+/// The limit is one edit for three letters, so that `prot` finds `port` while `type` does not find `name`.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let limit = (word.chars().count() / 3).max(1);

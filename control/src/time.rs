@@ -1,19 +1,19 @@
-//! Durations as Kubernetes and Go write them, in whole numbers (`50us`, `500ms`, `2s`, `1m30s`, `1h`), and waiting for a moment
-//! that may not come.
+//! Durations in the notation of Kubernetes and Go, in whole numbers (`50us`, `500ms`, `2s`, `1m30s`, `1h`), and waiting for an
+//! optional point in time.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// The text is no duration.
+/// The text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a duration such as 500ms, 2s, 1m30s or 1h")]
 pub struct DurationError;
 
-/// Reads a sum of whole numbers with units.
+/// Parses a sum of whole numbers with units.
 ///
 /// # Errors
-/// If the text is none, or longer than can be told.
+/// If the text is malformed or the duration overflows.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let mut rest = text;
     let mut total = Duration::ZERO;
@@ -37,12 +37,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(total)
 }
 
-/// How long it is until then by the wall clock; nothing if that has been.
+/// Time until `due` on the wall clock; zero if it has passed.
 pub fn time_until(due: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(due.duration_since(now)).unwrap_or_default()
 }
 
-/// Waits until then; for ever if there is no such moment. Cancel safe.
+/// Waits until `due`, or forever without one. Cancel safe.
 pub async fn wait_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,

@@ -1,20 +1,20 @@
-//! A token bucket. Pure; the time is given.
+//! Token bucket, without I/O; the caller passes the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Tokens that come back with time.
+/// Bucket whose tokens return over time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenBucket {
     burst: u32,
     refill: Duration,
-    /// When all tokens are back. Taking one moves it by `refill`.
+    /// Time at which all tokens are back. Taking one moves it by `refill`.
     full_at: Instant,
 }
 
 impl TokenBucket {
-    /// A full one of `burst` tokens, of which one comes back in each `refill`.
+    /// A full bucket of `burst` tokens, one of which returns in each `refill`.
     pub(crate) fn new(burst: u32, refill: Duration, now: Instant) -> Self {
         Self { burst, refill, full_at: now }
     }
@@ -27,13 +27,13 @@ impl TokenBucket {
         self.next_at(now) <= now
     }
 
-    /// When one is there: `now`, or later.
+    /// Time at which a token is available: `now`, or later.
     pub(crate) fn next_at(&self, now: Instant) -> Instant {
         let missing = self.full_at.saturating_duration_since(now);
         now + missing.saturating_sub(self.refill * (self.burst - 1))
     }
 
-    /// Takes one, which must be there.
+    /// Takes a token, which must be available.
     pub(crate) fn take(&mut self, now: Instant) {
         self.full_at = self.full_at.max(now) + self.refill;
     }

@@ -1,5 +1,5 @@
-//! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that may be given to LoadBalancer Services. Its
-//! definition for the API server is made of these types, doc comments included.
+//! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that LoadBalancer Services can get. The CustomResourceDefinition
+//! is derived from these types, descriptions included.
 
 mod cel;
 mod meta;
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 pub const API_VERSION: &str = "sheave.dev/v1alpha1";
 /// Kind of an AddressPool manifest.
 pub const KIND: &str = "AddressPool";
-/// What `spec.maxPerService` may be.
+/// Allowed values of `spec.maxPerService`.
 pub(crate) const PER_SERVICE: RangeInclusive<u32> = 1..=64;
-/// How many interfaces `spec.announce.interfaces` may name. Nobody has a pool announced in more places; the API server wants a limit for
-/// lists of which each element stands once.
+/// Largest number of interfaces in `spec.announce.interfaces`. The API server requires a limit for a list of type `set`, and no
+/// pool needs more.
 pub(crate) const MAX_INTERFACES: usize = 16;
 
-/// What the pool holds and who may use it.
+/// Addresses of the pool, and the Services that may use them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
     group = "sheave.dev",
@@ -63,7 +63,7 @@ pub struct AddressPoolSpec {
     /// Use the gateway nodes' own addresses: ExternalIP, else InternalIP.
     #[serde(default)]
     pub from_gateway_nodes: bool,
-    /// Lower is asked first; 0, the default, comes last.
+    /// Pools with a lower priority are used first. 0, the default, is used last.
     #[serde(default)]
     // The API knows no unsigned formats.
     #[schemars(range(min = 0, max = 4_294_967_295_u32), extend("format" = "int64"))]
@@ -74,11 +74,11 @@ pub struct AddressPoolSpec {
     /// Leave out addresses that end in .0 or .255, which old equipment drops.
     #[serde(default, rename = "avoidBuggyIPs")]
     pub avoid_buggy_ips: bool,
-    /// Who may share one address: Services of the `Namespace` that had it first, or of the whole `Cluster`.
+    /// Which Services may share one address: those of the `Namespace` that got it first, or those of the whole `Cluster`.
     #[serde(default)]
     #[schemars(schema_with = "cel::sharing")]
     pub sharing: Sharing,
-    /// How many of these addresses one Service may ask for by value (`sheave.dev/addresses`).
+    /// How many addresses of this pool one Service may request by value (`sheave.dev/addresses`).
     #[serde(default = "eight")]
     #[schemars(range(min = 1, max = 64), extend("format" = "int64"))]
     pub max_per_service: u32,
@@ -90,7 +90,7 @@ pub struct AddressPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "meta::selector")]
     pub service_selector: Option<LabelSelector>,
-    /// Where gateways that announce addresses by themselves (`announce` in their configuration) announce these.
+    /// Where gateways that announce addresses themselves (`announce` in their configuration) announce the addresses of this pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announce: Option<PoolAnnouncement>,
 }
@@ -109,29 +109,29 @@ pub struct PoolAnnouncement {
     pub interfaces: Vec<String>,
 }
 
-/// Whose Services may have one address of a pool.
+/// Which Services may share one address of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
-    /// Those of one namespace.
+    /// Services of one namespace.
     #[default]
     Namespace,
-    /// Those of every namespace.
+    /// Services of all namespaces.
     Cluster,
 }
 
-/// How much of the pool is given away, and whether it can be used. The controller writes it, and nobody reads it back.
+/// Usage and validity of the pool. The controller writes it and never reads it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPoolStatus {
-    /// Addresses that Services have.
+    /// Number of addresses that Services have.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub used: i64,
-    /// Addresses that can still be given; the largest number there is where there are more (IPv6).
+    /// Number of addresses that are still free; the largest representable number if there are more (IPv6).
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub free: i64,
-    /// `Ready`: every entry of the spec can be used.
+    /// `Ready`: every entry of the spec is usable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "meta::conditions")]
     pub conditions: Vec<Condition>,
@@ -162,15 +162,15 @@ fn eight() -> u32 {
     8
 }
 
-/// Whether a network interface can have this name (dev_valid_name() in net/core/dev.c). The API server refuses others in a pool; manifests
-/// come as they are.
+/// Whether a network interface can have this name (dev_valid_name() in net/core/dev.c). The API server rejects other names in a
+/// pool; manifests are not checked by an API server.
 pub fn is_interface_name(name: &str) -> bool {
     (1..16).contains(&name.len())
         && !matches!(name, "." | "..")
         && !name.contains(|letter: char| matches!(letter, '/' | ':') || letter.is_whitespace())
 }
 
-/// What an API server must be told to know AddressPools.
+/// The CustomResourceDefinition of AddressPools.
 pub fn definition() -> CustomResourceDefinition {
     AddressPool::crd()
 }

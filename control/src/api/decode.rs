@@ -1,4 +1,4 @@
-//! From a plain value to a typed object: the field of a wrong value, and fields that the type does not have.
+//! Decoding of a plain value into a typed object, with the path of a wrong value and the fields that the type does not have.
 
 pub(crate) mod field_path;
 pub(crate) mod known_fields;
@@ -10,22 +10,22 @@ use self::field_path::{FieldPath, Step};
 use crate::text;
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
-/// An object and the fields of the document that it does not have.
+/// An object, and the fields of the document that its type does not have.
 #[derive(Debug)]
 pub(crate) struct Typed<T> {
     pub(crate) object: T,
     pub(crate) unknown: Vec<UnknownField>,
 }
 
-/// A field that the type does not have. The API server refuses it under `kubectl`'s default strict validation.
+/// A field that the type does not have. The API server rejects it under `kubectl`'s default strict validation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnknownField {
     pub(crate) path: FieldPath,
-    /// What was probably meant.
+    /// The field name that was probably meant.
     pub(crate) suggestion: Option<&'static str>,
 }
 
-/// A value that its field cannot hold.
+/// A value that does not fit its field.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {message}")]
 pub(crate) struct FieldError {
@@ -33,8 +33,8 @@ pub(crate) struct FieldError {
     pub(crate) message: String,
 }
 
-/// Takes out the fields that have no value. To Go's decoder, and so to the API server, a field that is null is as good as
-/// absent, of whatever type it is; it even stores and returns conditions with `lastTransitionTime: null`.
+/// Removes fields whose value is null. Go's decoder, and so the API server, treats null as absent for every type; the API server
+/// even stores and returns conditions with `lastTransitionTime: null`.
 pub(crate) fn drop_nulls(fields: &mut Map<String, Value>) {
     fields.retain(|_, value| !value.is_null());
     fields.values_mut().for_each(drop_nulls_inside);
@@ -48,7 +48,8 @@ fn drop_nulls_inside(value: &mut Value) {
     }
 }
 
-/// Gives the conditions of a Service that have no time Go's zero time. The API server takes and returns such ones, our type requires it.
+/// Sets Go's zero time in conditions of a Service that have no time. The API server accepts and returns such conditions, but our
+/// type requires the field.
 pub(crate) fn complete_conditions(service: &mut Map<String, Value>) {
     let conditions = service.get_mut("status").and_then(|status| status.get_mut("conditions"));
     for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
@@ -58,9 +59,9 @@ pub(crate) fn complete_conditions(service: &mut Map<String, Value>) {
     }
 }
 
-/// Reads `value` as a `T`, whatever else it holds: a newer API server than ours has fields that our types lack.
+/// Decodes `value` as a `T` and ignores unknown fields: a newer API server has fields that our types lack.
 pub(crate) fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, FieldError> {
-    // The fast way first: there are a hundred thousand of them, and next to none is wrong.
+    // Try the fast decoder first: there can be a hundred thousand objects, and almost none is invalid.
     T::deserialize(value).or_else(|_| {
         serde_path_to_error::deserialize(value).map_err(|error| FieldError {
             path: FieldPath::from(error.path()),
@@ -69,7 +70,7 @@ pub(crate) fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, FieldError
     })
 }
 
-/// Reads `value` as a `T`.
+/// Decodes `value` as a `T` and lists its unknown fields.
 pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<Typed<T>, FieldError> {
     let mut unknown = Vec::new();
     let mut track = serde_path_to_error::Track::new();
@@ -83,7 +84,7 @@ pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<Typed<T>, Field
         Err(error) => {
             let error: serde_json::Error = error;
             let mut message = bounded(error.to_string());
-            // What YAML takes for a number or a boolean (1.0, no) is often meant as text.
+            // YAML reads some unquoted text as a number or a boolean (1.0, no).
             if error.is_data() && message.ends_with("expected a string") {
                 message += "; put it in quotes";
             }
@@ -92,7 +93,7 @@ pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<Typed<T>, Field
     }
 }
 
-/// What is wrong quotes the value, which may be as long as an object.
+/// Shortens an error message: it quotes the value, which can be as long as an object.
 fn bounded(message: String) -> String {
     cut_middle(message, LONGEST_MESSAGE / 2)
 }

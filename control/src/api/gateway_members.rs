@@ -1,4 +1,4 @@
-//! The gateways of an installation, by the EndpointSlices of the headless Service over their Pods.
+//! Gateways of an installation, from the EndpointSlices of the headless Service that selects their Pods.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use crate::net;
 /// A node with a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedGateway {
-    /// The Node's name.
+    /// Name of the Node.
     pub node: Arc<str>,
-    /// The addresses of its Pods, each once, sorted. A gateway that is being upgraded has two Pods for a while; both have the node's
-    /// addresses.
+    /// Addresses of its Pods, sorted and without duplicates. During an upgrade a gateway has two Pods for a while; both have the
+    /// node's addresses.
     pub addresses: Vec<IpAddr>,
-    /// Whether one of them is ready.
+    /// Whether one of the Pods is ready.
     pub ready: bool,
 }
 

@@ -1,11 +1,11 @@
-//! What a gateway tells the controller about itself: that it forwards, what it could not do, and which addresses it announces.
-//! Gateways have no right to write to the API, so the controller asks each of them over HTTP, at the port that the headless Service of the gateways
-//! calls `report`.
+//! Report of a gateway to the controller: its health, what it could not do, and which addresses it announces. Gateways have no
+//! permission to write to the API, so the controller polls each of them over HTTP, at the port that their headless Service names
+//! `report`.
 //!
-//! Gateways and controllers of different versions meet in every rollout. So what a report has is only ever added to: fields
-//! that the reader does not know are ignored, those that the writer did not know have their defaults, and a trouble that
-//! cannot be read, or has a reason that is not known, is left out. What older controllers would misread gets another path,
-//! where older gateways answer 404; a gateway whose report cannot be read counts as one that does not answer.
+//! Gateways and controllers of different versions meet in every rollout, so fields are only ever added to a report. The reader
+//! ignores unknown fields, uses defaults for missing ones, and drops a trouble that it cannot parse or whose reason it does not
+//! know. A change that older controllers would misread gets another path, where older gateways answer 404. A gateway whose report
+//! cannot be parsed counts as one that does not answer.
 
 use std::net::IpAddr;
 
@@ -16,56 +16,57 @@ use crate::api::karmada::lenient;
 use crate::api::problem::reason;
 use crate::text::one_line;
 
-/// The path that a gateway answers on.
+/// Path of the report.
 pub const PATH: &str = "/api/report";
-/// The path of its status, for those whom the configuration of the listener names. Who may get [`PATH`] may get this.
+/// Path of the gateway's status. The clients that the listener's configuration names may get it, and so may clients that may get
+/// [`PATH`].
 pub const STATUS_PATH: &str = "/api/status";
-/// The same of its explanations.
+/// Path of the gateway's explanations, for the same clients as [`STATUS_PATH`].
 pub const EXPLAIN_PATH: &str = "/api/explain";
-/// The audience of tokens for it: whoever answers in a gateway's place can do nothing else with them.
+/// Audience of the tokens for [`PATH`]: an impostor that receives one cannot use it anywhere else.
 pub const AUDIENCE: &str = "gateways.sheave.dev";
-/// The name of the port in the gateways' Service.
+/// Name of the port in the gateways' Service.
 pub const PORT_NAME: &str = "report";
 
-/// So many troubles are told at most; whoever has more has one cause for most of them.
+/// Largest number of troubles in a report. Beyond it, most troubles have the same cause.
 const MOST_TROUBLES: usize = 1000;
-/// So many addresses count at most, as of one gateway that announces every Service of a large cluster.
+/// Largest number of announced addresses: as many as one gateway announces for all Services of a large cluster.
 const MOST_ADDRESSES: usize = 10_000;
-/// The length of a text in bytes, at most: two sentences, or a Node's name.
+/// Largest length of a text in bytes: two sentences, or a Node's name.
 const LONGEST_TEXT: usize = 256;
 
-/// What one gateway says of itself.
+/// State of one gateway, as it reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayReport {
-    /// The Node that it runs on.
+    /// Name of the Node that it runs on.
     pub node: String,
-    /// The generation of the routing table in force.
+    /// Generation of the current routing table.
     pub generation: u64,
-    /// It is about to stop accepting connections: nobody should be sent there any more.
+    /// Whether it is about to stop accepting connections, so that it should get no new clients.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
-    /// What it could not do, sorted.
+    /// Requests that it could not fulfil, sorted.
     #[serde(default, deserialize_with = "lenient::list")]
     pub troubles: Vec<Trouble>,
-    /// The addresses that it announces now, sorted; `None` if it announces none by itself, whatever happens.
+    /// Addresses that it announces now, sorted; `None` if it never announces any itself.
     #[serde(default, deserialize_with = "addresses", skip_serializing_if = "Option::is_none")]
     pub announced: Option<Vec<IpAddr>>,
-    /// Other gateways may announce the same addresses at the same time: routers share connections among them.
+    /// Whether other gateways may announce the same addresses at the same time because routers spread connections over them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
 
 impl GatewayReport {
-    /// What a gateway has answered, within the limits.
+    /// Parses a gateway's answer and limits its size.
     ///
     /// # Errors
-    /// If it is no report.
+    /// A JSON error if `answer` is not a report.
     pub fn read(answer: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice::<Self>(answer).map(Self::bounded)
     }
 
-    /// The same, but no larger than it may be: whoever answers on the port is believed so far and no farther.
+    /// Truncates the report to the limits: a server on that port is trusted only this far.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         tidy(&mut self.node);
@@ -81,19 +82,20 @@ impl GatewayReport {
     }
 }
 
-/// The addresses that can be read. Something other than a list is of a later version: as for any unknown field, the default counts.
+/// Drops the addresses that cannot be parsed. A value that is not a list comes from a later version and becomes the default, like
+/// an unknown field.
 fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<IpAddr>>, D::Error> {
     let items: Option<Vec<Value>> =
         serde_json::from_value(Value::deserialize(deserializer)?).unwrap_or_default();
     Ok(items.map(|items| items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect()))
 }
 
-/// One line within the limits: it ends in conditions, Events and the log.
+/// Reduces a text to one line within the limit, because it ends up in conditions, Events and the log.
 fn tidy(text: &mut String) {
     one_line(text, LONGEST_TEXT);
 }
 
-/// The reason of this name, if gateways can have it. Others would let a gateway speak for the controller.
+/// The reason with this name, if gateways may report it. With any other reason a gateway could speak for the controller.
 pub(crate) fn known_reason(name: &str) -> Option<&'static str> {
     let known = [
         reason::BIND_FAILED,
@@ -106,11 +108,11 @@ pub(crate) fn known_reason(name: &str) -> Option<&'static str> {
     known.into_iter().find(|known| *known == name)
 }
 
-/// One thing that a gateway could not do.
+/// Something that a gateway could not do for one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trouble {
-    /// The kind of the object that is affected: `Service`, `MultiClusterService`.
+    /// Kind of the affected object: `Service`, `MultiClusterService`.
     pub kind: String,
     /// Its namespace.
     pub namespace: String,
@@ -120,13 +122,13 @@ pub struct Trouble {
     pub reason: String,
     /// One sentence for the user.
     pub message: String,
-    /// The frontend, if one alone is affected.
+    /// The frontend, if only one is affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frontend: Option<TroubledFrontend>,
 }
 
 impl Trouble {
-    /// Whether its names are no longer than names of objects can be.
+    /// Whether its names are no longer than object names can be.
     fn has_names(&self) -> bool {
         let protocol = self.frontend.as_ref().map_or("", |frontend| &frontend.protocol);
         let names = [&self.kind, &self.namespace, &self.name, &self.reason].map(String::as_str);
@@ -165,7 +167,7 @@ mod tests {
         let troubles = vec![trouble(&"\u{e4}".repeat(200)); MOST_TROUBLES + 1];
         let report = GatewayReport { troubles, ..GatewayReport::default() }.bounded();
         assert_eq!(report.troubles.len(), MOST_TROUBLES);
-        // 253 bytes are left, and each letter has two.
+        // Of the 256 bytes 253 are left before the dots, and each letter has two.
         assert_eq!(report.troubles[0].message, "\u{e4}".repeat(126) + "...");
         let as_long_as_may_be = "x".repeat(LONGEST_TEXT);
         let report = GatewayReport { troubles: vec![trouble(&as_long_as_may_be)], ..report }.bounded();
@@ -198,7 +200,7 @@ mod tests {
         assert_eq!(messages, ["cannot listen 2026-01-01 ERROR  [31mall is lost"]);
     }
 
-    /// As gateways answer since reports have been there. A later version reads it as this one does.
+    /// A report in the first format that gateways used. Later versions must parse it the same way.
     const RECORDED: &str = r#"{"node":"gw-1","generation":7,"troubles":[{"kind":"MultiClusterService","namespace":"shop","name":"web","reason":"ClientAddressLost","message":"cannot speak from others"},{"kind":"Service","namespace":"shop","name":"web","reason":"BindFailed","message":"cannot listen","frontend":{"address":"2001:db8::1","port":80,"protocol":"TCP"}}]}"#;
 
     fn recorded() -> GatewayReport {

@@ -1,7 +1,7 @@
-//! Karmada's API objects, as far as they are read: lenient in what they take, and never written back whole. A write of ours
-//! is a patch of its own (webhooks re-marshal typed objects, and an older one strips fields that it does not know).
+//! Karmada's API objects, as far as Sheave reads them. The types decode leniently and are never written back whole. A write is a
+//! patch of its own: webhooks marshal typed objects again, and an older one strips fields that it does not know.
 
-/// Says where a type is served, for clients and stores.
+/// Implements the traits that tell clients and stores where a type is served.
 macro_rules! resource {
     ($type:ty, $group:literal, $version:literal, $plural:literal, $scope:ident) => {
         impl k8s_openapi::Resource for $type {
@@ -28,7 +28,7 @@ macro_rules! resource {
 }
 use resource;
 
-/// Names for the macro.
+/// Scope names for the macro.
 mod scope {
     pub(super) use k8s_openapi::{ClusterResourceScope as Cluster, NamespaceResourceScope as Namespace};
 }
@@ -49,15 +49,15 @@ pub use self::multi_cluster_service::{
 };
 pub use self::work::{Manifest, ManifestIdentifier, ManifestStatus, Work};
 
-/// What the namespace of a member cluster's Works begins with; the rest is the cluster's name (karmada
-/// pkg/util/names, `GenerateExecutionSpaceName`).
+/// Prefix of the namespace that holds a member cluster's Works; the rest is the cluster's name (karmada pkg/util/names,
+/// `GenerateExecutionSpaceName`).
 pub const EXECUTION_SPACE_PREFIX: &str = "karmada-es-";
 
-/// Marks a Work that carries an EndpointSlice which was collected from a member cluster; whatever its value, dispatched
-/// copies do not have it (karmada.io constants, `EndpointSliceWorkManagedByLabel`).
+/// Label of a Work that carries an EndpointSlice collected from a member cluster, with any value. Dispatched copies do not have
+/// it (karmada.io constants, `EndpointSliceWorkManagedByLabel`).
 pub const COLLECTED_LABEL: &str = "endpointslice.karmada.io/managed-by";
 
-/// Which member cluster an execution space is for.
+/// Name of the member cluster that an execution space belongs to.
 pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_SPACE_PREFIX).filter(|name| !name.is_empty())
 }

@@ -1,5 +1,5 @@
-//! The table of the kinds that are read: from which API server, where they are kept, and what follows from a change. Watch,
-//! store, snapshot, manifests, guard and metrics go by it. A new kind is an [`ApiObject`] and a row here.
+//! Table of the kinds that Sheave reads: their API server, where they are kept, and what a change affects. Watch, store,
+//! snapshot, manifests, mass deletion guard and metrics are driven by it. A new kind is an [`ApiObject`] and a row here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,104 +17,103 @@ use super::objects::{Collection, ObjectKey, Objects};
 use super::owners::{binding_owner, imported_owner, name_of, namespace_of, slice_owner, work_owner};
 use super::service_key::ServiceKey;
 
-/// Which API server objects are from, or whose manifests are in a folder: several kinds are on both, and mean something else
-/// on each.
+/// The API server that objects come from, or whose manifests a folder has. Several kinds exist on both, with different meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlPlane {
-    /// That of the cluster in which the gateways run.
+    /// The API server of the cluster that the gateways run in.
     Local,
     /// A Karmada control plane.
     Karmada,
 }
 
-/// What happens to everything else while a kind cannot be read.
+/// How important a kind is: what happens while it cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing is served before it is known.
+    /// No Service is served until it is known.
     Required,
     /// Everything else works without it. If reading it is forbidden, it counts as empty.
     Optional,
-    /// The same, but what cannot be read never counts as empty, and is waited for only a moment.
+    /// Like `Optional`, but an unreadable kind never counts as empty, and startup waits for it only briefly.
     Spared,
 }
 
-/// What a change of an object makes a difference to.
+/// Scope of a change: the Services to project again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Affects {
-    /// The Service or MultiClusterService that it is about.
+    /// The Service or MultiClusterService that the object belongs to.
     Owner,
-    /// Any Service.
+    /// All Services.
     All,
-    /// The Services of the Namespace of its name.
+    /// The Services in the Namespace of that name.
     Namespace,
-    /// Every MultiClusterService.
+    /// All MultiClusterServices.
     Fleet,
 }
 
-/// Under which Service or MultiClusterService an object is kept.
+/// The Service or MultiClusterService whose key an object is kept under.
 #[derive(Clone, Copy, Debug)]
 pub enum Owner<T> {
-    /// The Service of its own name.
+    /// The Service with the object's own name.
     Service,
-    /// The MultiClusterService of its own name.
+    /// The MultiClusterService with the object's own name.
     MultiClusterService,
-    /// The one that it is about, if any. A deletion does not name it, so the store keeps an index.
+    /// The one that the object refers to, if any. A deletion does not name it, so the store keeps an index.
     Of(fn(&T) -> Option<ServiceKey>),
 }
 
-/// A row of the table, as far as it is the same for all types.
+/// A row of the table, without its type parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// How the type is called and served.
+    /// Names and API path of the type.
     pub resource: Resource,
-    /// Where it is read.
+    /// API server that it is read from.
     pub plane: ControlPlane,
-    /// Which labels the objects must have; empty = any.
+    /// Label selector of the objects; empty selects all.
     pub selector: &'static str,
-    /// What happens while it cannot be read.
+    /// Effect while it cannot be read.
     pub need: Need,
-    /// What to do where its CustomResourceDefinition is missing; none for built-in kinds.
+    /// Advice if its CustomResourceDefinition is missing; `None` for built-in kinds.
     pub remedy: Option<&'static str>,
-    /// The key of its lines in a snapshot. Never renamed: other versions read them.
+    /// Key of its lines in a snapshot. Other versions read it, so it never changes.
     pub line: &'static str,
-    /// What the mass deletion guard calls it; none where lists are accepted as they are.
+    /// Name in messages of the mass deletion guard; `None` if every list is accepted.
     pub guarded_as: Option<&'static str>,
-    /// What a change makes a difference to.
+    /// Scope of a change.
     pub affects: Affects,
 }
 
-/// A kind that is read from an API server, or one part of its objects.
+/// A kind that is read from an API server, or a subset of its objects.
 pub trait Kind: Send + Sync + 'static {
-    /// The type of its objects.
+    /// Type of the objects.
     type Object: ApiObject;
-    /// Where they are kept.
+    /// Type of the collection that keeps them.
     type Objects: Collection<Object = Self::Object>;
-    /// What is known of it.
+    /// Row of the table.
     const ROW: Row;
-    /// Under what they are kept.
+    /// Rule for the key that they are kept under.
     const OWNER: Owner<Self::Object>;
 
-    /// News of it.
+    /// A [`Change`] of this kind.
     fn change(delta: Delta<Self::Object>) -> Change;
-    /// Where they are kept.
+    /// The collection of this kind.
     fn collection(objects: &Objects) -> &Self::Objects;
-    /// Where they are kept.
+    /// The mutable collection of this kind.
     fn collection_mut(objects: &mut Objects) -> &mut Self::Objects;
-    /// Whether a watched object is one of them, as far as labels cannot tell.
+    /// Whether a watched object belongs to this kind, as far as the label selector cannot decide.
     fn concerns(_object: &Value) -> bool {
         true
     }
-    /// Whether an object of its collection is one of them.
+    /// Whether an object in the collection belongs to this kind.
     fn includes(_object: &Self::Object) -> bool {
         true
     }
 
-    /// Those that are kept.
+    /// All kept objects of this kind.
     fn all(objects: &Objects) -> impl Iterator<Item = &Arc<Self::Object>> {
         Self::collection(objects).iter().filter(|object| Self::includes(object))
     }
 
-    /// What it is kept under; none if it is about nothing.
+    /// Key that the object is kept under; `None` if it refers to no Service.
     fn owner(object: &Self::Object) -> Option<ServiceKey> {
         match Self::OWNER {
             Owner::Of(owner) => owner(object),
@@ -122,7 +121,7 @@ pub trait Kind: Send + Sync + 'static {
         }
     }
 
-    /// The Service or MultiClusterService of this name.
+    /// The Service or MultiClusterService with this name.
     fn own_key((namespace, name): &ObjectKey) -> ServiceKey {
         match Self::OWNER {
             Owner::MultiClusterService => ServiceKey::multi_cluster(namespace, name),
@@ -131,31 +130,31 @@ pub trait Kind: Send + Sync + 'static {
     }
 }
 
-/// What became of the objects of one kind.
+/// A change of the objects of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta<T> {
-    /// One came or changed.
+    /// An object was added or changed.
     Put(Arc<T>),
-    /// One went; its namespace is empty for cluster-scoped kinds.
+    /// An object was removed; the namespace is empty for cluster-scoped kinds.
     Gone {
         /// The object's namespace.
         namespace: Arc<str>,
         /// The object's name.
         name: Arc<str>,
     },
-    /// These are all there are, as after a list: whatever is missing is gone.
+    /// The complete set of objects, as after a list: any other object is gone.
     All(Vec<Arc<T>>),
 }
 
-/// Does the same for each kind.
+/// An operation that runs for each kind.
 pub trait KindVisitor {
-    /// Once for each row, in the order of the table.
+    /// Called for each row, in the order of the table.
     fn visit<K: Kind>(&mut self);
 }
 
-/// Does something with a change, whatever its kind.
+/// An operation on a change of any kind.
 pub trait ChangeVisitor {
-    /// What comes of it.
+    /// Result of the operation.
     type Output;
     /// Called with the kind of the change.
     fn visit<K: Kind>(self, delta: Delta<K::Object>) -> Self::Output;
@@ -166,7 +165,7 @@ pub(crate) fn object_key(metadata: &ObjectMeta) -> ObjectKey {
     (namespace_of(metadata), name_of(metadata))
 }
 
-/// A row of a built-in kind without which nothing is served; the table says what is different.
+/// A row with the defaults: a required built-in kind. The table overrides fields as needed.
 const fn row<T: ApiObject>(plane: ControlPlane, line: &'static str) -> Row {
     Row {
         resource: T::RESOURCE,
@@ -186,14 +185,14 @@ macro_rules! kinds {
         $kind:ident($object:ty) in $($field:ident).+: $objects:ty, of $owner:expr,
             $plane:ident $line:literal { $($name:ident: $value:expr),* } $({ $($extra:item)* })?;
     )*) => {
-        /// News of one kind of object.
+        /// A change of one kind of object.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Change {
             $($(#[doc = $doc])* $kind(Delta<$object>),)*
         }
 
         impl Change {
-            /// Hands the delta on with its kind.
+            /// Calls the visitor with the delta and its kind.
             pub fn visit<V: ChangeVisitor>(self, visitor: V) -> V::Output {
                 match self {
                     $(Self::$kind(delta) => visitor.visit::<$kind>(delta),)*
@@ -201,10 +200,10 @@ macro_rules! kinds {
             }
         }
 
-        /// Every row.
+        /// All rows of the table.
         pub const KINDS: &[Row] = &[$($kind::ROW),*];
 
-        /// Calls the visitor for each row.
+        /// Calls the visitor for each row of the table.
         pub fn visit_kinds(visitor: &mut impl KindVisitor) {
             $(visitor.visit::<$kind>();)*
         }
@@ -238,19 +237,19 @@ macro_rules! kinds {
     };
 }
 
-/// Objects in places of their own.
+/// Objects with one key each.
 type Flat<P, T> = BTreeMap<P, Arc<T>>;
-/// Objects of which a Service may have many.
+/// Objects of which a Service can have many.
 type Nested<P, T> = BTreeMap<ServiceKey, BTreeMap<P, Arc<T>>>;
 
-/// For what only a Karmada API server serves.
+/// Advice for kinds that only a Karmada API server serves.
 const NO_KARMADA: Option<&str> = Some(
     "nothing is served across clusters. The server is none of a Karmada control plane: `karmada.kubeconfig` in the config has \
      to name the Karmada API server, which is neither that of its host cluster nor of a member",
 );
 
-// What is guarded: a wrong list of it would take traffic away. Namespaces and pools take away nothing that is published, there are too few
-// pools for the guard, and imported slices and bindings repeat what Works have.
+// Guarded kinds: a wrong list of one would take traffic away. Namespaces and pools withdraw nothing that is published, a cluster
+// has too few pools for the guard, and imported slices and bindings repeat what Works contain.
 kinds! {
     /// Services.
     Services(Service) in services: Flat<ServiceKey, Service>, of Owner::Service,
@@ -275,11 +274,11 @@ kinds! {
     MultiClusterServices(MultiClusterService) in fleet.services: Flat<ServiceKey, MultiClusterService>,
         of Owner::MultiClusterService,
         Karmada "multiClusterService" { guarded_as: Some("MultiClusterService"), remedy: NO_KARMADA };
-    /// Services on the Karmada API server: what those in the member clusters are made from.
+    /// Services on the Karmada API server: the templates of the Services in member clusters.
     Templates(Service) in fleet.templates: Flat<ServiceKey, Service>, of Owner::MultiClusterService,
         Karmada "template" { guarded_as: Some("template Service") };
-    /// Works with EndpointSlices that were collected from member clusters. Copies that are dispatched to other clusters do not
-    /// have the label. A list of them says nothing of other Works.
+    /// Works with EndpointSlices that Karmada collected from member clusters. Copies dispatched to other clusters do not have the
+    /// label. A list of these Works does not cover other Works.
     CollectedWorks(Work) in fleet.works: Nested<ObjectKey, Work>, of Owner::Of(work_owner),
         Karmada "work" {
             selector: "endpointslice.karmada.io/managed-by",
@@ -290,8 +289,8 @@ kinds! {
                 work.is_collected()
             }
         };
-    /// Works that bring Services to member clusters, and report what becomes of them there. Every propagated object has a Work
-    /// like this, most of them none of a Service, and no label says of what kind it is.
+    /// Works that bring Services to member clusters and report their status there. Every propagated object has such a Work; most
+    /// are not for a Service, and no label holds the kind.
     ServiceWorks(Work) in fleet.works: Nested<ObjectKey, Work>, of Owner::Of(work_owner),
         Karmada "work" {
             selector: "resourcebinding.karmada.io/permanent-id,!endpointslice.karmada.io/managed-by",
@@ -307,7 +306,8 @@ kinds! {
                 manifests.is_some_and(|manifests| manifests.iter().any(is_service))
             }
         };
-    /// EndpointSlices that Karmada imported from member clusters. By no label: v1.10 sets none that would tell them.
+    /// EndpointSlices that Karmada imported from member clusters, without a label selector: v1.10 sets no label that identifies
+    /// them.
     Imported(EndpointSlice) in fleet.imported: Nested<Arc<str>, EndpointSlice>, of Owner::Of(imported_owner),
         Karmada "imported" {};
     /// ResourceBindings of Services.
@@ -317,12 +317,12 @@ kinds! {
                 object["spec"]["resource"]["kind"] == "Service"
             }
         };
-    /// Member clusters. `karmada-aggregated-apiserver` serves them, which may be away while everything else is there.
+    /// Member clusters. `karmada-aggregated-apiserver` serves them and can be unavailable while everything else works.
     Clusters(Cluster) in fleet.clusters: Flat<Arc<str>, Cluster>, of Owner::MultiClusterService,
         Karmada "cluster" { need: Need::Spared, guarded_as: Some("Cluster"), affects: Affects::Fleet };
 }
 
-/// How many objects of each kind an API server has, in the order of the table.
+/// Number of objects of each kind from an API server, in the order of the table.
 pub fn counts(plane: ControlPlane, objects: &Objects) -> Vec<(&'static str, usize)> {
     let mut counts = Counts { plane, objects, counts: Vec::new() };
     visit_kinds(&mut counts);

@@ -1,5 +1,5 @@
-//! What is particular to each type of API object: where it is served, what is cut from it before it is kept, and which changes
-//! of it count.
+//! Properties of each type of API object: where it is served, which fields are pruned before it is kept, and which of its changes
+//! matter.
 
 use std::fmt::Debug;
 
@@ -16,19 +16,20 @@ use super::owners::unreadable_owner;
 use super::problem::Problem;
 use super::prune;
 
-/// When the Pod changed that the EndpointSlice controller wrote a slice for (its `EndpointsLastChangeTriggerTime`).
+/// Annotation with the time of the Pod change that made the EndpointSlice controller write a slice
+/// (`EndpointsLastChangeTriggerTime`).
 const LAST_CHANGE_TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// How a type is called and served.
+/// Names and API path of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct Resource {
-    /// As in manifests.
+    /// Kind, as in manifests.
     pub kind: &'static str,
     /// The API group; empty for the core group.
     pub group: &'static str,
     /// Group and version, as in manifests.
     pub api_version: &'static str,
-    /// As in URLs and rules of a ClusterRole.
+    /// Plural, as in URLs and the rules of a ClusterRole.
     pub plural: &'static str,
     /// Whether the objects are in namespaces.
     pub namespaced: bool,
@@ -40,7 +41,7 @@ impl Resource {
         Self { kind, group: T::GROUP, api_version: T::API_VERSION, plural, namespaced }
     }
 
-    /// Where the objects of all namespaces are listed.
+    /// URL path that lists the objects of all namespaces.
     pub(crate) fn path(&self) -> String {
         let root = if self.group.is_empty() { "api" } else { "apis" };
         format!("/{root}/{}/{}", self.api_version, self.plural)
@@ -51,13 +52,13 @@ impl Resource {
         self.group.is_empty() || self.group.ends_with(".k8s.io")
     }
 
-    /// The plural with its group, as `kubectl` takes it and CustomResourceDefinitions are named.
+    /// Plural with its group, as `kubectl` accepts it and CustomResourceDefinitions are named.
     pub(crate) fn full_name(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 
-/// An object that an API server has.
+/// A type of API object.
 pub trait ApiObject:
     kube::Resource<DynamicType = ()>
     + DeserializeOwned
@@ -69,37 +70,37 @@ pub trait ApiObject:
     + Sync
     + 'static
 {
-    /// How the type is called and served.
+    /// Names and API path of the type.
     const RESOURCE: Resource;
 
-    /// Whether anything that is decided by the object changed, apart from metadata.
+    /// Whether anything outside metadata changed that a decision depends on.
     fn content_differs(&self, old: &Self) -> bool;
 
-    /// Whether anything that is decided by its metadata changed.
+    /// Whether anything in metadata changed that a decision depends on.
     fn metadata_differs(&self, old: &Self) -> bool {
         metadata_differs(old.meta(), self.meta())
     }
 
-    /// Removes what is never read.
+    /// Removes fields that are never read.
     fn prune(_object: &mut Map<String, Value>) {}
 
-    /// What is wrong with an object that can be read, where only its reader can report it.
+    /// A Problem with an object that decodes, if only its reader can report it.
     fn warning(&self) -> Option<Problem> {
         None
     }
 
-    /// When the latest change that the object reports happened, according to its writer.
+    /// Time of the latest change that the object reports, according to its writer.
     fn triggered(&self) -> Option<&str> {
         None
     }
 }
 
-/// Whether an object that came again differs from before in anything that decisions are made by.
+/// Whether the new version of an object differs in anything that a decision depends on.
 pub(super) fn differs<T: ApiObject>(old: &T, new: &T) -> bool {
     new.content_differs(old) || new.metadata_differs(old)
 }
 
-/// Leaves out what every write changes: versions and field managers.
+/// Ignores what every write changes: versions and field managers.
 fn metadata_differs(old: &ObjectMeta, new: &ObjectMeta) -> bool {
     old.labels != new.labels
         || old.annotations != new.annotations
@@ -138,8 +139,8 @@ impl ApiObject for EndpointSlice {
 impl ApiObject for Node {
     const RESOURCE: Resource = Resource::of::<Self>(false);
 
-    /// Of the status only the addresses count: conditions, images and the like change with every heartbeat of a kubelet
-    /// (by default each 5 minutes, and with every image pulled), and each change here projects every Service again.
+    /// Compares only the addresses of the status: conditions, images and the like change with every heartbeat of a kubelet (by
+    /// default every 5 minutes, and with every image pulled), and each change here projects every Service again.
     fn content_differs(&self, old: &Self) -> bool {
         let addresses = |node: &Self| node.status.as_ref().and_then(|status| status.addresses.clone());
         old.spec != self.spec || addresses(old) != addresses(self)
@@ -157,7 +158,7 @@ impl ApiObject for Namespace {
         false
     }
 
-    /// Only labels are read, by the selectors of pools, and each change here projects every Service of the Namespace again.
+    /// Compares only labels, which the selectors of pools read: each change here projects every Service of the Namespace again.
     fn metadata_differs(&self, old: &Self) -> bool {
         old.metadata.labels != self.metadata.labels
     }
@@ -223,8 +224,8 @@ impl ApiObject for ResourceBinding {
 impl ApiObject for Cluster {
     const RESOURCE: Resource = Resource::of::<Self>(false);
 
-    /// Karmada writes the status every ten seconds (`cluster-status-update-frequency`). Of its conditions only those that
-    /// turned count: messages report what was tried last.
+    /// Karmada writes the status every ten seconds (`cluster-status-update-frequency`). Messages of conditions are ignored,
+    /// because they report the latest attempt; a condition counts as changed when it transitions.
     fn content_differs(&self, old: &Self) -> bool {
         let conditions = |cluster: &Self| -> Vec<_> {
             let conditions = cluster.status.conditions.iter().cloned();

@@ -13,10 +13,10 @@ use super::service_key::ServiceKey;
 /// Namespace and name of an object; the namespace of cluster-scoped ones is empty.
 pub type ObjectKey = (Arc<str>, Arc<str>);
 
-/// The objects of one cluster. Slices are kept under the Service that their label names, whether it exists or not.
+/// Objects of one cluster. Slices are kept under the Service that their label names, whether it exists or not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
-    /// Every Service.
+    /// Services.
     pub services: BTreeMap<ServiceKey, Arc<Service>>,
     /// EndpointSlices by Service, then by slice name.
     pub slices: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>,
@@ -26,31 +26,31 @@ pub struct Objects {
     pub namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     /// Address pools by name.
     pub pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
-    /// What the Karmada control plane has; empty without one.
+    /// Objects of the Karmada control plane; empty without one.
     pub fleet: Fleet,
 }
 
-/// What a Karmada control plane has. Everything but clusters is kept under the key of a MultiClusterService, whether that
-/// exists or not: the one of the object's own name, or the one that the object is about.
+/// Objects of a Karmada control plane. Everything but clusters is kept under the key of a MultiClusterService, whether that
+/// exists or not: the one with the object's own name, or the one that the object refers to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fleet {
-    /// Every MultiClusterService.
+    /// MultiClusterServices.
     pub services: BTreeMap<ServiceKey, Arc<MultiClusterService>>,
-    /// The Services on the Karmada API server: what member clusters' Services are made from.
+    /// Services on the Karmada API server: the templates of the Services in member clusters.
     pub templates: BTreeMap<ServiceKey, Arc<Service>>,
     /// Works that carry EndpointSlices or Services.
     pub works: BTreeMap<ServiceKey, BTreeMap<ObjectKey, Arc<Work>>>,
     /// EndpointSlices that Karmada imported from member clusters.
     pub imported: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>,
-    /// Where the Services run.
+    /// ResourceBindings, which name the clusters of a Service.
     pub bindings: BTreeMap<ServiceKey, Arc<ResourceBinding>>,
-    /// Member clusters by name. While there is none nothing is known of clusters: the API that serves them may fail alone.
+    /// Member clusters by name. An empty map means that clusters are unknown: the API that serves them can fail alone.
     pub clusters: BTreeMap<Arc<str>, Arc<Cluster>>,
 }
 
-/// What an object is found by: the key of the Service that it is about, its own name, or both.
+/// Key of an object in a collection: the Service that it belongs to, its own name, or both.
 pub trait Place {
-    /// The place of an object about `owner`.
+    /// The key of an object that belongs to `owner`.
     fn new(owner: &ServiceKey, key: &ObjectKey) -> Self;
 }
 
@@ -74,15 +74,15 @@ impl Place for ObjectKey {
 
 /// The objects of one kind.
 pub trait Collection {
-    /// Their type.
+    /// Type of the objects.
     type Object;
-    /// Adds an object, in place of the one that was there. Answers the owner by names that its other objects share.
+    /// Inserts or replaces an object. Returns the owner, sharing its strings with other objects.
     fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<Self::Object>) -> ServiceKey;
-    /// The object in this place.
+    /// The object with this key.
     fn get(&self, owner: &ServiceKey, key: &ObjectKey) -> Option<&Arc<Self::Object>>;
-    /// Removes the object in this place.
+    /// Removes the object with this key.
     fn remove(&mut self, owner: &ServiceKey, key: &ObjectKey);
-    /// All of them.
+    /// All objects.
     fn iter(&self) -> impl Iterator<Item = &Arc<Self::Object>>;
 }
 

@@ -1,4 +1,4 @@
-//! Which Service or MultiClusterService an object is about.
+//! Ownership of objects: the Service or MultiClusterService that an object belongs to.
 
 use std::sync::Arc;
 
@@ -10,32 +10,33 @@ use super::karmada::{Manifest, ResourceBinding, Work};
 use super::problem::{ObjectRef, Problem, reason};
 use super::service_key::ServiceKey;
 
-/// The label by which an EndpointSlice names its Service.
+/// Label with which an EndpointSlice names its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
-/// The same for slices that were brought from another cluster for a ServiceImport (KEP-1645, `LabelServiceName`).
+/// Label with which a slice that was imported for a ServiceImport names its Service (KEP-1645, `LabelServiceName`).
 const IMPORTED_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
-/// Which cluster such a slice is from (KEP-1645, `LabelSourceCluster`).
+/// Label with the source cluster of an imported slice (KEP-1645, `LabelSourceCluster`).
 pub(crate) const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
 
-/// By which labels collected Works name their MultiClusterService, and those of ServiceExports their Service.
+/// Labels with which collected Works name their MultiClusterService, and Works of ServiceExports their Service.
 const OWNER_LABELS: [[&str; 2]; 2] = [
     ["multiclusterservice.karmada.io/namespace", "multiclusterservice.karmada.io/name"],
     ["endpointslice.karmada.io/namespace", "endpointslice.karmada.io/name"],
 ];
 
-/// In front of the name of the Service that Karmada derives from a ServiceImport (`names.GenerateDerivedServiceName`).
+/// Name prefix of the Service that Karmada derives from a ServiceImport (`names.GenerateDerivedServiceName`).
 const DERIVED_PREFIX: &str = "derived-";
 
-/// The namespace and name in `metadata`, as a Service's key.
+/// The namespace and name in `metadata` as the key of a Service.
 pub fn service_key(metadata: &ObjectMeta) -> ServiceKey {
     ServiceKey::of_service(namespace_of(metadata), name_of(metadata))
 }
 
-/// The Service that a slice belongs to: the one that its label names, in its own namespace. Slices from other clusters name
-/// the Service that was exported there; implementations that also make a Service of their own for it name that one by the
-/// ordinary label, which wins. One from nobody knows where is nobody's: its nodes and zones would be taken for ours.
+/// The Service that a slice belongs to: the one that its label names, in its own namespace. Imported slices name the Service that
+/// was exported in their cluster. Implementations that also create a local Service name that one with the ordinary label, which
+/// takes precedence. An imported slice without a source cluster belongs to no Service: its nodes and zones would be mistaken for
+/// local ones.
 pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     let labels = slice.metadata.labels.as_ref()?;
     let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
@@ -44,19 +45,19 @@ pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
 }
 
-/// The label for want of which a slice belongs to no Service.
+/// The label that a slice without a Service lacks.
 pub(crate) fn missing_label(slice: &EndpointSlice) -> &'static str {
     let labels = slice.metadata.labels.as_ref();
     let is_imported = labels.is_some_and(|labels| labels.contains_key(IMPORTED_SERVICE_NAME_LABEL));
     if is_imported { SOURCE_CLUSTER_LABEL } else { SERVICE_NAME_LABEL }
 }
 
-/// The MultiClusterService of an object's own name.
+/// The MultiClusterService with the object's own name.
 pub(super) fn own_key(metadata: &ObjectMeta) -> ServiceKey {
     ServiceKey::multi_cluster(&namespace_of(metadata), &name_of(metadata))
 }
 
-/// Which MultiClusterService a Work is about: by its labels if it was collected, else by the Service that it carries.
+/// The MultiClusterService that a Work belongs to: by its labels if it was collected, otherwise by the Service that it carries.
 pub(super) fn work_owner(work: &Work) -> Option<ServiceKey> {
     let labels = work.metadata.labels.as_ref();
     let label = |name: &str| labels.and_then(|labels| labels.get(name)).filter(|value| !value.is_empty());
@@ -71,8 +72,8 @@ pub(super) fn work_owner(work: &Work) -> Option<ServiceKey> {
     })
 }
 
-/// What is wrong with a Work that is about no Service because a manifest cannot be read. It is kept under none, so that only
-/// who reads it can tell.
+/// The Problem of a Work that belongs to no Service because a manifest cannot be decoded. The store does not keep such a Work, so
+/// only its reader can report it.
 pub(crate) fn unreadable_owner(work: &Work) -> Option<Problem> {
     if work.metadata.deletion_timestamp.is_some() || work_owner(work).is_some() {
         return None;
@@ -97,7 +98,7 @@ pub(crate) fn unreadable_owner(work: &Work) -> Option<Problem> {
     })
 }
 
-/// Which MultiClusterService an imported slice is about: the Service that its label names, or that this was derived from.
+/// The MultiClusterService that an imported slice belongs to: its label names that Service, or the one derived from it.
 pub(super) fn imported_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME_LABEL)?;
     let name = name.strip_prefix(DERIVED_PREFIX).unwrap_or(name);
@@ -118,7 +119,7 @@ pub(super) fn name_of(metadata: &ObjectMeta) -> Arc<str> {
     metadata.name.as_deref().unwrap_or_default().into()
 }
 
-/// Namespace and name, without copying them: lists are long.
+/// Namespace and name, borrowed because lists are long.
 pub(crate) fn names_of(metadata: &ObjectMeta) -> (&str, &str) {
     (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }

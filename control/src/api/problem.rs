@@ -1,5 +1,5 @@
-//! Problems: what a user should know about an object. Collected by sources and projection, shown by the CLI,
-//! logs, Events and conditions.
+//! Problems: findings about objects that users should know. Sources and projection collect them; the CLI, logs, Events and
+//! conditions show them.
 
 mod problem_set;
 pub(crate) mod report;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub use self::problem_set::ProblemChanges;
 pub(crate) use self::problem_set::ProblemSet;
 
-/// The object that a Problem is about. Prints as users name it: `Service shop/web`, `Node n1`, `File web.yaml`.
+/// The object that a Problem is about. Displays as users name it: `Service shop/web`, `Node n1`, `File web.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
     /// The object's kind as in its manifest, or `File` for a manifest file as a whole.
@@ -36,22 +36,22 @@ impl fmt::Display for ObjectRef {
 pub struct ProblemPort {
     /// The port number as in the Service.
     pub port: u16,
-    /// The protocol as in the Service; not only those that we forward.
+    /// Protocol as in the Service, including protocols that are not forwarded.
     pub protocol: &'static str,
 }
 
-/// One thing that is wrong, where, and what was done instead.
+/// A finding: what is wrong, where, and what is done instead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// What it is about.
+    /// The affected object.
     pub object: ObjectRef,
-    /// A CamelCase token, fit for a condition or an Event. The list is in [`reason`].
+    /// A CamelCase token for conditions and Events. [`reason`] lists all of them.
     pub reason: &'static str,
-    /// The field inside the object, as `spec.ports[0].port`; empty if the object as a whole is meant.
+    /// The field of the object, for example `spec.ports[0].port`; empty for the object as a whole.
     pub field: String,
-    /// One sentence: the value, why it is refused, and what happens instead.
+    /// One sentence: the value, why it is rejected, and what happens instead.
     pub message: String,
-    /// Set when one port alone is affected.
+    /// The affected port, if it is only one.
     pub port: Option<ProblemPort>,
 }
 
@@ -65,16 +65,15 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Every reason, with its meaning: users match on these, so they are never renamed.
+/// Every reason and its meaning. Users match on reasons, so they are never renamed.
 pub mod reason {
     /// A manifest file or document cannot be read as YAML or JSON, or as its type.
     pub const INVALID_MANIFEST: &str = "InvalidManifest";
     /// Two documents define the same object. The first one counts.
     pub const DUPLICATE_OBJECT: &str = "DuplicateObject";
-    /// The API server holds an object that cannot be read as its type. Its last readable version counts, if
-    /// there is one.
+    /// The API server has an object that cannot be decoded as its type. Its last readable version is used, if there is one.
     pub const UNREADABLE_OBJECT: &str = "UnreadableObject";
-    /// The API server does not know a kind of ours: its CustomResourceDefinition is not installed.
+    /// The API server does not know a kind that Sheave reads: its CustomResourceDefinition is not installed.
     pub const DEFINITION_MISSING: &str = "DefinitionMissing";
     /// The API server does not let Sheave read a kind.
     pub const ACCESS_DENIED: &str = "AccessDenied";
@@ -84,52 +83,49 @@ pub mod reason {
     pub const PROTOCOL_NOT_SUPPORTED: &str = "ProtocolNotSupported";
     /// Another Service, or the node itself (`reservedPorts`), already has this address and port.
     pub const ADDRESS_IN_USE: &str = "AddressInUse";
-    /// `spec.externalIPs` names an address that `externalIPs.allow` does not.
+    /// `spec.externalIPs` has an address that `externalIPs.allow` does not include.
     pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
-    /// `loadBalancerSourceRanges` has no valid range of a family of the Service. No client of that family is admitted.
+    /// `loadBalancerSourceRanges` has no valid range for a family of the Service. Clients of that family are not admitted.
     pub const SOURCE_RANGES_ONE_FAMILY: &str = "SourceRangesOneFamily";
     /// The Service shares an address with another one, both have the policy `Local`, and no node has endpoints of both. The gateway that
     /// has the address serves the older one.
     pub const NO_COMMON_NODE: &str = "NoCommonNode";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
-    /// An endpoint is one of the gateway's own frontends, a Service's cluster address, or a node's address with a node port, and is
-    /// left out: traffic would go round in circles, or could.
+    /// An endpoint is one of the gateway's own frontends, a cluster address of a Service, or a node's address with a node port.
+    /// It is left out, because traffic could loop.
     pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";
     /// The gateway that owns the address cannot announce it.
     pub const ANNOUNCE_FAILED: &str = "AnnounceFailed";
-    /// Another machine of the segment uses the address.
+    /// Another machine on the segment uses the address.
     pub const ADDRESS_CONFLICT: &str = "AddressConflict";
-    /// Endpoints should see the client's address, but see the gateway's: it may not use other addresses.
+    /// Endpoints should see the client's address but see the gateway's, because the gateway may not use other source addresses.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
-    /// Another process has the local ports that the gateway's UDP flows would share, so each flow takes one for itself: there may
-    /// be far fewer.
+    /// Another process uses the local ports that the gateway's UDP flows would share. Each flow takes a port of its own, so there
+    /// may be far fewer flows.
     pub const LOCAL_PORTS_TAKEN: &str = "LocalPortsTaken";
-    /// New connections or flows are refused: the gateway has no room or memory for more of the Service.
+    /// New connections or flows are refused: the gateway has no capacity or memory for more of the Service.
     pub const OVERLOADED: &str = "Overloaded";
-    /// New connections or flows are refused: the Service or a client has as many as it may have.
+    /// New connections or flows are refused: the Service or a client has reached its limit.
     pub const LIMIT_REACHED: &str = "LimitReached";
-    /// The object is of our class, but cannot be served as it is.
+    /// The object has the installation's class but cannot be served.
     pub const NOT_SERVED: &str = "NotServed";
-    /// The gateway does not answer on the Service's `healthCheckNodePort`. kube-proxy's Event has the same
-    /// reason.
+    /// The gateway does not answer on the Service's `healthCheckNodePort`. kube-proxy uses the same reason for its Event.
     pub const FAILED_TO_START_SERVICE_HEALTHCHECK: &str = "FailedToStartServiceHealthcheck";
-    /// The Karmada API server has no Service of the MultiClusterService's name.
+    /// The Karmada API server has no Service with the MultiClusterService's name.
     pub const SERVICE_NOT_FOUND: &str = "ServiceNotFound";
     /// The Service has no such port.
     pub const PORT_NOT_FOUND: &str = "PortNotFound";
     /// No member cluster has this name.
     pub const CLUSTER_NOT_FOUND: &str = "ClusterNotFound";
-    /// A field of older Karmada versions, which today's Karmada ignores.
+    /// A field of older Karmada versions, which current Karmada ignores.
     pub const LEGACY_FIELD: &str = "LegacyField";
-    /// The Service asks for something that cannot hold across clusters.
+    /// The Service requests something that is not possible across clusters.
     pub const NOT_ACROSS_CLUSTERS: &str = "NotAcrossClusters";
-    /// The API server keeps refusing what the controller has to write to the object. It tries again ever
-    /// more slowly.
+    /// The API server keeps rejecting a write of the controller to the object. The controller retries with growing delays.
     pub const WRITE_REFUSED: &str = "WriteRefused";
-    /// Endpoints of two clusters have the same address, and nothing tells the clusters apart on the way
-    /// there.
+    /// Endpoints of two clusters have the same address, and no route distinguishes the clusters.
     pub const OVERLAPPING_ADDRESSES: &str = "OverlappingAddresses";
 }

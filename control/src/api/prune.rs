@@ -1,4 +1,4 @@
-//! What is cut from objects before they are kept, since most of it is never read. What the projection or the controller reads
+//! Pruning of objects before they are kept, since most fields are never read. Fields that the projection or the controller reads
 //! must stay.
 
 use serde_json::{Map, Value, json};
@@ -7,14 +7,14 @@ use super::names::{sets_shared_finalizer, shared_finalizer_key};
 
 type Fields = Map<String, Value>;
 
-/// Who wrote which field; about half of what an object's metadata weighs.
+/// The manager of each field; about half the size of an object's metadata.
 const MANAGED_FIELDS: &str = "managedFields";
-/// The whole object once more, as `kubectl apply` left it.
+/// A second copy of the whole object, as `kubectl apply` left it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What no object of any kind is kept with.
+/// Prunes the fields that no kept object of any kind needs.
 pub(crate) fn metadata(object: &mut Fields) {
-    // Known from where the object was listed, and no fields of the typed objects.
+    // The kind is known from the list, and the typed objects have no such fields.
     object.remove("kind");
     object.remove("apiVersion");
     fields_of_metadata(object);
@@ -34,7 +34,7 @@ fn fields_of_metadata(object: &mut Fields) {
     }
 }
 
-/// Who has set the shared finalizer. Nothing else tells whether this installation has.
+/// Entries of the managers that set the shared finalizer. Only they show whether this installation did.
 fn shared_finalizers_managers(metadata: &Fields) -> Vec<Value> {
     let entries = metadata.get(MANAGED_FIELDS).and_then(Value::as_array).into_iter().flatten();
     let own = entries.filter(|entry| sets_shared_finalizer(&entry["fieldsV1"]));
@@ -45,7 +45,7 @@ fn shared_finalizers_managers(metadata: &Fields) -> Vec<Value> {
     own.map(kept).collect()
 }
 
-/// Of an endpoint nobody reads which Pod it is, nor the old map that zone and node name took the place of.
+/// Removes from endpoints the Pod reference, the hostname, and the deprecated map that zone and node name replaced.
 pub(super) fn slice(slice: &mut Fields) {
     let Some(endpoints) = slice.get_mut("endpoints").and_then(Value::as_array_mut) else { return };
     for endpoint in endpoints.iter_mut().filter_map(Value::as_object_mut) {
@@ -55,7 +55,7 @@ pub(super) fn slice(slice: &mut Fields) {
     }
 }
 
-/// A kubelet writes conditions, images and volumes over and over; only the addresses are read.
+/// Keeps only the addresses of the status: a kubelet writes conditions, images and volumes over and over.
 pub(super) fn node(node: &mut Fields) {
     if let Some(status) = inside(node, "status") {
         status.retain(|name, _| name == "addresses");
@@ -65,7 +65,7 @@ pub(super) fn node(node: &mut Fields) {
     }
 }
 
-/// Namespaces are there for their labels.
+/// Keeps only the labels of a Namespace, and what identifies its version.
 pub(super) fn namespace(namespace: &mut Fields) {
     namespace.retain(|name, _| name == "metadata");
     if let Some(metadata) = inside(namespace, "metadata") {
@@ -73,11 +73,11 @@ pub(super) fn namespace(namespace: &mut Fields) {
     }
 }
 
-/// What Karmada stamps on whatever passes through it, and nobody here reads.
+/// Prefix of the annotations that Karmada adds to every object that it propagates. They are never read.
 const TEMPLATE_STAMPS: &str = "resourcetemplate.karmada.io/";
 
-/// What a Work carries is pruned as the same objects are elsewhere, and of other kinds, and of the status of other kinds,
-/// nothing is kept. A manifest keeps its kind: nothing else says it.
+/// Prunes the objects that a Work carries like the same objects elsewhere, and drops objects of other kinds together with their
+/// status. A manifest keeps its kind, which is recorded nowhere else.
 pub(super) fn work(work: &mut Fields) {
     let workload = inside(work, "spec").and_then(|spec| inside(spec, "workload"));
     let manifests = workload.and_then(|workload| workload.get_mut("manifests"));

@@ -1,4 +1,4 @@
-//! Addresses that load balancers have by their status, for objects that come without one.
+//! Published addresses of load balancers, for objects that come without a status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use super::objects::Objects;
 use super::service_key::ServiceKey;
 
 impl Objects {
-    /// Gives the Services and MultiClusterServices whose status has no address the ones that they have elsewhere: manifests of a
-    /// cluster come without a status, and would be given other addresses of their pools.
+    /// Sets the known addresses on Services and MultiClusterServices whose status has none. Exported manifests have no status,
+    /// and the objects would get other addresses from their pools.
     pub fn keep_addresses(&mut self, published: &BTreeMap<ServiceKey, Vec<IpAddr>>) {
         for (key, addresses) in published.iter().filter(|(_, addresses)| !addresses.is_empty()) {
             let status = match key.source {

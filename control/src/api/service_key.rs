@@ -1,4 +1,4 @@
-//! The names of objects that ask for frontends.
+//! Names of the objects that request frontends.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use sheave_model::{FrontendSource, ServicePort};
 
 use crate::api::problem::ObjectRef;
 
-/// Names what asks for frontends: a Service, or a MultiClusterService. Both get them from the same pools, and a cluster may
-/// have one of each with the same name. Prints as `namespace/name`.
+/// Key of an object that requests frontends: a Service, or a MultiClusterService. Both get addresses from the same pools, and a
+/// cluster can have one of each with the same name. Displays as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceKey {
     /// The object's namespace.
     pub namespace: Arc<str>,
     /// The object's name.
     pub name: Arc<str>,
-    /// Which of the two it is.
+    /// Whether it is a Service or a MultiClusterService.
     pub source: FrontendSource,
 }
 
@@ -30,17 +30,17 @@ impl ServiceKey {
         Self { source: FrontendSource::MultiClusterService, ..Self::new(namespace, name) }
     }
 
-    /// The key of a Service, by names that are shared.
+    /// The key of a Service, from shared strings.
     pub fn of_service(namespace: Arc<str>, name: Arc<str>) -> Self {
         Self { namespace, name, source: FrontendSource::Service }
     }
 
-    /// The first of all keys there can be.
+    /// The smallest possible key.
     pub(crate) fn first() -> Self {
         Self::of_service(Arc::default(), Arc::default())
     }
 
-    /// How Problems name the object.
+    /// The object as Problems name it.
     pub fn object(&self) -> ObjectRef {
         let kind = match self.source {
             FrontendSource::Service => "Service",
@@ -51,7 +51,7 @@ impl ServiceKey {
 }
 
 impl From<&ServicePort> for ServiceKey {
-    /// The object that the port is of.
+    /// The object that the port belongs to.
     fn from(ServicePort { source, namespace, name, .. }: &ServicePort) -> Self {
         Self { namespace: Arc::clone(namespace), name: Arc::clone(name), source: *source }
     }

@@ -1,4 +1,4 @@
-//! The objects of one cluster as last seen, and which Services have to be projected again. Sources write here.
+//! Store of the objects of one cluster as last seen, and the set of Services to project again. Sources write to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::owners::names_of;
 pub use super::owners::{SERVICE_NAME_LABEL, service_key, slice_owner};
 pub use super::service_key::ServiceKey;
 
-/// What has to be projected again.
+/// Scope of the next projection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Dirty {
     /// Nothing changed.
     Nothing,
-    /// These Services, or slices of theirs, changed, came or went.
+    /// These Services changed, or their slices did, including additions and removals.
     Services(BTreeSet<ServiceKey>),
-    /// Beside these Services something changed that any Service may depend on: a Node, a pool.
+    /// These Services changed, and so did something that any Service may depend on: a Node, a pool.
     Shared(BTreeSet<ServiceKey>),
     /// Any object may have changed.
     Everything,
@@ -42,7 +42,7 @@ impl Dirty {
         }
     }
 
-    /// Adds what any Service may depend on.
+    /// Records a change that any Service may depend on.
     pub fn add_shared(&mut self) {
         match self {
             Self::Nothing => *self = Self::Shared(BTreeSet::new()),
@@ -57,18 +57,18 @@ impl Dirty {
     }
 }
 
-/// The objects of one cluster together with what changed since the projection last looked.
+/// The objects of one cluster, and what changed since the last projection.
 ///
-/// Changes come one by one, as from a watch, or as a whole, as from a list. Either way an object that is equal to the
-/// one before dirties nothing and keeps its `Arc`.
+/// Changes come one at a time, as from a watch, or as a complete set, as from a list. Either way, an object that equals its
+/// predecessor dirties nothing and keeps its `Arc`.
 #[derive(Debug)]
 pub struct Store {
     objects: Objects,
     dirty: Dirty,
-    /// Every MultiClusterService is dirty.
+    /// Whether every MultiClusterService is dirty.
     fleet_touched: bool,
-    /// Under what objects are kept that are about another one, by the name of their lines in a snapshot: an update may move
-    /// them, and a deletion names the object alone.
+    /// Owner keys of objects that are kept under another object, by their line name in a snapshot: an update may change the
+    /// owner, and a deletion names only the object.
     owners: BTreeMap<&'static str, BTreeMap<ObjectKey, ServiceKey>>,
 }
 
@@ -85,7 +85,7 @@ impl Default for Store {
 }
 
 impl Objects {
-    /// Adds an object, in place of the one of the same name. One that is about no Service is not kept.
+    /// Adds or replaces an object. An object that belongs to no Service is dropped.
     pub fn put<K: Kind>(&mut self, object: impl Into<Arc<K::Object>>) {
         let object = object.into();
         if let Some(owner) = K::owner(&object) {
@@ -101,7 +101,7 @@ impl Store {
         &self.objects
     }
 
-    /// What changed since this was last asked.
+    /// Returns what changed since the last call.
     pub fn take_dirty(&mut self) -> Dirty {
         if std::mem::take(&mut self.fleet_touched) {
             self.objects.fleet.services.keys().for_each(|key| self.dirty.add(key.clone()));
@@ -114,23 +114,23 @@ impl Store {
         self.dirty.is_nothing() && !self.fleet_touched
     }
 
-    /// Applies what a source reports.
+    /// Applies a change from a source.
     pub fn apply(&mut self, change: Change) {
         change.visit(self);
     }
 
-    /// Takes a whole new state, as after a list: what is missing from it is gone.
+    /// Replaces all objects, as after a list: an object that `new` lacks is gone.
     pub fn replace(&mut self, new: &Objects) {
         self.replace_part(ControlPlane::Local, new);
         self.replace_part(ControlPlane::Karmada, new);
     }
 
-    /// Takes a whole new state of what one API server has; the other part is as before.
+    /// Replaces all objects of one API server and leaves the others unchanged.
     pub fn replace_part(&mut self, plane: ControlPlane, new: &Objects) {
         visit_kinds(&mut Replace { store: self, plane, new });
     }
 
-    /// An object came or changed.
+    /// Adds or replaces an object.
     pub fn put<K: Kind>(&mut self, object: impl Into<Arc<K::Object>>) {
         let object = object.into();
         let key = object_key(object.meta());
@@ -153,14 +153,14 @@ impl Store {
             self.touch::<K>(&owner, &key, any_namespace);
         }
         if is_indexed::<K>() {
-            // There are as many as endpoint slices, most of them in the namespace of their owner.
+            // There are as many of these as endpoint slices, most of them in the namespace of their owner, so share that string.
             let (namespace, name) = key;
             let namespace = if namespace == owner.namespace { owner.namespace.clone() } else { namespace };
             self.owners.entry(K::ROW.line).or_default().insert((namespace, name), owner);
         }
     }
 
-    /// An object went.
+    /// Removes an object.
     pub fn remove<K: Kind>(&mut self, namespace: &str, name: &str) {
         self.remove_at::<K>(&(namespace.into(), name.into()), K::includes);
     }
@@ -173,7 +173,7 @@ impl Store {
         };
         let Some(owner) = owner else { return };
         let kept = K::collection(&self.objects).get(&owner, key);
-        // Another object may have taken the place that an owner has for one.
+        // Another object may have replaced it, if its owner has room for only one.
         let is_it = |kept: &&Arc<K::Object>| !is_indexed::<K>() || object_key(kept.meta()) == *key;
         let is_there = kept.filter(is_it);
         if is_there.is_some_and(|kept| !meant(kept)) {
@@ -190,7 +190,8 @@ impl Store {
         }
     }
 
-    /// Takes all there are of a kind. What came is added before the rest is removed, so that a kind is not empty in between.
+    /// Replaces all objects of a kind. New objects are added before missing ones are removed, so that the kind is never empty in
+    /// between.
     fn put_all<K: Kind>(&mut self, listed: Vec<Arc<K::Object>>) {
         let names: HashSet<_> = listed.iter().map(|object| names_of(object.meta())).collect();
         let missing = K::all(&self.objects).filter(|object| !names.contains(&names_of(object.meta())));
@@ -208,8 +209,8 @@ impl Store {
         }
     }
 
-    /// Pools may select the Services of a Namespace by its labels. Whether any Namespace is known decides for all, but by the
-    /// next look that may be as before.
+    /// Marks the Services of a Namespace dirty, because pools may select them by its labels. If the first Namespace came or the
+    /// last one went, every Service is affected, even if that is undone before the next projection.
     fn touch_namespace(&mut self, name: &Arc<str>, any_before: bool) {
         if any_before == self.objects.namespaces.is_empty() {
             self.dirty.add_shared();
@@ -224,7 +225,7 @@ impl Store {
     }
 }
 
-/// Whether objects of the kind are kept under another one, which a deletion does not name.
+/// Whether objects of the kind are kept under another object, which a deletion does not name.
 fn is_indexed<K: Kind>() -> bool {
     matches!(K::OWNER, Owner::Of(_))
 }
@@ -241,7 +242,7 @@ impl ChangeVisitor for &mut Store {
     }
 }
 
-/// Takes each kind of one API server from a whole new state.
+/// Replaces each kind of one API server from a complete set of objects.
 struct Replace<'a> {
     store: &'a mut Store,
     plane: ControlPlane,
@@ -256,7 +257,7 @@ impl KindVisitor for Replace<'_> {
     }
 }
 
-/// Whether new traffic may go there; also when nothing is said (EndpointConditions in discovery/v1).
+/// Whether new traffic may go to the endpoint; true if the condition is absent (EndpointConditions in discovery/v1).
 pub(crate) fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }

@@ -1,7 +1,7 @@
-//! Asks all gateways on demand, at the listener on which each answers the controller (`report.listen`).
+//! Queries to all gateways on demand, at the listener where each answers the controller (`report.listen`).
 //!
-//! The leader knows the gateways by the objects that it follows, also while the API server is away. A candidate follows nothing, so it
-//! lists their EndpointSlices each time. Nobody is asked unless somebody wants to know.
+//! The leader knows the gateways from the objects that it watches, even while the API server is unavailable. A candidate watches
+//! nothing, so it lists their EndpointSlices each time. No gateway is queried without a request.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,37 +26,39 @@ use crate::api::store::{SERVICE_NAME_LABEL, is_ready};
 use crate::net;
 use crate::sources::connection::Connection;
 
-/// How many gateways are asked at a time.
+/// How many gateways are queried concurrently.
 const AT_ONCE: usize = 128;
-/// How long one may take to answer at an address: longer than the 2 s after which it says that a worker is stuck.
+/// Timeout of one gateway at one address: longer than the 2 s after which it reports that a worker is stuck.
 pub const PATIENCE_WITH_ONE: Duration = Duration::from_secs(3);
-/// How long all of them have together: people wait. Enough for a status and then a report, and for addresses that drop SYNs.
+/// Timeout of all gateways together, because a user waits. Enough for a status and then a report, and for addresses that drop
+/// SYNs.
 const PATIENCE: Duration = Duration::from_secs(7);
 
-/// A gateway, by the EndpointSlices of the gateways.
+/// A gateway, as the EndpointSlices of the gateways list it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownGateway {
-    /// Its Node, or its address where the endpoint names none.
+    /// Name of its Node, or its address if the endpoint has no Node.
     pub node: String,
-    /// The addresses of its Pods, each once, sorted. During an upgrade a node has two Pods, mostly with the same addresses.
+    /// Addresses of its Pods, sorted and without duplicates. During an upgrade a node has two Pods, mostly with the same
+    /// addresses.
     pub addresses: Vec<IpAddr>,
-    /// Where it can be asked; nowhere if its Service has no port of that name.
+    /// Addresses of its listener; empty if its Service has no port of that name.
     pub listeners: Vec<SocketAddr>,
     /// Whether one of its Pods is ready.
     pub ready: bool,
 }
 
-/// Asks gateways. Clones share everything.
+/// Client for queries to gateways. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct GatewayClient {
     connection: Connection,
     options: watch::Receiver<ControllerOptions>,
     status: watch::Receiver<ControllerStatus>,
-    /// Remembers whether it failed, which is logged once.
+    /// Remembers whether reading failed, so that it is logged once.
     token_file: Arc<Mutex<Option<TokenFile>>>,
 }
 
-/// How one gateway is asked.
+/// Access to one gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayLink {
     listeners: Vec<SocketAddr>,
@@ -72,10 +74,10 @@ impl GatewayClient {
         Self { connection, options, status, token_file: Arc::default() }
     }
 
-    /// The gateways that there are, by node.
+    /// The known gateways, by node.
     ///
     /// # Errors
-    /// Where this controller does not lead: if the API server does not list them.
+    /// If this controller does not lead and the API server does not list them.
     pub async fn gateways(&self) -> Result<Vec<KnownGateway>, kube::Error> {
         let followed = self.status.borrow().gateway_slices.clone();
         if let Some(slices) = followed {
@@ -88,8 +90,8 @@ impl GatewayClient {
         Ok(known_gateways(listed.iter()))
     }
 
-    /// Puts a question to each of the gateways, those that are ready first. `take` gets the answers as they come, and at last the gateways
-    /// for which there was no time.
+    /// Sends a query to each gateway, ready ones first. `take` gets the answers as they arrive, and finally the gateways for
+    /// which there was no time.
     pub async fn ask<T, F>(
         &self,
         mut gateways: Vec<KnownGateway>,
@@ -128,7 +130,7 @@ impl GatewayClient {
         gateways.into_iter().flatten().for_each(|gateway| take(gateway, None));
     }
 
-    /// What gateways are shown, from the file that the options name now.
+    /// The bearer token for gateways, from the file that the current options name.
     async fn token(&self) -> Option<HeaderValue> {
         let path = self.options.borrow().gateway_token.clone();
         let mut file = self.token_file.lock().await;
@@ -138,21 +140,21 @@ impl GatewayClient {
 }
 
 impl GatewayLink {
-    /// Whether its Service has a port for questions.
+    /// Whether its Service has a port for queries.
     pub fn can_be_asked(&self) -> bool {
         !self.listeners.is_empty()
     }
 
-    /// What it answers to a path with its query, at most `longest` bytes.
+    /// Its answer to a path with a query string, at most `longest` bytes.
     ///
     /// # Errors
-    /// Why it does not.
+    /// If the gateway cannot be reached, or does not answer completely and in time.
     pub async fn get(&self, path: &str, longest: usize) -> Result<(StatusCode, Bytes), GatewayRequestError> {
         let mut answer = Err(GatewayRequestError::Silent(PATIENCE_WITH_ONE));
         for listener in &self.listeners {
             let token = self.token.clone();
             answer = gateway_request::get(*listener, path, token, longest, PATIENCE_WITH_ONE).await;
-            // Its other family may be the one that works from here.
+            // The address of the other family may work from here.
             if !matches!(answer, Err(GatewayRequestError::Connect(_))) {
                 break;
             }
@@ -160,10 +162,10 @@ impl GatewayLink {
         answer
     }
 
-    /// Its report, which gateways of every version have.
+    /// Its report, which gateways of every version serve.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If it does not answer, or refuses, or the answer is no report.
     pub async fn report(&self) -> Result<GatewayReport, GatewayRequestError> {
         let (status, body) = self.get(PATH, LONGEST_REPORT).await?;
         if status != StatusCode::OK {

@@ -1,5 +1,5 @@
-//! The one path of everything that the controller writes: sends a request for no longer than may still be written, and classifies
-//! the answer. Reads that a write depends on take it as well.
+//! The single path for all writes of the controller: sends a request, limited to the time in which writing is allowed, and
+//! classifies the answer. Reads that a write depends on take it as well.
 
 mod answer;
 
@@ -14,13 +14,13 @@ use tokio::time::timeout;
 pub(super) use self::answer::{ApiAnswer, Conflict};
 use crate::sources::connection::Connection;
 
-/// More than the connection allows for a silent server; this one ends answers that trickle.
+/// Timeout of a request. It exceeds the connection's limit for a silent server, and ends answers that trickle.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A request as [`kube::core::Request`] builds it.
 pub(super) type ApiRequest = Result<http::Request<Vec<u8>>, request::Error>;
 
-/// Sends requests under one name of a field manager. Cheap to clone.
+/// Sends requests with one field manager. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct ApiWriter {
     connection: Connection,
@@ -46,8 +46,8 @@ impl ApiWriter {
         PatchParams { force, ..PatchParams::apply(&self.field_manager) }
     }
 
-    /// Sends the request and waits for the answer, for `longest` at most; without any time it sends nothing. If this is dropped
-    /// half-way, a write may have been done or not.
+    /// Sends the request and waits up to `longest` for the answer; with no time left it sends nothing. If the future is dropped,
+    /// the write may or may not have happened.
     pub(super) async fn send(&self, request: ApiRequest, longest: Duration) -> ApiAnswer {
         let patience = PATIENCE.min(longest);
         if patience.is_zero() {
@@ -61,7 +61,7 @@ impl ApiWriter {
                 answer
             }
             Ok(Err(error)) => {
-                // The server may have moved: then the kubeconfig file is another.
+                // The server may have moved, in which case the kubeconfig file has changed.
                 self.connection.reopen_if_changed().await;
                 ApiAnswer::Unreachable { reason: error.to_string() }
             }

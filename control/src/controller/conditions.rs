@@ -1,4 +1,4 @@
-//! The conditions of a Service, and how a condition is brought up to date.
+//! Conditions of a Service, and how a condition is updated.
 
 mod announced;
 mod multi_cluster;
@@ -30,13 +30,14 @@ pub const HAS_ADDRESSES: &str = "Allocated";
 pub const SERVED: &str = "Programmed";
 /// Reason of `sheave.dev/Ready` when it is true.
 pub const ENDPOINTS_READY: &str = "EndpointsReady";
-/// Reason of `sheave.dev/Ready` when it is true, but not for long: nothing takes the place of the endpoints that terminate.
+/// Reason of `sheave.dev/Ready` when it is true only for now: terminating endpoints have no replacement.
 pub const ENDPOINTS_TERMINATING: &str = "EndpointsTerminating";
-/// Reason of `sheave.dev/Ready`, and of `sheave.dev/Degraded`: the policy is Local, and no gateway runs beside an endpoint.
+/// Reason of `sheave.dev/Ready`, and of `sheave.dev/Degraded`: the policy is Local, and no gateway runs on a node with an
+/// endpoint.
 pub const NO_LOCAL_ENDPOINT: &str = "NoLocalEndpoint";
-/// Reason of `sheave.dev/Ready`, and of `sheave.dev/Degraded`: the source ranges leave out every client.
+/// Reason of `sheave.dev/Ready`, and of `sheave.dev/Degraded`: the source ranges exclude every client.
 pub const NOBODY_ADMITTED: &str = "NobodyAdmitted";
-/// Reason of `sheave.dev/Programmed`: no gateway is ready, or none of those that are answers the controller.
+/// Reason of `sheave.dev/Programmed`: no gateway is ready, or no ready gateway answers the controller.
 pub const NO_GATEWAY: &str = "NoGateway";
 /// Reason of `sheave.dev/Programmed`: some ports are not served.
 pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
@@ -44,10 +45,10 @@ pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
 /// Reason of `sheave.dev/FromGatewayNodes` when it is false.
 pub const FROM_POOLS: &str = "AddressPools";
 
-/// How many ports or addresses are listed: a Service may have hundreds, and a reader wants to know where to begin.
+/// How many ports or addresses a message lists. A Service can have hundreds, and the first few are enough to start with.
 const LISTED: usize = 8;
 
-/// One condition without its history.
+/// A condition without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredCondition {
     /// The condition's type.
@@ -56,7 +57,7 @@ pub struct DesiredCondition {
     pub holds: bool,
     /// A CamelCase token.
     pub reason: &'static str,
-    /// For users; the same facts give the same text.
+    /// Message for users. Equal states have equal messages, so that a condition does not change without cause.
     pub message: String,
 }
 
@@ -69,7 +70,7 @@ impl DesiredCondition {
         Self { kind, holds: false, reason, message }.bounded()
     }
 
-    /// API servers accept 32768 bytes, but an object has room for few such messages, and nobody reads them.
+    /// API servers accept 32768 bytes, but an object has room for only a few such messages.
     fn bounded(mut self) -> Self {
         cut_end(&mut self.message, LONGEST_MESSAGE);
         self
@@ -79,14 +80,14 @@ impl DesiredCondition {
         if self.holds { "True" } else { "False" }
     }
 
-    /// Whether `conditions` have this one, once, and nothing in it but its time may differ. `generation` is the object's.
+    /// Whether `conditions` contain exactly this one of its type, apart from the time. `generation` is the object's.
     pub fn stands_in(&self, conditions: &[Condition], generation: Option<i64>) -> bool {
         let named = |condition: &&Condition| condition.type_ == self.kind;
         self.is_meant_by(conditions, generation)
             && conditions.iter().filter(named).all(|stands| stands.message == self.message)
     }
 
-    /// As [`Self::stands_in`], whatever the message.
+    /// Like [`Self::stands_in`], but ignores the message.
     pub fn is_meant_by(&self, conditions: &[Condition], generation: Option<i64>) -> bool {
         let mut same_type = conditions.iter().filter(|condition| condition.type_ == self.kind);
         let Some(stands) = same_type.next() else { return false };
@@ -96,8 +97,8 @@ impl DesiredCondition {
             && (generation.is_none() || stands.observed_generation == generation)
     }
 
-    /// The condition as it is to be written: its time moves only with its status. API servers keep whole seconds of a
-    /// Service's conditions, so more is never sent: what is written again has to be the same.
+    /// The condition to write; its time changes only with its status. API servers store whole seconds in a Service's conditions,
+    /// so the time is truncated to seconds: a repeated write must be identical.
     pub fn stamped(self, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
         let status = self.status();
         let since = before
@@ -120,7 +121,7 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
     time.round(rounding).unwrap_or(time)
 }
 
-/// Our conditions of a Service, or of a MultiClusterService.
+/// The conditions of a Service or of a MultiClusterService.
 pub fn of(desired_status: &DesiredStatus) -> Vec<DesiredCondition> {
     let mut conditions = match &desired_status.fleet {
         None => {
@@ -182,11 +183,12 @@ fn programmed(desired_status: &DesiredStatus) -> DesiredCondition {
     if !failed.is_empty() {
         return DesiredCondition::no(PROGRAMMED, PORTS_IN_TROUBLE, describe(&failed, desired_status));
     }
-    // The number of gateways would change with each that comes or goes, and with it the status of every Service.
+    // The message has no number of gateways: it would change with each that comes or goes, and with it the status of every
+    // Service.
     DesiredCondition::yes(PROGRAMMED, SERVED, format!("Gateways serve it on {addresses}."))
 }
 
-/// Whether a new client from outside gets an answer, as far as is known.
+/// Whether new external clients get an answer, as far as is known.
 fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> DesiredCondition {
     if !programmed.holds {
         return DesiredCondition::no(
@@ -207,10 +209,10 @@ fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> Desir
     DesiredCondition::yes(READY, ENDPOINTS_READY, message)
 }
 
-/// Whether a fault is meant.
+/// Selects faults.
 type FaultTest = fn(&Fault) -> bool;
 
-/// Why clients from outside get no answer on some ports, and on which; the reason is that of the first.
+/// Why external clients get no answer on some ports, and on which ports. The reason is that of the first cause found.
 fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> {
     let causes: [(_, _, FaultTest); 4] = [
         (NO_ENDPOINTS, "No endpoint is ready, so connections are refused", |fault| {
@@ -243,7 +245,7 @@ fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> 
     Some((reason, told.join(" ")))
 }
 
-/// As `port 80/TCP on 203.0.113.7; port 81/TCP on …`; empty if no frontend has such a fault.
+/// Text like `port 80/TCP on 203.0.113.7; port 81/TCP on …`; empty if no frontend has such a fault.
 fn ports_with(desired_status: &DesiredStatus, is_meant: impl Fn(&Fault) -> bool) -> String {
     let mut ports: BTreeMap<(u16, &str), BTreeSet<IpAddr>> = BTreeMap::new();
     for (addr, _) in desired_status.faults.iter().filter(|(_, fault)| is_meant(fault)) {
@@ -254,7 +256,7 @@ fn ports_with(desired_status: &DesiredStatus, is_meant: impl Fn(&Fault) -> bool)
     first_few(ports, "; ", LISTED)
 }
 
-/// Which endpoints and slices were left out, and why.
+/// Messages about endpoints and slices that were left out.
 fn left_out(desired_status: &DesiredStatus) -> BTreeSet<String> {
     let left_out = |problem: &&Problem| {
         problem.object.kind == EndpointSlice::KIND || problem.reason == reason::ENDPOINT_LOOP
@@ -283,13 +285,13 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
     first_few(addresses.iter().map(IpAddr::to_string), ", ", LISTED)
 }
 
-/// Messages of Problems that are about the Service as a whole, as sentences.
+/// Messages of the Problems that affect the Service as a whole, as sentences.
 fn messages(desired_status: &DesiredStatus, reason: &str) -> String {
     let about = |problem: &&Problem| problem.reason == reason && problem.port.is_none();
     sentences(desired_status.problems.iter().filter(about))
 }
 
-/// The Problems' messages, each once and in a stable order.
+/// Messages of the Problems as sentences, in a stable order and without duplicates.
 pub(super) fn sentences<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
     let messages: BTreeSet<String> = problems.map(sentence).collect();
     let messages: Vec<_> = messages.into_iter().collect();
@@ -308,7 +310,7 @@ fn sentence(problem: &Problem) -> String {
     }
 }
 
-/// A port that is not served, why, and on which addresses.
+/// Addresses of the ports that are not served, by port, protocol and reason.
 type FailedPorts = BTreeMap<(u16, &'static str, &'static str), BTreeSet<IpAddr>>;
 
 fn failed_ports(desired_status: &DesiredStatus) -> FailedPorts {

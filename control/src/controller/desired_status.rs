@@ -1,4 +1,4 @@
-//! What the controller wants to be true of one Service or MultiClusterService in its API.
+//! Desired state of one Service or MultiClusterService in its API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,61 +19,62 @@ use crate::projection::{FleetStatus, Ingress, NodeFamilies};
 /// The desired state of one Service in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Desired {
-    /// It is ours: finalizer, ingress and conditions. While it is being deleted this means the same as `Released`.
+    /// The Service is managed by this installation: finalizer, ingress and conditions. If it is being deleted, this means the
+    /// same as `Released`.
     Published(DesiredStatus),
-    /// It is not ours, or not any longer: nothing of ours is left on it.
+    /// The Service is not managed by this installation, or no longer: all marks are removed from it.
     Released,
 }
 
 /// The desired status of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredStatus {
-    /// One entry per address, each with every port of the Service.
+    /// One entry for each address, each with every port of the Service.
     pub ingress: Vec<Ingress>,
-    /// What is wrong with this Service.
+    /// Problems of this Service.
     pub problems: Vec<Problem>,
-    /// How many gateways count as serving it.
+    /// Number of gateways that count as serving it.
     pub gateways: usize,
-    /// There are none because those that are ready do not answer the controller.
+    /// Whether that number is zero because the ready gateways do not answer the controller.
     pub silent: bool,
-    /// What is wrong with frontends, for clients who may come to any gateway.
+    /// Faults of frontends, for clients that may reach any gateway.
     pub faults: Vec<(FrontendAddr, Fault)>,
     /// Ports on which gateways could not listen.
     pub failed_ports: Vec<PortFailure>,
-    /// The clusters behind it, of a MultiClusterService.
+    /// Member clusters of a MultiClusterService.
     pub fleet: Option<Box<FleetStatus>>,
-    /// Why the endpoints behind a MultiClusterService may be out of date, if they may.
+    /// Why the endpoints of a MultiClusterService may be out of date, if they may.
     pub outdated: Option<Outdated>,
-    /// The families in which it has addresses of gateway nodes; `None` = no condition about it.
+    /// Families in which its addresses are those of gateway nodes; `None` for no condition about it.
     pub node_families: Option<NodeFamilies>,
-    /// Which gateways announce its addresses.
+    /// The gateways that announce its addresses.
     pub announcement: Announcement,
 }
 
-/// Which gateways announce the addresses of a Service, as far as is known. Gateways are known by their nodes.
+/// The gateways that announce the addresses of a Service, as far as known. Gateways are identified by their nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub enum Announcement {
-    /// It has no address that gateways would announce, or they announce none: no condition about it.
+    /// No condition: no address of it needs an announcement, or gateways announce none.
     #[default]
     NotNeeded,
-    /// The reports do not show it yet: what its condition says stays.
+    /// The reports do not show it yet: an existing condition stays.
     Unknown,
-    /// Each address by one gateway, or by all that can serve it.
+    /// Each address is announced by one gateway, or by all that can serve it.
     ByOne(BTreeMap<IpAddr, String>),
-    /// These by none.
+    /// No gateway announces these addresses.
     ByNone(BTreeSet<IpAddr>),
-    /// These by several at the same time.
+    /// Several gateways announce these addresses at the same time.
     BySeveral(BTreeMap<IpAddr, BTreeSet<String>>),
 }
 
 impl Announcement {
-    /// The condition among these that an apply has to repeat so that it stays.
+    /// The existing condition that an apply has to repeat so that it stays.
     pub(super) fn kept<'c>(&self, conditions: &'c [Condition]) -> Option<&'c Condition> {
         conditions.iter().find(|condition| *self == Self::Unknown && condition.type_ == ANNOUNCED)
     }
 
-    /// Whether these have a condition that no longer applies: an apply takes away only what we applied, and only where
+    /// Whether `conditions` contain one that no longer applies. An apply removes only what we applied, and is sent only if
     /// something else differs, too.
     pub(super) fn is_outlived_in(&self, conditions: &[Condition]) -> bool {
         *self == Self::NotNeeded && conditions.iter().any(|condition| condition.type_ == ANNOUNCED)
@@ -88,7 +89,7 @@ impl DesiredStatus {
             LoadBalancerIngress {
                 ip: Some(entry.ip.to_string()),
                 ip_mode: Some("Proxy".into()),
-                // What others wrote there is kept, unless Karmada would refuse the object for it.
+                // Keep a hostname that others wrote, unless Karmada would reject the object for it.
                 hostname: entry.hostname.clone().filter(|name| net::is_host_name(name)),
                 // API servers do not store an empty list, so it would always differ.
                 ports: (!ports.is_empty()).then_some(ports),

@@ -1,15 +1,15 @@
-//! Leader election: of all candidates the one that holds a `coordination.k8s.io/v1` Lease leads.
+//! Leader election: the candidate that holds a `coordination.k8s.io/v1` Lease is the leader.
 //!
-//! Two never lead at once as long as clocks tick equally fast: a leader stops [`Timing::deadline`] after it *sent* its last
-//! renewal that succeeded, others take over [`Timing::lease`] after they *saw* it. Writes are given up with the term
-//! ([`Leadership::remaining`]); the time between the two is for what is on its way to the server by then.
+//! There is never more than one leader if all clocks run at the same rate: a leader stops [`Timing::deadline`] after it *sent*
+//! its last successful renewal, and others take over [`Timing::lease`] after they *saw* it. Writes are limited to the term
+//! ([`Leadership::remaining`]); the time between deadline and lease is for requests that are then still in flight.
 //!
-//! It runs on a thread of its own: projecting and publishing tens of thousands of Services may keep the controller's thread
-//! busy for longer than a term lasts, and no renewal may wait for that.
+//! The election has its own thread. Projecting and publishing tens of thousands of Services can keep the controller's thread busy
+//! for longer than a term, and renewals must not wait for that.
 //!
-//! A machine that is suspended does not count the time, and what it sends on waking may come after the next leader's. A
-//! finalizer is then not touched, for the write carries the resourceVersion. A status, which is applied to whatever
-//! version there is, may be overwritten; the leader sees that and puts its own back.
+//! A suspended machine does not count the time, and its requests after waking up can arrive after the next leader's. That never
+//! affects a finalizer, because the write carries the resourceVersion. A status, which is applied to any version, may be
+//! overwritten; the leader notices and restores its own.
 
 mod decide;
 mod elector;
@@ -33,14 +33,14 @@ pub(super) use self::lease_lock::ApiLeaseLock;
 use crate::api::store::ServiceKey;
 use crate::sources::connection::Connection;
 
-/// Durations of the election; the defaults are client-go's, which every kube-controller-manager uses.
+/// Durations of the election. The defaults are those of client-go, which every kube-controller-manager uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long others wait without seeing a renewal before they take over. Whole seconds.
+    /// How long other candidates wait after the last renewal that they saw before they take over. Whole seconds.
     pub lease: Duration,
     /// How long after sending its last successful renewal a leader stops leading; less than `lease`.
     pub deadline: Duration,
-    /// How often the leader renews and candidates read the Lease; candidates wait up to half as long again.
+    /// Interval of the leader's renewals and of the candidates' reads; candidates wait up to half as long again.
     pub retry: Duration,
 }
 
@@ -55,20 +55,20 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Of an installation among others on one Karmada control plane. Within it another leader takes over at once, so this is for
-    /// installations that are gone, whose MultiClusterServices get to other gateways.
+    /// Timing between installations that share one Karmada control plane. Within an installation another leader takes over at
+    /// once, so this only delays the takeover of an installation that is gone, whose MultiClusterServices move to other gateways.
     pub const INSTALLATION: Self = Self {
         lease: Duration::from_secs(60),
         deadline: Duration::from_secs(40),
         retry: Duration::from_secs(10),
     };
 
-    /// A request that hangs must leave time for another one.
+    /// Timeout of one request: a request that hangs must leave time for another.
     fn patience(&self) -> Duration {
         self.deadline / 2
     }
 
-    /// As the API has it.
+    /// The lease duration in seconds, as the API stores it.
     fn lease_seconds(&self) -> i32 {
         i32::try_from(self.lease.as_secs()).unwrap_or(i32::MAX).max(1)
     }
@@ -77,13 +77,13 @@ impl Timing {
 /// The state that the elector publishes.
 #[derive(Clone, Debug, Default)]
 struct LeaderState {
-    /// Counts how often this process came to lead.
+    /// Number of terms that this process has led.
     term: u64,
-    /// This process leads until then, unless it renews.
+    /// End of the current term unless it is renewed, if this process leads.
     until: Option<Instant>,
-    /// Who holds the Lease as last seen.
+    /// Holder of the Lease, as last seen.
     leader: Option<String>,
-    /// The uid of the Lease.
+    /// Uid of the Lease.
     lease_uid: Option<String>,
 }
 
@@ -93,12 +93,12 @@ impl LeaderState {
     }
 }
 
-/// This process's candidacy. Dropped without [`Election::resign`], it ends as if the process had died: nobody leads until
-/// the Lease runs out.
+/// The candidacy of this process. If dropped without [`Election::resign`], it ends as if the process had died: there is no leader
+/// until the Lease expires.
 #[derive(Debug)]
 pub struct Election {
     standing: watch::Receiver<LeaderState>,
-    /// The term that `won` returned last.
+    /// The term of the last [`Election::won`].
     term: u64,
     resign: oneshot::Sender<()>,
     /// Resolves when the elector has ended.
@@ -112,27 +112,27 @@ struct ElectorChannels {
     end: oneshot::Sender<()>,
 }
 
-/// The elector has ended by itself, which only a bug brings about: this process never leads again.
+/// The elector ended unexpectedly, which only a bug can cause: this process never leads again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the leader election has ended by itself")]
 pub struct ElectionEnded;
 
-/// The right to write that comes with one term of leadership. Cheap to clone and to ask.
+/// Permission to write during one term of leadership. Cheap to clone and to check.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     standing: watch::Receiver<LeaderState>,
     term: u64,
-    /// Another one that must hold as well.
+    /// Another leadership that must hold as well.
     within: Option<Arc<Self>>,
 }
 
-/// A name that no other process has: `host` is the Pod's or the machine's name.
+/// A unique name for this process. `host` is the name of the Pod or the machine.
 pub fn identity(host: &str) -> String {
     format!("{host}_{:016x}", fastrand::u64(..))
 }
 
 impl Election {
-    /// Becomes a candidate for `lease` under a name that no other process has (see [`identity`]).
+    /// Becomes a candidate for `lease` under a unique name (see [`identity`]).
     pub fn start(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
         let (election, ElectorChannels { publish, resigned, end }) = Self::wired();
         let (connection, lease) = (connection.clone(), lease.clone());
@@ -141,7 +141,7 @@ impl Election {
                 Ok(connection) => {
                     let remote = ApiLeaseLock::new(&connection, &lease);
                     Elector::new(remote, lease, identity, timing).run(publish, resigned).await;
-                    // Nobody may wait for it.
+                    // Fails if the receiver is gone.
                     end.send(()).unwrap_or_default();
                 }
                 Err(error) => {
@@ -182,10 +182,10 @@ impl Election {
         Ok(())
     }
 
-    /// Waits until this process does not lead any more, if only for a moment since [`Election::won`]. Cancel safe.
+    /// Waits until this process no longer leads, or did not for a moment since [`Election::won`]. Cancel safe.
     ///
     /// # Errors
-    /// If the elector has ended: the caller leads for the rest of its term at most, and never again.
+    /// If the elector has ended: the caller leads at most until the end of its term, and never again.
     pub async fn lost(&mut self) -> Result<(), ElectionEnded> {
         loop {
             let standing = self.standing.borrow_and_update().clone();
@@ -197,26 +197,26 @@ impl Election {
         }
     }
 
-    /// Who holds the Lease as last seen.
+    /// Holder of the Lease, as last seen.
     pub fn leader(&self) -> Option<String> {
         self.standing.borrow().leader.clone()
     }
 
-    /// The uid of the Lease as last seen: no other installation has it.
+    /// Uid of the Lease as last seen. It is unique to the installation.
     pub fn lease_uid(&self) -> Option<String> {
         self.standing.borrow().lease_uid.clone()
     }
 
-    /// What to check before each write of the term that [`Election::won`] returned last: a process that was stopped and
-    /// wakes up after others took over must not write.
+    /// Permission to check before each write in the term of the last [`Election::won`]: a process that was stopped and wakes up
+    /// after others took over must not write.
     pub fn leadership(&self) -> Leadership {
         Leadership { standing: self.standing.clone(), term: self.term, within: None }
     }
 
-    /// Gives the Lease up, so that another one can lead at once, and ends. Takes some seconds at most if the API server
-    /// does not answer. The caller has stopped writing.
+    /// Releases the Lease, so that another candidate can lead at once, and ends. Takes a few seconds at most if the API server
+    /// does not answer. The caller must have stopped writing.
     pub async fn resign(self) {
-        // Fails if the elector has ended already: then there is nothing to give up.
+        // Fails if the elector has already ended, and then there is nothing to release.
         self.resign.send(()).unwrap_or_default();
         if let Err(error) = self.ended.await.map_err(|_| ElectionEnded) {
             tracing::error!(%error, "the Lease was not given up");
@@ -224,7 +224,7 @@ impl Election {
     }
 }
 
-/// Carries out `work` on a runtime of its own, beside everything else.
+/// Runs `work` on a thread and runtime of its own.
 fn on_a_thread(work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("election".to_owned()).spawn(move || runtime.block_on(work))?;
@@ -232,14 +232,14 @@ fn on_a_thread(work: impl Future<Output = ()> + Send + 'static) -> io::Result<()
 }
 
 impl Leadership {
-    /// One that lasts until then.
+    /// A leadership that lasts until this time.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
         let standing = LeaderState { term: 1, until: Some(until), ..LeaderState::default() };
         Self { standing: watch::channel(standing).1, term: 1, within: None }
     }
 
-    /// One that holds as long as both do.
+    /// A leadership that holds only while both hold.
     #[must_use]
     pub fn within(self, other: &Self) -> Self {
         Self { within: Some(Arc::new(other.clone())), ..self }
@@ -250,7 +250,7 @@ impl Leadership {
         self.remaining().is_some()
     }
 
-    /// How long the term lasts unless it is renewed: no write that is sent now may take longer. None if it is over.
+    /// Time until the term ends unless it is renewed, or `None` if it is over. A write that is sent now may not take longer.
     pub fn remaining(&self) -> Option<Duration> {
         let standing = self.standing.borrow();
         let until = standing.until.filter(|_| standing.term == self.term)?;

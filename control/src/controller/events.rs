@@ -1,4 +1,5 @@
-//! Records Events: what is new about objects, once, and within the rate limit. Best effort; what must not be lost is in conditions.
+//! Recorder of Events: reports new facts about objects once, within a rate limit. Best effort; conditions hold what must not be
+//! lost.
 
 mod correlator;
 mod event;
@@ -24,15 +25,15 @@ use crate::api::problem::{ObjectRef, Problem, ProblemChanges, reason};
 use crate::controller::election::Leadership;
 use crate::sources::connection::Connection;
 
-/// How many Events may wait for the API server.
+/// How many Events can wait for the API server.
 const QUEUE: usize = 256;
 /// Events as RBAC rules name them.
 const RESOURCE: &str = "events.events.k8s.io";
-/// The action of Problems: serving failed.
+/// Action of Problems: serving failed.
 const SERVE: &str = "Serve";
 
-/// Writes Events in the background for one term of leadership. What waits when it is dropped is
-/// still written while the term lasts.
+/// Writes Events in the background for one term of leadership. Queued Events are still written after it is dropped, while the
+/// term lasts.
 #[derive(Debug)]
 pub struct EventRecorder {
     instance: String,
@@ -41,12 +42,13 @@ pub struct EventRecorder {
     limits: EventLimits,
     queue: mpsc::Sender<Event>,
     dropped: Arc<AtomicU64>,
-    /// Why the API server takes none, if it refused the last few.
+    /// Why the API server rejects Events, if it rejected the last few.
     refused: watch::Receiver<Option<String>>,
 }
 
 impl EventRecorder {
-    /// `instance` names this controller: its identity in the election. Must be called inside a Tokio runtime.
+    /// Starts the task that writes. `instance` is the controller's identity in the election. Must be called within a Tokio
+    /// runtime.
     pub fn start(connection: &Connection, instance: String, leadership: Leadership) -> Self {
         let (report, refused) = watch::channel(None);
         let (writer, events) = Self::idle(instance, leadership.clone(), refused);
@@ -73,20 +75,20 @@ impl EventRecorder {
         (writer, events)
     }
 
-    /// Records an Event for each new Problem, unless it is about something that is no API object.
+    /// Records an Event for each new Problem, except those about something that is not an API object.
     pub fn problems(&mut self, changes: &ProblemChanges, uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
         let changes = changes.about(|object| event::api_version(object.kind).is_some());
         self.correlator.follow(&changes);
         self.offer(&changes.came, uid_of);
     }
 
-    /// Tries again what the rate limit held back, and what had no uid.
+    /// Retries Problems that the rate limit held back or that had no uid.
     pub fn again(&mut self, uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
         let pending = self.correlator.pending();
         self.offer(&pending, uid_of);
     }
 
-    /// Records Events for Problems of objects that may have been deleted and created again: the new ones have none yet.
+    /// Records Events for Problems of objects that may have been deleted and created again: the new objects have no Events yet.
     pub fn offer<'a>(
         &mut self,
         problems: impl IntoIterator<Item = &'a Arc<Problem>>,
@@ -104,7 +106,7 @@ impl EventRecorder {
         self.correlator = correlator;
     }
 
-    /// Records one occurrence. Nothing is written if the last one of its object, type, reason and action had the same note.
+    /// Records one occurrence, unless the last one with its object, type, reason and action had the same note.
     pub fn record(&mut self, occurrence: &Occurrence) {
         if !self.leadership.holds() || !self.correlator.is_new(occurrence) {
             return;
@@ -116,19 +118,18 @@ impl EventRecorder {
         }
     }
 
-    /// Waits until the task that writes has ended, which it never does unless it has panicked: no Event is written any
-    /// more. Cancel safe.
+    /// Waits until the writing task has ended, which happens only if it panics: after that, no Event is written. Cancel safe.
     pub async fn ended(&self) {
         self.queue.closed().await;
     }
 
-    /// How many Events were dropped since the start: refused by the rate limit or by the API server. Problems that wait for the rate
-    /// limit do not count.
+    /// Number of Events dropped since the start, by the rate limit or because the API server rejected them. Problems that wait
+    /// for the rate limit do not count.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// A Problem while the API server refuses all Events.
+    /// The Problem that is present while the API server rejects all Events.
     pub fn refused(&self) -> Option<Problem> {
         let why = self.refused.borrow().clone()?;
         Some(Problem {

@@ -1,7 +1,7 @@
 //! Polls the gateways for their reports.
 //!
-//! The last report of a gateway that does not answer stays valid for a while: it may be busy, and a port does not become free by
-//! that. EndpointSlices decide whether a gateway is ready, not this file.
+//! The last report of a gateway that does not answer stays valid for a while: the gateway may only be busy, and its failed ports
+//! have not recovered because of that. EndpointSlices decide whether a gateway is ready, not this file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,28 +21,28 @@ use crate::api::gateway_report::{GatewayReport, PORT_NAME};
 use crate::api::store::is_ready;
 use crate::net;
 
-/// How often each gateway is polled. A failed port is published that much later, and a gateway that is about to drain accepts
-/// connections for `timeouts.lameDuck`, by default 5 s, until its addresses must be gone. An idle gateway answers in well under a
-/// millisecond.
+/// Interval between polls. A failed port is published with up to this delay. A gateway that is about to drain still accepts
+/// connections for `timeouts.lameDuck` (5 s by default), in which its addresses must be withdrawn. An idle gateway answers in
+/// well under a millisecond.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long a report stays valid after its gateway fell silent.
+/// How long a report stays valid after its gateway stopped answering.
 const VALID: Duration = Duration::from_secs(30);
-/// How many gateways are polled at a time.
+/// How many gateways are polled concurrently.
 const AT_ONCE: usize = 32;
 
-/// The reports of all gateways, kept up to date until dropped.
+/// Reports of all gateways, kept up to date until dropped.
 #[derive(Debug)]
 pub(crate) struct GatewayReports {
     gateways: watch::Sender<Vec<SocketAddr>>,
     collected: watch::Receiver<Collected>,
-    /// How often all gateways were polled.
+    /// Number of polls of all gateways.
     polls: watch::Receiver<u64>,
 }
 
-/// The last report of each gateway, where it answers.
+/// The last valid report of each gateway.
 pub(crate) type ReportsByGateway = BTreeMap<SocketAddr, Arc<GatewayReport>>;
 
-/// The answers of all gateways.
+/// Results of the polls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Collected {
     reports: Arc<ReportsByGateway>,
@@ -50,19 +50,19 @@ struct Collected {
     asked: BTreeMap<SocketAddr, Liveness>,
 }
 
-/// Whether a gateway that was polled answers, the worst first.
+/// Whether a polled gateway answers, from worst to best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Liveness {
-    /// It has not answered for [`VALID`].
+    /// No answer within [`VALID`].
     Silent,
-    /// It did not answer the last time, but within [`VALID`].
+    /// No answer to the last poll, but one within [`VALID`].
     Late,
-    /// It answered the last time.
+    /// An answer to the last poll.
     Answering,
 }
 
 impl GatewayReports {
-    /// Starts polling, with the bearer token in this file if there is one. Must be called inside a Tokio runtime.
+    /// Starts polling, with the bearer token in this file, if any. Must be called within a Tokio runtime.
     pub(crate) fn start(token_file: Option<PathBuf>) -> Self {
         let (gateways, asked) = watch::channel(Vec::new());
         let (sender, collected) = watch::channel(Collected::default());
@@ -71,7 +71,7 @@ impl GatewayReports {
         Self { gateways, collected, polls }
     }
 
-    /// Sets which gateways there are. New ones are polled at once.
+    /// Replaces the set of gateways. New ones are polled at once.
     pub(crate) fn follow(&self, gateways: Vec<SocketAddr>) {
         self.gateways.send_if_modified(|known| {
             let differs = *known != gateways;
@@ -80,8 +80,8 @@ impl GatewayReports {
         });
     }
 
-    /// Waits until some report differs from what [`Self::now`] gave last, or a gateway was polled for the first time. With
-    /// `await_poll` also until all gateways were polled more often than [`Self::polls`] gave last. Cancel safe.
+    /// Waits until a report differs from the last result of [`Self::now`], or a gateway was polled for the first time. With
+    /// `await_poll` also returns when all gateways have been polled again since [`Self::polls`]. Cancel safe.
     pub(crate) async fn changed(&mut self, await_poll: bool) {
         let changed = tokio::select! {
             changed = self.collected.changed() => changed,
@@ -92,35 +92,35 @@ impl GatewayReports {
         }
     }
 
-    /// How often all gateways were polled. [`Self::now`] has the answers of these polls if it is called afterwards.
+    /// Number of polls of all gateways. A later call of [`Self::now`] includes the answers of these polls.
     pub(crate) fn polls(&mut self) -> u64 {
         *self.polls.borrow_and_update()
     }
 
-    /// Whether the gateway answered the last time that it was polled.
+    /// Whether the gateway answered the last poll.
     pub(crate) fn is_answering(&self, gateway: &SocketAddr) -> bool {
         self.collected.borrow().asked.get(gateway) == Some(&Liveness::Answering)
     }
 
-    /// The last reports.
+    /// The last valid reports.
     pub(crate) fn now(&mut self) -> Arc<ReportsByGateway> {
         Arc::clone(&self.collected.borrow_and_update().reports)
     }
 
-    /// The gateways that are about to stop accepting connections, by their own last reports.
+    /// Addresses of the gateways that are about to stop accepting connections, according to their last reports.
     pub(crate) fn draining(&self) -> BTreeSet<IpAddr> {
         let collected = self.collected.borrow();
         let draining = collected.reports.iter().filter(|(_, report)| report.draining);
         draining.map(|(gateway, _)| gateway.ip()).collect()
     }
 
-    /// Whether each of the gateways that are followed has answered, or had its time to.
+    /// Whether every gateway has answered or had its time to answer.
     pub(crate) fn asked_all(&self) -> bool {
         let collected = self.collected.borrow();
         self.gateways.borrow().iter().all(|gateway| collected.asked.contains_key(gateway))
     }
 
-    /// Whether some gateway that is followed stands so, or better. One that was not polled yet is given the time to answer.
+    /// Whether some gateway has this liveness or better. One that was not polled yet counts as [`Liveness::Late`].
     pub(crate) fn any(&self, standing: Liveness) -> bool {
         let collected = self.collected.borrow();
         let of = |gateway| collected.asked.get(gateway).copied().unwrap_or(Liveness::Late);
@@ -128,7 +128,7 @@ impl GatewayReports {
     }
 }
 
-/// Whether some ready gateway has no port to be asked at.
+/// Whether some ready gateway has no port for reports.
 pub(crate) fn any_without_port<'a>(mut slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> bool {
     slices.any(|slice| report_port(slice).is_none() && slice.endpoints.iter().flatten().any(is_ready))
 }
@@ -138,7 +138,7 @@ pub(super) fn report_port(slice: &EndpointSlice) -> Option<u16> {
     u16::try_from(port.port?).ok()
 }
 
-/// How many gateways are ready: one that has addresses of both families is in slices of both.
+/// Number of ready gateways. A gateway with addresses of both families is in slices of both and counts once.
 pub(crate) fn count<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> usize {
     let endpoints = slices.flat_map(|slice| slice.endpoints.iter().flatten()).filter(|it| is_ready(it));
     let names =
@@ -146,7 +146,7 @@ pub(crate) fn count<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) ->
     names.collect::<BTreeSet<_>>().len()
 }
 
-/// Where the ready gateways answer, by their EndpointSlices, sorted.
+/// Listener addresses of the ready gateways from their EndpointSlices, sorted.
 pub(crate) fn addresses<'a>(slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<SocketAddr> {
     let mut addresses = Vec::new();
     for slice in slices {
@@ -179,10 +179,10 @@ async fn keep_asking(
         let there: BTreeSet<SocketAddr> = gateways.borrow_and_update().iter().copied().collect();
         known.retain(|gateway, _| there.contains(gateway));
         publish_known(&known, &publish);
-        // Only new ones: a rollout would poll all of them with each that comes or goes.
+        // After a change of the set, poll only new gateways: otherwise a rollout would poll all of them with each change.
         let mut due: Vec<SocketAddr> =
             there.into_iter().filter(|it| all || !known.contains_key(it)).collect();
-        // Those that did not answer the last time may take up all places for as long as a request lasts.
+        // Gateways that did not answer last time go last, because each can occupy a slot for the whole timeout.
         due.sort_by_key(|gateway| known.get(gateway).is_some_and(|known| !known.answers));
         let token = match &mut token_file {
             Some(file) => file.read().await,
@@ -195,7 +195,7 @@ async fn keep_asking(
     }
 }
 
-/// Polls these gateways, and publishes each answer as it comes: one that drains must not wait for one that is silent.
+/// Polls these gateways and publishes each answer as it arrives: news of a draining gateway must not wait for a silent one.
 async fn ask(
     gateways: Vec<SocketAddr>,
     token: Option<&HeaderValue>,
@@ -238,13 +238,13 @@ fn publish_known(known: &BTreeMap<SocketAddr, GatewayState>, publish: &watch::Se
     });
 }
 
-/// What is known of one gateway.
+/// Known state of one gateway.
 #[derive(Debug)]
 struct GatewayState {
     report: Option<Arc<GatewayReport>>,
-    /// When it answered last, or was polled for the first time.
+    /// Time of the last answer, or of the first poll.
     answered: Instant,
-    /// It answered the last time.
+    /// Whether it answered the last poll.
     answers: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One request to one gateway's `report.listen`, on a connection of its own.
+//! A single request to one gateway's `report.listen`, on its own connection.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -17,40 +17,41 @@ use tokio::time::timeout;
 
 use crate::api::gateway_report::{GatewayReport, PATH};
 
-/// How long a report may take, from the first SYN to the last byte: the gateway has it at hand.
+/// Timeout of a report, from the first SYN to the last byte: the gateway has the report ready.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a connection may take. The second and third SYN follow after 1 s and 3 s (RFC 6298, section 2): whoever answers, answers the first.
+/// Timeout of a connection. The second and third SYN would follow after 1 s and 3 s (RFC 6298, section 2): a live gateway answers
+/// the first.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// Larger than any report: the number of failures and addresses and the length of texts are bounded.
 pub(super) const LONGEST_REPORT: usize = 1 << 21;
 
-/// Why there is no answer.
+/// Reason for the lack of an answer.
 #[derive(Debug, Error)]
 pub enum GatewayRequestError {
-    /// The gateway cannot be reached.
+    /// The gateway is unreachable.
     #[error("no connection: {0}")]
     Connect(#[from] std::io::Error),
-    /// It broke off.
+    /// The HTTP exchange failed.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// It answered with another status.
+    /// The gateway answered with an error status.
     #[error("it answers {0}")]
     Refused(StatusCode),
-    /// The answer is too large, or breaks off.
+    /// The answer is too large or incomplete.
     #[error("the answer cannot be read: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is no report.
+    /// The answer is not a report.
     #[error("this is no report: {0}")]
     Format(#[from] serde_json::Error),
-    /// This cannot be asked.
+    /// The path is not a valid URI.
     #[error("{0}")]
     Question(#[from] InvalidUri),
-    /// It takes too long.
+    /// The answer took too long.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
 }
 
-/// The gateway's report now. `token` is what it is shown as `Authorization`.
+/// The gateway's current report. `token` is sent as `Authorization`.
 pub(super) async fn report(
     gateway: SocketAddr,
     token: Option<HeaderValue>,
@@ -62,7 +63,8 @@ pub(super) async fn report(
     Ok(GatewayReport::read(&body)?)
 }
 
-/// What the gateway answers to a path with its query, at most `longest` bytes of it, within `patience` from the first SYN to the last byte.
+/// The gateway's answer to a path with a query string, at most `longest` bytes, within `patience` from the first SYN to the last
+/// byte.
 pub(super) async fn get(
     gateway: SocketAddr,
     path: &str,
@@ -95,7 +97,7 @@ async fn exchange(
     Ok((head.status, body.to_bytes()))
 }
 
-/// The connection, if it is there in time. One that is not failed: SYNs to an address that drops them are not answered at all.
+/// The connection, if it is established in time. A connection attempt to an address that drops SYNs never ends on its own.
 async fn within<T>(
     patience: Duration,
     connection: impl Future<Output = io::Result<T>>,
@@ -104,7 +106,7 @@ async fn within<T>(
     Ok(timeout(patience, connection).await.unwrap_or_else(|_| Err(late()))?)
 }
 
-/// What reads and writes on the connection; whoever is not waited for any longer must not keep a descriptor.
+/// The task that drives the connection. It is aborted on drop, so that an abandoned request does not keep a descriptor.
 struct Driver(AbortHandle);
 
 impl Drop for Driver {

@@ -1,4 +1,4 @@
-//! Which finalizers and conditions of an object belong to this installation, and the names by which it knows them.
+//! Ownership of marks on objects: which finalizers and conditions belong to this installation, and their names.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::api::names::{
     self, ANNOUNCED, CONDITIONS, FIELD_MANAGER, FINALIZER, OUR_CLASS, SHARED_FINALIZER, sets_shared_finalizer,
 };
 
-/// How Services are marked as one installation's. Cheap to clone.
+/// Marks of one installation on Services. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     finalizer: Arc<str>,
@@ -19,58 +19,58 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Those of the installation with this `loadBalancerClass`. With `shared_finalizer` it also holds the finalizer of cloud
-    /// providers' service controllers, for tools that look for it; without, that one goes only where this installation has set it,
-    /// under an earlier configuration.
+    /// Marks of the installation with this `loadBalancerClass`. With `shared_finalizer` it also sets the finalizer of cloud
+    /// providers' service controllers, for tools that look for it; without, it removes that finalizer only if this installation
+    /// set it, under an earlier configuration.
     pub fn new(class: &str, shared_finalizer: bool) -> Self {
         let named = |plain: &str| names::of_class(plain, class).into();
         Self { finalizer: named(FINALIZER), field_manager: named(FIELD_MANAGER), shared_finalizer }
     }
 
-    /// The finalizer that keeps a Service until its addresses are released, and marks it as this installation's.
+    /// The finalizer that keeps a Service until its addresses are released and marks it as managed by this installation.
     pub fn finalizer(&self) -> &str {
         &self.finalizer
     }
 
-    /// The installation's name in `metadata.managedFields` of Services and AddressPools.
+    /// The installation's field manager in `metadata.managedFields` of Services and AddressPools.
     pub fn field_manager(&self) -> &str {
         &self.field_manager
     }
 
-    /// Those that the object may have: the shared one is for Services, where tools look for it.
+    /// The finalizers for this object. The shared one is only for Services, where tools look for it.
     pub(in crate::controller) fn finalizers_of(&self, object: &ServiceObject) -> impl Iterator<Item = &str> {
         let (own, all) = (self.finalizer(), matches!(object, ServiceObject::Service(_)));
         self.finalizers().filter(move |finalizer| all || *finalizer == own)
     }
 
-    /// All finalizers that its Services have.
+    /// All finalizers of the installation's Services.
     pub fn finalizers(&self) -> impl Iterator<Item = &str> {
         [self.finalizer()].into_iter().chain(self.shared_finalizer.then_some(SHARED_FINALIZER))
     }
 
-    /// The finalizers of the object and those of ours that it lacks; nothing if it has them all.
+    /// The object's finalizers plus those of ours that it lacks; `None` if it has them all.
     pub(super) fn with_our_finalizers(&self, object: &ServiceObject) -> Option<Vec<String>> {
         let missing = self.finalizers_of(object).filter(|finalizer| !object.has_finalizer(finalizer));
         let missing: Vec<String> = missing.map(str::to_owned).collect();
         (!missing.is_empty()).then(|| [object.finalizers(), &missing].concat())
     }
 
-    /// The finalizers that are left when ours go, all copies of them (API servers keep duplicates); nothing if it has none of
-    /// ours. The shared one alone proves nothing, unless the API server knows that this installation has set it.
+    /// The object's finalizers without any copy of ours (API servers keep duplicates); `None` if it has none of ours. The shared
+    /// finalizer alone counts as ours only if the API server records that this installation set it.
     pub(super) fn without_our_finalizers(&self, object: &ServiceObject) -> Option<Vec<String>> {
         let others = object.finalizers().iter().filter(|held| !self.goes(object, held)).cloned();
         let others: Vec<String> = others.collect();
         (others.len() < object.finalizers().len()).then_some(others)
     }
 
-    /// Whether this finalizer goes when the object is released.
+    /// Whether this finalizer is removed when the object is released.
     pub(super) fn goes(&self, object: &ServiceObject, finalizer: &str) -> bool {
         let held = object.has_finalizer(self.finalizer());
         held && self.finalizers_of(object).any(|own| own == finalizer)
             || finalizer == SHARED_FINALIZER && self.has_set_shared(object)
     }
 
-    /// Whether the API server knows that this installation has set the shared finalizer.
+    /// Whether the API server records that this installation set the shared finalizer.
     fn has_set_shared(&self, object: &ServiceObject) -> bool {
         object.metadata().managed_fields.iter().flatten().any(|entry| {
             entry.manager.as_deref() == Some(self.field_manager())
@@ -78,13 +78,13 @@ impl Ownership {
         })
     }
 
-    /// The conditions that are left when those of our names go, whoever wrote them last; nothing if there are none. Where
-    /// another installation's finalizer is, they belong to that one.
+    /// The object's conditions without those with our names, whichever manager wrote them; `None` if there are none of ours. On
+    /// an object with another installation's finalizer they belong to that installation.
     pub(super) fn other_conditions<'o>(&self, object: &'o ServiceObject) -> Option<Vec<&'o Condition>> {
         self.conditions_without(object, Self::names_condition)
     }
 
-    /// As [`Self::other_conditions`], when only these of our names go.
+    /// Like [`Self::other_conditions`], but removes only conditions for which `goes` is true.
     fn conditions_without<'o>(
         &self,
         object: &'o ServiceObject,
@@ -96,13 +96,13 @@ impl Ownership {
         ours.then(|| conditions.iter().filter(|condition| !goes(condition)).collect())
     }
 
-    /// What has to go from a published object because nothing is announced any more; none if there is nothing.
+    /// The status of a published object without the outdated condition about announcements; `None` if it has none.
     pub(super) fn outlived_announcement<'o>(&self, object: &'o ServiceObject) -> Option<Rest<'o>> {
         let conditions = self.conditions_without(object, |condition| condition.type_ == ANNOUNCED)?;
         Some(Rest { conditions: Some(conditions), ingress: None })
     }
 
-    /// What has to go before the finalizer can although it is not ours; none if there is nothing.
+    /// The status without what would lock the object or outlive the finalizer; `None` if it can stay as it is.
     pub(super) fn rest<'o>(&self, object: &'o ServiceObject) -> Option<Rest<'o>> {
         let locks: Vec<usize> = object.locks().map(|(place, _)| place).collect();
         let kept = object.ingress().iter().enumerate().filter(|(place, _)| !locks.contains(place));
@@ -118,19 +118,19 @@ impl Ownership {
         CONDITIONS.contains(&condition.type_.as_str())
     }
 
-    /// Whether the finalizer is another installation's.
+    /// Whether the finalizer belongs to another installation.
     fn is_neighbours(&self, finalizer: &str) -> bool {
         finalizer != self.finalizer() && names::is_finalizer(finalizer)
     }
 }
 
-/// What the status is to keep of the lists that hold what must not stay; nothing of a list that may stay as it is.
+/// The remaining entries of status lists that have to shrink; `None` for a list that can stay as it is.
 pub(super) struct Rest<'o> {
     pub(super) conditions: Option<Vec<&'o Condition>>,
     pub(super) ingress: Option<Vec<&'o LoadBalancerIngress>>,
 }
 
-/// Those of the class that an installation has if it was not given another.
+/// Marks of an installation with the default class.
 impl Default for Ownership {
     fn default() -> Self {
         Self::new(OUR_CLASS, false)

@@ -1,4 +1,4 @@
-//! The desired status of an AddressPool. Pure.
+//! Desired status of an AddressPool, without I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use super::conditions::{DesiredCondition, sentences};
 use crate::api::address_pool::{AddressPool, AddressPoolStatus};
 use crate::api::problem::Problem;
 
-/// The pool's condition, and its reason when it is true.
+/// Condition type of a pool, and its reason if true.
 pub const READY: &str = "Ready";
-/// The condition's reason when some of the spec cannot be used.
+/// Reason of the condition if part of the spec is unusable.
 pub const INVALID: &str = "Invalid";
 
-/// How many addresses of a pool are used and free.
+/// Usage of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
-    /// Of the AddressPool.
+    /// Name of the AddressPool.
     pub name: Arc<str>,
-    /// Addresses that Services have.
+    /// Number of addresses that Services have.
     pub used: i64,
-    /// Addresses that can still be given.
+    /// Number of addresses that are still free.
     pub free: i64,
 }
 
-/// What the status of each pool counts; nothing for those that have none yet.
+/// Usage from the status of each pool, without pools that have no status yet.
 pub fn counts(pools: &BTreeMap<Arc<str>, Arc<AddressPool>>) -> Vec<PoolCounts> {
     let of = |(name, pool): (&Arc<str>, &Arc<AddressPool>)| {
         let status = pool.status.as_ref()?;
@@ -34,7 +34,7 @@ pub fn counts(pools: &BTreeMap<Arc<str>, Arc<AddressPool>>) -> Vec<PoolCounts> {
     pools.iter().filter_map(of).collect()
 }
 
-/// The status of a pool with these numbers of used and free addresses, and these `problems`.
+/// The status of a pool with this usage and these `problems`.
 pub fn of(
     pool: &AddressPool,
     used: i64,

@@ -1,4 +1,4 @@
-//! Which ports of a Service have an error, and how `status.loadBalancer.ingress[].ports` reports it.
+//! Errors of a Service's ports, and their form in `status.loadBalancer.ingress[].ports`.
 
 use std::net::IpAddr;
 
@@ -12,16 +12,16 @@ use crate::projection::{Ingress, PortStatus, port_error};
 pub struct PortFailure {
     /// One of the Service's addresses.
     pub ip: IpAddr,
-    /// As in the Service.
+    /// Port, as in the Service.
     pub port: u16,
-    /// As in the Service.
+    /// Protocol, as in the Service.
     pub protocol: &'static str,
     /// One of [`crate::api::problem::reason`].
     pub reason: &'static str,
 }
 
-/// The ports of an address in `status`. The definition of a MultiClusterService requires an error for each: ports that are served are
-/// left out.
+/// The `ports` of an address in the status. A MultiClusterService's definition requires an error for each entry, so for these
+/// only failed ports are listed.
 pub(super) fn port_statuses(
     object: &ServiceObject,
     entry: &Ingress,
@@ -36,7 +36,7 @@ pub(super) fn port_statuses(
     ports.filter(|status| with_all || status.error.is_some()).collect()
 }
 
-/// Why the port is not served on this address: what the projection knows comes before what gateways report.
+/// Why the port is not served on this address. An error from the projection takes precedence over reports of gateways.
 pub(super) fn reason_not_served(
     status: &PortStatus,
     ip: IpAddr,
@@ -48,6 +48,6 @@ pub(super) fn reason_not_served(
             failure.ip == ip && failure.port == status.port && failure.protocol == status.protocol
         })
         .map(|failure| failure.reason);
-    // Gateways may fail for different reasons, in any order: the text must not depend on who reported first.
+    // Gateways can fail for different reasons and report in any order; the text must not depend on the order.
     status.error.or_else(|| reported.min())
 }

@@ -1,11 +1,11 @@
-//! Asks Karmada to collect the endpoints of MultiClusterServices: a ServiceExport for each, and the PropagationPolicy that brings it
-//! to the clusters. Both are owned by the MultiClusterService, so that the API server's garbage collector removes them with it if
-//! nobody leads; what others made under these names is never touched.
+//! Requests to Karmada to collect the endpoints of MultiClusterServices: a ServiceExport for each, and the PropagationPolicy that
+//! brings it to the clusters. Both are owned by the MultiClusterService, so that the API server's garbage collector removes them
+//! with it even without a leader. Objects of others under these names are never touched.
 //!
 //! Each export is written once more when Karmada's own controller has a new leader (`collector`).
 //!
-//! Nothing watches these kinds for it: the status writer lists both at the begin of a term and every few minutes, and takes
-//! them to be as it left them in between. So an undisturbed fleet costs two lists, and no write.
+//! These kinds are not watched: the status writer lists both at the start of a term and every few minutes, and in between assumes
+//! them to be as it left them. So an undisturbed fleet costs two lists and no write.
 
 mod collector;
 mod desired;
@@ -27,7 +27,7 @@ pub use self::object::{Export, ExportObject};
 use super::api_writer::{ApiAnswer, ApiRequest, ApiWriter, PATIENCE};
 use crate::api::store::ServiceKey;
 
-/// What exists of both kinds, whoever created it; or the kind that could not be listed, and the answer.
+/// The existing objects of both kinds, whoever created them; or the kind whose list failed, and the answer.
 pub(super) type ExportList = Result<Vec<(ExportObject, DynamicObject)>, (ExportObject, ApiAnswer)>;
 
 #[derive(Deserialize)]
@@ -57,7 +57,7 @@ pub(super) async fn read_collector(writer: &ApiWriter) -> LeaseRead {
     }
 }
 
-/// The request for a step; none where nothing is written.
+/// The request for a step; `None` for steps that write nothing.
 pub(super) fn request(step: &ExportStep, key: &ServiceKey, writer: &ApiWriter) -> Option<ApiRequest> {
     let (part, _) = step.write()?;
     let path = Request::new(DynamicObject::url_path(&part.resource(), Some(&key.namespace)));
@@ -68,9 +68,9 @@ pub(super) fn request(step: &ExportStep, key: &ServiceKey, writer: &ApiWriter) -
         }
         ExportStep::Apply(_, export, uid) => {
             let mut body = part.body(key, export, manager);
-            // One that was deleted meanwhile, or made again by somebody else, is not touched.
+            // The uid makes the apply fail if the object was deleted or created again in the meantime.
             body["metadata"]["uid"] = uid.as_str().into();
-            // With force, for what was created counts as another manager's.
+            // Force is needed because the created fields count as another manager's.
             path.patch(&name, &writer.patch_params(true), &Patch::Apply(body))
         }
         ExportStep::Delete(_, uid) => {

@@ -1,4 +1,4 @@
-//! A Service or MultiClusterService: the two kinds whose `ServiceStatus` shows where they are served.
+//! A Service or MultiClusterService: the two kinds that have a `ServiceStatus`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::api::store::{Objects, ServiceKey};
 use crate::net;
 use crate::projection::LoadBalancerStatus;
 
-/// The value of `spec.type` and `spec.types`.
+/// Value of `spec.type` and `spec.types`.
 const LOAD_BALANCER: &str = "LoadBalancer";
 
 /// A Service or MultiClusterService.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceObject {
-    /// Of the cluster that the gateways run in.
+    /// A Service of the cluster that the gateways run in.
     Service(Arc<Service>),
-    /// Of the Karmada control plane.
+    /// A MultiClusterService of the Karmada control plane.
     MultiClusterService(Arc<MultiClusterService>),
 }
 
@@ -41,7 +41,7 @@ impl From<&Arc<MultiClusterService>> for ServiceObject {
 }
 
 impl ServiceObject {
-    /// The object of this key, if it is there.
+    /// The object with this key, if it exists.
     pub fn find(objects: &Objects, key: &ServiceKey) -> Option<Self> {
         match key.source {
             FrontendSource::Service => objects.services.get(key).map(Self::from),
@@ -49,7 +49,7 @@ impl ServiceObject {
         }
     }
 
-    /// Which of the two it is.
+    /// Whether it is a Service or a MultiClusterService.
     pub fn source(&self) -> FrontendSource {
         match self {
             Self::Service(_) => FrontendSource::Service,
@@ -81,21 +81,21 @@ impl ServiceObject {
         status.and_then(|status| status.ingress.as_deref()).unwrap_or_default()
     }
 
-    /// Whether its status has these addresses already.
+    /// Whether its status already has these addresses.
     pub(super) fn has_addresses(&self, status: &LoadBalancerStatus) -> bool {
         let published = self.ingress().iter().map(|entry| entry.ip.as_deref().unwrap_or_default().to_owned());
         published.eq(status.ingress.iter().map(|entry| entry.ip.to_string()))
     }
 
-    /// The entries of [`Self::ingress`], by place, for which Karmada's webhook refuses every later change of the object, that
-    /// of its finalizers included (karmada `pkg/util/lifted/validatingmcs.go`). What is written to `/status` it does not
-    /// look at. API servers look at a Service's status when it is written, so there are none.
+    /// Entries of [`Self::ingress`], with their index, for which Karmada's webhook rejects every later change of the object,
+    /// including changes of its finalizers (karmada `pkg/util/lifted/validatingmcs.go`). The webhook does not validate writes to
+    /// `/status`. A Service has no such entries, because API servers validate its status on write.
     pub fn locks(&self) -> impl Iterator<Item = (usize, &LoadBalancerIngress)> {
         let looked_at = matches!(self, Self::MultiClusterService(_));
         self.ingress().iter().enumerate().filter(move |(_, entry)| looked_at && !is_valid(entry))
     }
 
-    /// Whether it asks to be served by a load balancer.
+    /// Whether it requests a load balancer.
     pub fn is_load_balancer(&self) -> bool {
         match self {
             Self::Service(service) => {
@@ -105,7 +105,7 @@ impl ServiceObject {
         }
     }
 
-    /// Whether its conditions show that gateways serve it.
+    /// Whether its conditions report that gateways serve it.
     pub(in crate::controller) fn is_programmed(&self) -> bool {
         self.conditions().iter().any(|condition| condition.type_ == PROGRAMMED && condition.status == "True")
     }
@@ -115,7 +115,7 @@ impl ServiceObject {
         self.conditions().iter().any(|condition| condition.type_ == FROM_GATEWAY_NODES)
     }
 
-    /// Its finalizers, copies included.
+    /// Its finalizers, including duplicates.
     pub(super) fn finalizers(&self) -> &[String] {
         self.metadata().finalizers.as_deref().unwrap_or_default()
     }
@@ -128,7 +128,7 @@ impl ServiceObject {
         self.status().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
     }
 
-    /// API version and kind, for bodies.
+    /// API version and kind, for request bodies.
     pub(in crate::controller) fn type_names(source: FrontendSource) -> (&'static str, &'static str) {
         match source {
             FrontendSource::Service => (Service::API_VERSION, Service::KIND),
@@ -138,7 +138,7 @@ impl ServiceObject {
         }
     }
 
-    /// The path of the kind's objects, in one Namespace or in all.
+    /// Path of the kind's objects, in one Namespace or in all.
     pub(super) fn url_path(source: FrontendSource, namespace: Option<&str>) -> String {
         match source {
             FrontendSource::Service => Service::url_path(&(), namespace),
@@ -146,10 +146,10 @@ impl ServiceObject {
         }
     }
 
-    /// The object as an API server sends it.
+    /// Decodes the object as an API server sends it.
     ///
     /// # Errors
-    /// If it cannot be read as one of this kind.
+    /// If the value is not an object of this kind.
     pub(super) fn from_json(source: FrontendSource, object: Value) -> serde_json::Result<Self> {
         Ok(match source {
             FrontendSource::Service => Self::Service(Arc::new(serde_json::from_value(object)?)),

@@ -1,6 +1,5 @@
-//! Carries out what the controller wants to be true of the objects of one API server (Services and AddressPools, or
-//! MultiClusterServices and what makes Karmada collect their endpoints): one write at a time per object, several objects side by
-//! side.
+//! Writes the desired state of the objects of one API server: Services and AddressPools, or MultiClusterServices and the objects
+//! that make Karmada collect their endpoints. Each object has one write at a time; different objects are written concurrently.
 
 pub mod next_step;
 mod patch;
@@ -37,7 +36,7 @@ enum Command {
     ForgetExport(ServiceKey),
 }
 
-/// Writes until it is dropped; a write that is under way then may still be done.
+/// Writes until dropped. A write in flight at that time may still take effect.
 pub struct StatusWriter {
     commands: mpsc::UnboundedSender<Command>,
     notices: mpsc::UnboundedReceiver<WriteNotice>,
@@ -45,8 +44,8 @@ pub struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Must be called inside a Tokio runtime. `leadership` is asked before each write for how long may still be written, and no
-    /// write takes longer. As soon as it is none, everything that was desired so far is dropped.
+    /// Starts the writer. Must be called within a Tokio runtime. Before each write, `leadership` returns the time in which
+    /// writing is allowed, which limits the write. Once it returns `None`, all desired states so far are dropped.
     pub fn start(
         connection: &Connection,
         ownership: Ownership,
@@ -60,48 +59,48 @@ impl StatusWriter {
         Self { commands, notices, task }
     }
 
-    /// What is to be true of this Service or MultiClusterService, decided by `object`, which is the newest there is. To be
-    /// called whenever either changes, and as often as one likes: nothing is written that the object has already. The status of a
-    /// condition is written at once, and every 20 s after six changes in a row; a change of words in conditions alone at most once
-    /// in 10 s, and one of the gateways that announce it once it has lasted for 10 s.
+    /// Sets the desired state of a Service or MultiClusterService, which was derived from `object`, the newest version. Call it
+    /// whenever either changes, as often as needed: nothing is written that the object already has. A change of a condition's
+    /// status is written at once, and after six changes in a row every 20 s. A change only of texts in conditions is written at
+    /// most every 10 s, and a change of the announcing gateways once it has lasted for 10 s.
     pub fn set_desired(&mut self, key: &ServiceKey, object: impl Into<ServiceObject>, desired: Desired) {
         let subject = WriteSubject::Service(object.into(), Arc::new(desired));
         self.command(Command::Set(WriteTarget::Service(key.clone()), subject));
     }
 
-    /// The object has gone.
+    /// Drops the desired state of an object that is gone.
     pub fn forget(&mut self, key: &ServiceKey) {
         self.command(Command::Forget(WriteTarget::Service(key.clone())));
     }
 
-    /// What the status of this pool is to be; as [`set_desired`](Self::set_desired). At most one write in 5 s.
+    /// Sets the desired status of a pool; see [`set_desired`](Self::set_desired). At most one write in 5 s.
     pub fn set_pool(&mut self, pool: &Arc<AddressPool>, status: AddressPoolStatus) {
         let target = WriteTarget::Pool(pool.metadata.name.as_deref().unwrap_or_default().into());
         self.command(Command::Set(target, WriteSubject::Pool(Arc::clone(pool), Arc::new(status))));
     }
 
-    /// The pool has gone.
+    /// Drops the desired status of a pool that is gone.
     pub fn forget_pool(&mut self, name: &str) {
         self.command(Command::Forget(WriteTarget::Pool(name.into())));
     }
 
-    /// What is to be there so that Karmada collects the endpoints of this MultiClusterService.
+    /// Sets the desired export of a MultiClusterService, which makes Karmada collect its endpoints.
     pub fn set_export(&mut self, key: &ServiceKey, desired: DesiredExport) {
         self.command(Command::SetExport(key.clone(), desired));
     }
 
-    /// The MultiClusterService has gone, and with it its export.
+    /// Drops the desired export of a MultiClusterService that is gone.
     pub fn forget_export(&mut self, key: &ServiceKey) {
         self.command(Command::ForgetExport(key.clone()));
     }
 
-    /// The next notice for users. None if the task that writes has ended, which it never does unless it has panicked: nothing is
-    /// published any more. Cancel safe.
+    /// The next notice for users, or `None` if the writing task has ended. That happens only if it panics: after that, nothing is
+    /// published. Cancel safe.
     pub async fn next_notice(&mut self) -> Option<WriteNotice> {
         self.notices.recv().await
     }
 
-    /// The notices that wait by now.
+    /// The notices that are already queued.
     pub fn pending_notices(&mut self) -> impl Iterator<Item = WriteNotice> + '_ {
         std::iter::from_fn(|| self.notices.try_recv().ok())
     }
@@ -137,7 +136,7 @@ async fn work(
             let Some(job) = queue.next(now()) else { break };
             let (writer, deadline) = (writer.clone(), Instant::now() + rest.min(PATIENCE));
             writes.spawn(async move {
-                // On a busy machine this may begin late.
+                // On a busy machine the task may start late.
                 let rest = deadline.saturating_duration_since(Instant::now());
                 let answer = writer.send(request(&job, &writer), rest).await;
                 (job, answer)
@@ -175,7 +174,7 @@ async fn work(
     }
 }
 
-/// What a task of ours has returned. A panic goes on here: it is a bug, and ends the term.
+/// The result of a finished task. A panic is a bug: it is resumed and ends the term.
 fn ended<T>(done: Result<T, tokio::task::JoinError>) -> T {
     done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }

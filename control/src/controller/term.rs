@@ -1,4 +1,4 @@
-//! One term of leadership: the leader's loop from changes of the API server to what is written back.
+//! A term of leadership: the leader's loop, from changes in the API server to the writes that they require.
 
 mod announcements;
 mod awaiting_karmada;
@@ -45,71 +45,71 @@ use crate::sources::connection::Connection;
 use crate::sources::mass_deletion_guard::Guard;
 use crate::time::{self, wait_until};
 
-/// Changes of a burst are handled together, so that a Service with many slices is not projected once for each. No client waits for
-/// it: gateways follow the endpoints themselves.
+/// Delay that batches the changes of a burst, so that a Service with many slices is not projected once for each. It delays no
+/// client, because gateways watch endpoints themselves.
 const PACE: Duration = Duration::from_millis(50);
 
-/// How often Events that the rate limit held back are tried again: a quiet cluster gives no other occasion.
+/// Interval in which Events that the rate limit held back are retried: a quiet cluster gives no other occasion.
 const RETRY_EVENTS: Duration = Duration::from_secs(10);
 
-/// The shortest wait for what is due by time alone.
+/// Shortest wait before a projection that only the time requires.
 const PROJECT_AGAIN: Duration = Duration::from_secs(1);
 
-/// Something that a term needs has ended by itself; a sentence without a full stop.
+/// A component of the term ended unexpectedly. Holds a sentence without a full stop.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Broken(pub(super) &'static str);
 
-/// The sources of Problems other than the projection.
+/// Sources of Problems other than the projection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ProblemSource {
-    /// The watches, and the Leases on the Karmada control plane.
+    /// Watches, and the Leases on the Karmada control plane.
     Watches,
-    /// Gateways' reports about a Service.
+    /// Reports of gateways about a Service.
     Gateways(ServiceKey),
-    /// Refused writes of an object.
+    /// Rejected writes of an object.
     Writes(ObjectRef),
-    /// Refused Events.
+    /// Rejected Events.
     Events,
-    /// The Karmada API server, whose first list is awaited.
+    /// The Karmada API server, while its first list is pending.
     Karmada,
 }
 
-/// Everything that ends with the term.
+/// State of one term.
 pub(super) struct LeaderTerm {
     options: ControllerOptions,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
     gateways: ServiceKey,
     source: ApiWatch,
-    /// Where there is a Karmada control plane.
+    /// State for the Karmada control plane, if there is one.
     karmada: Option<KarmadaSide>,
     guard: Guard,
     membership: GatewayMembership,
     store: Store,
     projector: Projector,
-    /// When to project again by time alone.
+    /// Time of the next projection that only the time requires.
     project_at: Option<Instant>,
     /// Problems of the projection and of all other sources.
     problems: ProblemSet<ProblemSource>,
     synced: bool,
     reports: GatewayReports,
-    /// The reports that `gateway_failures` and `announcements` come from.
+    /// Reports from which `gateway_failures` and `announcements` were computed.
     read: ReadReports,
     gateway_failures: GatewayFailures,
     announcements: Announcements,
     hold: StartupHold,
     writer: StatusWriter,
     write_failures: WriteFailures,
-    /// MultiClusterServices whose endpoints Karmada does not collect at present.
+    /// MultiClusterServices whose endpoints Karmada currently does not collect.
     outdated: BTreeMap<ServiceKey, Outdated>,
-    /// Pools that were published.
+    /// Pools whose status was published.
     pools: BTreeSet<Arc<str>>,
     term_events: TermEvents,
     retry_events: Interval,
 }
 
 impl LeaderTerm {
-    /// `installation` is the name that all processes of the installation share.
+    /// Starts a term. `installation` is the name that all processes of the installation share.
     pub(super) fn start(
         connection: &Connection,
         options: &ControllerOptions,
@@ -154,7 +154,7 @@ impl LeaderTerm {
         }
     }
 
-    /// Runs until dropped, or until something that it needs breaks.
+    /// Runs until dropped, or until a component breaks.
     pub(super) async fn run(&mut self, publish: &watch::Sender<ControllerStatus>) -> Broken {
         loop {
             let (held_list, held_publish) = (self.guard.due(), self.hold.due());
@@ -188,12 +188,12 @@ impl LeaderTerm {
                 _ = self.retry_events.tick() => self.retry_events(),
             }
             publish.send_modify(|status| self.describe(status));
-            // What happens meanwhile is handled together.
+            // Batch the changes of the meantime.
             tokio::time::sleep(PACE).await;
         }
     }
 
-    /// A notice of a write, and all that wait by now: where one write is refused, often all are.
+    /// Handles a notice and all that are queued: where one write is rejected, others often are, too.
     fn on_write_notice(&mut self, first: WriteNotice) {
         let mut notices = vec![first];
         notices.extend(self.writer.pending_notices());
@@ -228,8 +228,8 @@ impl LeaderTerm {
         }
     }
 
-    /// Changes of the Karmada API server. With the first ones it is known which addresses MultiClusterServices have: those that
-    /// were taken to be free until then are checked again.
+    /// Handles changes in the Karmada API server. The first batch makes the addresses of MultiClusterServices known, so a new
+    /// projector checks all addresses again that were assumed to be free.
     fn on_karmada_batch(&mut self, batch: Batch) {
         let first = self.awaits_karmada();
         if let Some(karmada) = &mut self.karmada {
@@ -248,7 +248,7 @@ impl LeaderTerm {
         self.on_batch(batch, updated);
     }
 
-    /// Another installation is in charge on the Karmada control plane than before.
+    /// Handles a change of the installation that is in charge on the Karmada control plane.
     fn on_karmada_lease(&mut self) {
         let Some(karmada) = &mut self.karmada else { return };
         if karmada.is_to_restart_writer() {
@@ -262,7 +262,7 @@ impl LeaderTerm {
         }
         self.update_authority();
         if self.synced {
-            // What changed of them while another installation was in charge was not published.
+            // Changes of these while another installation was in charge were not published.
             let all = self.store.objects().fleet.services.keys().cloned().collect();
             self.update(all);
         }
@@ -274,7 +274,7 @@ impl LeaderTerm {
         }
     }
 
-    /// Whether the addresses of MultiClusterServices are not known yet.
+    /// Whether the addresses of MultiClusterServices are still unknown.
     fn awaits_karmada(&self) -> bool {
         self.karmada.as_ref().is_some_and(|karmada| !karmada.synced)
     }
@@ -291,7 +291,7 @@ impl LeaderTerm {
         }
     }
 
-    /// Tries Events again, after a check of the Leases on the Karmada control plane, which nothing else triggers.
+    /// Retries Events, after a check of the Leases on the Karmada control plane, which nothing else triggers.
     fn retry_events(&mut self) {
         if self.synced && self.karmada.is_some() {
             self.update(BTreeSet::new());
@@ -301,14 +301,14 @@ impl LeaderTerm {
         self.term_events.again(self.store.objects());
     }
 
-    /// Applies a change to the store, except slices of the gateways, which wait for the next update.
+    /// Applies a change to the store, except for slices of the gateways, which wait for the next update.
     fn apply(&mut self, change: Change) {
         if let Some(change) = self.membership.admit(change) {
             self.store.apply(change);
         }
     }
 
-    /// Accepts the lists that were held back long enough.
+    /// Accepts the lists whose hold has expired.
     fn accept_held(&mut self) {
         for change in self.guard.release(Instant::now()) {
             self.apply(change);
@@ -318,8 +318,8 @@ impl LeaderTerm {
         }
     }
 
-    /// From changes in the store to what is written. Services in `updated` may look as before: then somebody undid what we wrote
-    /// without our seeing it.
+    /// Projects the changes in the store and writes the results. Services in `updated` are written even if they look unchanged,
+    /// because others may have undone a write unnoticed.
     fn update(&mut self, updated: BTreeSet<ServiceKey>) {
         for change in self.membership.update(Instant::now()) {
             self.store.apply(change);
@@ -335,7 +335,8 @@ impl LeaderTerm {
         of_watches.extend(self.karmada.iter().flat_map(|karmada| karmada.source.problems()));
         of_watches.extend(self.karmada.iter().flat_map(KarmadaSide::problems));
         self.problems.set(ProblemSource::Watches, &of_watches);
-        // Also one that does not count because it drains: it may change its mind, or be replaced in its place.
+        // Poll gateways that do not count because they drain, too: they may stop draining, or a new Pod may replace them at the
+        // same address.
         self.reports.follow(gateway_reports::addresses(self.membership.slices()));
         let mut touched = projection.touched;
         touched.extend(updated);
@@ -350,7 +351,7 @@ impl LeaderTerm {
 
     fn describe(&self, status: &mut ControllerStatus) {
         status.leading = true;
-        // The Lease shows it only when it is read the next time.
+        // The Lease shows this process only after the next read.
         status.leader = Some(self.options.identity.clone());
         status.synced = self.synced && !self.awaits_karmada();
         status.gateways = self.gateway_failures.gateways().ready;
@@ -368,7 +369,7 @@ impl LeaderTerm {
     }
 }
 
-/// The Services that the change names.
+/// The Services that the change contains.
 fn services(change: &Change) -> Vec<ServiceKey> {
     match change {
         Change::Services(Delta::Put(service)) => vec![ServiceObject::from(service).key()],

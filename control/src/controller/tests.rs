@@ -1,4 +1,4 @@
-//! How soon a term that broke is tried again.
+//! Pauses after broken terms.
 
 pub(crate) mod objects;
 

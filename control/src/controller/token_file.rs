@@ -1,4 +1,4 @@
-//! The controller's bearer token for gateways, read anew each time: the kubelet renews projected tokens in place.
+//! The controller's bearer token for gateways. It is read for each use, because the kubelet renews projected tokens in place.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-/// The file.
+/// File with a bearer token.
 #[derive(Debug)]
 pub(super) struct TokenFile {
     path: Arc<Path>,
-    /// It could not be read the last time, which was logged.
+    /// Whether the last read failed, which was logged.
     failing: bool,
 }
 
@@ -19,14 +19,14 @@ impl TokenFile {
         Self { path: path.into(), failing: false }
     }
 
-    /// Makes `file` the one at `path`. While that stays the same, so does what is known of it.
+    /// Sets the path of `file`. If it is unchanged, the state is kept.
     pub(super) fn follow(file: &mut Option<Self>, path: Option<PathBuf>) {
         if file.as_ref().map(|file| &*file.path) != path.as_deref() {
             *file = path.map(Self::new);
         }
     }
 
-    /// The value of `Authorization`, if the file has a token. Gateways that want none answer all the same.
+    /// The value of `Authorization`, if the file has a token. Gateways that require none answer without it.
     pub(super) async fn read(&mut self) -> Option<HeaderValue> {
         let path = Arc::clone(&self.path);
         let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path)).await;

@@ -1,5 +1,5 @@
-//! Takes back what Sheave left in an API server's Services, and in the MultiClusterServices of a Karmada control plane, so
-//! that it can go without leaving anything stuck.
+//! Removal of Sheave's marks from the Services of an API server and the MultiClusterServices of a Karmada control plane, so that
+//! uninstalling leaves no object stuck.
 
 mod leftover;
 
@@ -24,24 +24,24 @@ use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
 
-/// How long to watch the Lease: a leader renews every 2 s, and one that does not is dead.
+/// How long to watch the Lease: a live leader renews every 2 s.
 const LISTEN: Duration = Duration::from_secs(5);
-/// How often the Lease is read meanwhile.
+/// Interval between reads of the Lease.
 const LOOK: Duration = Duration::from_millis(500);
-/// Objects per request, as kubectl.
+/// Page size of lists, as in kubectl.
 const PAGE: u32 = 500;
-/// How often one Service is tried if others write to it in between.
+/// How often one Service is attempted if others write to it in between.
 const TRIES: u32 = 5;
-/// The pause after the first try, at most; each further one is twice as long.
+/// Largest pause after the first attempt. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Why something was not done.
+/// Reason for a failed step.
 #[derive(Debug, Error)]
 pub enum UninstallError {
     /// The API server did not answer.
     #[error("the API server does not answer: {0}")]
     Unavailable(String),
-    /// It did, and refused.
+    /// The API server rejected the request.
     #[error("the API server refuses: {0}")]
     Refused(String),
 }
@@ -55,15 +55,15 @@ impl From<ApiAnswer> for UninstallError {
     }
 }
 
-/// Takes back what is ours on the objects of one kind.
+/// Removes marks from the objects of one kind.
 pub struct Uninstall {
     writer: ApiWriter,
     source: FrontendSource,
-    /// By which names they are ours.
+    /// Marks to remove.
     names: Ownership,
 }
 
-/// The holder of the Lease if it is alive: it renews while we look, which takes some seconds.
+/// The holder of the Lease if it is alive, that is if it renews the Lease while this watches, for a few seconds.
 ///
 /// # Errors
 /// If the Lease cannot be read.
@@ -88,13 +88,13 @@ fn holder(spec: &LeaseSpec) -> Option<String> {
 }
 
 impl Uninstall {
-    /// `names` are those that the controller had; with the shared finalizer, that one goes with ours. What other
-    /// installations left stays.
+    /// Removes marks of the controller with these `names`; with the shared finalizer, that one is removed together with ours.
+    /// Marks of other installations stay.
     pub fn new(connection: &Connection, names: Ownership) -> Self {
         Self::of(connection, FrontendSource::Service, names)
     }
 
-    /// The same for MultiClusterServices; `connection` is to the Karmada control plane.
+    /// Like [`Self::new`] for MultiClusterServices; `connection` is to the Karmada control plane.
     pub fn of_fleet(connection: &Connection, names: Ownership) -> Self {
         Self::of(connection, FrontendSource::MultiClusterService, names)
     }
@@ -103,17 +103,17 @@ impl Uninstall {
         Self { writer: ApiWriter::new(connection, names.field_manager()), source, names }
     }
 
-    /// All objects that have something of ours, in the API server's order.
+    /// All objects with marks of ours, in the API server's order.
     ///
     /// # Errors
-    /// If they cannot be listed to the end.
+    /// If a page cannot be listed, or an object on it cannot be decoded.
     pub async fn find(&self) -> Result<Vec<Leftover>, UninstallError> {
         let optional = self.source == FrontendSource::MultiClusterService;
         let mut found = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page: ObjectPage = match self.writer.send(self.path(None).list(&params), PATIENCE).await {
-                // Karmada, or a version of it that has the kind, was never there.
+                // Karmada, or a version of it with this kind, was never installed.
                 ApiAnswer::Undefined(_) | ApiAnswer::Gone if optional => return Ok(found),
                 answer => answer.object()?,
             };
@@ -133,17 +133,17 @@ impl Uninstall {
         Request::new(ServiceObject::url_path(self.source, namespace))
     }
 
-    /// Takes what was found away, and what is there instead if the object has changed. One that is gone is clean.
+    /// Removes `found` from its object, or the current marks if the object has changed. An object that is gone counts as clean.
     ///
     /// # Errors
-    /// If it could not be done in some tries. Part of it may have been done.
+    /// If all attempts failed. Some of the marks may have been removed.
     pub async fn clean(&self, found: &Leftover) -> Result<(), UninstallError> {
         let mut left = Some(found.clone());
         let mut backoff = Backoff::new(PAUSE, PAUSE * (1 << TRIES));
         for _ in 1..TRIES {
             match self.remove(left.as_ref()).await {
                 Ok(()) => return Ok(()),
-                // Beaten by another writer (409, 422), or too busy (429, 500): as things are now, it may work.
+                // Another writer was faster (409, 422), or the server is busy (429, 500): the next attempt may succeed.
                 Err(answer) => tracing::debug!(service = %found.service, %answer, "tried again"),
             }
             sleep(backoff.pause(None)).await;
@@ -160,14 +160,14 @@ impl Uninstall {
         Ok(self.remove(left.as_ref()).await?)
     }
 
-    /// What of ours is on the object that was answered.
+    /// Marks of ours on the object in the answer.
     fn leftover(&self, answer: ApiAnswer) -> Result<Option<Leftover>, ApiAnswer> {
         let object = ServiceObject::from_json(self.source, answer.object()?)
             .map_err(|error| ApiAnswer::Failed(error.to_string()))?;
         Ok(Leftover::of(&object, &self.names))
     }
 
-    /// The finalizer goes last: until then the Service cannot go with our address still in use.
+    /// Removes the marks. The finalizer goes last: until then the Service cannot disappear while our address is still in use.
     async fn remove(&self, left: Option<&Leftover>) -> Result<(), ApiAnswer> {
         let Some(left) = left else { return Ok(()) };
         let (path, name) = (self.path(Some(&left.service.namespace)), &left.service.name);
@@ -191,7 +191,7 @@ impl Uninstall {
     }
 }
 
-/// One page of a list.
+/// A page of a list.
 #[derive(Deserialize)]
 struct ObjectPage {
     metadata: ListMeta,

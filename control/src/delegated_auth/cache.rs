@@ -1,4 +1,4 @@
-//! Decisions of the API server, for a while, and how often it is asked. Pure; the time is given.
+//! Cache of the API server's decisions, and rate limit of its reviews. No I/O; the caller passes the time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use tokio::time::Instant;
 use super::AuthDecision;
 use crate::token_bucket::TokenBucket;
 
-/// As kube-rbac-proxy keeps users: a token that was taken back is good for so long.
+/// Lifetime of a positive decision, as in kube-rbac-proxy: a revoked token remains valid for this long.
 const ALLOWED: Duration = Duration::from_secs(120);
-/// How long a token that was allowed has its own reviews. The kubelet replaces tokens within the hour that they are good for.
+/// How long a token that was allowed has its own rate limit. The kubelet replaces tokens within their hour of validity.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
-/// As Kubernetes' aggregated servers keep them: a right that was just given must soon have its effect.
+/// Lifetime of a negative decision, as in Kubernetes' aggregated servers: a new permission must take effect soon.
 const REFUSED: Duration = Duration::from_secs(10);
-/// Decisions of either kind at a time. Few scrape, and their places are not for those who make up tokens.
+/// Largest number of decisions of each kind. Few clients scrape, and made-up tokens must not displace theirs.
 const MOST: usize = 256;
-/// Reviews of one origin that may be asked for at once ...
+/// Burst of reviews for one origin.
 const BURST: u32 = 20;
-/// ... and the time per review after that.
+/// Time for one more review after the burst.
 const REFILL: Duration = Duration::from_millis(100);
 
-/// What stands for a token, which itself is not kept.
+/// Hash of a token; the token itself is not stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TokenHash([u8; 32]);
 
@@ -32,20 +32,20 @@ impl TokenHash {
     }
 }
 
-/// Where a token without a decision comes from.
+/// Origin of a token without a cached decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenOrigin {
-    /// From a user that was allowed with it lately.
+    /// A user who was recently allowed with this token.
     Known,
-    /// From anybody: it may be made up.
+    /// Any client: the token may be made up.
     Unknown,
 }
 
-/// The decisions.
+/// Cached decisions.
 pub(super) struct DecisionCache {
-    /// Since when. The decision holds for [`ALLOWED`].
+    /// Time of each positive decision. It is valid for [`ALLOWED`].
     allowed: HashMap<TokenHash, Instant>,
-    /// Until when.
+    /// Negative decisions and the end of their lifetime.
     refused: HashMap<TokenHash, (AuthDecision, Instant)>,
     of_known: TokenBucket,
     of_unknown: TokenBucket,
@@ -57,7 +57,7 @@ impl DecisionCache {
         Self { allowed: HashMap::new(), refused: HashMap::new(), of_known: reviews, of_unknown: reviews }
     }
 
-    /// The decision about a token, if there is one that still holds.
+    /// The decision about a token, if it is still valid.
     pub(super) fn get(&self, token: &TokenHash, now: Instant) -> Option<AuthDecision> {
         if self.was_allowed(token, ALLOWED, now) {
             return Some(AuthDecision::Allowed);
@@ -65,7 +65,7 @@ impl DecisionCache {
         self.refused.get(token).filter(|(_, until)| *until > now).map(|(decision, _)| *decision)
     }
 
-    /// Whether the token was allowed lately.
+    /// Whether the token was recently allowed.
     pub(super) fn origin(&self, token: &TokenHash, now: Instant) -> TokenOrigin {
         if self.was_allowed(token, REMEMBERED, now) { TokenOrigin::Known } else { TokenOrigin::Unknown }
     }
@@ -74,7 +74,7 @@ impl DecisionCache {
         self.allowed.get(token).is_some_and(|since| now < *since + within)
     }
 
-    /// Keeps an answer of the API server.
+    /// Stores an answer of the API server.
     pub(super) fn insert(&mut self, token: TokenHash, decision: AuthDecision, now: Instant) {
         match decision {
             AuthDecision::Allowed => {
@@ -95,7 +95,7 @@ impl DecisionCache {
         }
     }
 
-    /// Forgets the token that was allowed the longest ago if there is no room for another.
+    /// Drops the positive decision that is the oldest if there is no room for another.
     fn make_room(&mut self) {
         let oldest = self.allowed.iter().min_by_key(|(_, since)| **since).map(|(token, _)| *token);
         if let Some(oldest) = oldest.filter(|_| self.allowed.len() >= MOST) {
@@ -103,7 +103,7 @@ impl DecisionCache {
         }
     }
 
-    /// Takes the right to ask for one review, if there is one.
+    /// Takes a token of the rate limit for one review, if there is one.
     #[must_use]
     pub(super) fn may_ask(&mut self, origin: TokenOrigin, now: Instant) -> bool {
         let reviews = match origin {

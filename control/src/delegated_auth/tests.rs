@@ -1,4 +1,4 @@
-//! What is asked of the API server, and what is made of its answers.
+//! Reviews that are sent to the API server, and the decisions from its answers.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,12 +16,12 @@ use super::*;
 
 const PATH: &str = "/metrics";
 
-/// An API server that gives these answers, in this order, and keeps what it was asked.
+/// An API server that gives these answers in this order, and records the requests.
 #[derive(Clone, Default)]
 struct ScriptedServer {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
     asked: Arc<Mutex<Vec<(String, Body)>>>,
-    /// Before each answer.
+    /// Delay before each answer.
     delay: Duration,
 }
 
@@ -30,7 +30,7 @@ impl ScriptedServer {
         self.answers.lock().unwrap().push_back((code, json!({"metadata": {}, "spec": {}, "status": status})));
     }
 
-    /// A user that is known by any token, and may do this.
+    /// Answers that accept any token as this user, with this permission.
     fn answer_for(&self, user: &str, allowed: bool) {
         let user =
             json!({"username": user, "uid": "u1", "groups": ["system:authenticated"], "extra": {"k": ["v"]}});
@@ -42,7 +42,7 @@ impl ScriptedServer {
         DelegatedAuth::new(Connection::by(Client::new(self.clone(), "default")), PATH, audience)
     }
 
-    /// Paths and bodies of requests until now.
+    /// Paths and bodies of the requests so far.
     async fn asked(&self) -> Vec<(String, Value)> {
         let asked = std::mem::take(&mut *self.asked.lock().unwrap());
         let mut read = Vec::new();
@@ -123,7 +123,7 @@ async fn nothing_but_a_plain_yes_lets_in() {
             None,
             AuthDecision::Unauthenticated,
         ),
-        // For somebody else, or from a server that does not know audiences.
+        // For another audience, or from a server that does not support audiences.
         (
             json!({"authenticated": true, "user": {"username": "u"}, "audiences": ["b"]}),
             None,

@@ -1,4 +1,4 @@
-//! Where the addresses of a pool are announced: what several advertisements say, as the one `announce` of an AddressPool.
+//! Announcement of a pool's addresses: combines several advertisements into the single `announce` of an AddressPool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,23 +8,23 @@ use super::draft::PoolDraft;
 use super::selectors::{self, Joined};
 use crate::api::address_pool::{MAX_INTERFACES, PoolAnnouncement};
 
-/// How addresses are announced.
+/// Protocol of an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AdvertisementKind {
     L2,
     Bgp,
 }
 
-/// Something that has addresses of pools announced.
+/// A request to announce addresses of pools.
 #[derive(Debug)]
 pub(super) struct Advertisement {
     pub(super) mode: AdvertisementKind,
-    /// Pools by name and by label; all if both are empty.
+    /// Pools by name and by label; all pools if both are empty.
     pub(super) pools: Vec<String>,
     pub(super) pool_labels: Vec<LabelSelector>,
-    /// Alternatives; all Nodes if there is none.
+    /// Alternative selectors of Nodes; all Nodes if empty.
     pub(super) nodes: Vec<LabelSelector>,
-    /// All if there is none.
+    /// Network interfaces; all if empty.
     pub(super) interfaces: BTreeSet<String>,
 }
 
@@ -36,7 +36,7 @@ impl Advertisement {
     }
 }
 
-/// Gives the pool, which is called `name` in its source, the place where it was announced.
+/// Sets the announcement of the pool, whose name in its source is `name`.
 pub(super) fn announce(pool: &mut PoolDraft<'_>, name: &str, advertisements: &[Advertisement]) {
     let labels = pool.source.texts("labels");
     let ours: Vec<_> = advertisements.iter().filter(|it| it.applies_to(name, &labels)).collect();
@@ -90,7 +90,7 @@ pub(super) fn announce(pool: &mut PoolDraft<'_>, name: &str, advertisements: &[A
     }
 }
 
-/// One that names no Nodes means all.
+/// The selectors of Nodes. An advertisement without one applies to all Nodes.
 fn nodes_of(advertisement: &Advertisement) -> Vec<LabelSelector> {
     if advertisement.nodes.is_empty() { vec![LabelSelector::default()] } else { advertisement.nodes.clone() }
 }

@@ -1,4 +1,4 @@
-//! Cilium: the pools of LB-IPAM, and how they are announced.
+//! Cilium: pools of LB-IPAM, and their announcements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,13 +14,13 @@ use crate::projection::ADDRESS_POOL;
 use crate::sources::manifests::RawObject;
 
 const GROUP: &str = "cilium.io";
-/// Keys of a serviceSelector that stand for the Service's own metadata.
+/// Keys of a serviceSelector that stand for metadata of the Service.
 const NAMESPACE_KEY: &str = "io.kubernetes.service.namespace";
 const NAME_KEY: &str = "io.kubernetes.service.name";
 
 const NOT_SERVICES: &str = "Sheave announces addresses of Services alone; leave this to Cilium";
 
-/// Translates what is Cilium's.
+/// Translates the objects of Cilium.
 pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a>) {
     let ours = || objects.iter().filter(|it| it.group() == GROUP);
     let services: Vec<&RawObject> = objects.iter().filter(|it| services::is_load_balancer(it)).collect();
@@ -85,8 +85,8 @@ fn read_pool(pool: &RawObject) -> PoolDraft<'_> {
     draft
 }
 
-/// A CIDR without its first and last address; Cilium leaves CIDRs of one or two addresses whole, and what is no CIDR is for others to
-/// refuse.
+/// A CIDR without its first and last address. Cilium keeps CIDRs of one or two addresses whole. Text that is not a CIDR stays as
+/// it is and is rejected later.
 fn inside(text: &str) -> String {
     let Ok(cidr) = text.trim().parse::<IpNet>() else { return text.to_owned() };
     if cidr.prefix_len() + 1 >= cidr.max_prefix_len() {
@@ -111,7 +111,7 @@ fn selects_by_name(selector: &LabelSelector) -> bool {
         || expressions.any(|it| it.key == NAME_KEY)
 }
 
-/// Reports selectors by name. The advice names the pool, so this comes once each has its name.
+/// Reports selectors by name. The advice contains the pool's name, so this runs once all names are final.
 pub(super) fn report_names(pools: &mut [PoolDraft<'_>]) {
     for pool in pools.iter_mut().filter(|it| it.source.group() == GROUP) {
         let selector = pool.source.at(&["spec", "serviceSelector"]).and_then(selectors::read);
@@ -126,7 +126,7 @@ pub(super) fn report_names(pools: &mut [PoolDraft<'_>]) {
     }
 }
 
-/// Splits a serviceSelector into what is about the Service's labels and what is about its namespace.
+/// Splits a serviceSelector into the parts about the Service's labels and about its namespace.
 fn select(draft: &mut PoolDraft<'_>, selector: LabelSelector) {
     if selects_by_name(&selector) {
         draft.spec.auto_assign = false;
@@ -190,14 +190,14 @@ fn l2_policy(
     })
 }
 
-/// The name that a pattern alone matches: without both anchors it matches longer names as well.
+/// The only name that a pattern matches. Without both anchors it matches longer names, too.
 fn only_interface(pattern: &str) -> Option<&str> {
     let name = pattern.strip_prefix('^')?.strip_suffix('$')?;
     let is_plain = name.chars().all(|it| it.is_ascii_alphanumeric() || matches!(it, '-' | '_'));
     (is_plain && (1..16).contains(&name.len())).then_some(name)
 }
 
-/// What the sessions of older versions have beyond lines for FRR: which Services they announce.
+/// Reports what sessions of older versions have beyond the lines for FRR: which Services they announce.
 fn virtual_routers(object: &RawObject, services: &[&RawObject], findings: &mut Findings<'_>) {
     let routers = object.at(&["spec", "virtualRouters"]).and_then(Value::as_array);
     for (index, router) in routers.into_iter().flatten().enumerate() {
@@ -234,7 +234,7 @@ fn bgp_advertisement(object: &RawObject, services: &[&RawObject], findings: &mut
     }
 }
 
-/// Reports a selector that does not select all load balancers that are known.
+/// Reports a selector that does not select all known load balancers.
 fn selects_some(
     object: &RawObject,
     field: &str,

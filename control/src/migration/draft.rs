@@ -1,4 +1,4 @@
-//! What a migration collects on its way: AddressPools in the making, and what has no equivalent.
+//! Intermediate state of a migration: draft AddressPools, and fields without an equivalent.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,10 +10,10 @@ use crate::projection::AddressRange;
 use crate::sources::manifests::{FileProblem, RawObject};
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
-/// The reason of everything that cannot be translated as it is.
+/// Reason of everything that has no direct translation.
 pub const NO_EQUIVALENT: &str = "NoEquivalent";
 
-/// Kinds that something may be left of, with those that are in no namespace.
+/// Kinds that can have fields without an equivalent, and whether they are namespaced.
 const KINDS: [(&str, bool); 24] = [
     ("AddressPool", true),
     ("BFDProfile", true),
@@ -49,7 +49,7 @@ pub(super) fn reference(object: &RawObject) -> ObjectRef {
     ObjectRef { kind, namespace: namespace.into(), name: object.name().into() }
 }
 
-/// What is left of an object: the field, and what to do instead.
+/// A field without an equivalent, and what to do instead.
 pub(super) fn left(object: &RawObject, field: &str, message: impl Into<String>) -> FileProblem {
     let problem = Problem {
         object: reference(object),
@@ -61,12 +61,12 @@ pub(super) fn left(object: &RawObject, field: &str, message: impl Into<String>) 
     FileProblem { origin: object.origin(field), problem }
 }
 
-/// An AddressPool in the making.
+/// A draft of an AddressPool.
 #[derive(Debug)]
 pub(super) struct PoolDraft<'a> {
-    /// What it is called in the end.
+    /// Its final name.
     pub(super) name: String,
-    /// Where it comes from.
+    /// The object that it is translated from.
     pub(super) source: &'a RawObject,
     pub(super) spec: AddressPoolSpec,
     pub(super) comments: Vec<String>,
@@ -74,18 +74,18 @@ pub(super) struct PoolDraft<'a> {
 }
 
 impl<'a> PoolDraft<'a> {
-    /// One that gives nothing yet.
+    /// A draft without addresses.
     pub(super) fn new(source: &'a RawObject, name: &str) -> Self {
         let spec = AddressPoolSpec::default();
         Self { name: name.to_owned(), source, spec, comments: Vec::new(), left: Vec::new() }
     }
 
-    /// Notes that a field of its source has no equivalent.
+    /// Records that a field of its source has no equivalent.
     pub(super) fn left(&mut self, field: &str, message: impl Into<String>) {
         self.left.push(left(self.source, field, message));
     }
 
-    /// Adds a CIDR, a range or an address that `field` of the source holds, unless no AddressPool may hold it.
+    /// Adds a CIDR, range or address from `field` of the source, unless an AddressPool must not contain it.
     pub(super) fn add(&mut self, field: &str, entry: &str) {
         match AddressRange::read(entry, false) {
             Ok(_) if has_mapped(entry) => {
@@ -99,21 +99,21 @@ impl<'a> PoolDraft<'a> {
         }
     }
 
-    /// Whether it gives this address.
+    /// Whether the pool contains this address.
     pub(super) fn spans(&self, ip: IpAddr) -> bool {
         let mut ranges = self.spec.addresses.iter().filter_map(|entry| AddressRange::read(entry, false).ok());
         ranges.any(|range| range.spans(ip))
     }
 }
 
-/// Whether one of its addresses is IPv4 that is written as IPv6, which the API server refuses.
+/// Whether one of the addresses is an IPv4-mapped IPv6 address, which the API server rejects.
 fn has_mapped(entry: &str) -> bool {
     let is_mapped =
         |text: &str| text.trim().parse::<Ipv6Addr>().is_ok_and(|ip| ip.to_ipv4_mapped().is_some());
     entry.split(['-', '/']).any(is_mapped)
 }
 
-/// Whether an AddressPool may name this interface; if not, `report` gets the reason.
+/// Whether an AddressPool may name this interface. If not, `report` gets the reason.
 pub(super) fn may_be_named(interface: &str, report: impl FnOnce(String)) -> bool {
     let may = is_interface_name(interface);
     if !may {
@@ -122,7 +122,7 @@ pub(super) fn may_be_named(interface: &str, report: impl FnOnce(String)) -> bool
     may
 }
 
-/// A list of texts; what is not text is left out.
+/// A list of texts, without items that are not text.
 pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
     let values = value.and_then(Value::as_array).into_iter().flatten();
     values.filter_map(|value| value.as_str().map(str::to_owned)).collect()

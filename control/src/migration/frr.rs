@@ -1,4 +1,4 @@
-//! BGP sessions as lines of FRR's configuration, which announces what Sheave puts on its interface.
+//! BGP sessions as lines of FRR's configuration. FRR announces the addresses that Sheave adds to its interface.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,16 @@ use super::Findings;
 use super::draft::left;
 use crate::sources::manifests::RawObject;
 
-/// What becomes of attributes of routes.
+/// Advice about attributes of routes.
 pub(super) const ATTRIBUTES: &str = "FRR announces host routes and sets their attributes; write aggregate-address, set community or set \
                                      local-preference to frr.conf, as deploy/examples/bgp-frr/frr.conf shows";
 
-/// A text or number; other values as JSON.
+/// A text or number as text; other values as JSON.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The group of deploy/examples/bgp-frr/frr.conf that gives a neighbor its route-maps, and activates it.
+/// The peer group of deploy/examples/bgp-frr/frr.conf that gives a neighbor its route-maps and activates it.
 fn peer_group(name: &str) -> &'static str {
     match name.parse() {
         Ok(IpAddr::V4(_)) => "ROUTERS4",
@@ -26,7 +26,7 @@ fn peer_group(name: &str) -> &'static str {
     }
 }
 
-/// A session by interface carries routes of both families, and a neighbor is in one group alone.
+/// A session by interface carries routes of both families, but a neighbor can be in only one group.
 fn on_interface(name: &str) -> Vec<String> {
     let neighbor = |what: &str| format!("  neighbor {name} {what}");
     vec![
@@ -39,7 +39,7 @@ fn on_interface(name: &str) -> Vec<String> {
     ]
 }
 
-/// What a session has, in the words of FRR. A group comes right after the AS: it leaves alone what is set later.
+/// Lines of FRR for a session. The group comes right after the AS, because it does not override what is set later.
 fn neighbor(name: &str, spec: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let remote = spec("peerASN").filter(|asn| asn != "0").or_else(|| spec("dynamicASN"));
     let remote = remote.unwrap_or_else(|| "AS".to_owned());
@@ -68,13 +68,13 @@ fn neighbor(name: &str, spec: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         add(format!("timers KEEPALIVE HOLD    ({keepalive} and {hold}, in seconds)"));
     }
     if spec("password").or_else(|| spec("passwordSecret")).is_some() {
-        // Never the password itself: what is printed ends up in files and tickets.
+        // Never print the password itself: the output ends up in files and tickets.
         add("password PASSWORD    (as the BGPPeer has it)".to_owned());
     }
     lines
 }
 
-/// A BGPPeer of MetalLB.
+/// Translates a BGPPeer of MetalLB.
 pub(super) fn metallb_peer(object: &RawObject, findings: &mut Findings<'_>) {
     let spec = |field: &str| object.at(&["spec", field]).map(plain).filter(|value| value != "false");
     let name = spec("peerAddress").or_else(|| spec("interface")).unwrap_or_else(|| "ADDRESS".to_owned());
@@ -99,7 +99,7 @@ pub(super) fn metallb_peer(object: &RawObject, findings: &mut Findings<'_>) {
     }
 }
 
-/// A BFDProfile of MetalLB.
+/// Translates a BFDProfile of MetalLB.
 pub(super) fn bfd_profile(object: &RawObject, findings: &mut Findings<'_>) {
     findings.frr.extend(["bfd".to_owned(), format!(" profile {}", object.name())]);
     let fields = [
@@ -121,7 +121,7 @@ pub(super) fn bfd_profile(object: &RawObject, findings: &mut Findings<'_>) {
     }
 }
 
-/// What a session of Cilium has beyond its lines. What the API server completes by itself is nobody's wish.
+/// Reports what a session of Cilium has beyond its lines, except defaults from the API server.
 fn report_peer(object: &RawObject, place: &str, peer: &Value, findings: &mut Findings<'_>) {
     let timers = "write timers, keep-alive and hold time, of the neighbor to frr.conf";
     let rest = [
@@ -143,7 +143,7 @@ fn report_peer(object: &RawObject, place: &str, peer: &Value, findings: &mut Fin
     }
 }
 
-/// A CiliumBGPClusterConfig, or a CiliumBGPPeeringPolicy of older versions.
+/// Translates a CiliumBGPClusterConfig, or a CiliumBGPPeeringPolicy of older versions.
 pub(super) fn cilium_cluster(object: &RawObject, findings: &mut Findings<'_>) {
     let list =
         |field: &str| object.at(&["spec", field]).and_then(Value::as_array).cloned().unwrap_or_default();
@@ -157,7 +157,7 @@ pub(super) fn cilium_cluster(object: &RawObject, findings: &mut Findings<'_>) {
             report_peer(object, &format!("spec.{of}[{number}].{peers}[{index}]"), peer, findings);
             let spec = |field: &str| peer.get(field).map(plain);
             let address = spec("peerAddress").unwrap_or_else(|| "ADDRESS".to_owned());
-            // Older versions write a prefix.
+            // Older versions store a prefix.
             let address = address.split('/').next().unwrap_or_default();
             findings.frr.extend(neighbor(address, &spec));
         }

@@ -11,12 +11,12 @@ use super::draft::{PoolDraft, left, may_be_named};
 use super::{Findings, NAMESPACE_NAME, selectors};
 use crate::sources::manifests::RawObject;
 
-/// By which the cloud provider finds it.
+/// Name of the ConfigMap that the cloud provider reads.
 const CONFIG_MAP: &str = "kubevip";
-/// Stands for every namespace that has no pool of its own.
+/// Stands for all namespaces without a pool of their own.
 const GLOBAL: &str = "global";
 
-/// Translates what is kube-vip's.
+/// Translates the objects of kube-vip.
 pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a>) {
     let is_ours =
         |it: &&RawObject| it.kind() == "ConfigMap" && it.group().is_empty() && it.name() == CONFIG_MAP;
@@ -35,7 +35,7 @@ fn read_config<'a>(object: &'a RawObject, findings: &mut Findings<'a>) {
     }
 }
 
-/// The ConfigMap: keys with the name of a namespace at their end, or with `global`.
+/// The ConfigMap: its keys end with the name of a namespace, or with `global`.
 struct Config<'a> {
     object: &'a RawObject,
 }
@@ -46,20 +46,20 @@ impl<'a> Config<'a> {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// The key for the namespace, or else the one for all, with its value.
+    /// The key for the namespace, or else the global one, with its value.
     fn key_of(&self, field: &str, namespace: &str) -> Option<(String, &'a str)> {
         let mut keys = [namespace, GLOBAL].into_iter().map(|of| format!("{field}-{of}"));
         keys.find_map(|key| self.text(&key).map(|value| (key, value)))
     }
 
-    /// Those that have addresses, `global` included.
+    /// Namespaces with addresses, including `global`.
     fn namespaces(&self) -> BTreeSet<&'a str> {
         let data = self.object.at(&["data"]).and_then(Value::as_object);
         let keys = data.into_iter().flat_map(Map::keys);
         keys.filter_map(|key| key.strip_prefix("cidr-").or_else(|| key.strip_prefix("range-"))).collect()
     }
 
-    /// Whether kube-vip never gives this namespace an address for all: a CIDR of any kind comes before ranges.
+    /// Whether kube-vip never gives this namespace a global address: any CIDR takes precedence over ranges.
     fn is_apart(&self, namespace: &str) -> bool {
         let own = |field: &str| self.text(&format!("{field}-{namespace}")).is_some();
         own("cidr") || (own("range") && self.text("cidr-global").is_none())
@@ -107,7 +107,7 @@ impl<'a> Config<'a> {
             }
         }
         let Some(ranges) = self.text(&range_key) else { return };
-        // A CIDR comes first, be it one for all namespaces.
+        // A CIDR takes precedence, even a global one.
         if self.key_of("cidr", namespace).is_some() {
             let message = format!(
                 "{ranges:?} is left out: kube-vip does not use it either where a cidr- key is in effect"
@@ -120,7 +120,7 @@ impl<'a> Config<'a> {
     }
 }
 
-/// An IPv4 CIDR without its ends, as kube-vip has it; those of one or two addresses stay whole.
+/// An IPv4 CIDR without its first and last address, as kube-vip uses it. CIDRs of one or two addresses stay whole.
 fn inside(text: &str) -> String {
     match text.parse::<IpNet>() {
         Ok(IpNet::V4(cidr)) if cidr.prefix_len() < 31 => {

@@ -1,4 +1,4 @@
-//! MetalLB: IPAddressPools, the AddressPools and ConfigMap of its older versions, and how they are announced.
+//! MetalLB: IPAddressPools, the AddressPools and ConfigMap of its older versions, and their announcements.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::sources::manifests::RawObject;
 
 const GROUP: &str = "metallb.io";
 
-/// Translates what is MetalLB's.
+/// Translates the objects of MetalLB.
 pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a>) {
     let ours = || objects.iter().filter(|it| it.group() == GROUP);
     let advertisements: Vec<Advertisement> = ours().filter_map(|it| advertisement(it, findings)).collect();
@@ -57,7 +57,7 @@ fn read_pool(pool: &RawObject) -> PoolDraft<'_> {
     draft.spec.auto_assign = flag("autoAssign").unwrap_or(true);
     draft.spec.avoid_buggy_ips = flag("avoidBuggyIPs").unwrap_or(false);
     if let Some(priority) = pool.at(&["spec", "serviceAllocation", "priority"]) {
-        // Lower comes first and 0 last, there as here.
+        // In both projects, pools with a lower priority come first and those with 0 last.
         match priority.as_u64().and_then(|it| u32::try_from(it).ok()) {
             Some(priority) => draft.spec.priority = priority,
             None => draft.left(
@@ -76,7 +76,7 @@ fn read_pool(pool: &RawObject) -> PoolDraft<'_> {
     draft
 }
 
-/// The alternatives of `spec.serviceAllocation.FIELD` and these as one selector.
+/// Joins the alternatives of `spec.serviceAllocation.FIELD` and `all` into one selector.
 fn joined(draft: &mut PoolDraft<'_>, field: &str, mut all: Vec<LabelSelector>) -> Option<LabelSelector> {
     let path = format!("spec.serviceAllocation.{field}");
     match selectors::read_list(draft.source.at(&["spec", "serviceAllocation", field])) {
@@ -97,7 +97,7 @@ fn joined(draft: &mut PoolDraft<'_>, field: &str, mut all: Vec<LabelSelector>) -
     }
 }
 
-/// What `metallb.io/v1beta1` AddressPools had besides: how they are announced.
+/// Reads the fields that only `metallb.io/v1beta1` AddressPools had: their announcements.
 fn read_older<'a>(draft: &mut PoolDraft<'a>, findings: &mut Findings<'a>) {
     let bgp = draft.source.at(&["spec", "protocol"]).and_then(Value::as_str) == Some("bgp");
     findings.modes.insert(if bgp { AdvertisementKind::Bgp } else { AdvertisementKind::L2 });

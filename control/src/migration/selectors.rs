@@ -1,4 +1,4 @@
-//! Label selectors of other projects: lists of alternatives as the one selector that an AddressPool has.
+//! Label selectors of other projects: joins lists of alternatives into the single selector of an AddressPool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::Value;
 
-/// Reads one.
+/// Reads a selector; `None` if it is malformed.
 pub(super) fn read(value: &Value) -> Option<LabelSelector> {
     serde_json::from_value(value.clone()).ok()
 }
 
-/// Reads a list of them; none if it is not a list of selectors.
+/// Reads a list of selectors; `None` if it is malformed.
 pub(super) fn read_list(value: Option<&Value>) -> Option<Vec<LabelSelector>> {
     let Some(value) = value else { return Some(Vec::new()) };
     value.as_array()?.iter().map(read).collect()
 }
 
-/// `key in (values)`.
+/// Selector for `key in (values)`.
 pub(super) fn one_of(key: &str, values: impl IntoIterator<Item = String>) -> LabelSelector {
     requirement(key, "In", values)
 }
 
-/// `key notin (values)`, or no such label.
+/// Selector for `key notin (values)`, which objects without the label match, too.
 pub(super) fn none_of(key: &str, values: impl IntoIterator<Item = String>) -> LabelSelector {
     requirement(key, "NotIn", values)
 }
@@ -36,19 +36,19 @@ fn requirement(key: &str, operator: &str, values: impl IntoIterator<Item = Strin
     LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None }
 }
 
-/// What alternatives are as one selector.
+/// Result of joining alternatives.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub(super) enum Joined {
-    /// One of them admits everything, or there is none.
+    /// There is no alternative, or one of them selects everything.
     Everything,
-    /// This one.
+    /// An equivalent selector.
     One(LabelSelector),
-    /// No selector admits exactly what they do. The first of them.
+    /// No single selector is equivalent. Holds the first alternative.
     Several(LabelSelector),
 }
 
-/// Joins alternatives.
+/// Joins alternatives into one selector.
 pub(super) fn join(alternatives: &[LabelSelector]) -> Joined {
     let [first, others @ ..] = alternatives else { return Joined::Everything };
     if alternatives.iter().any(is_empty) {
@@ -72,7 +72,7 @@ fn is_empty(selector: &LabelSelector) -> bool {
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// The label and its values, if the selector is about one label that must have one of some values.
+/// The label and its values, if the selector only requires one of several values for one label.
 fn values_of_one_label(selector: &LabelSelector) -> Option<(String, Vec<String>)> {
     let labels: Vec<_> = selector.match_labels.iter().flatten().collect();
     match (labels.as_slice(), selector.match_expressions.as_deref().unwrap_or_default()) {
@@ -84,7 +84,7 @@ fn values_of_one_label(selector: &LabelSelector) -> Option<(String, Vec<String>)
     }
 }
 
-/// Whether labels meet the selector; one that cannot be read admits nothing.
+/// Whether labels match the selector. A malformed selector matches nothing.
 pub(super) fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
 }

@@ -1,4 +1,4 @@
-//! ServiceLB of k3s: every Node, or those with a label, and their own addresses.
+//! ServiceLB of k3s: publishes the addresses of all Nodes, or of those with a label.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,22 +7,22 @@ use super::draft::{PoolDraft, left};
 use crate::net;
 use crate::sources::manifests::RawObject;
 
-/// Labels of Nodes.
+/// Label of enabled Nodes.
 const ENABLE: &str = "svccontroller.k3s.cattle.io/enablelb";
-/// Label of Nodes and of Services.
+/// Label of Nodes and of Services with a pool.
 pub(super) const POOL: &str = "svccontroller.k3s.cattle.io/lbpool";
-/// Label of the DaemonSets that ServiceLB makes.
+/// Label of the DaemonSets that ServiceLB creates.
 const OF_SERVICE: &str = "svccontroller.k3s.cattle.io/svcname";
-/// The label of gateways.
+/// Label of gateway nodes.
 const GATEWAY: &str = "node-role.kubernetes.io/gateway";
 
-/// Translates what is ServiceLB's.
+/// Translates the objects of ServiceLB.
 pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a>) {
     let has = |it: &&RawObject, label: &str| it.texts("labels").contains_key(label);
     let is_ours = |it: &&RawObject| match it.kind() {
         "Node" => has(it, ENABLE) || has(it, POOL),
         "DaemonSet" => has(it, OF_SERVICE),
-        // Those with a class are no concern of a cloud provider's, as ServiceLB is one.
+        // Services with a class do not belong to a cloud provider such as ServiceLB.
         "Service" => has(it, POOL) && it.at(&["spec", "loadBalancerClass"]).is_none(),
         _ => false,
     };
@@ -36,12 +36,12 @@ pub(super) fn translate<'a>(objects: &'a [RawObject], findings: &mut Findings<'a
         .filter(|it| it.kind() == "Node" && it.group().is_empty())
         .map(|node| (node.name(), node.texts("labels")))
         .collect();
-    // Once a Node has the label, only those with "true" are used.
+    // Once any Node has the label, only Nodes with "true" are used.
     let enabled: Vec<&str> = nodes
         .iter()
         .filter(|(_, labels)| labels.get(ENABLE).is_some_and(|value| value == "true"))
         .map(|(name, _)| *name)
-        // This becomes a command.
+        // The name becomes part of a command.
         .filter(|name| net::is_host_name(name))
         .collect();
     let chosen = nodes.values().any(|labels| labels.contains_key(ENABLE));

@@ -1,6 +1,7 @@
-//! LoadBalancer Services: what their annotations mean to Sheave, and which of them have to be created anew.
+//! LoadBalancer Services: translates their annotations, and finds those that must be created again.
 //!
-//! A Service is printed as it is, with annotations added: those of other projects stay, so that nothing stands in the way back.
+//! A Service is printed unchanged, with annotations added. Annotations of other projects stay, so that a migration can be
+//! reverted.
 
 mod addresses;
 mod annotations;
@@ -19,44 +20,44 @@ use crate::net;
 use crate::projection::{ADDRESS_POOL, ADDRESSES, BALANCE};
 use crate::sources::manifests::{FileProblem, RawObject};
 
-/// What the API server or kubectl writes to an object.
+/// Fields that the API server or kubectl adds.
 const OF_SERVER: [&str; 6] =
     ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"];
-/// What belongs to the life of the Service that is deleted: nobody would remove the finalizers from the new one.
+/// Fields that belong to the deleted Service. On the new one, no controller would remove the finalizers.
 const OF_LIFE: [&str; 3] = ["finalizers", "deletionTimestamp", "deletionGracePeriodSeconds"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What becomes of the Services.
+/// Result for the Services.
 #[derive(Debug, Default)]
 pub(super) struct MigratedServices {
     pub(super) objects: Vec<MigratedObject>,
     pub(super) steps: Vec<String>,
-    /// What is unclear about Services that nothing is made of.
+    /// Open questions about Services that result in no migrated object.
     pub(super) left: Vec<FileProblem>,
     pub(super) unchanged: usize,
 }
 
-/// What its class means.
+/// Meaning of a Service's class for the migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum ClassChange {
-    /// It is of the right class.
+    /// The Service has the right class.
     Ours,
-    /// It has no class, and gets none: the API server refuses that.
+    /// The Service has no class, and the API server does not allow adding one.
     Unclassified,
-    /// It is of the class of a load balancer that is left behind.
+    /// The Service has the class of a load balancer that is replaced, so it must be created again.
     Recreate,
-    /// It is of a load balancer that this is not about.
+    /// The Service belongs to a load balancer that the migration does not cover.
     Foreign,
 }
 
-/// A load balancer, and what it asks for.
+/// A load balancer and its requests.
 #[derive(Debug)]
 struct ServiceDraft<'a> {
     source: &'a RawObject,
     class: ClassChange,
     wishes: Wishes,
-    /// Addresses that its status publishes.
+    /// Addresses in its status.
     published: Vec<IpAddr>,
     /// Annotations to add.
     added: BTreeMap<&'static str, String>,
@@ -71,7 +72,8 @@ pub(super) fn is_load_balancer(object: &RawObject) -> bool {
         && object.at(&["spec", "type"]).and_then(Value::as_str) == Some("LoadBalancer")
 }
 
-/// Translates them. Pools are shared among namespaces where addresses are, and give as many to one Service as one asks for.
+/// Translates the Services. Pools become shared among namespaces where their addresses are, and allow as many addresses for each
+/// Service as one requests.
 pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDraft<'_>]) -> MigratedServices {
     let load_balancers = objects.iter().filter(|it| is_load_balancer(it));
     let drafts = load_balancers.map(|it| ServiceDraft::read(it, class));
@@ -109,7 +111,7 @@ fn steps(drafts: &[ServiceDraft<'_>], class: &str) -> Vec<String> {
             if unclassified == 1 { "has" } else { "have" }
         ));
     }
-    // Those that are created anew lose their finalizers.
+    // Services that are created again lose their finalizers.
     let held = drafts.iter().filter(|it| it.class == ClassChange::Unclassified && it.has_shared_finalizer());
     let held = held.count();
     if held > 0 {
@@ -152,14 +154,14 @@ impl<'a> ServiceDraft<'a> {
         texts(self.source.at(&["metadata", "finalizers"])).iter().any(|it| it == SHARED_FINALIZER)
     }
 
-    /// Adds an annotation, unless the Service has it already.
+    /// Adds an annotation unless the Service already has it.
     fn add(&mut self, name: &'static str, value: String) {
         if !self.source.texts("annotations").contains_key(name) {
             self.added.insert(name, value);
         }
     }
 
-    /// What it asks for by itself.
+    /// Translates the Service's own requests.
     fn ask(&mut self, pools: &[PoolDraft<'_>]) {
         if let Some((field, pool)) = self.wishes.pool.clone() {
             let found = pools.iter().find(|it| it.source.kind() != "ConfigMap" && it.source.name() == pool);
@@ -177,13 +179,13 @@ impl<'a> ServiceDraft<'a> {
         if self.wishes.balance_maglev {
             self.add(BALANCE, "maglev".to_owned());
         }
-        // A Service that is created anew has no status to keep its address by.
+        // A Service that is created again has no status that would preserve its address.
         if self.class == ClassChange::Recreate && self.requested().is_empty() {
             self.keep_published();
         }
     }
 
-    /// What to know about a Service of a class that this is not about, if it asks for an address all the same.
+    /// The Problem of a Service with a class outside the migration that still requests an address.
     fn unclear(&self, class: &str) -> Option<FileProblem> {
         let request = self.wishes.request.as_ref()?;
         let message = format!(
@@ -227,7 +229,7 @@ impl<'a> ServiceDraft<'a> {
     }
 }
 
-/// Takes away what a new object must not have; the finalizers, if there are any.
+/// Removes fields that a new object must not have. Returns the finalizers, if there were any.
 fn begin_anew(manifest: &mut Map<String, Value>) -> Option<String> {
     let metadata = manifest.get_mut("metadata")?.as_object_mut()?;
     let finalizers = texts(metadata.get("finalizers")).join(", ");
@@ -235,7 +237,7 @@ fn begin_anew(manifest: &mut Map<String, Value>) -> Option<String> {
     Some(finalizers).filter(|finalizers| !finalizers.is_empty())
 }
 
-/// Classes of load balancers that this is about.
+/// Whether it is the class of a load balancer that the migration covers.
 fn is_left_behind(class: &str) -> bool {
     let domain = class.split('/').next().unwrap_or_default();
     domain.contains("metallb") || matches!(domain, "io.cilium" | "kube-vip.io")

@@ -1,4 +1,4 @@
-//! Every address that the pools of others hold is in an AddressPool, and no other one.
+//! The migrated AddressPools contain exactly the addresses of the original pools.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,13 +9,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::sources::manifests::RawManifests;
 
-/// Addresses are counted from here.
+/// First address of the test range.
 const BASE: u32 = 0x0a00_0000;
 
-/// Part of a pool, as somebody writes it.
+/// Part of a pool, as a user may write it.
 #[derive(Clone, Debug)]
 enum Block {
-    /// From its first address; with so many bits.
+    /// First address and prefix length.
     Cidr(u32, u8),
     Range(u32, u32),
 }
@@ -52,7 +52,7 @@ fn block() -> impl Strategy<Value = Block> {
     ]
 }
 
-/// What the AddressPools of a migration hold.
+/// Addresses of the AddressPools of a migration.
 fn given(manifests: &[Value]) -> BTreeSet<u32> {
     let number = |text: &str| u32::from(text.trim().parse::<Ipv4Addr>().unwrap()) - BASE;
     let mut all = BTreeSet::new();
@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn kube_vips_addresses_are_ours(blocks in vec(block(), 1..6), without_ends: bool) {
-        // Of each kind that a namespace has, CIDRs alone are used where there are some.
+        // For each namespace only CIDRs are used if there are any.
         let cidrs: Vec<Block> = blocks.iter().filter(|it| matches!(it, Block::Cidr(..))).cloned().collect();
         let ranges: Vec<Block> = blocks.iter().filter(|it| matches!(it, Block::Range(..))).cloned().collect();
         let list = |blocks: &[Block]| blocks.iter().map(Block::text).collect::<Vec<_>>().join(",");

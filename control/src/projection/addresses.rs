@@ -1,6 +1,6 @@
-//! The load balancer addresses of a Service, by who decides about them. Alone: those that its status publishes, else out
-//! of AddressPools, else the node's own. A gateway with a controller: what the status publishes. The controller: out of
-//! AddressPools, where what the status publishes was given before, and is kept while a pool has it.
+//! Load balancer addresses of a Service, depending on the role. Standalone: those in its status, else from AddressPools, else the
+//! node's own. A gateway with a controller: those in the status. The controller: from AddressPools, where an address in the
+//! status counts as allocated earlier and is kept while a pool has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,19 +25,20 @@ use crate::api::problem::{Problem, reason};
 use crate::api::store::Objects;
 use crate::net::Family;
 
-/// The addresses that a Service has for now.
+/// Current addresses of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AllocatedAddresses {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) problems: Vec<Problem>,
-    /// The families of which they are those of gateway nodes.
+    /// Families in which these are addresses of gateway nodes.
     pub(super) node_families: NodeFamilies,
-    /// What it waits for: a pool was empty, or another namespace has an address.
+    /// Addresses that it waits for, because a pool was exhausted or another namespace has one.
     pub(super) demand: Demand,
 }
 
-/// Gives back what the Service may not keep, and holds what its status publishes: later than at the start, when all Services are
-/// looked at, a status may still publish what was taken back, and is another's by now. Called before any [`allocate`] of a pass.
+/// Releases what the Service may not keep, and holds the addresses in its status. Except at the start, when all Services are
+/// projected, a status may still contain an address that was released and belongs to another Service now. Called before any
+/// [`allocate`] of a pass.
 pub(super) fn prepare(
     plan: &Plan,
     known: RequestContext<'_>,
@@ -60,7 +61,7 @@ pub(super) fn prepare(
                 let own = own.filter(|ip| is_own(*ip, had, *node_families, starting, allocator)).collect();
                 allocator.hold_again(plan.key(), own, *node_families);
             }
-            // What it gives up in this pass stays reserved until its status shows that.
+            // Addresses released in this pass stay reserved until the status no longer contains them.
             allocator.reserve(plan.key(), status.addresses.clone());
             allocator.prune(&request);
         }
@@ -68,7 +69,7 @@ pub(super) fn prepare(
             allocator.prune(&request(plan, known, role));
         }
         Role::Standalone => {
-            // Beside what is published it may have been given an address of a family that is not, while a pool has it.
+            // In addition to the addresses in its status, it may have one of a missing family from a pool.
             let (missing, published) = (missing(plan), &plan.requests.published);
             let held = allocator.held(plan.key()).iter().copied();
             let given: Vec<IpAddr> = held.filter(|ip| missing.contains(&Family::of(*ip))).collect();
@@ -83,8 +84,8 @@ pub(super) fn prepare(
     }
 }
 
-/// Holds what a Service has that another installation decides about: what its status publishes, and, until that is another than
-/// it was `before`, what was given and may be written, but is not seen yet.
+/// Holds the addresses of a Service that another installation decides about: those in its status, and until that differs from
+/// `before`, also addresses that were allocated and possibly written but are not visible yet.
 pub(super) fn hold_suspended(plan: &Plan, before: Option<&Vec<IpAddr>>, allocator: &mut Allocator) {
     let Requests { published, node_families, .. } = &plan.requests;
     let mut kept = published.clone();
@@ -95,8 +96,8 @@ pub(super) fn hold_suspended(plan: &Plan, before: Option<&Vec<IpAddr>>, allocato
     allocator.reserve(plan.key(), Vec::new());
 }
 
-/// Whether a published address is its Service's own, and no other one's: it `had` the address, or nobody has it. Whoever is only
-/// starting believes every status, and many Services have the addresses of nodes.
+/// Whether an address in a Service's status belongs to it: it `had` the address, or no Service has it. At the start every status
+/// is trusted, and addresses of gateway nodes belong to many Services.
 pub(super) fn is_own(
     ip: IpAddr,
     had: &[IpAddr],
@@ -107,14 +108,14 @@ pub(super) fn is_own(
     starting || had.contains(&ip) || node_families.has(Family::of(ip)) || !allocator.is_used(ip)
 }
 
-/// Families that the Service asks for itself, and of which its status publishes no address.
+/// Families that the Service requests explicitly and that have no address in its status.
 fn missing(plan: &Plan) -> Vec<Family> {
     let asked = |family: &Family| plan.families.given || plan.families.required.contains(family);
     let lacks = |family: &Family| !plan.requests.published.iter().any(|ip| Family::of(*ip) == *family);
     plan.families.wanted.iter().copied().filter(|family| asked(family) && lacks(family)).collect()
 }
 
-/// Finds the addresses.
+/// Allocates the addresses.
 pub(super) fn allocate(
     plan: &Plan,
     known: RequestContext<'_>,
@@ -142,13 +143,13 @@ pub(super) fn allocate(
         }
         return AllocatedAddresses { addresses, ..AllocatedAddresses::default() };
     }
-    // Alone, what is published stays; the other family comes from a pool or not at all.
+    // Standalone, addresses in the status stay; another family comes only from a pool.
     let keeps = *role == Role::Standalone && !published.is_empty();
     let by_value = if keeps { &[] } else { plan.requests.addresses.as_slice() };
     let request = Request { addresses: by_value, ..request(plan, known, role) };
     let mut assignment = allocator.assign(&request);
     if keeps {
-        // What is published is not up to the pools here.
+        // Addresses in the status do not depend on pools here.
         assignment.reservations.clear();
         assignment.demand.addresses.clear();
     }
@@ -167,9 +168,9 @@ pub(super) fn allocate(
 }
 
 impl Plan {
-    /// The addresses of a gateway's own node at which it serves a Service of `fromGatewayNodes`, published or not. The controller
-    /// publishes them while the gateway is ready, by what it has heard last: a Pod that is replaced, or a Node whose kubelet is away,
-    /// must not have a gateway that is well close ports at which clients still arrive.
+    /// Addresses of a gateway's own node at which it serves a Service with `fromGatewayNodes`, whether published or not. The
+    /// controller publishes them only while it considers the gateway ready. When a Pod is replaced or a kubelet is unavailable, a
+    /// healthy gateway must not close ports at which clients still arrive.
     fn own_node_addresses(
         &self,
         context: &ClusterContext,
@@ -187,12 +188,12 @@ impl Plan {
     }
 }
 
-/// What an allocation depends on besides the Service.
+/// Inputs of an allocation besides the Service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestContext<'a> {
-    /// Its Namespace.
+    /// The Service's Namespace.
     pub(super) namespace: Option<&'a Namespace>,
-    /// Gateway nodes that can serve it.
+    /// Gateway nodes that can serve the Service.
     pub(super) nodes: UsableNodes<'a>,
 }
 
@@ -213,7 +214,8 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// The Nodes that can serve a Service from outside, if not every gateway node can: under `Local` those with an endpoint.
+/// Nodes that can serve external clients of a Service, if not all gateway nodes can: with the policy `Local` those with an
+/// endpoint.
 pub(super) fn local_nodes(plan: &Plan, role: &Role, objects: &Objects) -> Option<BTreeSet<Arc<str>>> {
     let matters = match role {
         Role::Controller { .. } => true,
@@ -241,7 +243,7 @@ fn request<'a>(plan: &'a Plan, known: RequestContext<'a>, role: &Role) -> Reques
         pool: plan.requests.pool.as_deref(),
         addresses: &plan.requests.addresses,
         uncovered: match role {
-            // The manifests are all that counts: the same ones give the same table.
+            // Standalone, only the manifests count: equal manifests result in equal tables.
             Role::Standalone => Uncovered::Dropped,
             _ if plan.requests.by_neighbour => Uncovered::Dropped,
             _ if plan.requests.renumber => Uncovered::Replaced,
@@ -294,7 +296,8 @@ fn problems(plan: &Plan, role: &Role, context: &ClusterContext, assignment: &Ass
     report.into_problems()
 }
 
-/// To take an address away cuts every client off, so it takes more than a change of the pools.
+/// The Problem of an address that is kept for the Service's clients. Withdrawing an address disconnects all clients, so a change
+/// of the pools does not cause it.
 fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) -> Problem {
     let field = match reservation {
         Reservation::NoAccess(_) | Reservation::OfOtherPool { .. } => annotations::field(ADDRESS_POOL),
@@ -324,7 +327,7 @@ fn reserved(plan: &Plan, reservation: &Reservation, addresses: &AddressSummary) 
     report.into_problems().remove(0)
 }
 
-/// Shortfalls name Services; a MultiClusterService is named as such.
+/// Adapts the message of a shortfall, which says "the Service", to a MultiClusterService.
 fn named(plan: &Plan, message: &str) -> String {
     match plan.key().source {
         FrontendSource::Service => message.to_owned(),

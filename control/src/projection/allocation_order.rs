@@ -1,5 +1,5 @@
-//! The order in which Services get addresses, and those that wait for addresses which others have. A freed address costs only the
-//! Services that could take it, not all that wait.
+//! Order in which Services get addresses, and the list of those that wait for addresses of others. A freed address causes work
+//! only for Services that could take it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -10,26 +10,26 @@ use super::plan::{Plan, Rank};
 use crate::api::store::ServiceKey;
 use crate::net::Family;
 
-/// The order in which Services keep what their status publishes: where several namespaces publish one address, the oldest
-/// Service has it, and one whose status says that another has a port of it comes last.
+/// Order in which Services keep the addresses in their status. If several namespaces publish one address, the oldest Service has
+/// it; a Service whose status reports a port as taken by another comes last.
 pub(super) fn of_holders<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
     let mut plans: Vec<&Plan> = plans.collect();
     plans.sort_unstable_by_key(|plan| (plan.requests.status.lost_some, &plan.rank));
     plans
 }
 
-/// The order in which Services are given addresses: those that request them by value first, so that none is given away to a
-/// Service that would take any; among each the oldest.
+/// Order in which Services are allocated addresses: first those that request them by value, so that no other Service gets these;
+/// within each group by age.
 pub(super) fn of_requests<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
     let mut plans: Vec<&Plan> = plans.collect();
     plans.sort_unstable_by_key(|plan| (plan.requests.addresses.is_empty(), &plan.rank));
     plans
 }
 
-/// A pool, and the family of which it has no address left.
+/// A pool, and a family in which it is exhausted.
 type Shortage = (Arc<str>, Family);
 
-/// All who wait.
+/// All waiting Services.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitList {
     services: HashMap<ServiceKey, (Rank, Demand)>,
@@ -38,7 +38,7 @@ pub(super) struct WaitList {
 }
 
 impl WaitList {
-    /// What a Service waits for from now on.
+    /// Sets what a Service waits for.
     pub(super) fn set(&mut self, rank: &Rank, demand: &Demand) {
         if self.services.get(&rank.key).is_some_and(|(known, before)| known == rank && before == demand) {
             return;
@@ -56,7 +56,7 @@ impl WaitList {
         self.services.insert(rank.key.clone(), (rank.clone(), demand.clone()));
     }
 
-    /// It waits for nothing.
+    /// Removes a Service from the list.
     pub(super) fn remove(&mut self, key: &ServiceKey) {
         let Some((rank, demand)) = self.services.remove(key) else { return };
         for shortage in &demand.any {
@@ -67,8 +67,8 @@ impl WaitList {
         }
     }
 
-    /// Whom to ask for the addresses of `freed` that are free still: all who want one of them, and of those who want any as many
-    /// as there are. Not those who were `asked` before.
+    /// Services to try again for the addresses in `freed` that are still free: all that want one of them, and of those that want
+    /// any address as many as there are. Leaves out those in `asked`.
     pub(super) fn next(
         &self,
         freed: &BTreeSet<IpAddr>,

@@ -1,8 +1,8 @@
-//! Gives addresses out of AddressPools to Services. Deterministic and free of I/O: what a Service has, it keeps until it asks
-//! for something else, so no Service is moved by another's coming or going, nor by an edit of a pool.
+//! Allocator of addresses from AddressPools. Deterministic and without I/O. A Service keeps its address until it requests another
+//! one, so neither other Services nor an edit of a pool move it.
 //!
-//! It knows nothing of what is published: after a restart the caller first records, with
-//! [`Allocator::hold`], what Services already have.
+//! The allocator does not read published state: after a restart the caller first records existing addresses with
+//! [`Allocator::hold`].
 
 mod announce_policy;
 mod assignment;
@@ -36,55 +36,56 @@ use crate::api::problem::Problem;
 use crate::api::store::ServiceKey;
 use crate::net::Family;
 
-/// What a Service wants.
+/// Request of a Service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) key: &'a ServiceKey,
     pub(crate) labels: &'a BTreeMap<String, String>,
-    /// The Service's Namespace, if it is known.
+    /// Namespace of the Service, if it is known.
     pub(crate) namespace: Option<&'a Namespace>,
-    /// One address of each is allocated, unless `addresses` names them.
+    /// Families in which one address each is allocated, unless `addresses` has them.
     pub(crate) families: &'a [Family],
-    /// Take them from this pool only.
+    /// Name of the only pool to use.
     pub(crate) pool: Option<&'a str>,
-    /// Exactly these, shared with others of the namespace that have them, and beyond it where the pool consents. Empty = any.
+    /// Requested addresses, shared with Services in the namespace that have them, and with other namespaces if the pool permits.
+    /// Empty means any address.
     pub(crate) addresses: &'a [IpAddr],
-    /// What becomes of addresses that no pool gives it any longer.
+    /// Treatment of addresses that no pool offers to the Service any longer.
     pub(crate) uncovered: Uncovered,
     /// Gateway nodes whose addresses it can use.
     pub(crate) nodes: UsableNodes<'a>,
 }
 
-/// What becomes of an address of a Service that no pool gives it any longer.
+/// Treatment of a Service's address that no pool offers to it any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uncovered {
-    /// It stays: clients use it.
+    /// The address stays, because clients use it.
     Kept,
-    /// It stays until the Service can be given another one.
+    /// The address stays until another one can be allocated.
     Replaced,
-    /// It goes at once.
+    /// The address is released at once.
     Dropped,
 }
 
-/// The pools, and who has which address.
+/// The pools, and the addresses of Services.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allocator {
-    /// In the order in which they are tried.
+    /// Pools in the order in which they are tried.
     pools: Vec<Pool>,
     held: HashMap<ServiceKey, Vec<IpAddr>>,
-    /// What the statuses of Services publish, given still or not: no other Service is given it before that is over.
+    /// Addresses in statuses of Services, whether still held or not. No other Service gets them until the status changes.
     reserved: HashMap<ServiceKey, Vec<IpAddr>>,
-    /// Held or reserved.
+    /// Addresses that are held or reserved.
     used: UsedAddresses,
-    /// Of Services that have addresses of gateway nodes, of which families.
+    /// Families in which Services have addresses of gateway nodes.
     node_families: HashMap<ServiceKey, NodeFamilies>,
-    /// Addresses that became free, or free for other namespaces, since the last call of `take_freed`.
+    /// Addresses that became free, or free for other namespaces, since the last `take_freed`.
     freed: Vec<IpAddr>,
 }
 
 impl Allocator {
-    /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for; where Namespaces are not known only
-    /// their names can be selected. What Services hold is not touched; all of them have to ask again.
+    /// Replaces the pools. `nodes` are the addresses that `fromGatewayNodes` stands for. Without known Namespaces, only their
+    /// names can be selected. Held addresses are unchanged; all Services must request again.
     pub(crate) fn set_pools(
         &mut self,
         pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
@@ -101,7 +102,7 @@ impl Allocator {
         problems.into_iter().flatten().collect()
     }
 
-    /// Records what a Service has, wherever it is from: no other Service is given it.
+    /// Records the addresses of a Service, from whatever source, so that no other Service gets them.
     pub(crate) fn hold(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         self.take(key, &addresses);
         let before = self.held.remove(key).unwrap_or_default();
@@ -112,7 +113,7 @@ impl Allocator {
         self.remember_origin(key);
     }
 
-    /// Records what the status of a Service publishes, beside what it has: no other Service is given it.
+    /// Records the addresses in the status of a Service, in addition to those it holds, so that no other Service gets them.
     pub(crate) fn reserve(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         if self.reserved(key) == addresses {
             return;
@@ -125,22 +126,22 @@ impl Allocator {
         }
     }
 
-    /// What is reserved for a Service because its status publishes it.
+    /// Addresses that are reserved for a Service because its status has them.
     pub(crate) fn reserved(&self, key: &ServiceKey) -> &[IpAddr] {
         self.reserved.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// What a Service has.
+    /// Addresses of a Service.
     pub(crate) fn held(&self, key: &ServiceKey) -> &[IpAddr] {
         self.held.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether some Service has the address.
+    /// Whether some Service has the address, or has it reserved.
     pub(crate) fn is_used(&self, ip: IpAddr) -> bool {
         self.used.contains_key(&ip)
     }
 
-    /// Takes back all that a Service has, or has reserved.
+    /// Releases all held and reserved addresses of a Service.
     pub(crate) fn release(&mut self, key: &ServiceKey) {
         let (held, reserved) = (self.held.remove(key), self.reserved.remove(key));
         self.let_go(key, held.into_iter().chain(reserved).flatten().collect());
@@ -173,7 +174,7 @@ impl Allocator {
         }
     }
 
-    /// Per pool its name, how many of its addresses are given away, and how many can still be.
+    /// Name of each pool, the number of its used addresses, and the number that is free.
     pub(crate) fn usage(&self) -> impl Iterator<Item = (&Arc<str>, usize, u128)> {
         self.pools.iter().map(|pool| {
             let used = pool.used();
@@ -181,20 +182,20 @@ impl Allocator {
         })
     }
 
-    /// The addresses that became free, or free for other namespaces, since the last call: those who want them may ask again.
+    /// Addresses that became free, or free for other namespaces, since the last call. Waiting Services can request again.
     pub(crate) fn take_freed(&mut self) -> Vec<IpAddr> {
         std::mem::take(&mut self.freed)
     }
 
-    /// The pools that can give this address to a Service that asks for any: none while a Service has it.
+    /// Pools that can give this address to a Service that requests any address; none while a Service has it.
     pub(crate) fn pools_to_give(&self, ip: IpAddr) -> impl Iterator<Item = &Arc<str>> {
         let free = !self.used.contains_key(&ip);
         self.pools.iter().filter(move |pool| free && pool.lists(ip)).map(|pool| &pool.name)
     }
 
-    /// Takes back what the Service gives up, and what gateway nodes no longer have. Called for every request of a pass
-    /// before any [`Self::assign`], so that the order of requests does not decide whether a returned address can be given
-    /// again.
+    /// Releases addresses that the Service gives up, and those that gateway nodes no longer have. Called for every request of a
+    /// pass before any [`Self::assign`], so that the order of requests does not decide whether a released address can be
+    /// allocated again.
     pub(crate) fn prune(&mut self, request: &Request<'_>) {
         if self.held(request.key).is_empty() {
             return;
@@ -205,7 +206,7 @@ impl Allocator {
         } else {
             let (given, held) = (self.by_value(request, &usable).addresses, self.held(request.key));
             if given.iter().any(|ip| !held.contains(ip)) {
-                // Somebody else may be given that first: what the Service has goes when it has the other.
+                // Another Service may get the new address first, so keep the current one until the new one is held.
                 return;
             }
             held.iter().copied().filter(|ip| given.contains(ip)).collect()
@@ -215,7 +216,7 @@ impl Allocator {
         }
     }
 
-    /// Gives what is missing, and answers all that the Service now has.
+    /// Allocates missing addresses and returns all addresses of the Service.
     pub(crate) fn assign(&mut self, request: &Request<'_>) -> Assignment {
         let usable = self.usable(request);
         let mut assignment = if request.addresses.is_empty() {
@@ -235,7 +236,7 @@ impl Allocator {
         assignment
     }
 
-    /// Indexes of the pools whose addresses the Service may have, given or not.
+    /// Indexes of the pools that the Service may use, whether their addresses are free or not.
     fn usable(&self, request: &Request<'_>) -> Result<Vec<usize>, Shortfall> {
         let admits = |pool: &Pool| pool.admits(request) == Admission::Admitted;
         let Some(name) = request.pool else {

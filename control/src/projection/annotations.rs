@@ -1,4 +1,4 @@
-//! The annotations of a Service: their names, and what their values mean.
+//! Annotations of a Service: their names, and the meaning of their values.
 
 pub(super) mod client_address;
 pub(super) mod clusters;
@@ -16,92 +16,87 @@ use super::families::Families;
 use crate::api::problem::report::Report;
 use crate::{net, text};
 
-/// What all of ours begin with.
+/// Prefix of all Sheave annotations.
 const PREFIX: &str = "sheave.dev/";
 
-/// How an endpoint is chosen: `least-connections` (default for TCP), `maglev` (default for UDP),
-/// `round-robin` or `random`.
+/// How endpoints are selected: `least-connections` (default for TCP), `maglev` (default for UDP), `round-robin` or `random`.
 pub(crate) const BALANCE: &str = "sheave.dev/balance";
-/// Asks for these addresses, separated by commas. Of each pool the first `maxPerService` are given, and the
-/// others are refused.
+/// Requests these addresses, separated by commas. The first `maxPerService` addresses of each pool are allocated, and the others
+/// are refused.
 pub(crate) const ADDRESSES: &str = "sheave.dev/addresses";
-/// Names the AddressPool to allocate from. A Service with an address of another pool moves if the named one
-/// admits it.
+/// Name of the AddressPool to allocate from. A Service with an address of another pool moves if the named pool admits it.
 pub(crate) const ADDRESS_POOL: &str = "sheave.dev/address-pool";
-/// `true` replaces an address that no AddressPool gives the Service any longer, as soon as another one is
-/// free.
+/// `true` replaces an address that no AddressPool offers to the Service any longer, as soon as another one is free.
 pub(super) const RENUMBER: &str = "sheave.dev/renumber";
-/// What a client of a Service with `sessionAffinity: ClientIP` has one endpoint for: `port` (default), each port of the Service by itself,
-/// or `service`, all its ports and protocols, as SIP and RTP need it. Endpoints of one address are one.
+/// Scope in which a client of a Service with `sessionAffinity: ClientIP` stays on one endpoint: `port` (default), each port of
+/// the Service separately, or `service`, all its ports and protocols together, as SIP and RTP need it. Endpoints with the same
+/// address count as one.
 pub(super) const AFFINITY_SCOPE: &str = "sheave.dev/affinity-scope";
-/// What endpoints see as the client: `gateway`, `transparent` (the client's own address, and its port where that is free), `proxy-v1` (TCP)
-/// or `proxy-v2`. Default: `transparent` for clients outside the cluster under `externalTrafficPolicy:
-/// Local`, else `gateway`.
+/// Source address that endpoints see: `gateway`, `transparent` (the client's own address, and its port if that is free),
+/// `proxy-v1` (TCP) or `proxy-v2`. Default: `transparent` for clients outside the cluster if `externalTrafficPolicy` is `Local`,
+/// otherwise `gateway`.
 pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
-/// CIDRs of peers whose TCP connections begin with a PROXY header, version 1 or 2. `acceptProxy.allow` in
-/// the configuration limits them.
+/// CIDRs of peers whose TCP connections begin with a PROXY header, version 1 or 2. `acceptProxy.allow` in the configuration
+/// restricts them.
 pub(super) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
 
-/// Open connections and UDP flows of the Service on each gateway. Default: `limits.perService.connections`.
+/// Maximum number of open connections and UDP flows of the Service on each gateway. Default: `limits.perService.connections`.
 pub(super) const MAX_CONNECTIONS: &str = "sheave.dev/max-connections";
-/// New connections and flows of the Service a second on each gateway; as many may come at once. Default:
+/// Maximum rate of new connections and flows of the Service on each gateway, per second; as many can arrive at once. Default:
 /// `limits.perService.connectionRate`.
 pub(super) const MAX_CONNECTION_RATE: &str = "sheave.dev/max-connection-rate";
-/// Open connections and flows of each client. Default: `limits.perClient.connections`.
+/// Maximum number of open connections and flows of each client. Default: `limits.perClient.connections`.
 pub(super) const MAX_CONNECTIONS_PER_CLIENT: &str = "sheave.dev/max-connections-per-client";
-/// New connections and flows of each client a second. Default: `limits.perClient.connectionRate`.
+/// Maximum rate of new connections and flows of each client, per second. Default: `limits.perClient.connectionRate`.
 pub(super) const MAX_CONNECTION_RATE_PER_CLIENT: &str = "sheave.dev/max-connection-rate-per-client";
-/// How long a connection or flow may be idle, from 1 s to a year. Default: `timeouts.idle` and
-/// `timeouts.udpIdle`.
+/// How long a connection or flow may be idle, from 1 s to a year. Default: `timeouts.idle` and `timeouts.udpIdle`.
 pub(super) const IDLE_TIMEOUT: &str = "sheave.dev/idle-timeout";
-/// `true`: TCP keepalives that clients or endpoints send keep a connection from being idle. Default: only bytes do.
+/// `true` counts TCP keepalives from clients or endpoints as activity. Default: only data counts.
 pub(super) const IDLE_KEEPALIVES: &str = "sheave.dev/idle-keepalives";
-/// How long one attempt to connect to an endpoint may take, from 10 ms to a minute. Default:
-/// `timeouts.connect`.
+/// Timeout of one attempt to connect to an endpoint, from 10 ms to a minute. Default: `timeouts.connect`.
 pub(super) const CONNECT_TIMEOUT: &str = "sheave.dev/connect-timeout";
 
-/// How old a TCP connection may become, from 1 s to a year, and up to a tenth more at random; then it ends in the next
-/// pause. Default: as old as it likes.
+/// Maximum age of a TCP connection, from 1 s to a year, plus up to a tenth at random; after that it is closed in its next pause.
+/// Default: no limit.
 pub(super) const MAX_CONNECTION_AGE: &str = "sheave.dev/max-connection-age";
-/// How long a connection that is too old may go on without a pause, from 1 s to a year. Default: 30 s.
+/// How long a connection beyond its maximum age may continue without a pause, from 1 s to a year. Default: 30 s.
 pub(super) const MAX_CONNECTION_AGE_GRACE: &str = "sheave.dev/max-connection-age-grace";
-/// How long TCP connections may go on once their endpoint has left the Service, or serves no more, from 0 s to a year. Default: as
-/// long as they like.
+/// How long TCP connections may continue after their endpoint has left the Service or stopped serving, from 0 s to a year.
+/// Default: no limit.
 pub(super) const REMOVED_ENDPOINT_GRACE: &str = "sheave.dev/removed-endpoint-grace";
 
-/// Which part of the Service's TCP connections each gateway logs, as `100%`, `1%` or `0.05%`. Default:
+/// Share of the Service's TCP connections that each gateway logs, for example `100%`, `1%` or `0.05%`. Default:
 /// `connectionLog.sample`.
 pub(super) const CONNECTION_LOG: &str = "sheave.dev/connection-log";
 
-/// Class of a MultiClusterService. Default: the `loadBalancerClass` of its Service; without that,
-/// `karmada.handleUnclassified` decides.
+/// Class of a MultiClusterService. Default: the `loadBalancerClass` of its Service; without that, `karmada.handleUnclassified`
+/// decides.
 pub(super) const CLASS: &str = "sheave.dev/load-balancer-class";
-/// Shares of clusters, as `member1=3,member2=1`. A cluster that is not named has 1; one with 0 gets nothing
-/// next to others. Default: every endpoint gets the same.
+/// Weights of clusters, for example `member1=3,member2=1`. A cluster without a weight has 1; one with 0 gets no traffic while
+/// another one serves. Default: all endpoints get equal shares.
 pub(super) const CLUSTER_WEIGHTS: &str = "sheave.dev/cluster-weights";
-/// Tiers of clusters, as `member1,member2>member3`, or `locality`: own cluster, its region, the rest. A
-/// tier takes what the tiers before it cannot carry. Default: one tier.
+/// Tiers of clusters, for example `member1,member2>member3`, or `locality`: own cluster, its region, the rest. A tier takes the
+/// traffic that the tiers before it cannot carry. Default: one tier.
 pub(super) const CLUSTER_PRIORITY: &str = "sheave.dev/cluster-priority";
-/// `pods`: the endpoints that Karmada collected; `ingress`: the addresses of each cluster's own load
-/// balancer, for pod networks that are not connected; `auto` (default): pods where there are any.
+/// `pods`: the endpoints that Karmada collected; `ingress`: the addresses of each cluster's own load balancer, for pod networks
+/// that are not connected; `auto` (default): pods if there are any.
 pub(super) const CLUSTER_ENDPOINTS: &str = "sheave.dev/cluster-endpoints";
-/// Clusters that get no new connections, as `member1,member2`. On a Cluster, `true` drains it for every
+/// Clusters that get no new connections, for example `member1,member2`. On a Cluster, `true` drains it for every
 /// MultiClusterService.
 pub(super) const DRAIN: &str = "sheave.dev/drain";
-/// How each endpoint is checked: `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH`, `grpc`, `grpc:SERVICE` or
-/// `udp:PAYLOAD`, then `interval=5s`, `timeout` (at most 10s), `failures` and `successes` as needed, for `grpc` and `udp`
-/// `port`, and for `udp` `answer=TEXT`, how the answer begins, where `%XX` stands for a byte of it or of the payload.
-/// `grpc` is the call `grpc.health.v1.Health/Check` over HTTP/2 without TLS. Without a port the check is for
-/// ports of its own protocol. Default: only connections show its health.
+/// Active health check of each endpoint: `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH`, `grpc`, `grpc:SERVICE` or
+/// `udp:PAYLOAD`, followed by options: `interval=5s`, `timeout` (at most 10s), `failures` and `successes`; for `grpc` and `udp`
+/// `port`; for `udp` `answer=TEXT`, the expected start of the answer. `%XX` stands for a byte of the answer or the payload.
+/// `grpc` calls `grpc.health.v1.Health/Check` over HTTP/2 without TLS. Without a port, the check applies to ports of its own
+/// protocol. Default: no active check; failed connections show that an endpoint is unhealthy.
 pub(super) const HEALTH_CHECK: &str = "sheave.dev/health-check";
-/// How long a new or returned endpoint takes to get its full share of new connections, from 1 s to an hour.
-/// Not with `maglev` or session affinity. Default: it gets that at once.
+/// How long a new or recovered endpoint takes to reach its full share of new connections, from 1 s to an hour. Not used with
+/// `maglev` or session affinity. Default: full share at once.
 pub(super) const SLOW_START: &str = "sheave.dev/slow-start";
-/// How far a tier may lose health before the next one helps, in percent: with 140, a tier of which 60 % is
-/// healthy carries 84 % of its traffic. Default: `failover.overprovisioning`.
+/// How much health a tier may lose before the next one takes over traffic, in percent: with 140, a tier of which 60 % is healthy
+/// carries 84 % of its traffic. Default: `failover.overprovisioning`.
 pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
-/// Percent of healthy endpoints below which unhealthy ones are used as well. Default:
-/// `failover.panicThreshold`.
+/// Percentage of healthy endpoints below which unhealthy ones are used as well. Default: `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
 const KNOWN: [&str; 27] = [
@@ -134,17 +129,17 @@ const KNOWN: [&str; 27] = [
     PANIC_THRESHOLD,
 ];
 
-/// What all of a MultiClusterService's annotations that count begin with; others of it are not read.
+/// Whether it is an annotation that counts on a MultiClusterService; its other annotations are not read.
 pub(super) fn is_ours(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The value of one annotation.
+/// The value of an annotation.
 pub(super) fn value<'a>(service: &'a Service, name: &str) -> Option<&'a str> {
     service.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// What `parse` makes of one annotation; a value that it refuses is reported, by the message that it gives.
+/// Parses an annotation with `parse`, and reports a value for which `parse` returns an error.
 pub(super) fn read<T>(
     service: &Service,
     name: &str,
@@ -155,12 +150,12 @@ pub(super) fn read<T>(
     parsed.inspect_err(|message| report.invalid(field(name), message)).ok()
 }
 
-/// How Problems name an annotation.
+/// The field name of an annotation in Problems.
 pub(super) fn field(name: &str) -> String {
     format!("metadata.annotations[{name}]")
 }
 
-/// Reports annotations that look like ours but are none.
+/// Reports unknown annotations with our prefix.
 pub(super) fn check(service: &Service, report: &mut Report) {
     let annotations = service.metadata.annotations.iter().flat_map(BTreeMap::keys);
     for name in annotations.filter(|name| name.starts_with(PREFIX) && !KNOWN.contains(&name.as_str())) {
@@ -172,7 +167,7 @@ pub(super) fn check(service: &Service, report: &mut Report) {
     }
 }
 
-/// Which part of its connections is logged; `default` unless there is a good value.
+/// The share of connections to log; `default` without a valid value.
 pub(super) fn logged(service: &Service, default: LogSample, report: &mut Report) -> LogSample {
     let sample = read(service, CONNECTION_LOG, report, |text| {
         LogSample::parse(text.trim()).ok_or_else(|| {
@@ -184,14 +179,14 @@ pub(super) fn logged(service: &Service, default: LogSample, report: &mut Report)
     sample.unwrap_or(default)
 }
 
-/// What stands for the endpoints of a cluster.
+/// Representation of the endpoints of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndpointMode {
     /// Its Pods.
     Pods,
     /// The addresses of its Service.
     Ingress,
-    /// Its Pods where slices of them are known, else the addresses of its Service.
+    /// Its Pods if their slices are known, else the addresses of its Service.
     Auto,
 }
 
@@ -206,7 +201,7 @@ pub(super) fn endpoint_mode(service: &Service, report: &mut Report) -> EndpointM
     mode.unwrap_or(EndpointMode::Auto)
 }
 
-/// Reads the algorithm that the annotation asks for; `None` means the protocol's default.
+/// Reads the algorithm from the annotation; `None` means the protocol's default.
 pub(super) fn algorithm(service: &Service, report: &mut Report) -> Option<Algorithm> {
     read(service, BALANCE, report, |asked| match asked.trim() {
         "least-connections" => Ok(Algorithm::LeastConnections),
@@ -219,7 +214,7 @@ pub(super) fn algorithm(service: &Service, report: &mut Report) -> Option<Algori
     })
 }
 
-/// Of so many values that cannot be used each is reported: an annotation may hold thousands.
+/// How many unusable values are reported: an annotation may hold thousands.
 const REPORTED: usize = 8;
 
 pub(super) fn affinity_scope(text: &str) -> Result<AffinityScope, String> {
@@ -230,14 +225,15 @@ pub(super) fn affinity_scope(text: &str) -> Result<AffinityScope, String> {
     }
 }
 
-/// Reads an annotation that is true or false. `instead` completes the report of another value.
+/// Reads a boolean annotation. `instead` completes the report of an invalid value.
 pub(super) fn flag(service: &Service, name: &str, report: &mut Report, instead: &str) -> bool {
     let parse =
         |text: &str| text.trim().parse().map_err(|_| format!("{text:?} is not true or false; {instead}"));
     read(service, name, report, parse).unwrap_or_default()
 }
 
-/// The values of the annotation, each once and in its order. There may be thousands, so nothing is searched for in a list.
+/// The addresses in the annotation, in order and without duplicates. There may be thousands, so membership is tested with a hash
+/// set.
 pub(super) fn addresses(texts: &str, families: &Families, report: &mut Report) -> Vec<IpAddr> {
     let (mut addresses, mut seen) = (Vec::new(), HashSet::new());
     let mut unusable = 0;
@@ -260,7 +256,7 @@ pub(super) fn addresses(texts: &str, families: &Families, report: &mut Report) -
     addresses
 }
 
-/// The address, or why the Service cannot have it.
+/// The address, or the reason why the Service cannot have it.
 pub(super) fn usable_address(text: &str, families: &Families) -> Result<IpAddr, &'static str> {
     let ip = net::parse_ip(text)?;
     if families.fit(ip) { Ok(ip) } else { Err("is not of the Service's ipFamilies") }

@@ -1,4 +1,4 @@
-//! Whether a Service is ours to serve, and on which kinds of frontends.
+//! Class of a Service: whether this installation serves it, and on which kinds of frontends.
 
 use std::collections::BTreeSet;
 
@@ -12,25 +12,25 @@ use crate::api::problem::report::Report;
 /// Services with this label belong to another proxy (kube-proxy skips them as well).
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// Set by the endpoints controllers on what belongs to a headless Service.
+/// Set by the endpoints controllers on objects of headless Services.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
-/// The kinds of frontends that a Service gets, if it has addresses or ports for them.
+/// Kinds of frontends of a Service, if it has addresses or ports for them.
 pub(super) type FrontendKinds = BTreeSet<FrontendKind>;
 
-/// Whose Service it is.
+/// Result of the class check.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum ClassMatch {
-    /// Not ours: never touched, never reported.
+    /// The Service is not ours: never changed and never reported.
     Foreign,
-    /// It asks for us, but cannot be served; the reason is in the report.
+    /// The Service is for this installation but cannot be served; the report has the reason.
     Refused,
-    /// To be served.
+    /// The Service is served.
     Ours(FrontendKinds),
 }
 
-/// Decides, and reports why a Service that asks for us is refused.
+/// Classifies the Service, and reports why one for this installation is refused.
 pub(super) fn classify(service: &Service, options: &Options, report: &mut Report) -> ClassMatch {
     let Some(spec) = &service.spec else { return ClassMatch::Foreign };
     let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
@@ -66,7 +66,7 @@ pub(super) fn classify(service: &Service, options: &Options, report: &mut Report
     }
 }
 
-/// Whether the Service wants its load balancer addresses from us: that, and nothing else, is what a class is for.
+/// Whether the Service requests its load balancer addresses from this installation, which is all that a class decides.
 pub(super) fn asks(spec: &ServiceSpec, type_: &str, options: &Options) -> bool {
     options.frontends.contains(&FrontendKind::LoadBalancer)
         && match spec.load_balancer_class.as_deref() {
@@ -75,34 +75,34 @@ pub(super) fn asks(spec: &ServiceSpec, type_: &str, options: &Options) -> bool {
         }
 }
 
-/// How likely a load balancer that others are to serve means this gateway, the likeliest first.
+/// How likely a load balancer of others was meant for this gateway, most likely first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Likelihood {
-    /// Its class differs from ours in case or blanks alone.
+    /// The load balancer's class differs from ours only in case or blanks.
     Misspelled,
-    /// It names no class.
+    /// The load balancer has no class.
     Unclassified,
-    /// It names another class.
+    /// The load balancer has another class.
     Foreign,
 }
 
-/// Why a load balancer is not ours.
+/// Reason why a load balancer is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotOurs {
     pub(super) likelihood: Likelihood,
     pub(super) field: &'static str,
-    /// With the class that it would need.
+    /// The reason, with the class that it would need.
     pub(super) message: String,
 }
 
 impl NotOurs {
-    /// Of one that others are meant to serve.
+    /// A load balancer that others should serve.
     pub(super) fn other(message: String) -> Self {
         Self { likelihood: Likelihood::Foreign, field: "spec.loadBalancerClass", message }
     }
 }
 
-/// Why a Service of type LoadBalancer does not ask for us; none if it does.
+/// The reason why a Service of type LoadBalancer is not for this installation; `None` if it is.
 pub(super) fn not_ours(spec: &ServiceSpec, options: &Options) -> Option<NotOurs> {
     if asks(spec, "LoadBalancer", options) {
         return None;
@@ -132,8 +132,8 @@ pub(super) fn not_ours(spec: &ServiceSpec, options: &Options) -> Option<NotOurs>
     Some(NotOurs { likelihood, field: "spec.loadBalancerClass", message })
 }
 
-/// The rules by which kube-proxy skips a Service altogether (pkg/proxy/util, `ShouldSkipService`, and the selectors of its
-/// informers), without the one for a missing clusterIP: manifests have none until an API server allocated it.
+/// The rules with which kube-proxy skips a Service completely (pkg/proxy/util, `ShouldSkipService`, and the selectors of its
+/// informers), except the one for a missing clusterIP: manifests have none until an API server allocates it.
 pub(super) fn skipped(service: &Service, spec: &ServiceSpec, type_: &str) -> Option<(String, String)> {
     if type_ == "ExternalName" {
         let message = "an ExternalName Service is a DNS name without endpoints; it is not served";

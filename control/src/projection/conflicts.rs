@@ -1,5 +1,5 @@
-//! Who owns an address and port that several Services claim: whose status publishes it, else the older one, and those that
-//! only name it in `externalIPs` last. When the owner leaves, the next takes over.
+//! Ownership of an address and port that several Services claim: first the Service whose status has it, then the oldest, and
+//! those that only name it in `externalIPs` last. When the owner leaves, the next one takes over.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,39 +8,39 @@ use sheave_model::FrontendAddr;
 use super::plan::Rank;
 use crate::api::store::ServiceKey;
 
-/// By what a Service claims an address; the first kind wins over the others, however old those are. Otherwise a user who may write a
-/// Service could take an address from one that has it (CVE-2020-8554).
+/// Priority of a claim, highest first. It outweighs the age of the Services: otherwise a user with write access to a Service could
+/// take an address from another one (CVE-2020-8554).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClaimPriority {
-    /// Its status publishes the address, which takes more rights than to ask for it.
+    /// Its status has the address. Writing a status needs more permissions than requesting an address.
     Published,
-    /// Its status publishes those of all other gateway nodes, where it has the same ports.
+    /// Its status has the addresses of all other gateway nodes, on which it has the same ports.
     PublishedAtOtherNodes,
-    /// It was given the address, or the address is the cluster's or the node's.
+    /// The address was allocated to it, or is the cluster's or the node's.
     Given,
-    /// It names the address in `externalIPs`.
+    /// The Service names the address in `externalIPs`.
     Named,
 }
 
-/// What a Service claims.
+/// Claims of a Service.
 pub(super) type ServiceClaims = BTreeMap<FrontendAddr, ClaimPriority>;
 
-/// Every claimed frontend address.
+/// All claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
     by_addr: HashMap<FrontendAddr, Vec<(ClaimPriority, Rank)>>,
     by_service: HashMap<ServiceKey, (Rank, ServiceClaims)>,
 }
 
-/// Which addresses a pass of changes to the claims affects.
+/// Effects of changed claims.
 #[derive(Debug, Default)]
 pub(super) struct ClaimChanges {
-    /// Addresses whose claimants are not the same as before, and whether there were any.
+    /// Addresses whose claimants changed, and whether they had any before.
     pub(super) addrs: BTreeMap<FrontendAddr, bool>,
 }
 
 impl Claims {
-    /// Replaces what a Service claims.
+    /// Replaces the claims of a Service.
     pub(super) fn set(&mut self, rank: &Rank, claims: ServiceClaims, touched: &mut ClaimChanges) {
         if self.by_service.get(&rank.key).is_some_and(|(held_by, held)| held_by == rank && *held == claims) {
             return;
@@ -53,7 +53,7 @@ impl Claims {
         self.by_service.insert(rank.key.clone(), (rank.clone(), claims));
     }
 
-    /// Takes all claims of a Service away.
+    /// Removes all claims of a Service.
     pub(super) fn release(&mut self, key: &ServiceKey, touched: &mut ClaimChanges) {
         let Some((_, claims)) = self.by_service.remove(key) else { return };
         for addr in claims.into_keys() {
@@ -72,12 +72,12 @@ impl Claims {
         self.by_addr.get(&addr)?.iter().min().map(|(_, rank)| &rank.key)
     }
 
-    /// The rank of a Service that claims something.
+    /// The rank of a Service with claims.
     pub(super) fn rank(&self, key: &ServiceKey) -> Option<&Rank> {
         self.by_service.get(key).map(|(rank, _)| rank)
     }
 
-    /// Every Service that claims `addr`.
+    /// All Services that claim `addr`.
     pub(super) fn claimants(&self, addr: FrontendAddr) -> impl Iterator<Item = &ServiceKey> {
         self.by_addr.get(&addr).into_iter().flatten().map(|(_, rank)| &rank.key)
     }

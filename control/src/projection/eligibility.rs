@@ -1,19 +1,19 @@
-//! Which of a Service port's endpoints are used from this node, and what happens to a client's traffic: the decision of
-//! kube-proxy's `CategorizeEndpoints` (pkg/proxy/topology.go), as a rule that can be applied to each endpoint: traffic policies,
-//! topology hints, and endpoints that terminate but still serve.
+//! Eligibility of a Service port's endpoints on this node, and the resulting route. Implements kube-proxy's `CategorizeEndpoints`
+//! (pkg/proxy/topology.go) as a rule for single endpoints: traffic policies, topology hints, and endpoints that terminate but
+//! still serve.
 
 use sheave_model::{Candidate, EndpointState, FrontendKind, Route};
 
-/// Which endpoints a class of clients may get.
+/// Endpoints that a class of clients may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrafficPolicy {
-    /// Those of the whole cluster.
+    /// Endpoints of the whole cluster.
     Cluster,
-    /// Those on this gateway's node.
+    /// Endpoints on this gateway's node.
     Local,
 }
 
-/// The policies of a Service.
+/// Traffic policies of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrafficPolicies {
     /// For clients outside the cluster, on every kind of frontend but the cluster address.
@@ -22,15 +22,15 @@ pub(super) struct TrafficPolicies {
     pub(super) internal: TrafficPolicy,
 }
 
-/// What the hints of one kind say about this node.
+/// Relation of an endpoint's hints of one kind to this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hint {
-    /// There are none.
+    /// There are no hints.
     #[default]
     Absent,
-    /// They name other zones or nodes only.
+    /// The hints name only other zones or nodes.
     Elsewhere,
-    /// They name this one.
+    /// The hints name this zone or node.
     Here,
 }
 
@@ -41,19 +41,19 @@ pub(super) struct TopologyHints {
     pub(super) node: Hint,
 }
 
-/// Which cluster an endpoint is in, as far as the decision goes.
+/// Cluster of an endpoint, as far as the decision needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ClusterScope {
-    /// The gateway's own.
+    /// The gateway's own cluster.
     #[default]
     Own,
-    /// Another one: hints have no say, for their zones and nodes are not ours.
+    /// Another cluster. Hints are ignored, because its zones and nodes are not ours.
     Other,
-    /// One that gets nothing new.
+    /// A cluster that gets no new connections.
     Closed,
 }
 
-/// All that the decision needs to know of an endpoint that still serves.
+/// Properties of a serving endpoint that the decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndpointTraits {
     pub(super) state: EndpointState,
@@ -67,22 +67,22 @@ impl EndpointTraits {
         self.state == EndpointState::Ready
     }
 
-    /// Whether its hints count.
+    /// Whether its hints are considered.
     fn hinted(&self) -> bool {
         self.ready() && self.scope == ClusterScope::Own
     }
 }
 
-/// Indexes of the endpoints for either policy. Whether there is any endpoint at all is whether the input was empty.
+/// Indexes of the eligible endpoints for each policy. Empty sets do not mean that there is no endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EligibleSets {
-    /// For policy Cluster, after topology.
+    /// Endpoints for policy Cluster, after topology hints.
     pub(super) cluster: Vec<u32>,
-    /// For policy Local; topology has no say.
+    /// Endpoints for policy Local, which ignores topology hints.
     pub(super) local: Vec<u32>,
 }
 
-/// The ready endpoints for each policy; where there is none, those that terminate but still serve.
+/// The ready endpoints for each policy or, if there are none, those that terminate but still serve.
 pub(super) fn categorize(endpoints: &[EndpointTraits]) -> EligibleSets {
     EligibleSets {
         cluster: EligibilityRule::decide(TrafficPolicy::Cluster, endpoints).select(endpoints),
@@ -90,30 +90,30 @@ pub(super) fn categorize(endpoints: &[EndpointTraits]) -> EligibleSets {
     }
 }
 
-/// A policy, applied to some endpoints.
+/// A policy as applied to a set of endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EligibilityRule {
     pub(super) policy: TrafficPolicy,
-    /// Everywhere under policy Local.
+    /// Always `Everywhere` for policy Local.
     pub(super) mode: TopologyMode,
-    /// No ready endpoint may be used, so those that terminate but still serve are.
+    /// Whether terminating endpoints that still serve are used, because no ready one is eligible.
     pub(super) fallback: bool,
 }
 
-/// Whether a rule lets an endpoint be used.
+/// Result of the rule for one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Eligibility {
     Used,
-    /// It terminates, and others are ready.
+    /// The endpoint terminates, and others are ready.
     Terminates,
-    /// Not on this node.
+    /// The endpoint is on another node.
     NotHere,
-    /// Its hints name other zones.
+    /// The endpoint's hints name other zones.
     OtherZone,
-    /// Its hints name other nodes.
+    /// The endpoint's hints name other nodes.
     OtherNode,
-    /// Its cluster gets nothing new.
+    /// The endpoint's cluster gets no new connections.
     Closed,
 }
 
@@ -127,7 +127,7 @@ impl EligibilityRule {
         Self { fallback: !endpoints.iter().any(|traits| ready.judge(traits) == Eligibility::Used), ..ready }
     }
 
-    /// Whether the endpoint, one of those decided over, may be used.
+    /// Applies the rule to one of the endpoints that it was derived from.
     pub(super) fn judge(&self, traits: &EndpointTraits) -> Eligibility {
         if traits.scope == ClusterScope::Closed {
             return Eligibility::Closed;
@@ -156,7 +156,7 @@ impl EligibilityRule {
     }
 }
 
-/// How far ready endpoints are narrowed down.
+/// How topology hints narrow down the ready endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TopologyMode {
     Everywhere,
@@ -174,18 +174,18 @@ fn topology_mode(endpoints: &[EndpointTraits]) -> TopologyMode {
     }
 }
 
-/// Whether the hints of one kind count.
+/// Whether hints of one kind are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum HintsVerdict {
     Count,
-    /// A ready endpoint, the one at this index, has none.
+    /// The ready endpoint with this index has no hint.
     MissingAt(usize),
-    /// Every ready endpoint has some, but none names this zone or node.
+    /// All ready endpoints have hints, but none names this zone or node.
     NobodyHere,
 }
 
-/// Hints count only if every ready endpoint has one and some name this node or zone: all or nothing.
+/// Hints are used only if every ready endpoint has one and at least one names this node or zone.
 pub(super) fn check_hints(endpoints: &[EndpointTraits], hint: fn(TopologyHints) -> Hint) -> HintsVerdict {
     let mut here = false;
     for (index, traits) in endpoints.iter().enumerate().filter(|(_, traits)| traits.hinted()) {
@@ -198,7 +198,7 @@ pub(super) fn check_hints(endpoints: &[EndpointTraits], hint: fn(TopologyHints) 
     if here { HintsVerdict::Count } else { HintsVerdict::NobodyHere }
 }
 
-/// The route of either policy, for one port and family.
+/// Routes of both policies, for one port and family.
 #[derive(Clone, Debug)]
 pub(super) struct Routes {
     cluster: Route,
@@ -206,13 +206,13 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// `candidates` are the endpoints that the sets are of; `any` is whether one of them could be in a set.
+    /// `candidates` are the endpoints that the sets refer to; `any` is whether any endpoint could be in a set.
     pub(super) fn new(sets: &EligibleSets, candidates: &[Candidate], any: bool) -> Self {
         let route = |set: &[u32]| route(set, candidates, any);
         Self { cluster: route(&sets.cluster), local: route(&sets.local) }
     }
 
-    /// What clients outside and inside the cluster get on a frontend.
+    /// The routes for external and internal clients of a frontend.
     pub(super) fn of(&self, kind: FrontendKind, policies: TrafficPolicies) -> (Route, Route) {
         let by = |policy| match policy {
             TrafficPolicy::Cluster => self.cluster.clone(),
@@ -223,10 +223,10 @@ impl Routes {
     }
 }
 
-/// The policies that decide for clients outside and inside the cluster on a frontend.
+/// The policies for external and internal clients of a frontend.
 ///
-/// On the cluster address both go by `internalTrafficPolicy`. Elsewhere outside clients go by `externalTrafficPolicy`,
-/// and inside clients always get the cluster-wide set: kube-proxy short-circuits Pods and Nodes that use an external
+/// On the cluster address, `internalTrafficPolicy` applies to both. Elsewhere `externalTrafficPolicy` applies to external
+/// clients, and internal clients always get the cluster-wide set: kube-proxy short-circuits Pods and Nodes that use an external
 /// address (pkg/proxy/iptables/proxier.go, "short-circuit").
 pub(super) fn deciding(kind: FrontendKind, policies: TrafficPolicies) -> (TrafficPolicy, TrafficPolicy) {
     match kind {
@@ -237,7 +237,8 @@ pub(super) fn deciding(kind: FrontendKind, policies: TrafficPolicies) -> (Traffi
     }
 }
 
-/// Nothing anywhere is refused visibly; something, but not where the policy looks, is dropped in silence.
+/// The route to the chosen endpoints. Without any endpoint connections are rejected; with endpoints that the policy does not
+/// permit they are dropped silently.
 fn route(chosen: &[u32], candidates: &[Candidate], any: bool) -> Route {
     if !chosen.is_empty() {
         let chosen = chosen.iter().filter_map(|&index| candidates.get(index as usize).copied());

@@ -1,5 +1,5 @@
-//! From EndpointSlices to the endpoints of one Service port and family, as kube-proxy's EndpointSliceCache does it
-//! (pkg/proxy/endpointslicecache.go). Which of them a client may get is decided elsewhere (`eligibility`).
+//! Endpoints of one Service port and family from EndpointSlices, as in kube-proxy's EndpointSliceCache
+//! (pkg/proxy/endpointslicecache.go). `eligibility` decides which of them a client may get.
 
 pub(super) mod interner;
 pub(super) mod merged;
@@ -24,17 +24,17 @@ use crate::api::problem::{ObjectRef, Problem};
 use crate::net;
 use crate::net::Family;
 
-/// Endpoints of one port and family that still serve, sorted by address and port; both vectors have the same order.
+/// Serving endpoints of one port and family, sorted by address and port; both vectors have the same order.
 #[derive(Debug, Default)]
 pub(super) struct PortEndpoints {
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) traits: Vec<EndpointTraits>,
-    /// Endpoints that lead back to the gateway, or may, and were left out.
+    /// Endpoints that were left out because they lead back to the gateway, or may.
     pub(super) loops: Vec<(EndpointAddr, Loop)>,
-    /// Endpoints that take nothing new, but still serve.
+    /// Endpoints that take no new connections but still serve.
     pub(super) lingering: Vec<EndpointAddr>,
-    /// How many there are of them and of those that do not serve at present, without those that terminate: they are being
-    /// replaced, and a rollout is no failure.
+    /// Number of endpoints including those that currently do not serve, without terminating ones: these are being replaced, and a
+    /// rollout is no failure.
     pub(super) capacity: u32,
 }
 
@@ -44,8 +44,8 @@ impl PortEndpoints {
     }
 }
 
-/// An endpoint as one slice has it. The order of the fields after `addr` says which of several entries for one address
-/// counts: the first.
+/// An endpoint in one slice. The order of the fields after `addr` decides which of several entries for one address counts: the
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SliceEntry<'a> {
     addr: EndpointAddr,
@@ -58,7 +58,7 @@ struct SliceEntry<'a> {
     mark: EntryId,
 }
 
-/// An endpoint's conditions with their defaults.
+/// Conditions of an endpoint, with defaults applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Conditions {
     pub(super) terminating: bool,
@@ -83,7 +83,7 @@ impl Conditions {
         !self.unready
     }
 
-    /// `None` = does not serve.
+    /// State of a serving endpoint; `None` if it does not serve.
     pub(super) fn state(self) -> Option<EndpointState> {
         if !self.unready {
             Some(EndpointState::Ready)
@@ -95,7 +95,7 @@ impl Conditions {
     }
 }
 
-/// Reads the endpoints that one cluster has of a port. Slices of another family are left to the other family's turn.
+/// Collects the endpoints of one cluster for a port. Slices of the other family are skipped.
 pub(super) fn collect(
     member: &ClusterMember,
     family: Family,
@@ -108,7 +108,7 @@ pub(super) fn collect(
     SliceReader { member, family, port, context, names, problems, observer: &mut NoObserver }.collect(loop_at)
 }
 
-/// As [`collect`], with an observer of what becomes of each endpoint.
+/// Like [`collect`], with an observer of the result for each endpoint.
 pub(super) fn observe(
     member: &ClusterMember,
     family: Family,
@@ -121,7 +121,7 @@ pub(super) fn observe(
     SliceReader { member, family, port, context, names, problems, observer }.collect(loop_at)
 }
 
-/// One pass over the slices of a cluster, for one port and family.
+/// A pass over the slices of a cluster, for one port and family.
 struct SliceReader<'r, W> {
     member: &'r ClusterMember,
     family: Family,
@@ -144,8 +144,8 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
             self.problems.extend(problems_of(listed, report));
         }
         entries.sort_unstable();
-        // A pod network may give a terminating Pod's address to a new Pod before the old one is gone: of two entries
-        // the one that does not terminate counts, whatever the order of the slices.
+        // A pod network can assign a terminating Pod's address to a new Pod before the old one is gone. Of two entries the one
+        // that does not terminate counts, whatever the order of the slices.
         entries.dedup_by(|next, kept| {
             let same = next.addr == kept.addr;
             if same {
@@ -173,7 +173,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                 }
                 continue;
             };
-            // An interface leads away from this machine, whatever addresses it has itself.
+            // A path through an interface leaves this machine, even to an address that the machine itself has.
             let found = if entry.addr.path == Path::DEFAULT { loop_at(entry.addr) } else { None };
             if let Some(found) = found {
                 serving.capacity -= u32::from(!entry.conditions.terminating);
@@ -214,7 +214,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                     mismatch = None;
                     self.read_endpoints(listed, number, entries, report);
                 }
-                // The nearest match is the most useful reason.
+                // The closest match is the most useful reason.
                 Err(why) => mismatch = mismatch.map(|known| known.max(why)),
             }
         }
@@ -236,7 +236,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
         entries.reserve(endpoints.len());
         for (index, endpoint) in endpoints.iter().enumerate() {
             let mark = self.observer.reads(slice, endpoint, number);
-            // Addresses after the first have no meaning that consumers agree on.
+            // Addresses after the first have no agreed meaning.
             let Some(text) = endpoint.addresses.first() else {
                 self.observer.left_out(mark, Exclusion::NoAddress);
                 let field = format!("endpoints[{index}].addresses");
@@ -265,8 +265,8 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
         }
     }
 
-    /// Why an endpoint of another cluster is not reached, and the key that changes that. The administrators of that cluster decide what its
-    /// endpoints are, and the gateway reaches what its node reaches.
+    /// Why an endpoint of another cluster is refused, and the key that permits it. The administrators of that cluster control its
+    /// endpoints, while the gateway can reach everything that its node reaches.
     fn refused(&self, ip: IpAddr) -> Option<(&'static str, String)> {
         let ClusterMember { cluster, own, path, allowed, .. } = self.member;
         let remedy = format_args!("clusters.{cluster}.allow in the configuration");
@@ -274,7 +274,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
             _ if *own => None,
             Some(allowed) if allowed.contains(ip) => None,
             Some(_) => Some(("is not in the networks allowed for its cluster", remedy.to_string())),
-            // By an interface of its own the same address is another one.
+            // Through a dedicated interface the same address is a different endpoint.
             None if *path != Path::DEFAULT || self.context.by_hand => None,
             None if self.context.own_networks.contains(ip) => Some((
                 "is of a Pod or node of the gateways' own cluster, and the endpoint is in another cluster",
@@ -284,7 +284,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
         }
     }
 
-    /// Nodes and zones of other clusters may have the names of ours, and mean nothing here.
+    /// Other clusters can have nodes and zones with the same names as ours, so theirs are ignored.
     fn entry(
         &self,
         endpoint: &'r SliceEndpoint,
@@ -306,19 +306,19 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
     }
 }
 
-/// Whether it leads to another machine from each. Slices on an API server have no such addresses (discovery/v1,
-/// `ValidateEndpointIP`), but those in a Work are not validated.
+/// Whether the address has a meaning only on one machine. An API server rejects such addresses in slices (discovery/v1,
+/// `ValidateEndpointIP`), but slices in a Work are not validated.
 fn is_of_one_machine(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
-        // Other link-local ones are never read.
+        // Other link-local addresses never get this far.
         IpAddr::V6(v6) => v6.is_loopback(),
     }
 }
 
-/// The number under which `wanted` is served by this slice, if the slice port is the one: by name and protocol alone.
+/// The port number in this slice that serves `wanted`, matched only by name and protocol.
 ///
-/// kube-proxy skips ports without a name; the API server fills in "", so in a manifest both mean the same.
+/// kube-proxy skips ports without a name. The API server sets missing names to "", so in a manifest both are equivalent.
 fn port_number(
     slice_port: &EndpointPort,
     wanted: &PlannedPort,
@@ -340,7 +340,7 @@ fn port_number(
     if protocol != wanted.protocol.name() {
         return Err(PortMismatch::Absent);
     }
-    // nil would mean all ports, which no producer writes for Services; kube-proxy skips nil and 0.
+    // nil would mean all ports, but no producer writes that for Services. kube-proxy skips nil and 0.
     let asked = slice_port.port.filter(|port| *port != 0).ok_or(PortMismatch::Unnumbered)?;
     ports::number(asked).ok_or_else(|| {
         let message = format!("{asked} is not a port (1 to 65535); its endpoints are left out");
@@ -370,7 +370,7 @@ fn hint<'a>(mut named: impl Iterator<Item = &'a str>, here: &str) -> Hint {
     }
 }
 
-/// Slices that no family's turn would read.
+/// Reports slices of neither family, which no pass reads.
 pub(super) fn unreadable(member: &ClusterMember, problems: &mut Vec<Problem>) {
     for listed in member.slices.iter().filter(|it| Family::named(&it.slice.address_type).is_none()) {
         let mut report = Report::about(object(listed));
@@ -390,7 +390,7 @@ fn object(listed: &ListedSlice) -> ObjectRef {
     }
 }
 
-/// The Problems of a slice, with fields as in the object that it is part of.
+/// The Problems of a slice, with fields relative to the object that contains it.
 fn problems_of(listed: &ListedSlice, report: Report) -> Vec<Problem> {
     let mut problems = report.into_problems();
     if let SliceOrigin::Within(_, part) = &listed.origin {

@@ -1,7 +1,7 @@
-//! Why clients of a Service get what they get, for people to read.
+//! Explanation of what clients of a Service get and why, for users.
 //!
-//! Pure, and no second copy of any rule: plans, rules and the pass over the slices are the projection's own, applied again
-//! to one Service. Affinity records, balancers and the text that people see are not known here.
+//! Pure, and without a second copy of any rule: it applies the projection's own plans, rules and slice pass to one Service.
+//! Affinity records, balancers and the rendered text are outside of this module.
 
 mod decision;
 mod not_ours;
@@ -32,21 +32,21 @@ use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::{Objects, ServiceKey};
 use crate::net::Family;
 
-/// What becomes of a Service.
+/// Result for a Service.
 #[derive(Debug)]
 #[must_use]
 pub enum Explanation<'a> {
-    /// There is no such Service.
+    /// The Service does not exist.
     Unknown,
-    /// It is not ours to serve.
+    /// The Service is not ours.
     Foreign(NotOursReason),
-    /// It asks for us, but cannot be served.
+    /// The Service is for this installation but cannot be served.
     Refused(Vec<Problem>),
-    /// It is served, as far as it has addresses and ports.
+    /// The Service is served, as far as it has addresses and ports.
     Served(Box<ServedService<'a>>),
 }
 
-/// A Service that is ours, as the last projection left it.
+/// A Service of ours, as of the last projection.
 #[derive(Debug)]
 pub struct ServedService<'a> {
     projector: &'a Projector,
@@ -57,7 +57,7 @@ pub struct ServedService<'a> {
 }
 
 impl Projector {
-    /// Explains a Service or a MultiClusterService. `objects` are those that were projected last.
+    /// Explains a Service or a MultiClusterService. `objects` must be those of the last projection.
     pub fn explain<'a>(&'a self, objects: &'a Objects, key: &ServiceKey) -> Explanation<'a> {
         if key.source == FrontendSource::MultiClusterService {
             return self.explain_fleet(objects, key);
@@ -78,7 +78,7 @@ impl Projector {
         match (multi_cluster::plan(key, fleet, &self.options, self.now), template) {
             (Planned::Refused(problems), _) => Explanation::Refused(problems),
             (Planned::Ours(plan), Some(template)) => self.served(plan, template, None),
-            // Without its Service it is refused, so what is left is not ours.
+            // Without its Service, a MultiClusterService of ours is `Refused`, so this one is not ours.
             (Planned::Foreign | Planned::Ours(_), _) => {
                 let why = multi_cluster::whose(service, template, &self.options).err();
                 let why = why.unwrap_or_else(|| {
@@ -105,19 +105,19 @@ impl Projector {
         Explanation::Served(Box::new(ServedService { projector: self, plan, service, members, frontends }))
     }
 
-    /// The Node that this gateway runs on; empty if it has none.
+    /// Name of the Node that this gateway runs on; empty if it has none.
     pub fn node(&self) -> &str {
         &self.context.node
     }
 }
 
 impl ServedService<'_> {
-    /// Its frontends, in no order.
+    /// Its frontends, in no particular order.
     pub fn frontends(&self) -> &[Arc<Frontend>] {
         self.frontends
     }
 
-    /// Its ports as the object has them.
+    /// Its ports, as in the object.
     pub fn ports(&self) -> Vec<SpecPort> {
         let ports = self.service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
         let text = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
@@ -129,12 +129,12 @@ impl ServedService<'_> {
         listed.collect()
     }
 
-    /// The number of the Service port that a frontend is for: not always the frontend's own.
+    /// Number of the Service port of a frontend, which may differ from the frontend's own port.
     pub fn port_of(&self, frontend: &Frontend) -> Option<u16> {
         self.planned_port(frontend).map(|port| port.port)
     }
 
-    /// Why clients get what they get on one of its frontends. `None` if it is none of its own.
+    /// Explains what clients get on one of its frontends; `None` if the frontend is not its own.
     pub fn explain(&self, frontend: &Frontend, side: ClientSide) -> Option<FrontendExplanation> {
         let port = self.planned_port(frontend)?;
         let (context, family) = (&self.projector.context, Family::of(frontend.addr.ip));
@@ -167,7 +167,7 @@ impl ServedService<'_> {
         })
     }
 
-    /// Why a cluster gets nothing new, if so.
+    /// Why a cluster gets no new connections, if it gets none.
     fn closed(&self, member: &ClusterMember) -> Option<String> {
         if member.scope != ClusterScope::Closed {
             return None;
@@ -187,14 +187,14 @@ impl ServedService<'_> {
     }
 }
 
-/// What makes an address one inside the cluster. Prints as `address ... is`.
+/// Reason why an address counts as inside the cluster. Displays as the end of the sentence `address ... is`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InternalReason {
-    /// A Node has it.
+    /// The address belongs to a Node.
     Node(Arc<str>),
-    /// It is in a pod network of this Node.
+    /// The address is in a pod network of this Node.
     Pods(Arc<str>, IpNet),
-    /// A CIDR of the configuration contains it.
+    /// A CIDR in the configuration contains the address.
     Configured(IpNet),
 }
 
@@ -214,7 +214,7 @@ impl Projector {
         let client = client.to_canonical();
         let pods = objects.nodes.iter().find_map(|(name, node)| {
             let object = ObjectRef { kind: "Node", namespace: "".into(), name: name.clone() };
-            // Problems of the Node were reported where it was projected.
+            // Problems of the Node were already reported by the projection.
             let mut report = Report::about(object);
             if nodes::addresses(node, &mut report).iter().any(|(_, ip)| *ip == client) {
                 return Some(InternalReason::Node(name.clone()));

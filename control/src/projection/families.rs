@@ -1,5 +1,5 @@
-//! The IP families that a Service wants addresses of: `ipFamilies` and `ipFamilyPolicy`, as the API server would have
-//! completed them, or what its slices suggest.
+//! IP families for which a Service needs addresses: `ipFamilies` and `ipFamilyPolicy` as the API server would complete them, or
+//! the families of its slices.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,16 +15,16 @@ use crate::net::Family;
 /// Families in order of preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Families {
-    /// Each gets an address if there is one to get.
+    /// Families that get an address if one is available.
     pub(super) wanted: Vec<Family>,
-    /// Those whose lack of an address is a Problem even when the other has one.
+    /// Families whose lack of an address is a Problem even if the other family has one.
     pub(super) required: Vec<Family>,
-    /// Whether the Service lists them itself. Otherwise an address of another family in its status counts as well.
+    /// Whether the Service lists the families itself. Otherwise an address of another family in its status counts as well.
     pub(super) given: bool,
 }
 
-/// Reads the families. An API server that has allocated cluster addresses has written down the families that its cluster has, so
-/// `PreferDualStack` asks for no more than those. `elsewhere` are families that the endpoints have in clusters of other API servers.
+/// Reads the families. An API server that has allocated cluster addresses has set the families of its cluster, so
+/// `PreferDualStack` adds no others. `elsewhere` are the families of endpoints in clusters of other API servers.
 pub(super) fn read<'a>(
     spec: &ServiceSpec,
     slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
@@ -59,13 +59,13 @@ pub(super) fn read<'a>(
 }
 
 impl Families {
-    /// Whether the Service may be served on an address of this family.
+    /// Whether the Service may be served on this address, as far as its family is concerned.
     pub(super) fn fit(&self, ip: IpAddr) -> bool {
         !self.given || self.wanted.contains(&Family::of(ip))
     }
 }
 
-/// `clusterIPs`, or else `clusterIP`, each with its field; empty ones are not allocated yet.
+/// The addresses in `clusterIPs`, or else in `clusterIP`, each with its field. Empty ones are not allocated yet.
 pub(super) fn cluster_ips(spec: &ServiceSpec) -> impl Iterator<Item = (String, &str)> {
     let listed = spec.cluster_ips.as_deref().unwrap_or_default();
     let single = spec.cluster_ip.iter().filter(|_| listed.is_empty());
@@ -115,8 +115,8 @@ fn listed(spec: &ServiceSpec, report: &mut Report) -> Vec<Family> {
     families
 }
 
-/// Manifests written by hand rarely say: then the families of the cluster addresses count, which the API server
-/// allocates by `ipFamilies`, or else those of the slices, and IPv4 without any.
+/// Families of a Service that lists none, as in most handwritten manifests: those of the cluster addresses, which the API server
+/// allocates by `ipFamilies`, or else those of the slices, or else IPv4.
 fn suggested<'a>(spec: &ServiceSpec, slices: impl Iterator<Item = &'a Arc<EndpointSlice>>) -> Vec<Family> {
     let allocated = allocated(spec);
     if !allocated.is_empty() {
@@ -126,7 +126,7 @@ fn suggested<'a>(spec: &ServiceSpec, slices: impl Iterator<Item = &'a Arc<Endpoi
     if seen.is_empty() { vec![Family::V4] } else { seen.into_iter().collect() }
 }
 
-/// The families of the cluster addresses, in their order.
+/// Families of the cluster addresses, in their order.
 fn allocated(spec: &ServiceSpec) -> Vec<Family> {
     let mut allocated: Vec<Family> = Vec::new();
     for family in cluster_ips(spec).filter_map(|(_, ip)| net::parse_ip(ip).ok()).map(Family::of) {

@@ -1,4 +1,5 @@
-//! The inner step: one Service's plan, addresses and slices become its frontends and its status. Pure, but for sharing names.
+//! The inner step of the projection: turns the plan, addresses and slices of one Service into its frontends and status. Pure,
+//! apart from sharing names.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -28,7 +29,7 @@ use sheave_model::{
     Algorithm, Backend, EndpointAddr, Frontend, FrontendAddr, FrontendKind, LogSample, Protocol, ServicePort,
 };
 
-/// One frontend as the Service asks for it.
+/// A frontend that the Service requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlannedFrontend {
     pub(super) kind: FrontendKind,
@@ -37,17 +38,17 @@ pub(super) struct PlannedFrontend {
     pub(super) port: usize,
 }
 
-/// Why a Service is not served where it asks for it.
+/// Reason why a Service is not served on a requested frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// It is served there as this already.
+    /// The Service already has this frontend there.
     Twice(PlannedFrontend),
-    /// The place is reserved.
+    /// The address and port are reserved.
     Reserved(PortReservation),
 }
 
 impl Plan {
-    /// What gives the Service a load balancer address with this port.
+    /// The priority of the Service's claim to a load balancer address with this port.
     fn claim_priority(&self, addr: FrontendAddr) -> ClaimPriority {
         let Requests { published, status, node_families, .. } = &self.requests;
         if published.contains(&addr.ip) {
@@ -63,7 +64,7 @@ impl Plan {
         }
     }
 
-    /// The frontends that the Service claims once it has these load balancer addresses.
+    /// The frontends that the Service claims with these load balancer addresses.
     pub(super) fn claims(&self, addresses: &[IpAddr], context: &ClusterContext) -> ServiceClaims {
         let claim = |PlannedFrontend { kind, addr, .. }: PlannedFrontend| match kind {
             FrontendKind::ExternalIp => (addr, ClaimPriority::Named),
@@ -73,8 +74,8 @@ impl Plan {
         self.exposures(addresses, context, |_, _| ()).into_iter().map(claim).collect()
     }
 
-    /// The frontends that the Service asks for, once it has these load balancer addresses; no address and port twice, and
-    /// none that is reserved for a node. Those are passed to `left_out`, with the reason.
+    /// The frontends that the Service requests with these load balancer addresses, without duplicate or reserved pairs of address
+    /// and port. Those are passed to `left_out`, with the reason.
     pub(super) fn exposures(
         &self,
         load_balancer: &[IpAddr],
@@ -125,7 +126,7 @@ impl Plan {
     }
 }
 
-/// What a Service is projected from.
+/// Inputs for the projection of a Service.
 #[derive(Clone, Copy)]
 pub(super) struct FrontendInput<'a> {
     pub(super) plan: &'a Plan,
@@ -138,13 +139,13 @@ pub(super) struct FrontendInput<'a> {
 }
 
 impl<'a> FrontendInput<'a> {
-    /// Why what is sent to an endpoint comes back, or may.
+    /// Why traffic to an endpoint returns, if it does or may.
     pub(super) fn loops(self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> + use<'a> {
         loops(self.claims, self.services, self.context, protocol)
     }
 }
 
-/// Why what is sent to an endpoint over this protocol comes back, or may.
+/// Why traffic to an endpoint over this protocol returns, if it does or may.
 pub(super) fn loops<'a>(
     claims: &'a Claims,
     services: &'a ServiceAddresses,
@@ -160,25 +161,25 @@ pub(super) fn loops<'a>(
     }
 }
 
-/// What the projection of a Service gives.
+/// Result of the projection of a Service.
 #[derive(Debug, Default)]
 pub(super) struct ServiceOutput {
     pub(super) frontends: Vec<Frontend>,
     pub(super) problems: Vec<Problem>,
-    /// Its endpoints, with those that are frontends and therefore left out, as the frontends that they would be.
+    /// Its endpoints, including those that were left out as loops, as the frontends that they would be.
     pub(super) reached: Vec<FrontendAddr>,
-    /// `None` unless it is a load balancer of ours.
+    /// Status; `None` unless it is a load balancer of ours.
     pub(super) status: Option<LoadBalancerStatus>,
     pub(super) health_check: Option<HealthCheck>,
 }
 
-/// What the frontends of one port and family share.
+/// Shared parts of the frontends of one port and family.
 struct PortTarget {
     routes: Routes,
     backends: Arc<[Backend]>,
 }
 
-/// Projects one Service.
+/// Projects a Service.
 pub(super) fn build(input: FrontendInput<'_>, names: &mut NameInterner) -> ServiceOutput {
     let mut output = ServiceOutput::default();
     let plan = input.plan;
@@ -206,14 +207,14 @@ pub(super) fn build(input: FrontendInput<'_>, names: &mut NameInterner) -> Servi
     output
 }
 
-/// The frontends that no older Service has; the others are reported.
+/// The frontends that the Service owns. Others are reported.
 fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec<PlannedFrontend> {
     let plan = input.plan;
     let mut report = Report::about(service_ref(plan.key()));
     let mut won = plan.exposures(&input.allocated.addresses, input.context, |exposure, obstacle| {
         let PlannedFrontend { kind, addr, port } = exposure;
         let message = match obstacle {
-            // As another kind of the same port it is one place that leads to the same endpoints.
+            // Another kind of the same port at the same place leads to the same endpoints.
             Obstacle::Twice(first) if first.port == port => return,
             Obstacle::Twice(first) => format!(
                 "{addr} ({kind}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
@@ -318,8 +319,8 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
     let PlannedFrontend { kind, addr, port } = exposure;
     let port = &plan.ports[port];
     let (external, internal) = target.routes.of(kind, plan.policies);
-    // Node ports, external IPs and the cluster address are open to all (kube-proxy's "firewall" chain is for load
-    // balancer addresses alone).
+    // Node ports, external IPs and the cluster address are open to all, as kube-proxy's "firewall" chain applies only to load
+    // balancer addresses.
     let source_ranges = match kind {
         FrontendKind::LoadBalancer => plan.ranges.of(addr.ip, &context.addresses),
         FrontendKind::ExternalIp | FrontendKind::NodePort | FrontendKind::ClusterIp => Arc::default(),
@@ -352,7 +353,8 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
     }
 }
 
-/// TCP connections are long and uneven, so the less loaded wins; UDP has no end to count, so the client's hash decides.
+/// The default algorithm. TCP connections are long and uneven, so the endpoint with the least load wins. UDP has no end to count,
+/// so the client's hash decides.
 pub(super) fn default_algorithm(protocol: Protocol) -> Algorithm {
     match protocol {
         Protocol::Tcp => Algorithm::LeastConnections,
@@ -360,7 +362,7 @@ pub(super) fn default_algorithm(protocol: Protocol) -> Algorithm {
     }
 }
 
-/// The status of a Service that has these load balancer addresses, and these frontends.
+/// The status of a Service with these load balancer addresses and frontends.
 pub(super) fn load_balancer_status(
     plan: &Plan,
     allocated: &AllocatedAddresses,

@@ -1,4 +1,4 @@
-//! Health check node ports (`healthCheckNodePort`): which Services have ready endpoints on this node.
+//! Health check node ports (`healthCheckNodePort`), which report the Services with ready endpoints on this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,21 +15,21 @@ use crate::api::problem::report::Report;
 use crate::api::store::ServiceKey;
 use crate::net::Family;
 
-/// One Service's health check node port (pkg/proxy/healthcheck/service_health.go). Each family is counted, and answered,
-/// by itself, as kube-proxy's two proxiers do.
+/// Health check node port of a Service (pkg/proxy/healthcheck/service_health.go). Each family is counted and answered separately,
+/// as kube-proxy's two proxiers do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// Whose port.
+    /// The Service.
     pub service: ServiceKey,
     /// `spec.healthCheckNodePort`.
     pub port: u16,
     /// Distinct addresses of ready endpoints on this node; `None` if the Service has no IPv4 side.
     pub local_v4: Option<usize>,
-    /// The same for IPv6.
+    /// Distinct addresses of ready endpoints on this node; `None` if the Service has no IPv6 side.
     pub local_v6: Option<usize>,
 }
 
-/// `healthCheckNodePort`, where it counts: a load balancer with `externalTrafficPolicy: Local`.
+/// `healthCheckNodePort` if it applies: to a load balancer with `externalTrafficPolicy: Local`.
 pub(super) fn port(
     spec: &ServiceSpec,
     kinds: &FrontendKinds,
@@ -49,7 +49,7 @@ pub(super) fn port(
     number
 }
 
-/// The health check node ports of all Services. Their list is shared until one of them changes.
+/// Health check node ports of all Services. The list is shared until one of them changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HealthChecks {
     by_service: BTreeMap<ServiceKey, HealthCheck>,
@@ -57,7 +57,7 @@ pub(super) struct HealthChecks {
 }
 
 impl HealthChecks {
-    /// Sets that of a Service, which has at most one.
+    /// Sets the port of a Service, which has at most one.
     pub(super) fn set(&mut self, key: &ServiceKey, check: Option<HealthCheck>) {
         if self.by_service.get(key) == check.as_ref() {
             return;
@@ -69,14 +69,14 @@ impl HealthChecks {
         };
     }
 
-    /// All of them, sorted by key.
+    /// All ports, sorted by key.
     pub(super) fn list(&mut self) -> Arc<[HealthCheck]> {
         let list = self.list.get_or_insert_with(|| self.by_service.values().cloned().collect());
         Arc::clone(list)
     }
 }
 
-/// Addresses of ready endpoints on this node; one that serves several ports is one.
+/// Addresses of ready endpoints on this node. An address that serves several ports counts once.
 #[derive(Debug, Default)]
 pub(super) struct LocalReady(BTreeSet<IpAddr>);
 

@@ -1,4 +1,4 @@
-//! What an object keeps that is not served, or not any longer: the addresses and ports that its status publishes.
+//! Addresses and ports in the status of an object that is not served, or no longer served.
 
 use sheave_model::FrontendSource;
 
@@ -9,20 +9,21 @@ use super::published::{Published, asks, has_finalizer};
 use super::{multi_cluster, requests};
 use crate::api::store::{Objects, ServiceKey};
 
-/// What an object that is not served, or not any longer, keeps until its status is cleared.
+/// Addresses and ports that an object which is not served keeps until its status is cleared.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) rank: Rank,
     pub(super) published: Published,
     pub(super) node_families: NodeFamilies,
-    /// It is not cleared either: who replaces the Service of a MultiClusterService takes it away for a moment.
+    /// Whether the status is not cleared either: replacing the Service of a MultiClusterService removes it for a moment.
     pub(super) stays_published: bool,
-    /// What it was given may be written, and not seen yet.
+    /// Whether allocated addresses may be written but not visible yet.
     pub(super) unseen: bool,
 }
 
-/// What this object keeps, of which there is no plan: all that its status publishes. A gateway that has not heard of a change may
-/// serve it as long, and another process may decide about it. Only a controller gives addresses, and so only it keeps them.
+/// Addresses and ports of an object without a plan: everything that its status publishes. A gateway that has not received a
+/// change yet may still serve it, and another process may decide about it. Only a controller allocates addresses, so only a
+/// controller keeps them.
 pub(super) fn kept(key: &ServiceKey, objects: &Objects, options: &Options) -> Option<Kept> {
     if !matches!(options.role, Role::Controller { .. }) {
         return None;

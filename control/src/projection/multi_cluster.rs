@@ -1,8 +1,8 @@
-//! MultiClusterServices: what one asks for, and from which clusters it is served.
+//! MultiClusterServices: their requests, and the clusters that serve them.
 //!
-//! One is planned like a Service: the template of its name gives ports, affinity and policies, and its own metadata,
-//! annotations and status stand in for the template's. Ordinary Services whose slices name clusters (the MCS API of
-//! sig-multicluster) share the rules between clusters.
+//! A MultiClusterService is planned like a Service: the template with its name provides ports, affinity and policies, and its own
+//! metadata, annotations and status replace the template's. Ordinary Services whose slices name clusters (the MCS API of
+//! sig-multicluster) use the same rules between clusters.
 
 mod clusters;
 mod ingress;
@@ -36,13 +36,13 @@ use crate::api::problem::reason;
 use crate::api::problem::report::Report;
 use crate::api::store::{Fleet, ServiceKey};
 
-/// When the next cluster that is not Ready has had its time.
+/// Time at which the next cluster that is not Ready will be held off.
 pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Option<Timestamp> {
     let ends = fleet.clusters.values().filter_map(|cluster| clusters::held_until(cluster, hold));
     ends.filter(|end| *end > now).min()
 }
 
-/// Whether it is of this class, and another installation decides about it, or it is not known who does.
+/// Whether it has our class but another installation decides about it, or it is unknown which one does.
 pub(super) fn is_suspended(key: &ServiceKey, fleet: &Fleet, options: &Options) -> bool {
     let managed = matches!(options.role, Role::Controller { .. });
     let ours = |service: &Arc<MultiClusterService>| whose(service, template(fleet, key), options).is_ok();
@@ -53,11 +53,11 @@ fn is_leaving(service: &MultiClusterService) -> bool {
     service.metadata.deletion_timestamp.is_some()
 }
 
-/// Reads a MultiClusterService.
+/// Plans a MultiClusterService.
 pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Option<Timestamp>) -> Planned {
     let Some(service) = fleet.services.get(key) else { return Planned::Foreign };
     let template = template(fleet, key);
-    // Unlike a Service it is gone at once: first nothing new is accepted, then its status is cleared, and then it is let go.
+    // Unlike a Service it is gone at once: gateways first stop accepting, then its status is cleared, and then it is released.
     if is_leaving(service) || whose(service, template, options).is_err() {
         return Planned::Foreign;
     }
@@ -67,13 +67,13 @@ pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Opti
             plan.requests.published.clone_from(&plan.requests.status.addresses);
             Planned::Ours(plan)
         }
-        // The installation that decides about it reports why.
+        // The installation that decides about it reports the reason.
         Planned::Refused(_) if !options.fleet.authority.own => Planned::Foreign,
         planned => planned,
     }
 }
 
-/// Reads one of this class.
+/// Plans a MultiClusterService of our class.
 fn ours(
     key: &ServiceKey,
     service: &MultiClusterService,
@@ -102,7 +102,7 @@ fn with_problems(mut plan: Plan, report: Report) -> Plan {
     plan
 }
 
-/// `None` = it cannot be served as its Service is; why is in the report.
+/// The plan; `None` if the Service cannot be served, with the reason in the report.
 fn served(
     key: &ServiceKey,
     service: &MultiClusterService,
@@ -160,7 +160,7 @@ fn served(
     Some(plan)
 }
 
-/// What the Service asks for and cannot hold between clusters.
+/// Adjusts and reports requests of the Service that are impossible across clusters.
 fn across(
     template: &Service,
     plan: &mut Plan,
@@ -175,7 +175,8 @@ fn across(
     let own = &*clusters.options.cluster;
     let others: Vec<&str> = members.iter().filter(|it| !it.own).map(|it| &*it.cluster).collect();
     if !members.iter().any(|member| member.own) && !clusters.is_among(own) {
-        // It holds in the member clusters, which the Service is written for. To drop everything here would be no way to obey it.
+        // The policy makes sense in the member clusters, for which the Service is written. Dropping all traffic here would not
+        // implement it.
         plan.policies.external = TrafficPolicy::Cluster;
         let message = format!(
             "Local keeps clients from outside on the gateway's node, and its cluster, {own:?}, is none of those that \
@@ -196,7 +197,7 @@ fn across(
     }
 }
 
-/// The clusters of an ordinary Service; `None` if its slices name none, so that all are the gateway's own.
+/// The clusters of an ordinary Service; `None` if its slices name none, so that all are in the gateway's own cluster.
 pub(super) fn of_service<'a>(
     key: &ServiceKey,
     service: &Service,

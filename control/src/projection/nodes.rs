@@ -1,5 +1,5 @@
-//! What the projection reads from Nodes: the gateway's own zone and addresses, who is a client inside the cluster, and which Nodes have
-//! a gateway.
+//! Inputs of the projection from Nodes: the gateway's own zone and addresses, the clients that are inside the cluster, and the
+//! Nodes with a gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,50 +22,50 @@ use crate::net::Family;
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// Set to keep load balancers off a node (k8s.io/cloud-provider, service controller).
+/// Label that keeps load balancers off a node (k8s.io/cloud-provider, service controller).
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// Set by the cluster autoscaler on a node that it is about to remove.
+/// Taint of a node that the cluster autoscaler is about to remove.
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// What is known of the gateway's node and of the cluster's network.
+/// The gateway's node and the cluster's network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClusterContext {
-    /// The gateway's node; empty if it has none.
+    /// Name of the gateway's node; empty if it has none.
     pub(super) node: String,
-    /// The node's zone; empty if unknown.
+    /// Zone of the node; empty if unknown.
     pub(super) zone: String,
     /// All addresses of the node.
     pub(super) addresses: Vec<IpAddr>,
     /// All addresses of all nodes.
     pub(super) of_all_nodes: Arc<BTreeSet<IpAddr>>,
-    /// The node's own addresses to serve on, at most one of each family.
+    /// Addresses of the node on which to serve, at most one for each family.
     pub(super) own: Vec<IpAddr>,
-    /// The addresses of gateway nodes that pools may give, ordered by node. In a gateway, those of this node.
+    /// Addresses of gateway nodes that pools may allocate, ordered by node. In a gateway, only those of this node.
     pub(super) gateway_nodes: Vec<NodeAddress>,
-    /// The Nodes of all gateways that are ready, for the controller.
+    /// Nodes of all ready gateways; only in the controller.
     pub(super) gateways: BTreeSet<Arc<str>>,
-    /// Whether anything is known of gateway nodes: some gateway is ready, and some Node known.
+    /// Whether gateway nodes are known: some gateway is ready, and some Node is known.
     pub(super) gateways_known: bool,
-    /// The node's addresses to serve node ports on.
+    /// Addresses of the node on which to serve node ports.
     pub(super) node_port_addresses: Vec<IpAddr>,
-    /// The ports that no Service gets at an address of a node itself.
+    /// Ports that no Service gets at an address of a node itself.
     pub(super) reserved_ports: Vec<RangeInclusive<u16>>,
-    /// The UDP port of heartbeats, which no Service gets at any address.
+    /// UDP port of heartbeats, which no Service gets at any address.
     pub(super) heartbeat_port: Option<u16>,
     /// Whether load balancers may send traffic to the node.
     pub(super) eligible: bool,
-    /// Objects may be written by hand for one machine, and its loopback addresses be endpoints of pretended clusters.
+    /// Whether objects may be handwritten for a single machine, with loopback addresses as endpoints of simulated clusters.
     pub(super) by_hand: bool,
-    /// Pod CIDRs and addresses of Nodes: where nothing of another cluster is reached by the default path.
+    /// Pod CIDRs and addresses of Nodes, at which the default path reaches no endpoint of another cluster.
     pub(super) own_networks: Arc<AddressSet>,
-    /// Pod CIDRs, addresses of Nodes and what the configuration adds.
+    /// Networks of internal clients: pod CIDRs, addresses of Nodes and those in the configuration.
     pub(super) internal: Arc<AddressSet>,
 }
 
 impl ClusterContext {
-    /// Whether every Service gives the same result with these. Only the table depends on who is a client inside the cluster, whether
-    /// the node gets traffic by probes, and which addresses are nodes' own.
+    /// Whether all Services have the same result as with `before`. Internal clients, eligibility for probes and the nodes' own
+    /// addresses affect only the table.
     pub(super) fn suffice(&self, before: &Self) -> bool {
         let Self {
             node,
@@ -102,8 +102,8 @@ impl ClusterContext {
         self.own.iter().copied().find(|ip| Family::of(*ip) == family)
     }
 
-    /// For whom the place is reserved, if it is. Whoever may write a Service could else take the node's sshd or kubelet, or the port by
-    /// which gateways hear one another.
+    /// The reservation of an address and port, if there is one. Otherwise a user with write access to a Service could take over
+    /// the node's sshd or kubelet, or the port of heartbeats between gateways.
     pub(super) fn reserves(&self, addr: FrontendAddr) -> Option<PortReservation> {
         let is_nodes =
             || self.addresses.contains(&addr.ip) || self.gateway_nodes.iter().any(|node| node.ip == addr.ip);
@@ -115,12 +115,12 @@ impl ClusterContext {
     }
 }
 
-/// For whom a place is reserved.
+/// Owner of a reserved address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortReservation {
-    /// The node, whose own address it is.
+    /// The node whose address it is.
     Node,
-    /// The heartbeats of gateways, whose socket is on every address.
+    /// Heartbeats of gateways, whose socket is bound on every address.
     Heartbeats,
 }
 
@@ -131,7 +131,7 @@ pub(super) fn read(
     gateways: &BTreeSet<Arc<str>>,
 ) -> (ClusterContext, Vec<Problem>) {
     let mut internal = Vec::new();
-    // Without any Node nothing is known of this one; a Node that is missing among others is gone.
+    // Without any Node, nothing is known about this one; if others exist, a missing Node is gone.
     let mut context = ClusterContext {
         node: options.node.clone(),
         eligible: nodes.is_empty(),
@@ -187,7 +187,7 @@ pub(super) fn read(
     (context, problems)
 }
 
-/// The Node's pod networks.
+/// Adds the Node's pod networks to `internal`.
 pub(super) fn pod_cidrs(node: &Node, internal: &mut Vec<IpNet>, report: &mut Report) {
     let Some(spec) = &node.spec else { return };
     let listed = spec.pod_cidrs.as_deref().unwrap_or_default();
@@ -206,7 +206,7 @@ pub(super) fn pod_cidrs(node: &Node, internal: &mut Vec<IpNet>, report: &mut Rep
     }
 }
 
-/// The kind of a Node's address that is one of the network; names are left out.
+/// Type of a Node's address. Names are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressType {
     External,
@@ -234,7 +234,7 @@ pub(super) fn addresses(node: &Node, report: &mut Report) -> Vec<(AddressType, I
     addresses
 }
 
-/// Per family the first address that is reached in the first of these ways, else in the second.
+/// For each family, the first address of the first type, else of the second.
 fn per_family(addresses: &[(AddressType, IpAddr)], ways: [AddressType; 2]) -> Vec<IpAddr> {
     let first = |reach, family| {
         addresses.iter().find(|(kind, ip)| *kind == reach && Family::of(*ip) == family).map(|(_, ip)| *ip)
@@ -243,8 +243,8 @@ fn per_family(addresses: &[(AddressType, IpAddr)], ways: [AddressType; 2]) -> Ve
     Family::ALL.into_iter().filter_map(best).collect()
 }
 
-/// As kube-proxy's `--nodeport-addresses`: those within the CIDRs; without any, `primary`, which nftables mode defaults to
-/// (GetNodeHostIPs in pkg/util/node: InternalIP before ExternalIP).
+/// Node addresses for node ports, as with kube-proxy's `--nodeport-addresses`: those in the CIDRs, or without any CIDR `primary`,
+/// the default of nftables mode (GetNodeHostIPs in pkg/util/node: InternalIP before ExternalIP).
 fn node_port_addresses(addresses: &[(AddressType, IpAddr)], within: &[IpNet]) -> Vec<IpAddr> {
     if within.is_empty() {
         return per_family(addresses, [AddressType::Internal, AddressType::External]);
@@ -267,20 +267,20 @@ fn no_node_ports(options: &Options) -> Problem {
     report.into_problems().remove(0)
 }
 
-/// The rule of kube-proxy's health server (pkg/proxy/healthcheck, pkg/proxy/node.go): a node that is going away shall get
-/// no new traffic.
+/// Whether the node may get new traffic, by the rule of kube-proxy's health server (pkg/proxy/healthcheck, pkg/proxy/node.go):
+/// not if it is going away.
 fn eligible(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     node.metadata.deletion_timestamp.is_none() && !taints.iter().any(|taint| taint.key == LEAVING_TAINT)
 }
 
-/// As newer cloud controllers read it: anything but "false" excludes.
+/// Whether the label excludes the node. Like newer cloud controllers, any value but "false" excludes it.
 fn excluded(node: &Node) -> bool {
     let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(EXCLUDE_LABEL));
     label.is_some_and(|value| value != "false")
 }
 
-/// The Nodes with a ready gateway, as far as the controller needs them.
+/// Nodes with a ready gateway; empty unless this is the controller.
 pub(super) fn gateway_nodes(role: &Role, objects: &Objects) -> BTreeSet<Arc<str>> {
     match role {
         Role::Standalone | Role::Gateway => BTreeSet::new(),
@@ -293,8 +293,8 @@ pub(super) fn gateway_nodes(role: &Role, objects: &Objects) -> BTreeSet<Arc<str>
     }
 }
 
-/// The Nodes with an endpoint that gets traffic under the policy `Local`: ready, or, in case none is, serving while it
-/// terminates.
+/// Nodes with an endpoint that gets traffic under the policy `Local`: a ready one, or if there is none, one that terminates but
+/// still serves.
 pub(super) fn nodes_with_local<'a>(
     slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
 ) -> BTreeSet<Arc<str>> {

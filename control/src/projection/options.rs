@@ -1,4 +1,4 @@
-//! The options of the projection, from the configuration, and the role in which it runs.
+//! Options of the projection from the configuration, and the role in which it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -10,9 +10,9 @@ use sheave_model::{AddressSet, FrontendKind, HealthPolicy, LogSample, Path, Serv
 
 use crate::api::store::ServiceKey;
 
-/// Ports that no Service gets at an address of a node itself, unless configured otherwise: what Kubernetes and
-/// its networks need to reach the node (sshd, BGP, etcd, the API server, VXLAN, Geneve, Flannel's VXLAN, the kubelet and the
-/// control plane's components, WireGuard).
+/// Ports that no Service gets at an address of a node itself, unless configured otherwise: those that Kubernetes and its networks
+/// need to reach the node (sshd, BGP, etcd, the API server, VXLAN, Geneve, Flannel's VXLAN, the kubelet and the control plane's
+/// components, WireGuard).
 pub const RESERVED_PORTS: [RangeInclusive<u16>; 9] = [
     22..=22,
     179..=179,
@@ -25,68 +25,68 @@ pub const RESERVED_PORTS: [RangeInclusive<u16>; 9] = [
     51_820..=51_821,
 ];
 
-/// Ports of Sheave itself and of a routing daemon beside it (BFD: RFC 5881 and 5883), which no Service gets at an address of a node
-/// whatever else is configured: without them a gateway is neither probed nor heard, and its addresses go.
+/// Ports of Sheave itself and of a routing daemon (BFD: RFC 5881 and 5883) that no Service gets at an address of a node, whatever
+/// the configuration. Without them a gateway could not be probed or send heartbeats, and would lose its addresses.
 pub(super) const OWN_PORTS: [RangeInclusive<u16>; 3] = [3784..=3785, 4784..=4784, 9841..=9846];
 
 /// Options of the projection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The Node that this gateway runs on: its endpoints are local, its zone is ours. Empty = none.
+    /// Name of the Node that this gateway runs on. It defines which endpoints are local, and the zone. Empty means none.
     pub node: String,
-    /// The name of the cluster that the objects are from.
+    /// Name of the cluster that the objects come from.
     pub cluster: String,
-    /// Services with this `loadBalancerClass` are ours.
+    /// The `loadBalancerClass` of the Services to serve.
     pub load_balancer_class: String,
-    /// LoadBalancer Services without a class are ours as well.
+    /// Whether to serve LoadBalancer Services without a class as well.
     pub handle_unclassified: bool,
-    /// Which kinds of frontends Services get; those that are not given here are not made.
+    /// Kinds of frontends to create.
     pub frontends: BTreeSet<FrontendKind>,
-    /// Clients inside the cluster, in addition to pod CIDRs and Node addresses.
+    /// Networks of internal clients, in addition to pod CIDRs and Node addresses.
     pub internal_cidrs: Vec<IpNet>,
-    /// The `spec.externalIPs` that Services may claim; empty = none (CVE-2020-8554).
+    /// Networks of `spec.externalIPs` that Services may claim; empty means none (CVE-2020-8554).
     pub external_ips_allow: Vec<IpNet>,
-    /// Peers that Services may trust to name their clients in PROXY headers.
+    /// Peers that Services may trust to send client addresses in PROXY headers.
     pub accept_proxy_allow: Vec<IpNet>,
-    /// Addresses of the node on which node ports are served; empty = its primary address of each family.
+    /// Networks of node addresses on which to serve node ports; empty means the primary address of each family.
     pub node_port_addresses: Vec<IpNet>,
-    /// Ports that no Service gets at an address of a node itself, besides those that Sheave uses by default.
+    /// Ports that no Service gets at an address of a node itself, in addition to those that Sheave uses by default.
     pub reserved_ports: Vec<RangeInclusive<u16>>,
-    /// The UDP port of heartbeats, at which this gateway listens on every address.
+    /// UDP port of heartbeats, on which this gateway listens on every address.
     pub heartbeat_port: Option<u16>,
-    /// What each Service may take of a gateway, unless its annotations say otherwise.
+    /// Limits of each Service on a gateway, unless its annotations override them.
     pub limits: ServiceLimits,
-    /// Which part of each Service's TCP connections is logged, unless its annotation says otherwise.
+    /// Share of each Service's TCP connections to log, unless its annotation overrides it.
     pub logged: LogSample,
-    /// How endpoints' health counts, unless a Service's annotations say otherwise.
+    /// Health policy of endpoints, unless a Service's annotations override it.
     pub health: Arc<HealthPolicy>,
-    /// Who decides about load balancer addresses.
+    /// Role of this process in the allocation of load balancer addresses.
     pub role: Role,
-    /// What concerns MultiClusterServices alone.
+    /// Options for MultiClusterServices.
     pub fleet: FleetOptions,
 }
 
-/// Options that concern MultiClusterServices.
+/// Options for MultiClusterServices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetOptions {
-    /// Those for which nothing names a class are ours: their API has no field for one.
+    /// Whether to serve MultiClusterServices without a class. Their API has no field for one.
     pub handle_unclassified: bool,
-    /// Which of them this process decides about.
+    /// MultiClusterServices that this process decides about.
     pub authority: Authority,
-    /// The fields of v1.8 to v1.10 that name clusters count.
+    /// Whether the fields of v1.8 to v1.10 that name clusters are used.
     pub legacy_clusters: bool,
-    /// Karmada is asked to collect the endpoints of MultiClusterServices that are ours.
+    /// Whether Karmada is requested to collect the endpoints of our MultiClusterServices.
     pub export_services: bool,
-    /// The Works that bring Services to clusters are read, which show what an OverridePolicy has changed there.
+    /// Whether to read the Works that bring Services to clusters, which show the changes of OverridePolicies.
     pub service_works: bool,
-    /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
+    /// How long a cluster that is not Ready gets new traffic; `None` means as long as its endpoints answer.
     pub not_ready_hold: Option<Duration>,
-    /// By which path the endpoints of a cluster are reached; those not given here by the default path.
+    /// Paths to the endpoints of clusters. Clusters without an entry use the default path.
     pub paths: BTreeMap<Arc<str>, Path>,
-    /// Within which networks the endpoints of a cluster have to be; of those not given here, anywhere but in the networks of the
-    /// gateways' own cluster.
+    /// Networks in which the endpoints of a cluster must be. For clusters without an entry, they may be anywhere but in the
+    /// networks of the gateways' own cluster.
     pub allowed: BTreeMap<Arc<str>, Arc<AddressSet>>,
-    /// As in [`sheave_model::Failover`].
+    /// See [`sheave_model::Failover`].
     pub overprovisioning: u16,
 }
 
@@ -129,48 +129,48 @@ impl Default for Options {
     }
 }
 
-/// Who decides about load balancer addresses.
+/// Role of a process in the allocation of load balancer addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// No controller runs: what the status publishes, else pools, else the node's own.
+    /// Without a controller: addresses come from the status, else from pools, else the node's own.
     Standalone,
-    /// The controller has decided: what the status publishes.
+    /// A gateway with a controller: addresses come from the status.
     Gateway,
-    /// This is the controller: pools decide, and the status holds what they gave before.
+    /// The controller: addresses come from pools, and the status holds earlier allocations.
     Controller {
         /// The headless Service whose endpoints are the gateways.
         gateways: ServiceKey,
-        /// The Node of a gateway that runs in this process, and so needs no endpoint.
+        /// Node of a gateway in this process, which needs no endpoint.
         own_gateway: Option<Arc<str>>,
     },
 }
 
 impl Role {
-    /// Whether a change of these Services or their slices may be one of the gateways.
+    /// Whether a change of these Services or their slices may concern the gateways.
     pub(super) fn depends_on(&self, changed: &BTreeSet<ServiceKey>) -> bool {
         matches!(self, Self::Controller { gateways, .. } if changed.contains(gateways))
     }
 }
 
-/// Which MultiClusterServices a controller decides about: of several installations that see the same Karmada control plane one
-/// does. Gateways follow what that one publishes.
+/// MultiClusterServices that a controller decides about. Of several installations that share a Karmada control plane, only one
+/// decides about each; gateways follow its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authority {
-    /// Those of its class, and those without one that it has taken.
+    /// MultiClusterServices of its class, and those without a class that it has taken.
     pub own: bool,
-    /// Those without a class that no installation has taken yet.
+    /// MultiClusterServices without a class that no installation has taken yet.
     pub untaken: bool,
 }
 
 impl Authority {
-    /// All of them, as if there were no other installation.
+    /// All MultiClusterServices, as if there were no other installation.
     pub const ALL: Self = Self { own: true, untaken: true };
-    /// None: another installation does, or who does is not known.
+    /// No MultiClusterServices: another installation decides, or it is unknown which one does.
     pub const NONE: Self = Self { own: false, untaken: false };
 }
 
-/// More connections than any machine has memory for are a slip of the finger.
+/// Largest limit of connections. No machine has memory for more, so a larger value is a typing error.
 pub const LARGEST_CONNECTION_LIMIT: u32 = 10_000_000;
 
-/// More a second than any machine accepts.
+/// Largest rate limit. No machine accepts more in a second.
 pub const LARGEST_RATE_LIMIT: u32 = 1_000_000;

@@ -1,4 +1,4 @@
-//! The plan of one Service: everything that it asks for, read and checked once. It needs neither addresses nor endpoints.
+//! Plan of a Service: everything that it requests, read and validated once. It needs neither addresses nor endpoints.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ use sheave_model::{
     ServiceLimits, ServiceTimeouts, Weight,
 };
 
-/// A Service's slices by name.
+/// Slices of a Service, by name.
 pub(super) type Slices = BTreeMap<Arc<str>, Arc<EndpointSlice>>;
 
-/// What a Service that is ours asks for.
+/// Requests of a Service that is ours.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) rank: Rank,
@@ -37,15 +37,15 @@ pub(super) struct Plan {
     pub(super) kinds: FrontendKinds,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) families: Families,
-    /// Of load balancer addresses; none for a Service that is not ours as a load balancer.
+    /// Requests of load balancer addresses; empty for a Service that is not ours as a load balancer.
     pub(super) requests: Requests,
-    /// Addresses that the spec names.
+    /// Addresses in the spec.
     pub(super) addresses: SpecAddresses,
     pub(super) ports: Vec<PlannedPort>,
-    /// Every port that the API can name in a status, in the order of the spec.
+    /// All ports that the API can list in a status, in the order of the spec.
     pub(super) listed_ports: Vec<ListedPort>,
     pub(super) affinity: Affinity,
-    /// `None` = the default of each port's protocol.
+    /// `None` means the default of each port's protocol.
     pub(super) algorithm: Option<Algorithm>,
     pub(super) ranges: FamilyRanges,
     pub(super) policies: TrafficPolicies,
@@ -55,28 +55,28 @@ pub(super) struct Plan {
     pub(super) logged: LogSample,
     pub(super) health: Arc<HealthPolicy>,
     pub(super) health_check_port: Option<u16>,
-    /// The clusters that it is served from; `None` = the gateway's own.
+    /// Clusters that serve it; `None` means only the gateway's own.
     pub(super) fleet: Option<FleetPlan>,
-    /// Another installation decides about it, or it is not known who does: it keeps what it has, its ports included, and is not
-    /// served from here.
+    /// Whether another installation decides about it, or it is unknown which one does. It keeps its addresses and ports and is
+    /// not served from here.
     pub(super) suspended: bool,
-    /// What was wrong with the Service itself.
+    /// Problems of the Service itself.
     pub(super) problems: Vec<Problem>,
 }
 
-/// How a Service is planned.
+/// Result of planning a Service.
 #[derive(Debug)]
 #[must_use]
 pub(super) enum Planned {
-    /// Not ours.
+    /// The Service is not ours.
     Foreign,
-    /// Asks for us, but cannot be served.
+    /// The Service is for this installation but cannot be served.
     Refused(Vec<Problem>),
-    /// To be served as planned.
+    /// The Service is served according to the plan.
     Ours(Box<Plan>),
 }
 
-/// How Problems name a Service.
+/// The reference to a Service in Problems.
 pub(super) fn service_ref(key: &ServiceKey) -> ObjectRef {
     key.object()
 }
@@ -86,12 +86,12 @@ impl Plan {
         &self.rank.key
     }
 
-    /// Whether it has, or wants, load balancer addresses from us.
+    /// Whether it has, or requests, load balancer addresses from us.
     pub(super) fn is_load_balancer(&self) -> bool {
         self.kinds.contains(&FrontendKind::LoadBalancer)
     }
 
-    /// The clusters that it is served from; `slices` are those of its own name in the cluster `own`.
+    /// Clusters that serve it; `slices` are those of the Service with its name in the cluster `own`.
     pub(super) fn members(&self, slices: Option<&Slices>, own: &Arc<str>) -> Cow<'_, [ClusterMember]> {
         match &self.fleet {
             Some(fleet) => Cow::Borrowed(&fleet.members),
@@ -101,24 +101,24 @@ impl Plan {
         }
     }
 
-    /// How Problems name a field of the Service that it was read from.
+    /// The name of a field in Problems, relative to the object that the Service was read from.
     pub(super) fn field(&self, field: String) -> String {
         service_field(self.key(), field)
     }
 }
 
-/// From which clusters something is served, and by which rules between them.
+/// Clusters that serve a Service, and the rules between them.
 #[derive(Debug)]
 pub(super) struct FleetPlan {
-    /// By name. A cluster that has nothing, or whose endpoints do not count, is none.
+    /// Members by name. A cluster without usable slices is not a member.
     pub(super) members: Vec<ClusterMember>,
     pub(super) failover: Failover,
     pub(super) status: FleetStatus,
-    /// Slices that were found and do not count.
+    /// Slices that were found but are not used.
     pub(super) left: Vec<UncountedSlice>,
 }
 
-/// How Problems of `key` name a field of the Service that it was read from.
+/// The name of a Service field in Problems of `key`.
 pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
     match key.source {
         FrontendSource::Service => field,
@@ -126,41 +126,41 @@ pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
     }
 }
 
-/// One cluster, and its weight among others.
+/// A cluster, and its weight among others.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterMember {
     pub(super) cluster: Arc<str>,
     pub(super) path: Path,
-    /// Within which its endpoints have to be, if the configuration says.
+    /// Networks in which its endpoints must be, if configured.
     pub(super) allowed: Option<Arc<AddressSet>>,
     pub(super) weight: Weight,
     pub(super) priority: u32,
     pub(super) scope: ClusterScope,
-    /// The gateway's own cluster: nodes, zones and hints mean something.
+    /// Whether it is the gateway's own cluster, whose nodes, zones and hints are meaningful here.
     pub(super) own: bool,
     pub(super) slices: Vec<ListedSlice>,
 }
 
-/// A slice, and where it was found.
+/// A slice, and its origin.
 #[derive(Clone, Debug)]
 pub(super) struct ListedSlice {
     pub(super) slice: Arc<EndpointSlice>,
     pub(super) origin: SliceOrigin,
 }
 
-/// Where a slice was found.
+/// Origin of a slice.
 #[derive(Clone, Debug)]
 pub(super) enum SliceOrigin {
-    /// It is an object of its own.
+    /// An object of its own.
     Object,
-    /// It is an object made after one in another cluster: what is nearer to that one wins.
+    /// An object that was copied from one in another cluster. Something closer to the original takes precedence.
     Copy,
-    /// It is part of this object, in this field.
+    /// A part of this object, in this field.
     Within(ObjectRef, String),
 }
 
 impl ClusterMember {
-    /// The gateway's own cluster alone.
+    /// The gateway's own cluster as the only member.
     pub(super) fn alone<'a>(
         cluster: &Arc<str>,
         slices: impl IntoIterator<Item = &'a Arc<EndpointSlice>>,
@@ -180,22 +180,22 @@ impl ClusterMember {
     }
 }
 
-/// Why a slice does not count, although it is about the Service. Prints as a reason.
+/// Reason why a slice of the Service is not used. Displays as text for a reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotCounted {
     /// No member cluster has this name.
     Unregistered,
-    /// The MultiClusterService names other clusters.
+    /// The MultiClusterService names only other clusters.
     NotNamed,
     /// The Service is not scheduled to its cluster.
     Stale,
-    /// It is a copy for consumers.
+    /// The slice is a copy for consumers.
     Dispatched,
-    /// It is a copy of a slice that a Work has.
+    /// The slice is a copy of one in a Work.
     Imported,
-    /// Nobody collected it: it is on its way to the cluster.
+    /// The Work was not collected from the cluster but carries the slice to it.
     NotCollected,
-    /// The addresses of the cluster's Service count.
+    /// The addresses of the cluster's Service are used instead.
     IngressCounts,
 }
 
@@ -217,7 +217,7 @@ impl fmt::Display for NotCounted {
     }
 }
 
-/// A slice that does not count.
+/// A slice that is not used.
 #[derive(Clone, Debug)]
 pub(super) struct UncountedSlice {
     pub(super) cluster: Arc<str>,
@@ -225,8 +225,8 @@ pub(super) struct UncountedSlice {
     pub(super) why: NotCounted,
 }
 
-/// A Service's rank among others: by creation, then by namespace and name. Without a creation time (a manifest that
-/// no API server has seen) it stands behind all that have one.
+/// Rank of a Service: by creation time, then by namespace and name. A Service without a creation time (a manifest that was never
+/// on an API server) ranks after all that have one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     undated: bool,
@@ -241,7 +241,7 @@ impl Rank {
     }
 }
 
-/// The addresses that a Service's spec names, as far as it is served there.
+/// Addresses in a Service's spec on which it is served.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpecAddresses {
     pub(super) cluster: Vec<IpAddr>,

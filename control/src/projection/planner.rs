@@ -1,4 +1,4 @@
-//! Decides whether a Service or a MultiClusterService is ours, and plans it.
+//! Decision whether a Service or a MultiClusterService is ours, and its plan.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{annotations, class, multi_cluster};
 use crate::api::problem::report::Report;
 use crate::api::store::{Objects, ServiceKey};
 
-/// Reads a Service. Its slices only suggest IP families where the Service names none.
+/// Plans a Service. Its slices only suggest IP families if the Service names none.
 pub(super) fn plan_service(
     key: &ServiceKey,
     service: &Service,
@@ -23,7 +23,7 @@ pub(super) fn plan_service(
 ) -> Planned {
     let leaving = service.metadata.deletion_timestamp.is_some();
     if leaving && matches!(options.role, Role::Controller { .. }) {
-        // Gateways serve it until its status is empty; what it has is its own as long.
+        // Gateways serve it until its status is empty, and it keeps its addresses until then.
         return Planned::Foreign;
     }
     let mut report = Report::about(service_ref(key));

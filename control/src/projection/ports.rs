@@ -1,4 +1,4 @@
-//! `spec.ports` of a Service as typed values. What serves behind a port is read from the slices, never from `targetPort`.
+//! `spec.ports` of a Service as typed values. The target numbers come from the slices, never from `targetPort`.
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ use crate::api::problem::{ProblemPort, reason};
 /// A port that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlannedPort {
-    /// Empty for an unnamed port.
+    /// Name; empty for an unnamed port.
     pub(super) name: Arc<str>,
     pub(super) port: u16,
     pub(super) protocol: Protocol,
-    /// `None` if there is none, or none that is a port.
+    /// Node port; `None` if there is none or it is invalid.
     pub(super) node_port: Option<u16>,
     pub(super) app_protocol: Option<Arc<str>>,
-    /// Where it stands in `spec.ports`.
+    /// Index in `spec.ports`.
     pub(super) index: usize,
 }
 
-/// A port of the Service, whether or not it can be served.
+/// A port of the Service, whether it can be served or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListedPort {
     pub(super) port: ProblemPort,
-    /// Why it cannot be served.
+    /// Reason why it cannot be served.
     pub(super) refused: Option<&'static str>,
 }
 
 impl PlannedPort {
-    /// How Problems name it.
+    /// The port as Problems name it.
     pub(super) fn problem_port(&self) -> ProblemPort {
         ProblemPort { port: self.port, protocol: self.protocol.name() }
     }
 }
 
-/// The port number, if it is one.
+/// The port number, if it is valid.
 pub(super) fn number(port: i32) -> Option<u16> {
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// The ports that can be served, and all that a status can name; what cannot be served is reported. Only those that are
-/// `exposed`, by their index, are looked at.
+/// The ports that can be served, and all that a status can list. Ports that cannot be served are reported. Ports that are not
+/// `exposed`, by index, are skipped.
 pub(super) fn plan(
     ports: &[ServicePort],
     exposed: impl Fn(usize) -> bool,
@@ -61,7 +61,7 @@ pub(super) fn plan(
                 None
             }
         };
-        // A status has one entry per port and protocol.
+        // A status has only one entry for each port and protocol.
         if !listed.iter().any(|other| other.port == named) {
             listed.push(ListedPort { port: named, refused });
         }
@@ -72,7 +72,7 @@ pub(super) fn plan(
     (planned, listed)
 }
 
-/// The number and protocol of a port, if the API allows them.
+/// Number and protocol of a port, if the API allows them.
 fn named(index: usize, port: &ServicePort, report: &mut Report) -> Option<ProblemPort> {
     let Some(number) = number(port.port) else {
         let message = format!("{} is not a port (1 to 65535); it is not served", port.port);
@@ -121,8 +121,8 @@ fn candidate(
     })
 }
 
-/// The API server refuses both collisions; manifests may hold them. Of two equal names the slices could not be told
-/// apart, and affinity would be shared.
+/// Whether the port has the number or name of an earlier one. The API server rejects both, but manifests can contain them. With
+/// equal names, slices could not distinguish the ports, and affinity would be shared.
 fn collides(planned: &[PlannedPort], candidate: &PlannedPort, report: &mut Report) -> bool {
     let same_protocol = || planned.iter().filter(|other| other.protocol == candidate.protocol);
     let (field, message) = if let Some(first) = same_protocol().find(|other| other.port == candidate.port) {

@@ -1,5 +1,5 @@
-//! What the status of an object publishes, whatever the object asks for by now: nobody else is given these addresses and ports until
-//! the write that takes them out of the status has been seen.
+//! Addresses and ports in the status of an object, whatever it requests now. No other Service gets them until the write that
+//! removes them from the status has been observed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,20 +15,20 @@ use crate::api::names;
 use crate::api::problem::reason;
 use crate::net;
 
-/// The addresses and ports in a status.
+/// Addresses and ports in a status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Published {
     pub(super) addresses: Vec<IpAddr>,
-    /// Those that list no ports: every port of the Service counts as listed.
+    /// Addresses without a list of ports: every port of the Service counts as listed.
     whole: BTreeSet<IpAddr>,
-    /// Ports that are listed without an error that another Service has them.
+    /// Ports that are listed without the error that another Service has them.
     ports: BTreeSet<FrontendAddr>,
-    /// Whether a port is listed with that error.
+    /// Whether any port is listed with that error.
     pub(super) lost_some: bool,
 }
 
 impl Published {
-    /// Reads a status; what is no address is left out.
+    /// Reads a status; invalid addresses are left out.
     pub(super) fn read(status: Option<&ServiceStatus>) -> Self {
         let mut published = Self::default();
         let status = status.and_then(|status| status.load_balancer.as_ref());
@@ -62,20 +62,20 @@ impl Published {
         self.whole.contains(&addr.ip) || self.ports.contains(&addr)
     }
 
-    /// The ports that are listed.
+    /// Ports that are listed.
     pub(super) fn ports(&self) -> impl Iterator<Item = FrontendAddr> {
         self.ports.iter().copied()
     }
 }
 
-/// Whether a Service of type LoadBalancer asks for this installation; none of another type has anything in its status.
+/// Whether a Service is for this installation; `None` if its type is not LoadBalancer, because then its status is empty.
 pub(super) fn asks(service: &Service, options: &Options) -> Option<bool> {
     let spec = service.spec.as_ref()?;
     let type_ = spec.type_.as_deref().filter(|type_| *type_ == "LoadBalancer")?;
     Some(class::asks(spec, type_, options))
 }
 
-/// Whether a Service that is not ours any longer, but served here as something else, keeps what its status publishes.
+/// Whether a Service that is no longer ours but still served here on other kinds of frontends keeps the addresses in its status.
 pub(super) fn keeps(service: &Service, options: &Options) -> bool {
     matches!(options.role, Role::Controller { .. })
         && asks(service, options).is_some()

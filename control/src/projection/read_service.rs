@@ -1,4 +1,4 @@
-//! Reads the fields of a Service into its [`Plan`].
+//! Reader of a Service's fields, which builds its [`Plan`].
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,16 +26,16 @@ use crate::api::store::ServiceKey;
 use crate::net;
 use crate::net::Family;
 
-/// What is to be read once it is clear that it is ours.
+/// A Service that is known to be ours, to be read.
 pub(super) struct ServiceFields<'a> {
     pub(super) key: &'a ServiceKey,
     pub(super) service: &'a Service,
     pub(super) kinds: FrontendKinds,
-    /// The indexes of the ports that are exposed; `None` = all.
+    /// Indexes of the exposed ports; `None` means all.
     pub(super) exposed: Option<&'a BTreeSet<usize>>,
 }
 
-/// Reads what the fields of a Service ask for.
+/// Reads the requests from the fields of a Service.
 pub(super) fn read<'a>(
     asked: ServiceFields<'_>,
     slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
@@ -87,16 +87,16 @@ pub(super) fn read<'a>(
     }
 }
 
-/// The families that a MultiClusterService has in member clusters. One of which its status has an address stays, so that none is
-/// given back while the slices of a cluster are away.
+/// Families that a MultiClusterService has in member clusters. A family with an address in its status is included, so that no
+/// address is released while the slices of a cluster are missing.
 fn families_elsewhere(service: &Service, slices: &[&Arc<EndpointSlice>]) -> BTreeSet<Family> {
     let published = Published::read(service.status.as_ref()).addresses;
     let of_slices = slices.iter().filter_map(|slice| Family::named(&slice.address_type));
     published.into_iter().map(Family::of).chain(of_slices).collect()
 }
 
-/// Reads the policies, and checks `trafficDistribution`, which is not ours to obey: the EndpointSlice controller makes
-/// hints of it (staging/src/k8s.io/endpointslice/trafficdist), and proxies go by those.
+/// Reads the traffic policies and validates `trafficDistribution`. Proxies do not implement the latter: the EndpointSlice
+/// controller turns it into hints (staging/src/k8s.io/endpointslice/trafficdist).
 pub(super) fn traffic_policies(spec: &ServiceSpec, report: &mut Report) -> TrafficPolicies {
     if let Some(other) = spec.traffic_distribution.as_deref()
         && !matches!(other, "" | "PreferClose" | "PreferSameZone" | "PreferSameNode")
@@ -130,12 +130,12 @@ fn traffic_policy(value: Option<&str>, field: &str, report: &mut Report) -> Traf
     }
 }
 
-/// What the API server fills in: three hours.
+/// Default of the API server: three hours.
 const DEFAULT_TIMEOUT_SECONDS: i32 = 10_800;
 
 const TIMEOUT_FIELD: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
 
-/// Reads the affinity; an invalid value is reported and its default taken.
+/// Reads the affinity. An invalid value is reported and replaced by its default.
 pub(super) fn affinity(service: &Service, spec: &ServiceSpec, report: &mut Report) -> Affinity {
     let scope = annotations::read(service, AFFINITY_SCOPE, report, annotations::affinity_scope);
     match spec.session_affinity.as_deref().unwrap_or_default() {
@@ -164,7 +164,7 @@ fn affinity_timeout(spec: &ServiceSpec, report: &mut Report) -> Duration {
     Duration::from_secs(u64::from(seconds.unsigned_abs()))
 }
 
-/// Reads `clusterIPs` and `externalIPs`; what cannot be used is reported.
+/// Reads `clusterIPs` and `externalIPs`, and reports unusable values.
 pub(super) fn spec_addresses(
     spec: &ServiceSpec,
     kinds: &FrontendKinds,
@@ -173,7 +173,7 @@ pub(super) fn spec_addresses(
     report: &mut Report,
 ) -> SpecAddresses {
     let mut addresses = SpecAddresses::default();
-    // Read in any case: what contradicts the rest of the Service is reported whether or not it is served.
+    // Always read, so that contradictions with the rest of the Service are reported whether it is served on this kind or not.
     let cluster = cluster_addresses(spec, families, report);
     if kinds.contains(&FrontendKind::ClusterIp) {
         addresses.cluster = cluster;
@@ -201,7 +201,8 @@ pub(super) fn spec_addresses(
     addresses
 }
 
-/// A user who may create Services could otherwise take over any address by naming it here (CVE-2020-8554).
+/// Whether an external IP may be used. Otherwise a user who may create Services could take over any address by naming it here
+/// (CVE-2020-8554).
 fn is_external_ip_allowed(ip: IpAddr, allow: &[IpNet], field: &str, report: &mut Report) -> bool {
     let allowed = allow.iter().any(|cidr| cidr.contains(&ip));
     if !allowed {

@@ -1,5 +1,5 @@
-//! One reconcile pass: from the Services that changed to all that have to be projected again because of them, and to the new
-//! frontends.
+//! A reconcile pass: extends the set of changed Services to all that have to be projected again because of them, and computes the
+//! new frontends.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use super::{ProjectedService, Projector, addresses, allocation_order, frontends,
 use crate::api::problem::Problem;
 use crate::api::store::{Objects, ServiceKey};
 
-/// What a Service had before it was retired.
+/// State of a Service before it was retired.
 struct Before {
     held: Vec<IpAddr>,
     reserved: Vec<IpAddr>,
@@ -28,24 +28,24 @@ struct Before {
     seen: Option<Vec<IpAddr>>,
 }
 
-/// What a pass has found so far.
+/// Intermediate state of a pass.
 #[derive(Default)]
 struct Pass {
-    /// It is the first, and takes every Service.
+    /// Whether this is the first pass, which includes every Service.
     starting: bool,
-    /// Services to project, with what they ask for.
+    /// Services to project, with their plans.
     plans: BTreeMap<ServiceKey, Box<Plan>>,
     touched: ClaimChanges,
     /// Cluster addresses and node ports of Services that came or went.
     led_on: ServiceAddressChanges,
-    /// Frontends of Services that left or are projected again: those that do not come back are removed.
+    /// Frontends of Services that went or are projected again. Those that are not created again are removed.
     stale: HashSet<FrontendAddr>,
     fresh: Vec<Arc<Frontend>>,
 }
 
 impl Projector {
-    /// Projects the Services named and all that depend on them; which frontends changed, by address, and which Services
-    /// were looked at.
+    /// Projects the dirty Services and all that depend on them. Returns the changed frontends by address, and all Services that
+    /// were processed.
     pub(super) fn pass(
         &mut self,
         objects: &Objects,
@@ -98,7 +98,7 @@ impl Projector {
         (changes, dirty)
     }
 
-    /// Plans Services in addition to those that changed.
+    /// Adds plans of Services to the pass.
     fn add(&self, objects: &Objects, keys: impl IntoIterator<Item = ServiceKey>, pass: &mut Pass) {
         for key in keys {
             if !pass.plans.contains_key(&key)
@@ -109,7 +109,7 @@ impl Projector {
         }
     }
 
-    /// The Service is not served, or not any longer; only its Problems stay. Answers the addresses that it had.
+    /// Removes a Service that is not served, or no longer served, except for its Problems. Returns the addresses that it had.
     fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, pass: &mut Pass) -> Before {
         let mut before = Before {
             held: self.allocator.held(key).to_vec(),
@@ -131,7 +131,7 @@ impl Projector {
         before
     }
 
-    /// Holds what an object that is not served any longer publishes, with its ports, until it is released.
+    /// Holds the addresses and ports in the status of an object that is no longer served until it is released.
     fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, before: Before, pass: &mut Pass) {
         let Some(Kept { rank, published, node_families, stays_published, unseen }) =
             kept::kept(key, objects, &self.options)
@@ -158,7 +158,7 @@ impl Projector {
         self.claims.set(&rank, claims, &mut pass.touched);
     }
 
-    /// Sets the status of a MultiClusterService that is ours, but not served.
+    /// Sets the status of a MultiClusterService that is ours but not served.
     fn set_refused_status(&mut self, objects: &Objects, key: &ServiceKey) {
         if key.source == FrontendSource::MultiClusterService
             && let Some(known) = self.services.get_mut(key)
@@ -169,12 +169,12 @@ impl Projector {
         }
     }
 
-    /// Finds addresses for the planned Services, and for those that wait if some became free.
+    /// Allocates addresses for the planned Services, and for waiting ones if addresses became free.
     fn allocate(&mut self, objects: &Objects, pass: &mut Pass) {
         let role = &self.options.role;
         for plan in allocation_order::of_holders(pass.plans.values().map(|plan| &**plan)) {
             let key = plan.key();
-            // One that was refused a moment ago had no uid to compare, and may keep what it has.
+            // A Service that was refused before has no recorded uid, and may keep its addresses.
             let replaced =
                 self.services.get(key).is_some_and(|known| known.uid.is_some() && known.uid != plan.uid);
             if replaced && *role != Role::Standalone {
@@ -193,12 +193,12 @@ impl Projector {
         let mut asked = BTreeSet::new();
         let mut next: BTreeSet<ServiceKey> = pass.plans.keys().cloned().collect();
         next.extend(self.waiting.next(&freed, &next, &self.allocator));
-        // Ends because no Service gives back what it waited for.
+        // Terminates because no Service releases an address that it waited for.
         while !next.is_empty() {
             self.add(objects, next.iter().cloned(), pass);
             self.allocate_in_order(objects, pass, &next);
             asked.append(&mut next);
-            // Who moves to another address lets go of the one before, which others may wait for.
+            // A Service that moves to another address releases its previous one, for which others may wait.
             let moved = self.allocator.take_freed();
             if !moved.is_empty() {
                 asked.clear();
@@ -229,7 +229,7 @@ impl Projector {
             let addresses = self.services.get(key).map(|known| known.allocated.addresses.as_slice());
             let mut claims = plan.claims(addresses.unwrap_or_default(), &self.context);
             if matches!(self.options.role, Role::Controller { .. }) {
-                // Ports that it gave up are its own until its status shows that.
+                // Ports that it gave up remain its own until its status no longer lists them.
                 let published = plan.requests.status.ports();
                 claims.extend(published.map(|addr| (addr, ClaimPriority::Published)));
             }
@@ -237,14 +237,14 @@ impl Projector {
         }
     }
 
-    /// Adds the Services that share a frontend address whose claimants changed, or that have an endpoint which became
-    /// a frontend or an address that nodes lead on, or ceased to be one.
+    /// Adds Services that share a frontend address whose claimants changed, and those with an endpoint that became, or ceased to
+    /// be, a frontend or an address that nodes forward.
     fn add_affected(&mut self, objects: &Objects, pass: &mut Pass) {
         let mut affected = self.led_elsewhere(&pass.led_on);
         for addr in pass.touched.addrs.keys() {
             affected.extend(self.claims.claimants(*addr).cloned());
         }
-        // Who else has a claim on an address makes no difference to those who have it for an endpoint.
+        // Additional claims on an address do not matter to Services that have it as an endpoint.
         let came_or_went =
             pass.touched.addrs.iter().filter(|(addr, was)| self.claims.is_frontend(**addr) != **was);
         for (addr, _) in came_or_went {
@@ -253,7 +253,7 @@ impl Projector {
         self.add(objects, affected, pass);
     }
 
-    /// The Services that have an endpoint at a cluster address or node port that came or went.
+    /// Services with an endpoint at a cluster address, node port or node that came or went.
     fn led_elsewhere(&mut self, changes: &ServiceAddressChanges) -> BTreeSet<ServiceKey> {
         let nodes = std::mem::take(&mut self.changed_nodes);
         if self.reached.is_empty() {
@@ -275,18 +275,18 @@ impl Projector {
         affected
     }
 
-    /// Why what is sent to an endpoint comes back, or may.
+    /// Why traffic to an endpoint returns, if it does or may.
     pub(super) fn loops(&self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> {
         frontends::loops(&self.claims, &self.service_addresses, &self.context, protocol)
     }
 
-    /// The Services that have an endpoint there.
+    /// Services with an endpoint at this address.
     fn reaching(&self, addr: FrontendAddr) -> impl Iterator<Item = &ServiceKey> {
         let first = (addr, ServiceKey::first());
         self.reached.range(first..).take_while(move |(at, _)| *at == addr).map(|(_, key)| key)
     }
 
-    /// A Service had these endpoints and has those, both sorted.
+    /// Updates the index of endpoints of a Service; both lists are sorted.
     fn index(&mut self, key: &ServiceKey, before: &[FrontendAddr], now: &[FrontendAddr]) {
         for addr in before.iter().filter(|addr| now.binary_search(addr).is_err()) {
             self.reached.remove(&(*addr, key.clone()));
@@ -330,7 +330,7 @@ impl Projector {
         }
     }
 
-    /// Replaces the old frontends by the new; returns which of them changed.
+    /// Replaces the old frontends by the new ones. Returns the changes.
     fn replace(&mut self, mut pass: Pass) -> Vec<FrontendChange> {
         let mut changed = BTreeMap::new();
         for frontend in pass.fresh {

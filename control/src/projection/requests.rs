@@ -1,4 +1,4 @@
-//! Which load balancer addresses a Service has or requests: its status, annotations and `loadBalancerIP`.
+//! Load balancer addresses that a Service has or requests: from its status, annotations and `loadBalancerIP`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,36 +17,37 @@ use crate::net;
 
 const ADDRESS_FIELD: &str = "spec.loadBalancerIP";
 
-/// Addresses that a Service has or asks for.
+/// Addresses that a Service has or requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests {
-    /// Addresses that its status already publishes, and that fit the Service: these are kept.
+    /// Addresses in its status that fit the Service. It keeps them.
     pub(super) published: Vec<IpAddr>,
-    /// All that its status publishes, with the ports.
+    /// Everything that its status publishes, including ports.
     pub(super) status: Published,
-    /// The families of which these are the addresses of gateway nodes, as the status says.
+    /// Families in which these are addresses of gateway nodes, according to the status.
     pub(super) node_families: NodeFamilies,
-    /// Another installation has taken the object, and publishes them: nothing has to be kept for their clients.
+    /// Whether another installation has taken the object and publishes these addresses, so that they need not be kept for
+    /// clients.
     pub(super) by_neighbour: bool,
-    /// Addresses that it asks for by value.
+    /// Addresses that it requests by value.
     pub(super) addresses: Vec<IpAddr>,
-    /// The field that holds `addresses`.
+    /// The field with `addresses`.
     pub(super) addresses_field: String,
-    /// Names that its status publishes next to addresses.
+    /// Hostnames of addresses in its status.
     pub(super) hostnames: BTreeMap<IpAddr, String>,
-    /// The pool that it asks for by name.
+    /// Name of the pool that it requests.
     pub(super) pool: Option<String>,
-    /// Whether an address that no pool gives it any longer is to be replaced.
+    /// Whether to replace an address that no pool offers to it any longer.
     pub(super) renumber: bool,
 }
 
-/// Whether it has another installation's finalizer, and not the one of this class.
+/// Whether it has another installation's finalizer, and not that of this class.
 fn is_neighbours(service: &Service, class: &str) -> bool {
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
     finalizers.iter().any(|it| names::is_finalizer(it)) && !finalizers.contains(&names::finalizer(class))
 }
 
-/// Reads them; values that cannot be used are reported and left out.
+/// Reads the requests. Unusable values are reported and left out.
 pub(super) fn read(
     service: &Service,
     families: &Families,
@@ -69,14 +70,14 @@ pub(super) fn read(
     requests
 }
 
-/// Read from the condition that the controller writes with the addresses.
+/// Families of gateway nodes' addresses, from the condition that the controller writes together with the addresses.
 pub(super) fn node_families(status: Option<&ServiceStatus>) -> NodeFamilies {
     let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
     let said = conditions.find(|it| it.type_ == names::FROM_GATEWAY_NODES && it.status == "True");
     said.map(|it| NodeFamilies::named(&it.reason)).unwrap_or_default()
 }
 
-/// `ipMode` does not matter: what the status publishes is served in either mode.
+/// Reads the addresses in the status. `ipMode` is ignored: addresses are served in either mode.
 fn read_status(service: &Service, families: &Families, requests: &mut Requests, report: &mut Report) {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
@@ -87,7 +88,7 @@ fn read_status(service: &Service, families: &Families, requests: &mut Requests, 
             (Some(text), hostname) => {
                 let ip = add(&mut requests.published, text, || field("ip"), families, report);
                 match hostname {
-                    // Karmada refuses every later change of an object whose status has it (karmada validatingmcs.go).
+                    // Karmada rejects every later change of an object with such a status (karmada validatingmcs.go).
                     Some(name) if !net::is_host_name(name) => {
                         let message = format!("{name:?} is no DNS name; it is not published again");
                         report.invalid(field("hostname"), message);
@@ -106,7 +107,7 @@ fn read_status(service: &Service, families: &Families, requests: &mut Requests, 
     }
 }
 
-/// The annotation wins over the older field.
+/// Addresses requested by value. The annotation takes precedence over the older field.
 fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec<IpAddr> {
     let annotation = annotations::value(service, ADDRESSES);
     let mut addresses = annotation.map(|texts| addresses(texts, families, report)).unwrap_or_default();
@@ -125,7 +126,7 @@ fn requested(service: &Service, families: &Families, report: &mut Report) -> Vec
     addresses
 }
 
-/// Adds the address, unless it is there already, and gives it if it can be used.
+/// Adds the address unless it is present. Returns it if it is usable.
 fn add(
     addresses: &mut Vec<IpAddr>,
     text: &str,

@@ -1,5 +1,5 @@
-//! The addresses of Services that nodes lead on by themselves (kube-proxy, or what stands for it): cluster addresses, and node ports
-//! at the addresses of nodes. Where these lead may be back here, so they are no endpoints.
+//! Addresses of Services that nodes forward themselves (with kube-proxy or a replacement): cluster addresses, and node ports at
+//! the addresses of nodes. They may lead back to a gateway, so they are not used as endpoints.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -14,7 +14,7 @@ use crate::net;
 
 type NodePort = (u16, Protocol);
 
-/// Those of all Services, ours or not.
+/// Addresses and node ports of all Services, ours or not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceAddresses {
     of_services: HashMap<ServiceKey, (Vec<IpAddr>, Vec<NodePort>)>,
@@ -22,7 +22,7 @@ pub(super) struct ServiceAddresses {
     node_ports: HashMap<NodePort, usize>,
 }
 
-/// What came or went.
+/// Addresses and node ports that came or went.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceAddressChanges {
     pub(super) cluster: BTreeSet<IpAddr>,
@@ -30,7 +30,7 @@ pub(super) struct ServiceAddressChanges {
 }
 
 impl ServiceAddresses {
-    /// Replaces those of a Service; none if it is gone.
+    /// Replaces those of a Service; `None` removes them.
     pub(super) fn set(
         &mut self,
         key: &ServiceKey,
@@ -51,14 +51,14 @@ impl ServiceAddresses {
         replace(&mut self.node_ports, &old_ports, &ports, &mut changes.node_ports);
     }
 
-    /// Whether a node would lead on what is sent there.
+    /// Whether a node would forward traffic to this address.
     pub(super) fn have(&self, addr: FrontendAddr, nodes: &BTreeSet<IpAddr>) -> bool {
         self.cluster.contains_key(&addr.ip)
             || self.node_ports.contains_key(&(addr.port, addr.protocol)) && nodes.contains(&addr.ip)
     }
 }
 
-/// Counts the new ones in and the old ones out; those whose presence differs are told.
+/// Replaces `old` by `new` in the counts, and records values that appeared or disappeared.
 fn replace<T: Copy + Ord + Hash>(
     counts: &mut HashMap<T, usize>,
     old: &[T],

@@ -1,7 +1,7 @@
-//! How a Service is for new clients: the one definition, by which conditions, listings, the status page and metrics go.
+//! Health of a Service for new clients. This is the only definition; conditions, listings, the status page and metrics use it.
 //!
-//! The controller judges by the nodes of all gateways and by the objects alone. A gateway judges for the clients who come to it, and
-//! adds what it alone knows: where it cannot listen, and which endpoints fail.
+//! The controller evaluates it for the nodes of all gateways, from objects alone. A gateway evaluates it for its own clients, and
+//! adds what only it knows: where it cannot listen, and which endpoints fail.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,53 +10,54 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sheave_model::{Endpoint, EndpointState, Frontend, Route};
 
-/// How a Service is. The worst comes first.
+/// State of a Service, from worst to best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceState {
     /// No new client gets an answer.
     Broken,
-    /// Something is wrong, and some clients get an answer.
+    /// Some clients get no answer, or something else is wrong.
     Degraded,
-    /// All is well.
+    /// Everything works.
     #[default]
     #[serde(rename = "ok")]
     Serving,
 }
 
-/// What keeps new clients of a frontend from an answer, or leaves it with less than it should have. Prints as it stands behind a
+/// Reason why new clients of a frontend get no answer, or why it has less capacity than it should. Displays as the text after a
 /// colon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The gateway accepts nothing there, for this reason.
     Closed(String),
-    /// The source ranges admit nobody.
+    /// The source ranges admit no client.
     AdmitsNobody,
-    /// No endpoint serves, out of so many.
+    /// No endpoint serves, out of this many.
     NoEndpoint(usize),
-    /// Clients from outside get endpoints on the gateway's own node alone, and no gateway runs on the node of one.
+    /// External clients only get endpoints on the gateway's own node, and no gateway runs on a node with an endpoint.
     NoLocalEndpoint,
-    /// As `NoLocalEndpoint`, of the gateways that may have the address: others under `Local`, which share it, come first.
+    /// Like `NoLocalEndpoint`, for the gateways that may have the address: other Services with `Local` that share it take
+    /// precedence.
     NoCommonNode,
-    /// Endpoints serve, but none may be chosen.
+    /// Endpoints serve, but none may be selected.
     NoneChosen,
-    /// So many endpoints fail, out of those that serve; what the first of them says.
+    /// Some of the serving endpoints fail.
     Unhealthy {
-        /// Those that fail.
+        /// Number of failing endpoints.
         failing: usize,
-        /// Those that serve.
+        /// Number of serving endpoints.
         serving: usize,
-        /// Of one that fails: its address, and why.
+        /// Address of a failing endpoint, and the reason.
         first: Option<String>,
     },
-    /// Every endpoint that serves is about to go.
+    /// Every serving endpoint is terminating.
     OnlyTerminating,
-    /// A cluster has no endpoint that serves, and others have.
+    /// A cluster has no serving endpoint, and others have.
     EmptyCluster(Arc<str>),
 }
 
 impl Fault {
-    /// The state of a frontend that has it.
+    /// The state of a frontend with this fault.
     pub fn state(&self) -> ServiceState {
         match self {
             Self::Closed(_)
@@ -101,34 +102,34 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Which gateways the clients may come to.
+/// Gateways that clients may reach.
 #[derive(Clone, Copy, Debug)]
 pub enum GatewayScope<'a> {
-    /// This one. What `Local` keeps for other gateways is no fault: they serve it.
+    /// This gateway. What `Local` reserves for other gateways is no fault, because they serve it.
     This,
-    /// Those of a cluster.
+    /// The gateways of a cluster.
     Of {
-        /// The cluster, whose nodes these are: other clusters may have nodes of the same names.
+        /// Name of the cluster. Other clusters may have nodes with the same names.
         cluster: &'a str,
-        /// The nodes that they run on; where none is known, any.
+        /// Nodes of the gateways; empty means any node.
         nodes: &'a BTreeSet<Arc<str>>,
     },
 }
 
-/// What a gateway knows of a frontend beside the objects.
+/// Facts about a frontend that only a gateway knows.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// Why it accepts nothing there.
+    /// Reason why it accepts nothing there.
     pub closed: Option<String>,
-    /// Endpoints that serve by their slices, and fail.
+    /// Number of endpoints that serve according to their slices, but fail.
     pub failing: usize,
-    /// What one of them says.
+    /// Reason of one of them.
     pub first_failing: Option<String>,
-    /// It has chosen none that may get new traffic, for whatever reason.
+    /// Whether it selected no endpoint for new traffic, for whatever reason.
     pub none_chosen: bool,
 }
 
-/// The worst that is wrong with a frontend for clients outside the cluster; none if it serves.
+/// The worst fault of a frontend for external clients; `None` if it serves.
 pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> Option<Fault> {
     if let Some(why) = live.closed {
         return Some(Fault::Closed(why));
@@ -145,7 +146,7 @@ pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> 
     match gateways {
         GatewayScope::This if matches!(frontend.external, Route::Drop) => return None,
         GatewayScope::Of { .. } if used.peek().is_none() => return Some(Fault::NoLocalEndpoint),
-        // The route of Local is that of one node.
+        // The route of policy Local is specific to one node.
         GatewayScope::Of { .. } if !frontend.node_local && frontend.external.candidates().is_empty() => {
             return Some(Fault::NoneChosen);
         }
@@ -165,7 +166,7 @@ pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> 
     empty.next().map(|backend| Fault::EmptyCluster(Arc::clone(&backend.cluster)))
 }
 
-/// The endpoints that serve and that the policy lets these gateways use.
+/// Serving endpoints that the policy permits to these gateways.
 fn used<'f>(frontend: &'f Frontend, gateways: GatewayScope<'f>) -> impl Iterator<Item = &'f Endpoint> {
     let is_local = move |cluster: &str, endpoint: &Endpoint| match gateways {
         GatewayScope::This => endpoint.local,
@@ -178,7 +179,7 @@ fn used<'f>(frontend: &'f Frontend, gateways: GatewayScope<'f>) -> impl Iterator
     })
 }
 
-/// The state of a Service with these frontends: broken only if all are.
+/// State of a Service with these states of frontends: broken only if all are.
 pub fn state_of(frontends: impl IntoIterator<Item = ServiceState>) -> ServiceState {
     let mut states: Vec<ServiceState> = frontends.into_iter().collect();
     states.sort_unstable();

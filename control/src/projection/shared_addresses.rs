@@ -1,6 +1,7 @@
-//! Addresses that several Services under `externalTrafficPolicy: Local` share. A gateway that has such an address serves the Services
-//! with an endpoint on its node and drops what comes for the others; so a Service without a node in common with those before it gets an
-//! error. MetalLB and Cilium refuse such sharing by selectors; here the nodes decide, as what has the same ones works.
+//! Addresses that several Services with `externalTrafficPolicy: Local` share. A gateway with such an address serves the Services
+//! with an endpoint on its node and drops traffic for the others, so a Service without a node in common with those before it gets
+//! an error. MetalLB and Cilium refuse such sharing by comparing selectors; here the nodes decide, because Services with the same
+//! nodes work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,16 +14,16 @@ use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, reason};
 use crate::api::store::{Objects, ServiceKey};
 
-/// Per address the Services under `Local` that share it, the first in rank first.
+/// Services with `Local` that share an address, by address, with the highest rank first.
 pub type SharedAddresses = BTreeMap<IpAddr, Vec<ServiceKey>>;
 
-/// What is known of shared addresses.
+/// Known shared addresses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LocalSharing {
     shared: Arc<SharedAddresses>,
-    /// What is wrong for Services that have no node in common with those before them.
+    /// Problems of Services that have no node in common with those before them.
     unserved: BTreeMap<ServiceKey, BTreeMap<IpAddr, Problem>>,
-    /// All addresses have to be looked at again.
+    /// Whether all addresses must be checked again.
     pub(super) outdated: bool,
 }
 
@@ -39,7 +40,7 @@ impl LocalSharing {
         self.unserved.get(key).is_some_and(|problems| problems.contains_key(&ip))
     }
 
-    /// Sets who shares an address, and what is wrong with that; answers the Services whose Problems may differ.
+    /// Sets the Services that share an address and their Problems. Returns the Services whose Problems may have changed.
     fn set(
         &mut self,
         ip: IpAddr,
@@ -72,8 +73,8 @@ impl LocalSharing {
     }
 }
 
-/// The nodes that serve all of these Services, the first in rank first, and the Services without a node in common with those
-/// before them, which do not count. Nor do Services without any node.
+/// The nodes that serve all of these Services, given highest rank first, and the Services without a node in common with those
+/// before them. The latter are ignored for the nodes, and so are Services without any node.
 pub fn common_nodes<K>(
     services: impl IntoIterator<Item = (K, BTreeSet<Arc<str>>)>,
 ) -> (BTreeSet<Arc<str>>, Vec<K>) {
@@ -91,7 +92,7 @@ pub fn common_nodes<K>(
     (common, unserved)
 }
 
-/// The nodes with a ready endpoint; without any, those with one that still serves while it terminates, as kube-proxy has it
+/// Nodes with a ready endpoint or, if there is none, with one that terminates but still serves, as in kube-proxy
 /// (`CategorizeEndpoints` in pkg/proxy/topology.go). `cluster` is the gateways' own.
 pub fn nodes_with_endpoints(frontend: &Frontend, cluster: &str) -> BTreeSet<Arc<str>> {
     let endpoints = || {
@@ -109,7 +110,7 @@ pub fn nodes_with_endpoints(frontend: &Frontend, cluster: &str) -> BTreeSet<Arc<
 }
 
 impl Projector {
-    /// Looks again at who shares these addresses, and answers the Services whose Problems may differ.
+    /// Checks again which Services share these addresses. Returns the Services whose Problems may have changed.
     pub(super) fn check_sharing(
         &mut self,
         objects: &Objects,
@@ -121,7 +122,7 @@ impl Projector {
         let mut concerned = Vec::new();
         for ip in touched {
             let services = self.sharing_services(ip);
-            // A gateway does not know here on which nodes there are others, and the controller tells.
+            // A gateway does not know the nodes of other gateways; the controller reports the Problem.
             let unserved = match self.options.role {
                 Role::Gateway => Vec::new(),
                 Role::Controller { .. } | Role::Standalone => without_common_node(objects, ip, &services),
@@ -132,8 +133,8 @@ impl Projector {
         concerned
     }
 
-    /// The Services under `Local` at an address that gateways share among themselves, the first in rank first, with the nodes that may
-    /// have the address and serve them; empty if there are not several.
+    /// Services with `Local` at an address that is shared among gateways, highest rank first, with the nodes that may have the
+    /// address and serve them; empty if there are fewer than two.
     fn sharing_services(&self, ip: IpAddr) -> Vec<(ServiceKey, BTreeSet<Arc<str>>)> {
         if ip.is_loopback() || self.context.of_all_nodes.contains(&ip) {
             return Vec::new();
@@ -163,7 +164,7 @@ impl Projector {
     }
 }
 
-/// The Services that have no node in common with those before them, with the Problem of each.
+/// Services without a node in common with those before them, with the Problem of each.
 fn without_common_node(
     objects: &Objects,
     ip: IpAddr,
@@ -171,7 +172,7 @@ fn without_common_node(
 ) -> Vec<(ServiceKey, Problem)> {
     let (common, unserved) = common_nodes(services.iter().cloned());
     let unserved: BTreeSet<ServiceKey> = unserved.into_iter().collect();
-    // Of the same Pods: their slices follow them one after the other.
+    // Services with the same selector have the same Pods, and their slices are updated one after the other.
     let selector = |key: &ServiceKey| {
         let spec = objects.services.get(key)?.spec.as_ref()?;
         let selector = spec.selector.as_ref().filter(|selector| !selector.is_empty())?;

@@ -1,5 +1,6 @@
-//! `loadBalancerSourceRanges`: who may use a Service's load balancer addresses. Once a list is given, a family without a valid entry is
-//! closed. kube-proxy leaves it open (pkg/proxy/serviceport.go), so that a mistyped entry would let in everybody.
+//! `loadBalancerSourceRanges`: the clients that may use a Service's load balancer addresses. If a list is given, a family without
+//! a valid entry is closed. kube-proxy leaves it open (pkg/proxy/serviceport.go), so that a mistyped entry would admit every
+//! client.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use crate::api::problem::reason;
 use crate::api::problem::report::Report;
 use crate::net::Family;
 
-/// Older form of the field; counts when the field is empty, as in the cloud controllers' helper.
+/// Older form of the field. Used if the field is empty, as in the cloud controllers' helper.
 const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// The ranges of both families.
+/// Ranges of both families.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FamilyRanges {
     v4: Arc<SourceRanges>,
@@ -24,8 +25,8 @@ pub(super) struct FamilyRanges {
 }
 
 impl FamilyRanges {
-    /// Those of the frontend address `vip`. A node that has it as a local address talks to it from it, so where the
-    /// node (that has these addresses) is let in, the address itself is, too (`allowFromNode` in
+    /// Ranges of the frontend address `vip`. A node with `vip` as a local address uses it as the source for connections to it, so
+    /// if the ranges admit the node (with the addresses in `node`), `vip` is admitted, too (`allowFromNode` in
     /// pkg/proxy/iptables/proxier.go).
     pub(super) fn of(&self, vip: IpAddr, node: &[IpAddr]) -> Arc<SourceRanges> {
         let ranges = match Family::of(vip) {
@@ -42,8 +43,8 @@ impl FamilyRanges {
     }
 }
 
-/// Reads the field, or else the annotation. kube-proxy takes a list without a valid CIDR for none at all, since an API
-/// server does not store one; a manifest may have one, and must not open the Service to all.
+/// Reads the field, or else the annotation. kube-proxy treats a list without a valid CIDR as absent, because an API server does
+/// not store one. A manifest may contain one, and must not open the Service to all.
 pub(super) fn read(service: &Service, families: &Families, report: &mut Report) -> FamilyRanges {
     let Some(listed) = listed(service) else { return FamilyRanges::default() };
     let cidrs: Vec<IpNet> = listed.iter().filter_map(|entry| parse(&entry.text)).collect();
@@ -53,13 +54,13 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
         return FamilyRanges { v4: Arc::clone(&nobody), v6: nobody };
     }
     report_closed_family(&cidrs, families, report);
-    // A PROXY header may name a client of the other family than the frontend's, so each frontend knows both.
+    // A PROXY header may name a client of the other family than the frontend's, so each frontend has both.
     let allowed = AddressSet::from_cidrs(&cidrs);
     let of = |family| {
         let of_family: Vec<IpNet> =
             cidrs.iter().copied().filter(|cidr| Family::of(cidr.addr()) == family).collect();
         let shown = match of_family.as_slice() {
-            // Closed but for the clients of the other family that a header names.
+            // Closed except for clients of the other family in PROXY headers.
             [] => cidrs.clone(),
             all if all.iter().any(|cidr| cidr.prefix_len() == 0) => Vec::new(),
             _ => of_family,
@@ -69,13 +70,13 @@ pub(super) fn read(service: &Service, families: &Families, report: &mut Report) 
     FamilyRanges { v4: of(Family::V4), v6: of(Family::V6) }
 }
 
-/// One entry of the list.
+/// An entry of the list.
 struct RangeEntry {
     field: String,
     text: String,
 }
 
-/// The list as it is given; none if the Service has none.
+/// The list, or `None` if the Service has none.
 fn listed(service: &Service) -> Option<Vec<RangeEntry>> {
     let field = service.spec.as_ref().and_then(|spec| spec.load_balancer_source_ranges.as_deref());
     if let Some(texts) = field.filter(|texts| !texts.is_empty()) {
@@ -93,13 +94,14 @@ fn listed(service: &Service) -> Option<Vec<RangeEntry>> {
     let mut entries: Vec<RangeEntry> =
         annotation.split(',').filter(|text| !text.trim().is_empty()).map(entry).collect();
     if entries.is_empty() && !annotation.trim().is_empty() {
-        // Commas alone: a list, although nothing is in it.
+        // Only commas: this is a list, although it is empty.
         entries.push(entry(annotation));
     }
     (!entries.is_empty()).then_some(entries)
 }
 
-/// Who means to leave a family closed need not name it; who forgot it has to hear why its clients get no answer.
+/// Reports a family that the Service uses and no range admits, so that users learn why clients get no answer. A family that is
+/// closed on purpose can be left out of `ipFamilies`.
 fn report_closed_family(cidrs: &[IpNet], families: &Families, report: &mut Report) {
     let listed = |family: Family| cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family);
     if let Some(closed) = families.wanted.iter().find(|family| !listed(**family)) {
@@ -111,7 +113,7 @@ fn report_closed_family(cidrs: &[IpNet], families: &Families, report: &mut Repor
     }
 }
 
-/// Names each entry that is not a CIDR, and what happens without it; `none_valid` if that leaves no CIDR.
+/// Reports each entry that is not a CIDR, and the consequence. `none_valid` is whether no valid CIDR is left.
 fn report_invalid(listed: &[RangeEntry], none_valid: bool, report: &mut Report) {
     let consequence = if none_valid {
         "no valid CIDR is left in the list, so no client is admitted"
@@ -123,7 +125,7 @@ fn report_invalid(listed: &[RangeEntry], none_valid: bool, report: &mut Report) 
     }
 }
 
-/// Blanks around a CIDR are stored by the API server as they are; host bits are not checked by kube-proxy.
+/// Parses a CIDR. The API server stores blanks around it, and kube-proxy does not check host bits.
 fn parse(text: &str) -> Option<IpNet> {
     let mapped = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().to_ipv4_mapped().is_some());
     let cidr = text.trim().parse::<IpNet>().ok().filter(|net| !mapped(net));

@@ -1,4 +1,4 @@
-//! What is published: a Service's `status.loadBalancer`, and the state of a MultiClusterService's clusters. Plain values.
+//! Published state: a Service's `status.loadBalancer`, and the state of a MultiClusterService's clusters. Plain values.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,103 +7,103 @@ use std::sync::Arc;
 use super::allocator::NodeFamilies;
 use crate::api::store::ServiceKey;
 
-/// What would be published for one Service.
+/// The status to publish for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadBalancerStatus {
-    /// Whose status.
+    /// The Service.
     pub service: ServiceKey,
-    /// One entry per address; empty while it has none.
+    /// One entry for each address; empty while it has none.
     pub ingress: Vec<Ingress>,
-    /// The families of which the addresses are those of gateway nodes. A controller that starts could not know it otherwise.
+    /// Families in which the addresses are those of gateway nodes. A controller that starts has no other source for this.
     pub node_families: NodeFamilies,
 }
 
-/// One address. Its `ipMode` is `Proxy`, always: by `VIP`, the default, kube-proxy on this node would take the traffic
-/// before our sockets see it (KEP-1860).
+/// An address. Its `ipMode` is always `Proxy`: with `VIP`, the default, kube-proxy on this node would intercept the traffic
+/// before our sockets get it (KEP-1860).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ingress {
-    /// Where the Service is served.
+    /// Address where the Service is served.
     pub ip: IpAddr,
-    /// The name that the status already had for this address.
+    /// Hostname that the status already has for this address.
     pub hostname: Option<String>,
-    /// Every port of the Service that the API can name here.
+    /// All ports of the Service that the API can list here.
     pub ports: Vec<PortStatus>,
 }
 
-/// One port of the Service on one address.
+/// A port of the Service at one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortStatus {
-    /// As in the Service.
+    /// Port, as in the Service.
     pub port: u16,
-    /// As in the Service; not only those that we forward.
+    /// Protocol, as in the Service, including protocols that are not forwarded.
     pub protocol: &'static str,
-    /// Why it is not served, as a reason of [`crate::api::problem::reason`]; see [`port_error`].
+    /// Why it is not served, as a reason from [`crate::api::problem::reason`]; see [`port_error`].
     pub error: Option<&'static str>,
 }
 
 impl LoadBalancerStatus {
-    /// Of an object that has no address.
+    /// The status of an object without addresses.
     pub fn empty(service: &ServiceKey) -> Self {
         Self { service: service.clone(), ingress: Vec::new(), node_families: NodeFamilies::default() }
     }
 
-    /// Of an object that keeps these addresses, though nothing is served there.
+    /// The status of an object that keeps these addresses although it is not served there.
     pub(super) fn reserving(service: &ServiceKey, addresses: &[IpAddr], node_families: NodeFamilies) -> Self {
         let ingress = addresses.iter().map(|&ip| Ingress { ip, hostname: None, ports: Vec::new() });
         Self { service: service.clone(), ingress: ingress.collect(), node_families }
     }
 }
 
-/// The text of `ports[].error` for a reason. Names without a prefix are for Kubernetes' own (core/v1, `PortStatus.error`).
+/// The text of `ports[].error` for a reason. Names without a prefix are reserved for Kubernetes (core/v1, `PortStatus.error`).
 pub fn port_error(reason: &str) -> String {
     format!("sheave.dev/{reason}")
 }
 
-/// The clusters behind one MultiClusterService, and whether everything that it names exists.
+/// Member clusters of a MultiClusterService, and whether everything that it references exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetStatus {
-    /// The clusters that it may use, by name; empty while it is not served.
+    /// Clusters that it may use, by name; empty while it is not served.
     pub clusters: Vec<MemberClusterStatus>,
-    /// What it refers to.
+    /// Result of resolving its references.
     pub resolved: ResolvedRefs,
-    /// Everything that it refers to may exist, but it is unknown where it runs: no EndpointSlice was collected from any
+    /// Whether the clusters that run it are unknown, although all references may exist: no EndpointSlice was collected from any
     /// cluster, and no address of a cluster's Service is known.
     pub nothing_collected: bool,
-    /// As in [`crate::projection::FleetOptions`].
+    /// See [`crate::projection::FleetOptions`].
     pub export_services: bool,
 }
 
-/// One cluster behind a MultiClusterService.
+/// A member cluster of a MultiClusterService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberClusterStatus {
-    /// The cluster's name.
+    /// Name of the cluster.
     pub name: Arc<str>,
-    /// Whether new traffic may go there.
+    /// State, which decides whether it gets new traffic.
     pub state: ClusterState,
-    /// Distinct addresses of endpoints that are ready.
+    /// Number of distinct addresses of ready endpoints.
     pub ready: u32,
-    /// Distinct addresses of endpoints, those included that do not serve at present.
+    /// Number of distinct addresses of endpoints, including those that currently do not serve.
     pub total: u32,
-    /// Its share, as in [`sheave_model::Backend::weight`].
+    /// Weight; see [`sheave_model::Backend::weight`].
     pub weight: u16,
-    /// Its tier; 0 is used first.
+    /// Tier; 0 is used first.
     pub priority: u32,
-    /// Why there is none, where `total` is 0.
+    /// Why it has no endpoint, if `total` is 0.
     pub lack: Option<NoEndpoints>,
 }
 
-/// Why no endpoint of a cluster is known. Prints as it stands behind a colon.
+/// Reason why no endpoint of a cluster is known. Displays as the text after a colon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoEndpoints {
-    /// Karmada does not schedule the Service, with its message.
+    /// Karmada does not schedule the Service; holds its message.
     NotScheduled(String),
-    /// Karmada does not list the API of ServiceExports among those of the cluster, so no ServiceExport goes there.
+    /// The cluster does not serve the API of ServiceExports according to Karmada, so no ServiceExport goes there.
     NoExports,
-    /// Karmada has collected no EndpointSlice, and knows no address of the cluster's Service.
+    /// Karmada has collected no EndpointSlice and knows no address of the cluster's Service.
     NotCollected,
-    /// Its Service's addresses are to be used, and none is known.
+    /// The addresses of its Service should be used, and none is known.
     NoIngress,
-    /// EndpointSlices were collected, and no endpoint of the Service's ports is in them.
+    /// EndpointSlices were collected, but they have no endpoint for the Service's ports.
     Empty,
 }
 
@@ -122,36 +122,36 @@ impl fmt::Display for NoEndpoints {
     }
 }
 
-/// What a MultiClusterService refers to, and whether it is there.
+/// References of a MultiClusterService that do or do not resolve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedRefs {
-    /// Its Service on the Karmada API server exists.
+    /// Whether its Service exists on the Karmada API server.
     pub template: bool,
-    /// Clusters that it names and that do not exist, by name.
+    /// Referenced clusters that do not exist, by name.
     pub unknown_clusters: Vec<String>,
-    /// Entries of `spec.ports` that its Service has no port for, as `name:port` or `port`, in their order.
+    /// Entries of `spec.ports` without a port of the Service, as `name:port` or `port`, in their order.
     pub unmatched_ports: Vec<String>,
 }
 
-/// Whether new traffic may go to a cluster. Prints as it stands behind a cluster's name.
+/// State of a cluster, which decides whether it gets new traffic. Displays as the text after a cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterState {
     /// Karmada reports it as ready.
     Ready,
-    /// Nothing is known of it: the API that serves clusters may be away. It is used.
+    /// Its state is unknown, because the API that serves clusters may be unavailable. It is used.
     Unknown,
-    /// Karmada does not reach its API server. What runs there is used as long as it answers.
+    /// Karmada cannot reach its API server. Its endpoints are used as long as they answer.
     NotReady,
-    /// As `NotReady`, for longer than the configuration lets it get new traffic.
+    /// `NotReady` for longer than the configuration permits new traffic.
     HeldOff,
-    /// It is being left: what is open goes on, nothing new goes there.
+    /// Draining: open connections continue, and there are no new ones.
     Draining(DrainReason),
-    /// The Service is not scheduled to it: whatever is left of it there is stale.
+    /// The Service is not scheduled to it: any remaining objects there are stale.
     NotBound,
 }
 
 impl ClusterState {
-    /// Whether its endpoints are candidates.
+    /// Whether its endpoints can get new connections.
     pub fn takes_new(&self) -> bool {
         matches!(self, Self::Ready | Self::Unknown | Self::NotReady)
     }
@@ -170,18 +170,18 @@ impl fmt::Display for ClusterState {
     }
 }
 
-/// Why a cluster is being left.
+/// Reason why a cluster is being drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DrainReason {
-    /// The MultiClusterService asks for it.
+    /// The MultiClusterService requests it.
     Asked,
-    /// An annotation on the Cluster asks for it.
+    /// An annotation on the Cluster requests it.
     Annotated,
     /// The Cluster is being deleted.
     Deleted,
     /// The Cluster has a `NoExecute` taint with this key.
     Taint(String),
-    /// The Service is being moved away from it.
+    /// The Service is being evicted from it.
     Evicted,
     /// Karmada's Remedy keeps traffic away.
     TrafficControl,

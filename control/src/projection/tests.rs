@@ -1,4 +1,4 @@
-//! The projection through its public face: manifests in, frontends and Problems out.
+//! The projection through its public interface: manifests in, frontends and Problems out.
 
 mod addresses;
 mod conflicts;

@@ -1,10 +1,10 @@
-//! An API server as the source of objects: watches that survive whatever happens to the server.
+//! API server as a source of objects: watches that survive any failure of the server.
 //!
-//! Each kind is followed by a task of its own: listed once, then watched from there on. A watch that is cut is taken up where
-//! it ended; only if the server has forgotten that version, or lists but does not watch, the kind is listed again. Whatever fails, the objects that are
-//! known stay until a complete list, or a watch, says otherwise. The watcher of `kube-runtime` is not used: it asks for ever
-//! when the server refuses a version by an HTTP 410, it ends a kind's updates at one object that cannot be read, it has no
-//! deadline for lists and no way back from streamed lists, and it does not see `Retry-After`.
+//! Each kind has its own task, which lists it once and then watches from there. An interrupted watch continues where it ended.
+//! The kind is listed again only if the server has forgotten that version, or permits lists but no watches. Whatever fails, known
+//! objects stay until a complete list or a watch event replaces them. The watcher of `kube-runtime` is not used: it retries
+//! forever if the server rejects a version with HTTP 410, it ends the updates of a kind at a single undecodable object, it has no
+//! deadline for lists and no fallback from streamed lists, and it ignores `Retry-After`.
 
 mod cache;
 mod event;
@@ -34,7 +34,7 @@ use crate::api::problem::Problem;
 use crate::api::store::Change;
 use crate::sources::connection::Connection;
 
-/// Which kinds are watched beside Services, EndpointSlices and Nodes.
+/// Kinds to watch in addition to Services, EndpointSlices and Nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Namespaces, for the selectors of pools.
@@ -43,44 +43,44 @@ pub struct Wanted {
     pub pools: bool,
 }
 
-/// Which kinds of a Karmada control plane are watched beside those that MultiClusterServices cannot do without.
+/// Kinds of a Karmada control plane to watch in addition to those that MultiClusterServices require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FleetWanted {
-    /// Works that bring Services to members. No selector tells them from the Works of everything else that Karmada propagates,
-    /// Secrets included, so all of these are sent.
+    /// Works that bring Services to members. No selector separates them from the Works of everything else that Karmada
+    /// propagates, including Secrets, so the server sends all of these.
     pub service_works: bool,
 }
 
-/// What happened.
+/// A batch of changes.
 #[derive(Debug)]
 pub struct Batch {
-    /// Each object at most once, with its latest state. Empty if only the Problems are others than before.
+    /// The changes, each object at most once and in its latest state. Empty if only the Problems changed.
     pub changes: Vec<Change>,
-    /// When the first of it arrived.
+    /// Arrival of the first change.
     pub received: Instant,
-    /// When what the changed slices tell of happened (their `endpoints.kubernetes.io/last-change-trigger-time`), where a
-    /// watch brought them: what a list brings may have been so for days.
+    /// Times of the events that changed the slices (their `endpoints.kubernetes.io/last-change-trigger-time`), only for slices
+    /// from a watch: a list can contain changes that are days old.
     pub triggered: Vec<Timestamp>,
 }
 
-/// How well one kind is known.
+/// Synchronization state of a kind.
 #[derive(Clone, Debug)]
 pub struct KindStatus {
-    /// As in manifests.
+    /// Kind, as in manifests.
     pub kind: &'static str,
-    /// Whether all its objects are known, or known not to be there.
+    /// Whether all its objects are known, or known to be absent.
     pub synced: bool,
-    /// When the server last sent something of it: a list, an event, a bookmark or the start of a watch.
+    /// Time of the last data from the server: a list, an event, a bookmark or the start of a watch.
     pub heard: Option<Instant>,
     /// How often all its objects were listed.
     pub lists: u64,
-    /// How often a watch was started again, for whatever reason; each lasts for ten minutes at most.
+    /// How often a watch was restarted, for any reason. Each lasts ten minutes at most.
     pub restarts: u64,
-    /// Why it cannot be read; none while it can.
+    /// Why it cannot be read; `None` while it can.
     pub error: Option<String>,
-    /// How many objects are kept.
+    /// Number of kept objects.
     pub objects: usize,
-    /// Whether it is waited for. A kind that is not may be unknown while all else is served.
+    /// Whether startup waits for it. Other kinds may be unknown while everything else is served.
     pub needed: bool,
 }
 
@@ -89,7 +89,7 @@ impl KindStatus {
         Self { kind, synced: false, heard: None, lists: 0, restarts: 0, error: None, objects: 0, needed }
     }
 
-    /// Both as one: it is no better known than the part that is known least.
+    /// Combines the states of two parts of a kind; the less synchronized part determines the result.
     fn join(&mut self, other: Self) {
         self.synced &= other.synced;
         self.heard = self.heard.min(other.heard);
@@ -100,21 +100,21 @@ impl KindStatus {
     }
 }
 
-/// The objects of an API server, as they come. Dropping it ends the watches.
+/// Stream of the objects of an API server. Dropping it ends the watches.
 pub struct ApiWatch {
     sync: Arc<SyncState>,
     subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
-    /// For the first batch: of a kind that is not watched nothing stays that another configuration left in a snapshot.
+    /// Empty lists of unwatched kinds for the first batch, so that no objects stay that another configuration left in a snapshot.
     unwatched: Vec<Change>,
 }
 
-/// Starts to watch what is wanted of the cluster that the gateways run in, on the current Tokio runtime.
+/// Starts to watch the wanted kinds of the cluster that the gateways run in, on the current Tokio runtime.
 pub fn watch(connection: &Connection, wanted: Wanted) -> ApiWatch {
     watch_with(connection, wanted, Limits::default())
 }
 
-/// The same with other limits.
+/// Like [`watch()`], with other limits.
 pub fn watch_with(connection: &Connection, wanted: Wanted, limits: Limits) -> ApiWatch {
     let is_wanted = |row: &Row| match row.resource.kind {
         "Namespace" => wanted.namespaces,
@@ -124,12 +124,12 @@ pub fn watch_with(connection: &Connection, wanted: Wanted, limits: Limits) -> Ap
     watch_kinds(connection, limits, |row| row.plane == ControlPlane::Local && is_wanted(row))
 }
 
-/// Starts to watch what a Karmada API server has of MultiClusterServices, on the current Tokio runtime.
+/// Starts to watch the kinds of a Karmada API server that concern MultiClusterServices, on the current Tokio runtime.
 pub fn watch_fleet(connection: &Connection, wanted: FleetWanted) -> ApiWatch {
     watch_fleet_with(connection, wanted, Limits::default())
 }
 
-/// The same with other limits.
+/// Like [`watch_fleet`], with other limits.
 pub fn watch_fleet_with(connection: &Connection, wanted: FleetWanted, limits: Limits) -> ApiWatch {
     let is_wanted = |row: &Row| wanted.service_works || row.selector != ServiceWorks::ROW.selector;
     let mut watch =
@@ -153,7 +153,7 @@ fn watch_kinds(connection: &Connection, limits: Limits, is_wanted: impl Fn(&Row)
     starter.watch
 }
 
-/// Starts a watch for each kind that is wanted.
+/// Starts a watch for each wanted kind.
 struct Starter<'a, F> {
     watch: ApiWatch,
     connection: &'a Connection,
@@ -185,8 +185,8 @@ impl ApiWatch {
         });
     }
 
-    /// What happened since the last call, all of it at once. The first batch comes after the first full list of every wanted
-    /// kind and holds them all. Cancel safe. None if nothing can come any more, as when the runtime ends.
+    /// All changes since the last call. The first batch comes after the first complete list of every wanted kind and contains all
+    /// objects. Returns `None` if no more changes can come, as when the runtime ends. Cancel safe.
     pub async fn next(&mut self) -> Option<Batch> {
         loop {
             if self.sync.is_synced()
@@ -202,17 +202,17 @@ impl ApiWatch {
         }
     }
 
-    /// Objects that could not be read, kinds that are not installed or that we may not read; sorted.
+    /// Problems of objects that cannot be decoded, and of kinds that are not installed or not permitted; sorted.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> =
             self.subscriptions.iter().flat_map(|subscription| subscription.problems()).collect();
         problems.sort();
-        // A kind of which two parts are followed is missing twice.
+        // A missing kind of which two parts are watched has its Problem twice.
         problems.dedup();
         problems
     }
 
-    /// How well each wanted kind is known.
+    /// Synchronization state of each wanted kind.
     pub fn kinds(&self) -> Vec<KindStatus> {
         let mut kinds: Vec<KindStatus> = Vec::new();
         for status in self.subscriptions.iter().map(|subscription| subscription.status()) {
@@ -224,8 +224,9 @@ impl ApiWatch {
         kinds
     }
 
-    /// Ends as soon as something has failed before everything was known: whoever has a snapshot then better serves from it.
-    /// Once everything is known it never ends. The future stands on its own, to be waited for beside [`Self::next`].
+    /// Completes as soon as something fails before everything is known, so that a gateway with a snapshot can serve from that.
+    /// Once everything is known, it never completes. The future does not borrow from `self`, so it can be awaited concurrently
+    /// with [`Self::next`].
     pub fn first_failure(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut start = self.sync.start.subscribe();
         async move {
@@ -236,7 +237,7 @@ impl ApiWatch {
     }
 
     fn take(&self) -> Option<Batch> {
-        // Anything that came is older than this.
+        // All changes arrived before this.
         let mut batch = Batch { changes: Vec::new(), received: Instant::now(), triggered: Vec::new() };
         let mut any = false;
         for subscription in &self.subscriptions {

@@ -1,5 +1,5 @@
-//! How to reach an API server: in-cluster or by a kubeconfig, with one client for reading and one for writing, and new
-//! ones when the credentials were renewed.
+//! Connection to an API server: in-cluster or with a kubeconfig, with one client for reads and one for writes, and new clients
+//! when the credentials were renewed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,57 +15,57 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-/// Set in every Pod (kubelet, `getServiceEnvVarMap`).
+/// Environment variable of every Pod (kubelet, `getServiceEnvVarMap`).
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
-/// An address that swallows packets is given up after so long, and asked again later.
+/// Timeout of a connection, for addresses that drop packets.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A write that was not answered by then counts as lost: the leader must not wait longer than its lease lasts.
+/// Timeout of a write: the leader must not wait longer than its lease lasts.
 const WRITE: Duration = Duration::from_secs(8);
-/// Credentials are read again at most so often: all that use the connection are refused at the same time, and reading
-/// may run a plugin.
+/// Shortest interval between reads of the credentials: all users of the connection are refused at the same time, and reading may
+/// run a plugin.
 const REOPEN: Duration = Duration::from_secs(5);
-/// A plugin that takes longer than this is waited for no further; what it brings in the end is used all the same.
+/// Longest wait for a plugin. Its result is still used when it arrives later.
 const REREAD: Duration = Duration::from_secs(10);
 
-/// What we call ourselves in the API server's logs; roles are added.
+/// User agent in the API server's logs; the role is appended.
 const AGENT: &str = concat!("sheave/", env!("CARGO_PKG_VERSION"));
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The kubeconfig file cannot be used.
+    /// The kubeconfig file is not usable.
     #[error("kubeconfig {}: {error}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         error: KubeconfigError,
     },
-    /// The kubeconfig of the environment has no such context, or it cannot be used.
+    /// The kubeconfig from the environment has no such context, or the context is not usable.
     #[error("kubeconfig context {context}: {error}")]
     Context {
-        /// Its name.
+        /// Name of the context.
         context: String,
-        /// What is wrong with it.
+        /// The error.
         error: KubeconfigError,
     },
-    /// Neither a Pod nor a kubeconfig.
+    /// There is neither an in-cluster configuration nor a kubeconfig.
     #[error(
         "no API server is configured: run inside a cluster, or set `kubeconfig` in the config or $KUBECONFIG ({0})"
     )]
     Nowhere(#[from] InferConfigError),
-    /// The credentials cannot be used.
+    /// The credentials are not usable.
     #[error("API server {server}: {error}")]
     Client {
-        /// Its URL.
+        /// URL of the server.
         server: String,
-        /// What is wrong.
+        /// The error.
         error: Box<kube::Error>,
     },
 }
 
-/// Clients of one API server. Nothing has been sent yet: a server that is away is no error here. Clones share the clients,
-/// so that new credentials serve them all.
+/// Clients of one API server. Opening sends no request, so an unavailable server is no error here. Clones share the clients, so
+/// that all of them get new credentials.
 #[derive(Clone, Debug)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -74,28 +74,28 @@ pub struct Connection {
 #[derive(Debug)]
 struct Shared {
     source: Source,
-    /// What we call ourselves.
+    /// User agent.
     agent: HeaderValue,
     clients: RwLock<Clients>,
     /// Held while the credentials are read again.
     reopened: tokio::sync::Mutex<Reopened>,
 }
 
-/// Where the configuration comes from.
+/// Source of the configuration.
 #[derive(Clone, Debug)]
 enum Source {
     File(PathBuf, Option<String>),
-    /// This context, of `$KUBECONFIG` or `~/.kube/config`.
+    /// This context in `$KUBECONFIG` or `~/.kube/config`.
     Context(String),
-    /// Tokens and certificates of Pods are re-read by the client itself.
+    /// In-cluster configuration. The client itself reads tokens and certificates again.
     InCluster,
-    /// By `$KUBECONFIG` or `~/.kube/config`.
+    /// `$KUBECONFIG` or `~/.kube/config`.
     Inferred,
 }
 
 #[derive(Clone)]
 struct Clients {
-    /// What they were made by.
+    /// Configuration that the clients were created with.
     config: Arc<Config>,
     server: Arc<str>,
     authorities: Arc<BTreeSet<String>>,
@@ -112,38 +112,38 @@ impl std::fmt::Debug for Clients {
 #[derive(Debug)]
 struct Reopened {
     at: Option<Instant>,
-    /// What the kubeconfig file held.
+    /// Contents of the kubeconfig file.
     text: Option<Vec<u8>>,
-    /// What has begun, and was not waited for to the end.
+    /// A read that was started and not awaited to its end.
     reading: Option<Reading>,
 }
 
-/// Credentials that are being read.
+/// A read of the credentials in progress.
 #[derive(Debug)]
 struct Reading {
-    /// What the kubeconfig file held when it began.
+    /// Contents of the kubeconfig file when it started.
     text: Option<Vec<u8>>,
-    /// Whether there are new clients.
+    /// Resolves to whether there are new clients.
     renewed: oneshot::Receiver<bool>,
-    /// That it takes long was said.
+    /// Whether a slow read was logged.
     slow: bool,
 }
 
 impl Connection {
-    /// By the kubeconfig at `path`; without one as a Pod does, or by `$KUBECONFIG` or `~/.kube/config` outside of Pods.
-    /// Must be called inside a Tokio runtime.
+    /// Opens a connection with the kubeconfig at `path`. Without a path it uses the in-cluster configuration, or outside of Pods
+    /// `$KUBECONFIG` or `~/.kube/config`. Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// If the configuration cannot be read or its credentials cannot be used.
+    /// If the configuration cannot be read or its credentials are not usable.
     pub async fn open(path: Option<&Path>) -> Result<Self, ConnectError> {
         Self::open_by(path, None, HeaderValue::from_static(AGENT)).await
     }
 
-    /// As [`Self::open`], by a `context` of the kubeconfig in place of its current one, and with the process's `role` in the API
-    /// server's logs. A context is never a Pod's: with it the in-cluster credentials are left out.
+    /// Like [`Self::open`], with a `context` in place of the kubeconfig's current one, and with the process's `role` in the user
+    /// agent. With a context, the in-cluster configuration is never used.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// See [`Self::open`].
     pub async fn open_as(
         path: Option<&Path>,
         context: Option<&str>,
@@ -175,15 +175,16 @@ impl Connection {
         Ok(Self { shared: Arc::new(Shared { source, agent, clients, reopened }) })
     }
 
-    /// Another one to the same server, for another thread: a client works on the runtime in which it was made. Must be called
-    /// inside that runtime.
+    /// A connection to the same server for another thread, because a client only works on the runtime in which it was created.
+    /// Must be called within that runtime.
     ///
     /// # Errors
-    /// If the credentials cannot be used any more.
+    /// If the credentials are no longer usable.
     pub(crate) fn separate(&self) -> Result<Self, ConnectError> {
         let Shared { source, agent, .. } = &*self.shared;
         let clients = Clients::new(Config::clone(&self.clients().config), agent)?;
-        // The file may be another by now than what these were made by: unknown, it is read again after the first failure.
+        // The file may have changed since these clients were created. With unknown contents, it is read again after the first
+        // failure.
         let reopened = Reopened { at: None, text: None, reading: None };
         Ok(Self {
             shared: Arc::new(Shared {
@@ -195,48 +196,48 @@ impl Connection {
         })
     }
 
-    /// The API server's URL.
+    /// URL of the API server.
     pub fn server(&self) -> Arc<str> {
         self.clients().server
     }
 
-    /// Checksums of the certificates by which the server is trusted, one for each; none where the system's are. Clusters have
-    /// authorities of their own, and those are known while the server is away.
+    /// Checksums of the CA certificates that the server is verified with, one for each; empty if the system's are used. Each
+    /// cluster has its own authorities, and they are known even while the server is unavailable.
     pub fn authorities(&self) -> Arc<BTreeSet<String>> {
         self.clients().authorities
     }
 
-    /// For lists and watches: an answer may take as long as it likes.
+    /// Client for lists and watches, without a timeout for the answer.
     pub(crate) fn reader(&self) -> Client {
         self.clients().reader
     }
 
-    /// For single requests: an answer that does not come within seconds is an error, and nothing is retried.
+    /// Client for single requests: an answer that takes more than a few seconds is an error, and requests are not retried.
     pub(crate) fn writer(&self) -> Client {
         self.clients().writer
     }
 
-    /// Reads the credentials again, as after the server refused them, which takes some seconds at most. Answers whether there
-    /// are new clients. Those that were handed out before go on with the old ones.
+    /// Reads the credentials again, as after the server refused them, which takes a few seconds at most. Returns whether there
+    /// are new clients. Clients that were handed out before keep their credentials.
     pub(crate) async fn reopen(&self) -> bool {
         self.reopen_if(|_, _| true).await
     }
 
-    /// The same, but only if the kubeconfig file is another than it was: a server that cannot be reached may have moved, or
-    /// have a certificate of another authority.
+    /// Like [`Self::reopen`], but only if the kubeconfig file has changed: an unreachable server may have moved, or have a
+    /// certificate from another authority.
     pub(crate) async fn reopen_if_changed(&self) -> bool {
         self.reopen_if(|old, new| new.is_some() && old != new).await
     }
 
     async fn reopen_if(&self, wanted: impl Fn(Option<&[u8]>, Option<&[u8]>) -> bool) -> bool {
-        // Somebody else does it: the clients are new as soon as they can be.
+        // Another caller is doing it; clients are replaced as soon as possible.
         let Ok(mut last) = self.shared.reopened.try_lock() else { return false };
         if last.reading.is_none() {
             let Some(reading) = self.start_reading(&last, wanted) else { return false };
             last.at = Some(Instant::now());
             last.reading = Some(reading);
         }
-        // It stays there while it lasts, even if this is dropped: plugins that hang must not pile up.
+        // The read stays here until it ends, even if this future is dropped, so that hanging plugins do not accumulate.
         let Some(reading) = &mut last.reading else { return false };
         if let Ok(renewed) = timeout(REREAD, &mut reading.renewed).await {
             let text = last.reading.take().and_then(|reading| reading.text);
@@ -255,7 +256,7 @@ impl Connection {
         false
     }
 
-    /// Begins to read the credentials again, if it is time and there is a reason to.
+    /// Starts to read the credentials again, if enough time has passed and `wanted` is true.
     fn start_reading(
         &self,
         last: &Reopened,
@@ -271,9 +272,9 @@ impl Connection {
         }
         let (tell, renewed) = oneshot::channel();
         let (shared, runtime) = (Arc::clone(&self.shared), Handle::current());
-        // A thread of its own: plugins are waited for without yielding, and the process must be able to end meanwhile.
+        // A separate thread: plugins block it, and the process must be able to end meanwhile.
         std::thread::spawn(move || {
-            // Nobody may wait any more.
+            // Fails if the receiver is gone.
             tell.send(runtime.block_on(shared.read_again())).unwrap_or_default();
         });
         Some(Reading { text, renewed, slow: false })
@@ -283,14 +284,14 @@ impl Connection {
         self.shared.clients.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// To a server without TLS or credentials.
+    /// A connection to a server without TLS or credentials.
     #[cfg(test)]
     pub(crate) fn to(url: &str) -> Self {
         let agent = HeaderValue::from_static(AGENT);
         Self::with(Clients::new(Config::new(url.parse().unwrap()), &agent).unwrap())
     }
 
-    /// By this client.
+    /// A connection with this client.
     #[cfg(test)]
     pub(crate) fn by(client: Client) -> Self {
         let config = Arc::new(Config::new(http::Uri::from_static("http://memory")));
@@ -314,7 +315,7 @@ impl Connection {
 }
 
 impl Shared {
-    /// Puts clients with the credentials of now in the place of the old ones. Answers whether it did.
+    /// Replaces the clients by ones with current credentials. Returns whether it did.
     async fn read_again(&self) -> bool {
         match self.source.read_again(&self.agent).await {
             Ok(Some(clients)) => {
@@ -331,7 +332,7 @@ impl Shared {
 }
 
 impl Source {
-    /// The kubeconfig file, if that is what was given and it can be read.
+    /// Contents of the kubeconfig file, if a file was given and can be read.
     fn text(&self) -> Option<Vec<u8>> {
         match self {
             Self::File(path, _) => std::fs::read(path).ok(),
@@ -358,7 +359,7 @@ impl Clients {
         let authorities = Arc::new(authorities(&config));
         let failed = |error| ConnectError::Client { server: server.clone(), error: Box::new(error) };
         config.connect_timeout = Some(CONNECT);
-        // Retries are decided where it is known what they are for: by default a call may last minutes.
+        // Callers decide about retries: by default a request could last minutes.
         config.default_retry = false;
         let reader = Client::try_from(config.clone()).map_err(failed)?;
         config.read_timeout = Some(WRITE);
@@ -369,7 +370,7 @@ impl Clients {
     }
 }
 
-/// A checksum tells authorities apart; it proves nothing, and need not.
+/// Checksums distinguish authorities. They prove nothing, and need not.
 fn authorities(config: &Config) -> BTreeSet<String> {
     let certificates = config.root_cert.iter().flatten();
     certificates.map(|certificate| format!("{:08x}", crc32fast::hash(certificate))).collect()
@@ -390,8 +391,8 @@ fn options(context: Option<&str>) -> KubeConfigOptions {
     KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() }
 }
 
-/// The namespace of a context, as kubectl takes it for names without one: of the current context unless `context` names another,
-/// and of `$KUBECONFIG` or `~/.kube/config` without a `path`. None if nothing gives one.
+/// Default namespace of a context, as in kubectl: of `context` or else the current context, in the kubeconfig at `path` or else
+/// in `$KUBECONFIG` or `~/.kube/config`. `None` if no namespace is set.
 pub fn default_namespace(path: Option<&Path>, context: Option<&str>) -> Option<String> {
     let kubeconfig = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from).ok()?;
     let name = context.or(kubeconfig.current_context.as_deref())?;

@@ -1,8 +1,8 @@
-//! A folder of manifests as the source of objects: the same YAML that `kubectl` takes, read once or watched.
+//! Folder of manifests as a source of objects: the same YAML that `kubectl` accepts, read once or watched.
 //!
-//! Every `.yaml`, `.yml` and `.json` file directly in the folder counts, in the order of its name, whatever number of
-//! documents and lists it holds. A mistake costs as little as possible: it is a [`FileProblem`] that says where it is,
-//! everything else is used, and a file that was good before stays in effect as it was.
+//! Every `.yaml`, `.yml` and `.json` file directly in the folder is read, in the order of the names, with any number of documents
+//! and lists. A mistake has the smallest possible effect: it becomes a [`FileProblem`] with its location, everything else is
+//! used, and a file that was valid before stays in effect unchanged.
 
 mod document;
 mod field_lines;
@@ -22,32 +22,32 @@ pub use self::raw::{RawManifests, RawObject};
 pub use self::watch::{FileWatch, watch, watch_of};
 use crate::api::store::{ControlPlane, Objects};
 
-/// What a folder of manifests says.
+/// Contents of a folder of manifests.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Whether the folder could be listed at least once. Until then there are no objects because nothing is known of
-    /// them, not because there are none.
+    /// Whether the folder was listed at least once. Until then an empty set of objects means that they are unknown, not that
+    /// there are none.
     pub listed: bool,
-    /// The objects in effect. From load to load, equal ones keep their `Arc`.
+    /// The objects in effect. Across loads, equal objects keep their `Arc`.
     pub objects: Objects,
-    /// What is wrong with the files, by file and document.
+    /// Problems of the files, by file and document.
     pub problems: Vec<FileProblem>,
-    /// Where each object comes from, to place the Problems that the projection finds later.
+    /// Origins of the objects, for the locations of Problems that the projection finds later.
     pub origins: Origins,
-    /// How many objects are of kinds that we have no use for.
+    /// Number of objects of kinds that are not used.
     pub passed_over: usize,
 }
 
-/// How often a file that is being written is read again before its text is taken for what it is. Without a pause: this
-/// is for commands that run once, and who runs one while writing its input gets some state of it either way.
+/// How often a file that is being written is read again before its text is used as it is. There is no pause: this is for commands
+/// that run once, and running one while its input is being written gives an arbitrary state in any case.
 const TRIES: usize = 100;
 
-/// Reads the folder, or the single file, once. A folder that cannot be listed is a Problem, too.
+/// Reads the folder, or the single file, once. A folder that cannot be listed becomes a Problem, too.
 pub fn load(path: &Path) -> Loaded {
     load_of(ControlPlane::Local, path)
 }
 
-/// The same for a folder of these manifests.
+/// Like [`load`], for manifests of this API server.
 pub fn load_of(plane: ControlPlane, path: &Path) -> Loaded {
     let mut folder = folder::Folder::new(path.to_owned(), plane);
     for _ in 0..TRIES {

@@ -1,19 +1,20 @@
-//! Holds deletions back where a list lacks nearly everything that was there, between the source and the store.
+//! Guard between a source and the store that holds deletions back if a list lacks nearly all objects.
 //!
-//! An API server may answer with an empty list although nobody deleted anything: one that came back before its storage
-//! did, one behind the wrong address, one whose permissions or selectors were changed by mistake. Accepting it removes every
-//! address at once; waiting a minute costs little. So what such a list has is accepted at once, and what it lacks stays
-//! for a while: until a newer list or event has it again, until it is deleted by name, or until the time is up and the
-//! newest list still lacks it.
+//! An API server may return an empty list although no object was deleted: after it restarted before its storage, at a wrong
+//! address, or after a mistake in permissions or selectors. Accepting such a list would remove every address at once, while
+//! waiting a minute costs little. So the objects in the list are accepted at once, and missing ones stay for a while: until a
+//! newer list or event has them again, until they are deleted by name, or until the time is over and the newest list still lacks
+//! them.
 //!
-//! Deletions by name are accepted, however many come at once. Each says that the server had the object, knows its last
-//! content and was told to delete it: that is no slip of a cache, and no list that comes a minute later takes it back. A
-//! namespace that is deleted, or a CRD, is meant; a controller that has gone wild is not stopped by a gateway which looks
-//! away for a minute, while endpoints that are gone in truth would be sent clients meanwhile.
+//! Deletions by name are accepted, however many come at once. Each means that the server had the object, knows its last content
+//! and was requested to delete it: it is no artifact of a cache, and no later list reverts it. The deletion of a namespace or a
+//! CRD is intentional. A gateway that ignores a malfunctioning controller for a minute does not stop it, but meanwhile sends
+//! clients to endpoints that are really gone.
 //!
-//! Held back are Services, EndpointSlices and Nodes, and of a Karmada control plane MultiClusterServices, their
-//! templates, Works and Clusters. Namespaces and pools are not: without them nothing that is published is taken
-//! away, although addresses may move to gateways that their pools leave out. Neither are imported slices and bindings, which repeat what Works contain.
+//! Guarded kinds are Services, EndpointSlices and Nodes, and in a Karmada control plane MultiClusterServices, their templates,
+//! Works and Clusters. Namespaces and pools are not guarded: without them nothing published is withdrawn, although addresses may
+//! move to gateways that their pools exclude. Imported slices and bindings are not guarded either, because they repeat what Works
+//! contain.
 
 mod pending;
 
@@ -24,67 +25,67 @@ use self::pending::PendingDeletion;
 use crate::api::kinds::{ChangeVisitor, Kind};
 use crate::api::store::{Change, Delta, Objects};
 
-/// One kind of which deletions are held back.
+/// A kind whose deletions are held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// As `Service`, or which Services.
+    /// Name of the kind, for example `Service`, possibly with a qualifier.
     pub kind: &'static str,
-    /// Objects that there were when the newest list came.
+    /// Number of objects when the newest list came.
     pub there: usize,
-    /// Objects that the newest list had.
+    /// Number of objects in the newest list.
     pub listed: usize,
-    /// Objects that are kept although no list has them.
+    /// Number of objects that are kept although the list lacks them.
     pub kept: usize,
-    /// When the hold began.
+    /// Start of the hold.
     pub since: Instant,
-    /// When the list is accepted.
+    /// Time at which the list is accepted.
     pub until: Instant,
 }
 
-/// The guard of one source.
+/// Guard of one source.
 #[derive(Debug)]
 pub struct Guard {
     hold: Duration,
-    /// By kind.
+    /// Pending deletions by kind.
     pending: BTreeMap<&'static str, PendingDeletion>,
 }
 
 impl Guard {
-    /// Holds deletions back for as long as `hold`.
+    /// A guard that holds deletions back for `hold`.
     pub fn new(hold: Duration) -> Self {
         Self { hold, pending: BTreeMap::new() }
     }
 
-    /// Holds other lists back for as long as `hold` from now on.
+    /// Sets the duration of later holds.
     pub fn set_hold(&mut self, hold: Duration) {
         self.hold = hold;
     }
 
-    /// Answers what to apply to the store, which has `objects`, before the next change is judged: the change as it came, or a
-    /// list completed by the objects that it lacks and that stay for now.
+    /// The change to apply to the store, which has `objects`, before the next change is passed in: the change itself, or a list
+    /// completed with the missing objects that stay for now.
     #[must_use]
     pub fn admit(&mut self, change: Change, objects: &Objects, now: Instant) -> Change {
         change.visit(Judge { guard: self, objects, now })
     }
 
-    /// When [`release`](Self::release) has something to say, if nothing else happens before.
+    /// Time of the next [`release`](Self::release) if nothing else happens before.
     pub fn due(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.until).min()
     }
 
-    /// Accepts the lists whose time is up: what they lack is gone, object by object.
+    /// Accepts the lists whose hold is over. Returns a deletion for each missing object.
     pub fn release(&mut self, now: Instant) -> Vec<Change> {
         let up = self.pending.extract_if(.., |_, pending| pending.until <= now);
         up.flat_map(|(_, pending)| pending.accept()).collect()
     }
 
-    /// What is held back now, by kind.
+    /// Deletions that are currently held back, by kind.
     pub fn holding(&self) -> Vec<Held> {
         self.pending.values().map(PendingDeletion::held).collect()
     }
 }
 
-/// Judges a change of one kind.
+/// Evaluates a change of one kind.
 struct Judge<'a> {
     guard: &'a mut Guard,
     objects: &'a Objects,

@@ -1,13 +1,14 @@
-//! The last good input on disk, so that a gateway which starts while the API server is away serves what it served before.
+//! Snapshot of the last good input on disk, so that a gateway which starts while the API server is unavailable serves what it
+//! served before.
 //!
-//! One file, `snapshot.jsonl`, in the state directory, and beside it `karmada.jsonl` with what a Karmada control plane said:
-//! either server may be away alone, and each file stands in for its own. In each a header line, one object per line, and a last line with the number
-//! of objects and a CRC-32 of all before it. The CRC is against torn writes and failing disks: a single flipped bit in an
-//! address would otherwise send clients somewhere else without anybody noticing. It is no signature; who may write the
-//! state directory may decide what is served, which is why the file is for its owner alone.
+//! The state directory has one file, `snapshot.jsonl`, and another, `karmada.jsonl`, for the objects of a Karmada control plane:
+//! either server may be unavailable alone, and each file stands in for its own. Each file has a header line, one object on each
+//! line, and a last line with the number of objects and a CRC-32 of everything before it. The CRC protects against torn writes
+//! and failing disks: a single flipped bit in an address would otherwise silently send clients elsewhere. It is no signature;
+//! whoever may write the state directory decides what is served, which is why only the owner may access the file.
 //!
-//! Whatever is not exactly what this version wrote about this cluster is not used: a gateway that waits for the API
-//! server is better than one that serves another cluster's Services.
+//! A file that is not exactly what this version wrote about this cluster is not used: waiting for the API server is better than
+//! serving another cluster's Services.
 
 mod folder;
 mod format;
@@ -24,22 +25,23 @@ use thiserror::Error;
 pub use self::writer::SnapshotWriter;
 use crate::api::store::{ControlPlane, Objects};
 
-/// Which API server and cluster objects are from. Prints as it stands behind "cluster".
+/// The API server and cluster that objects come from. Displays as the text after "cluster".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Which of the objects.
+    /// The API server.
     pub part: ControlPlane,
-    /// The API server's URL.
+    /// URL of the API server.
     pub server: String,
-    /// The cluster's name, as configured.
+    /// Configured name of the cluster.
     pub cluster: String,
-    /// As [`crate::sources::connection::Connection::authorities`]: in every cluster Pods know the API server by much the same address, and
-    /// few clusters are given a name. Empty where none are known, as in snapshots of older versions.
+    /// See [`crate::sources::connection::Connection::authorities`]. In most clusters Pods reach the API server at the same
+    /// address, and few clusters have a configured name. Empty if unknown, as in snapshots of older versions.
     pub authorities: BTreeSet<String>,
 }
 
 impl Identity {
-    /// Whether both are of the same cluster, as far as is known. While an authority is replaced, old and new are trusted.
+    /// Whether both are the same cluster, as far as is known. During the replacement of an authority, both the old and the new
+    /// one are trusted.
     fn agrees(&self, other: &Self) -> bool {
         let unknown = self.authorities.is_empty() || other.authorities.is_empty();
         (self.part, &self.server, &self.cluster) == (other.part, &other.server, &other.cluster)
@@ -62,39 +64,39 @@ impl fmt::Display for Identity {
     }
 }
 
-/// What the API server said last.
+/// Last known objects of an API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Where it is from.
+    /// The API server and cluster that they come from.
     pub identity: Identity,
-    /// When it was written.
+    /// Time of the write.
     pub written_at: Timestamp,
-    /// The version of Sheave that wrote it.
+    /// Version of Sheave that wrote it.
     pub sheave: String,
-    /// The objects. Times have whole seconds, as the API has them.
+    /// The objects. Times have whole seconds, as in the API.
     pub objects: Objects,
 }
 
-/// Why there is no snapshot to use, or none could be kept.
+/// Reason why a snapshot cannot be used or written.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    /// The file is there but cannot be read.
+    /// The file exists but cannot be read.
     #[error("{} cannot be read: {error}; it is not used, and the gateway waits for the API server", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// The file is not what was written.
+    /// The file is damaged.
     #[error("{} is damaged: {why}; it is not used, and the gateway waits for the API server", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The inconsistency.
         why: String,
     },
-    /// Another version of Sheave wrote it in a format of its own.
+    /// Another version of Sheave wrote it in a different format.
     #[error(
         "{} has format {found}, and this version knows format {} alone; it is not used, and the gateway waits for the \
          API server", path.display(), format::VERSION
@@ -102,10 +104,10 @@ pub enum SnapshotError {
     OtherFormat {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         found: u32,
     },
-    /// It is about another cluster.
+    /// The file is about another cluster.
     #[error(
         "{} is from cluster {found}, and this gateway serves cluster {expected}; it is not used, and the gateway waits for \
          the API server", path.display()
@@ -113,23 +115,23 @@ pub enum SnapshotError {
     OtherCluster {
         /// The file.
         path: PathBuf,
-        /// What it is about.
+        /// Cluster of the file.
         found: Box<Identity>,
-        /// What it should be about.
+        /// Expected cluster.
         expected: Box<Identity>,
     },
-    /// The state directory does not take it. The file that was there before is as it was.
+    /// The file cannot be written. The previous file is unchanged.
     #[error("{} cannot be written: {error}", path.display())]
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
 
 impl SnapshotError {
-    /// What lets the next try succeed, as part of a sentence; `dir` is the state directory.
+    /// Advice on how to make the next attempt succeed, as part of a sentence; `dir` is the state directory.
     fn advice(&self, dir: &Path) -> String {
         match self {
             Self::Unwritable { error, .. }
@@ -145,16 +147,16 @@ impl SnapshotError {
     }
 }
 
-/// Where the snapshot is in the state directory `dir`.
+/// Path of the snapshot in the state directory `dir`.
 pub fn path(dir: &Path, part: ControlPlane) -> PathBuf {
     dir.join(folder::name(part))
 }
 
-/// Writes the snapshot into `dir`, in place of the one there, and answers when that was. It is either there as a whole
-/// and on the disk, or not at all. `dir` is made if only the last part of its path is missing. Blocks on the disk.
+/// Writes the snapshot into `dir`, replacing the previous one, and returns the time of the write. It is written completely and
+/// synced to disk, or not at all. `dir` is created if only the last part of its path is missing. Blocking.
 ///
 /// # Errors
-/// [`SnapshotError::Unwritable`]: as open(2), write(2), fsync(2) and rename(2).
+/// [`SnapshotError::Unwritable`] if open(2), write(2), fsync(2) or rename(2) fails.
 pub fn write(dir: &Path, identity: &Identity, objects: &Objects) -> Result<Timestamp, SnapshotError> {
     let written_at = Timestamp::now();
     let header = format::Header::new(identity, written_at);
@@ -167,10 +169,10 @@ pub fn write(dir: &Path, identity: &Identity, objects: &Objects) -> Result<Times
     Ok(written_at)
 }
 
-/// Reads the snapshot in `dir`, if there is one and it is about `identity`. Blocks on the disk.
+/// Reads the snapshot in `dir`, if there is one. Blocking.
 ///
 /// # Errors
-/// If it cannot be used: it is never used in part.
+/// If the file cannot be used, or is not about `identity`. It is never used in part.
 pub fn read(dir: &Path, identity: &Identity) -> Result<Option<Snapshot>, SnapshotError> {
     let path = path(dir, identity.part);
     let file = match folder::open(&path) {

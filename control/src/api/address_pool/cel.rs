@@ -1,25 +1,27 @@
-//! What the API server refuses in an AddressPool, as CEL rules and schema limits.
+//! CEL rules and schema limits with which the API server validates an AddressPool.
 
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 use super::{MAX_INTERFACES, Sharing};
 
-/// The API server bounds what evaluating rules may cost by these two, so without them it refuses the definition.
+/// Largest number of entries. The API server estimates the cost of the rules from this and [`MAX_LENGTH`], and rejects a
+/// definition that leaves either out.
 const MAX_ADDRESSES: u32 = 256;
-/// Two IPv6 addresses written in full, with blanks around the hyphen; the server's own limit for addresses is 45.
+/// Largest length of an entry: two IPv6 addresses written in full, with blanks around the hyphen. The server's own limit for one
+/// address is 45.
 const MAX_LENGTH: u32 = 96;
 
-/// As dev_valid_name() of the kernel has it: IFNAMSIZ less the zero at the end.
+/// Largest length of an interface name: IFNAMSIZ less the terminating zero, as in the kernel's dev_valid_name().
 const MAX_INTERFACE_LENGTH: u32 = 15;
 
-/// For the spec as a whole.
+/// Rules for the spec as a whole.
 pub(super) fn of_specs() -> [Rule; 1] {
     [Rule::new("self.fromGatewayNodes || size(self.addresses) > 0")
         .message("holds nothing: give addresses, or set fromGatewayNodes")]
 }
 
-/// The schema of `spec.addresses`. The rules are those of its elements, so that a refusal names the one that is wrong.
+/// The schema of `spec.addresses`. The rules apply to each element, so that an error names the invalid one.
 pub(super) fn addresses(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -49,16 +51,17 @@ pub(super) fn interfaces(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The schema of `spec.sharing`: the API knows enumerations, but no description of each value.
+/// The schema of `spec.sharing`. A Kubernetes schema can list the values of an enumeration but not describe each.
 pub(super) fn sharing(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": [Sharing::Namespace, Sharing::Cluster]})
 }
 
-/// For one of `spec.addresses`. `isIP` and `isCIDR` came with Kubernetes 1.31; `split` of a single address gives itself.
+/// Rules for one entry of `spec.addresses`. `isIP` and `isCIDR` need Kubernetes 1.31. `split` of a single address returns that
+/// address.
 fn of_entries() -> [Rule; 2] {
     let well_formed = "isCIDR(self.trim()) || \
          self.split('-').size() <= 2 && self.split('-').all(end, isIP(end.trim()))";
-    // Where an end is not even an address, the first rule has said so.
+    // If an end is not an address at all, the first rule has already reported it.
     let one_family = "self.split('-').size() != 2 || !self.split('-').all(end, isIP(end.trim())) || \
          ip(self.split('-')[0].trim()).family() == ip(self.split('-')[1].trim()).family()";
     [

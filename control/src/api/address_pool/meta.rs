@@ -1,5 +1,5 @@
-//! Schemas of the API's own types that the definition holds, as Kubernetes describes them. `k8s-openapi` could derive them,
-//! for all of its types, in a third of the time that the whole project takes to build.
+//! Schemas of the Kubernetes types that the definition contains, with Kubernetes' own descriptions. `k8s-openapi` can derive
+//! them, but only for all of its types, which takes a third of the build time of the whole project.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -50,7 +50,7 @@ fn requirement() -> Schema {
     })
 }
 
-/// Conditions by type, so that others may add theirs by server-side apply.
+/// Conditions as a map keyed by type, so that other field managers can add theirs with server-side apply.
 pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -1,4 +1,4 @@
-//! The definition must say what the types mean.
+//! The definition must agree with the types.
 
 use kube::Resource as _;
 use serde_json::{Map, Value, json};
@@ -36,7 +36,7 @@ fn an_omitted_field_means_the_same_in_the_api_in_files_and_in_rust() {
 
 #[test]
 fn every_default_of_the_spec_is_in_the_schema() {
-    // What the rules look at must be there: a rule that reads an absent field fails for everyone.
+    // CEL rules read these fields: a rule that reads an absent field fails for every object.
     let served = defaults(&schema()["properties"]["spec"]);
     let rust = serde_json::to_value(AddressPoolSpec::default()).unwrap();
     assert_eq!(served, rust);

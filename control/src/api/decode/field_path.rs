@@ -1,4 +1,4 @@
-//! The way to a field inside a document, as users write it: `spec.ports[0].port`.
+//! Path of a field in a document, in the notation of users: `spec.ports[0].port`.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl FieldPath {
         self
     }
 
-    /// A field as a Problem names it: `spec.ports[0].port`, `metadata.annotations[sheave.dev/balance]`.
+    /// Parses a field path from a Problem: `spec.ports[0].port`, `metadata.annotations[sheave.dev/balance]`.
     pub(crate) fn parse(field: &str) -> Self {
         let mut steps = Vec::new();
         let mut rest = field;
@@ -48,7 +48,7 @@ impl FieldPath {
         Self(steps)
     }
 
-    /// This path seen from `outer`, the object's own place.
+    /// This path below `outer`, the path of the object that it is relative to.
     pub(crate) fn below(&self, outer: &Self) -> Self {
         Self([outer.0.as_slice(), &self.0].concat())
     }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(read("metadata.annotations[sheave.dev/balance]"), annotation);
         assert_eq!(read("metadata.annotations[\"sheave.dev/balance\"]"), annotation);
         assert_eq!(read(""), []);
-        // Whatever it is, reading it ends.
+        // Parsing malformed input must terminate.
         for odd in [".", "[", "]", "a..b", "a[", "[]"] {
             read(odd);
         }

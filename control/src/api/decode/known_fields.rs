@@ -1,5 +1,5 @@
-//! The field names that a type has at some path, asked of its own `Deserialize`: a deserializer that follows the path and
-//! notes the names which the struct at its end announces. Only asked when there is an unknown field to explain.
+//! Field names of a type at a path, taken from its `Deserialize` implementation: a deserializer follows the path and records the
+//! names that the struct at its end announces. Used only to explain an unknown field.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use super::field_path::Step;
 /// The names of the fields of `T` at `path`; none if there is no struct.
 pub(crate) fn at<T: DeserializeOwned>(path: &[Step]) -> &'static [&'static str] {
     let found = Cell::new(&[] as &[&str]);
-    // Always an error: no value is ever delivered.
+    // The result is always an error, because the probe delivers no value.
     let probe: Result<PhantomData<T>, Error> =
         T::deserialize(Probe { path, found: &found }).map(|_| PhantomData);
     drop(probe);

@@ -1,4 +1,4 @@
-//! `ResourceBinding` (`work.karmada.io/v1alpha2`): in which clusters a Service runs, and what each of them says of it.
+//! `ResourceBinding` (`work.karmada.io/v1alpha2`): the clusters that a Service is scheduled to, and its status in each.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::lenient;
 pub struct ResourceBinding {
     /// Standard metadata.
     pub metadata: ObjectMeta,
-    /// Which clusters.
+    /// Scheduling result.
     pub spec: ResourceBindingSpec,
-    /// What they say.
+    /// Status in the clusters.
     pub status: BindingStatus,
 }
 
@@ -24,12 +24,12 @@ pub struct ResourceBinding {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceBindingSpec {
-    /// The template.
+    /// Reference to the template.
     pub resource: ResourceReference,
-    /// Where it was scheduled to; in no order.
+    /// Clusters that it was scheduled to, in no order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<TargetCluster>,
-    /// What depends on it, and where that was scheduled to.
+    /// Resources that depend on it, with the clusters that they were scheduled to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_by: Vec<RequiredBy>,
     /// Clusters that it is being moved away from.
@@ -41,9 +41,9 @@ pub struct ResourceBindingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceReference {
-    /// As `v1`.
+    /// API version, for example `v1`.
     pub api_version: String,
-    /// As `Service`.
+    /// Kind, for example `Service`.
     pub kind: String,
     /// Its namespace.
     pub namespace: String,
@@ -63,12 +63,12 @@ pub struct TargetCluster {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequiredBy {
-    /// Where it was scheduled to.
+    /// Clusters that the other binding was scheduled to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<TargetCluster>,
 }
 
-/// A cluster that the resource leaves.
+/// An eviction of the resource from a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvictionTask {
@@ -76,14 +76,14 @@ pub struct EvictionTask {
     pub from_cluster: String,
 }
 
-/// What the clusters say.
+/// Status of the resource in its clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BindingStatus {
     /// One per cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aggregated_status: Vec<AggregatedStatus>,
-    /// Of the conditions only `Scheduled` is kept.
+    /// Only the condition `Scheduled` is kept.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "scheduled_alone")]
     pub conditions: Vec<Condition>,
 }
@@ -97,19 +97,20 @@ fn scheduled_alone<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Con
     Ok(all)
 }
 
-/// What one cluster says.
+/// Status of the resource in one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AggregatedStatus {
     /// The cluster's name.
     pub cluster_name: String,
-    /// The part of the object's status that Karmada collects: of a LoadBalancer Service `{"loadBalancer": …}`.
+    /// The part of the object's status that Karmada collects; for a LoadBalancer Service `{"loadBalancer": …}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
 }
 
 impl ResourceBinding {
-    /// Where the resource is, or still is while it is moved away; empty while it is not scheduled, which says nothing.
+    /// Clusters that have the resource, including those that it is being evicted from. An empty set means not scheduled yet, not
+    /// absent everywhere.
     pub fn clusters(&self) -> BTreeSet<&str> {
         let spec = &self.spec;
         let required = spec.required_by.iter().flat_map(|it| &it.clusters);
@@ -121,7 +122,7 @@ impl ResourceBinding {
         names
     }
 
-    /// Why the scheduler finds no place for the resource, in its own words, if it finds none.
+    /// The scheduler's message if it found no cluster for the resource.
     pub fn unscheduled(&self) -> Option<&str> {
         let condition =
             self.status.conditions.iter().find(|it| it.type_ == SCHEDULED && it.status == "False");

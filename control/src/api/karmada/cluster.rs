@@ -1,4 +1,4 @@
-//! `Cluster` (`cluster.karmada.io/v1alpha1`): a member of the fleet. Served by an aggregated API server, which may fail alone.
+//! `Cluster` (`cluster.karmada.io/v1alpha1`): a member of the fleet. An aggregated API server serves it and can fail alone.
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -6,26 +6,26 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::lenient;
 
-/// Where ServiceExports are served, as `apiEnablements` have it.
+/// API version of ServiceExports in `apiEnablements`.
 const EXPORT_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
 const EXPORT_KIND: &str = "ServiceExport";
-/// The condition that says whether the list of APIs is whole (karmada pkg/apis/cluster/v1alpha1,
+/// Condition that is true while the list of APIs is complete (karmada pkg/apis/cluster/v1alpha1,
 /// `ClusterConditionCompleteAPIEnablements`).
 const COMPLETE: &str = "CompleteAPIEnablements";
 
-/// A member cluster. A field that cannot be read counts as not given: the cluster is there all the same.
+/// A member cluster. A field that cannot be parsed counts as absent, because the cluster exists all the same.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
-    /// Standard metadata; labels and annotations count.
+    /// Standard metadata, of which labels and annotations are used.
     pub metadata: ObjectMeta,
-    /// What is known of it.
+    /// Location and taints.
     pub spec: ClusterSpec,
-    /// How it is.
+    /// Conditions and APIs.
     pub status: ClusterStatus,
 }
 
-/// Where a cluster is, and what keeps traffic away.
+/// Location of a cluster, and the taints that keep traffic away from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterSpec {
@@ -35,23 +35,23 @@ pub struct ClusterSpec {
     /// The cluster's zones.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::list")]
     pub zones: Vec<String>,
-    /// Set by people and by Karmada.
+    /// Taints, set by users and by Karmada.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::list")]
     pub taints: Vec<Taint>,
 }
 
-/// How a cluster is.
+/// Conditions of a cluster, and the APIs that it serves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterStatus {
-    /// `Ready` is about the cluster's API server alone, not about what runs there.
+    /// Conditions. `Ready` covers only the cluster's API server, not the workloads there.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::list")]
     pub conditions: Vec<Condition>,
-    /// What Karmada's Remedy asks for: `TrafficControl` keeps traffic away.
+    /// Actions that Karmada's Remedy requests: `TrafficControl` keeps traffic away.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::list")]
     pub remedy_actions: Vec<String>,
-    /// Which APIs it serves; of these only that of ServiceExports is kept, for each cluster has hundreds. Written every ten
-    /// seconds, so that a new API shows late.
+    /// APIs that the cluster serves. Only ServiceExport is kept, because a cluster has hundreds of APIs. Karmada writes the list
+    /// every ten seconds, so a new API appears with a delay.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "exports_alone")]
     pub api_enablements: Vec<ApiEnablement>,
 }
@@ -60,9 +60,9 @@ pub struct ClusterStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApiEnablement {
-    /// As `apps/v1`.
+    /// Group and version, for example `apps/v1`.
     pub group_version: String,
-    /// The kinds.
+    /// Kinds in this group and version.
     pub resources: Vec<EnabledKind>,
 }
 
@@ -70,15 +70,15 @@ pub struct ApiEnablement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EnabledKind {
-    /// The plural.
+    /// Plural name.
     pub name: String,
-    /// As manifests have it.
+    /// Kind, as in manifests.
     pub kind: String,
 }
 
 impl Cluster {
-    /// Whether Karmada's scheduler takes it for a cluster that ServiceExports can go to; `None` where its list of APIs is not
-    /// whole, so that what lacks says nothing.
+    /// Whether Karmada's scheduler considers the cluster able to take ServiceExports; `None` if its list of APIs is incomplete,
+    /// so that a missing API proves nothing.
     pub fn serves_exports(&self) -> Option<bool> {
         if !self.status.api_enablements.is_empty() {
             return Some(true);

@@ -1,23 +1,22 @@
-//! Reads fields that say how something is, not what is wanted: one that cannot be read counts as not given, so that the
-//! object around it is not lost.
+//! Lenient decoding of status fields: a field that cannot be parsed counts as absent, so that the object around it is not lost.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// The value, or the default.
+/// The value, or the default if it cannot be parsed.
 pub(super) fn value<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).unwrap_or_default())
 }
 
-/// The text, or none.
+/// The text, or an empty one if it cannot be parsed.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     value(deserializer)
 }
 
-/// The items that can be read.
+/// The items that can be parsed.
 pub(crate) fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {

@@ -1,5 +1,5 @@
-//! `Work` (`work.karmada.io/v1alpha1`): what Karmada applies in one member cluster, or has collected from there. Its manifests
-//! are read where they arrive, so that nothing is kept of those that are not ours.
+//! `Work` (`work.karmada.io/v1alpha1`): objects that Karmada applies in one member cluster, or has collected from there.
+//! Manifests are decoded on arrival, so that nothing is kept of those that are not used.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::lenient;
 use crate::api::decode;
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
-/// Bytes of what is wrong with a manifest, at most: a part of a message.
+/// Largest length in bytes of a manifest's error, which is part of a message.
 const LONGEST_WHY: usize = LONGEST_MESSAGE / 2;
 
-/// Objects of one member cluster: the one that the namespace names.
+/// Objects of the member cluster that the Work's namespace names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Standard metadata; the namespace says which cluster.
+    /// Standard metadata; the namespace names the cluster.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What is in it.
+    /// Objects that it carries.
     #[serde(default)]
     spec: WorkSpec,
-    /// What the cluster says of it. A field that cannot be read counts as not given.
+    /// Status of the objects in the cluster. A field that cannot be parsed counts as absent.
     #[serde(default, deserialize_with = "lenient::value")]
     status: WorkStatus,
 }
@@ -52,40 +52,40 @@ struct WorkStatus {
 /// One object that a Work carries.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Manifest {
-    /// Endpoints that were collected.
+    /// Endpoints that were collected from the cluster.
     EndpointSlice(Arc<EndpointSlice>),
-    /// A Service, as it is in that cluster.
+    /// A Service as applied in the cluster.
     Service(Arc<Service>),
-    /// Of a kind that is not used.
+    /// An object of a kind that is not used.
     Other {
         /// Its kind; empty if it has none.
         kind: String,
     },
-    /// Of a kind that is used, but not readable as such.
+    /// An object of a used kind that cannot be decoded.
     Broken {
         /// Its kind.
         kind: String,
-        /// What is wrong.
+        /// The decoding error.
         why: String,
     },
 }
 
-/// What the member cluster says of one manifest.
+/// Status of one manifest in the member cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ManifestStatus {
-    /// Which manifest.
+    /// The manifest that this is about.
     pub identifier: ManifestIdentifier,
-    /// The part of the object's status that Karmada collects: of a LoadBalancer Service `{"loadBalancer": …}`.
+    /// The part of the object's status that Karmada collects; for a LoadBalancer Service `{"loadBalancer": …}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
 }
 
-/// Names a manifest of a Work.
+/// Identifies a manifest of a Work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ManifestIdentifier {
-    /// As `Service`.
+    /// Kind, for example `Service`.
     pub kind: String,
     /// Its namespace.
     pub namespace: String,
@@ -94,35 +94,35 @@ pub struct ManifestIdentifier {
 }
 
 impl Work {
-    /// A Work with this in it.
+    /// A Work that carries these manifests and has no status.
     pub fn new(metadata: ObjectMeta, manifests: Vec<Manifest>) -> Self {
         Self { metadata, spec: WorkSpec { workload: Workload { manifests } }, status: WorkStatus::default() }
     }
 
-    /// What it carries.
+    /// Objects that it carries.
     pub fn manifests(&self) -> &[Manifest] {
         &self.spec.workload.manifests
     }
 
-    /// What the member cluster says of it.
+    /// Status of the objects in the member cluster.
     pub fn manifest_statuses(&self) -> &[ManifestStatus] {
         &self.status.manifest_statuses
     }
 
-    /// Whether Karmada collected it from the member cluster; others it brings there. Copies that are brought to other clusters
+    /// Whether Karmada collected it from the member cluster, as opposed to applying it there. Copies dispatched to other clusters
     /// have the other labels, but not this one.
     pub fn is_collected(&self) -> bool {
         self.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(super::COLLECTED_LABEL))
     }
 
-    /// The member cluster that it is for; `None` if the namespace names none.
+    /// Name of the member cluster that it belongs to; `None` if its namespace is not an execution space.
     pub fn cluster(&self) -> Option<&str> {
         super::cluster_of_namespace(self.metadata.namespace.as_deref()?)
     }
 }
 
 impl Manifest {
-    /// Reads what a Work carries; whatever it is, the Work is readable.
+    /// Decodes one manifest. It never fails, so that one bad manifest does not make the whole Work unreadable.
     fn read(value: Value) -> Self {
         let Value::Object(mut fields) = value else {
             return Self::Broken { kind: String::new(), why: "is not an object".to_owned() };
@@ -141,7 +141,7 @@ impl Manifest {
             }
             _ => Ok(Self::Other { kind: kind.clone() }),
         };
-        // What cannot be read is quoted, and may be as long as an object.
+        // The error quotes the value, which can be as long as an object.
         read.unwrap_or_else(|error| Self::Broken { kind, why: cut_middle(error.to_string(), LONGEST_WHY) })
     }
 }
@@ -152,7 +152,7 @@ impl<'de> Deserialize<'de> for Manifest {
     }
 }
 
-/// As it was read, so that a Work on disk is read back the same; of what is not used only the kind.
+/// Writes what was decoded, so that a Work on disk decodes to the same value; for unused kinds only the kind.
 impl Serialize for Manifest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -160,7 +160,7 @@ impl Serialize for Manifest {
             Self::EndpointSlice(slice) => slice.serialize(serializer),
             Self::Service(service) => service.serialize(serializer),
             Self::Other { kind } => json!({ "kind": kind }).serialize(serializer),
-            // Broken again when it is read, if in fewer words.
+            // Decodes to `Broken` again, though with a different message.
             Self::Broken { kind, why } => {
                 json!({"apiVersion": api_version(kind), "kind": kind, "metadata": why}).serialize(serializer)
             }

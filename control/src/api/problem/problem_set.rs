@@ -1,30 +1,30 @@
-//! Problems by whose they are, and what came and went since somebody asked. What one owner says costs what that one had and
-//! has, however many others there are.
+//! Set of Problems by owner, with the changes since the last query. An update costs as much as that owner's Problems, however
+//! many others there are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ObjectRef, Problem};
 
-/// All Problems, sorted, each once, whoever has it.
+/// All Problems, sorted and without duplicates, whichever owner has them.
 #[derive(Clone, Debug)]
 pub(crate) struct ProblemSet<K> {
-    /// What each owner has, sorted.
+    /// Problems of each owner, sorted.
     owners: BTreeMap<K, Box<[Arc<Problem>]>>,
-    /// How many have each.
+    /// Number of owners of each Problem.
     all: BTreeMap<Arc<Problem>, usize>,
-    /// How many of all there are by reason.
+    /// Number of Problems by reason.
     by_reason: BTreeMap<&'static str, usize>,
-    /// Those that came or went since [`Self::take_changes`], and whether they were there then.
+    /// Problems that came or went since [`Self::take_changes`], and whether they existed at that time.
     touched: BTreeMap<Arc<Problem>, bool>,
 }
 
-/// What came and what went, both sorted.
+/// Problems that came and that went, both sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProblemChanges {
-    /// Not there before.
+    /// Problems that are new.
     pub came: Vec<Arc<Problem>>,
-    /// There before.
+    /// Problems that are gone.
     pub gone: Vec<Arc<Problem>>,
 }
 
@@ -34,7 +34,7 @@ impl ProblemChanges {
         self.came.is_empty() && self.gone.is_empty()
     }
 
-    /// Those about objects that are meant.
+    /// The changes that are about objects for which `meant` is true.
     pub(crate) fn about(&self, meant: impl Fn(&ObjectRef) -> bool) -> Self {
         let of = |problems: &[Arc<Problem>]| {
             problems.iter().filter(|problem| meant(&problem.object)).cloned().collect()
@@ -55,7 +55,7 @@ impl<K> Default for ProblemSet<K> {
 }
 
 impl<K: Ord> ProblemSet<K> {
-    /// All that an owner has from now on, in place of what it had.
+    /// Replaces the Problems of an owner.
     pub(crate) fn set<'a>(&mut self, owner: K, problems: impl IntoIterator<Item = &'a Problem>) {
         let mut problems: Vec<&Problem> = problems.into_iter().collect();
         problems.sort_unstable();
@@ -64,39 +64,39 @@ impl<K: Ord> ProblemSet<K> {
             return;
         }
         let new: Box<[Arc<Problem>]> = problems.into_iter().map(|problem| self.shared(problem)).collect();
-        // What stays is not touched.
+        // Add before removing, so that a Problem that stays is not marked as touched.
         new.iter().for_each(|problem| self.add(problem));
         let old = if new.is_empty() { self.owners.remove(&owner) } else { self.owners.insert(owner, new) };
         old.unwrap_or_default().iter().for_each(|problem| self.remove(problem));
     }
 
-    /// Follows another set.
+    /// Applies the changes of another set.
     pub(crate) fn apply(&mut self, changes: &ProblemChanges) {
         changes.came.iter().for_each(|problem| self.add(problem));
         changes.gone.iter().for_each(|problem| self.remove(problem));
     }
 
-    /// What an owner has, sorted.
+    /// The Problems of an owner, sorted.
     pub(crate) fn of(&self, owner: &K) -> impl Iterator<Item = &Arc<Problem>> {
         self.owners.get(owner).into_iter().flatten()
     }
 
-    /// All of them.
+    /// All Problems, sorted.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Problem>> {
         self.all.keys()
     }
 
-    /// How many there are.
+    /// Number of Problems.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// How many there are of each reason that there is.
+    /// Number of Problems by reason, without reasons that no Problem has.
     pub(crate) fn by_reason(&self) -> &BTreeMap<&'static str, usize> {
         &self.by_reason
     }
 
-    /// Those that are about this object.
+    /// The Problems that are about this object.
     pub(crate) fn about(&self, object: &ObjectRef) -> impl Iterator<Item = &Arc<Problem>> {
         let first = Problem {
             object: object.clone(),
@@ -109,7 +109,7 @@ impl<K: Ord> ProblemSet<K> {
         from_there.take_while(move |problem| problem.object == *object)
     }
 
-    /// What came and went since the last call.
+    /// The changes since the last call.
     pub(crate) fn take_changes(&mut self) -> ProblemChanges {
         let mut changes = ProblemChanges::default();
         for (problem, was_there) in std::mem::take(&mut self.touched) {

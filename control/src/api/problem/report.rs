@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::api::problem::{ObjectRef, Problem, ProblemPort, reason};
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
-/// So many Problems of one object and reason are told one by one: a list of a Service may have a hundred thousand entries.
+/// How many Problems of one object and reason are listed individually: a list in a Service can have a hundred thousand entries.
 const ONE_BY_ONE: usize = 64;
 
 /// The Problems found so far in one object.
@@ -13,7 +13,7 @@ const ONE_BY_ONE: usize = 64;
 pub(crate) struct Report {
     object: ObjectRef,
     problems: Vec<Problem>,
-    /// How many were found, by reason.
+    /// Number of Problems found, by reason.
     counts: BTreeMap<&'static str, usize>,
 }
 
@@ -38,7 +38,7 @@ impl Report {
             object: self.object.clone(),
             reason,
             field: field.into(),
-            // A value that is quoted may be as long as an object.
+            // The message may quote a value that is as long as an object.
             message: cut_middle(message.into(), LONGEST_MESSAGE),
             port,
         });
@@ -49,7 +49,7 @@ impl Report {
         self.add(reason::INVALID_VALUE, field, None, message);
     }
 
-    /// A value that does not work for one port.
+    /// A value that is not valid for one port.
     pub(crate) fn invalid_port(
         &mut self,
         field: impl Into<String>,
@@ -59,12 +59,12 @@ impl Report {
         self.add(reason::INVALID_VALUE, field, Some(port), message);
     }
 
-    /// Problems that were found elsewhere.
+    /// Adds Problems that were found elsewhere.
     pub(crate) fn extend(&mut self, problems: Vec<Problem>) {
         self.problems.extend(problems);
     }
 
-    /// All of them; where there are too many for one reason, a last one counts the others.
+    /// All Problems. If a reason has too many, a last Problem gives the number of the others.
     pub(crate) fn into_problems(mut self) -> Vec<Problem> {
         for (reason, more) in std::mem::take(&mut self.counts) {
             if let Some(more @ 1..) = more.checked_sub(ONE_BY_ONE) {

@@ -1,4 +1,4 @@
-//! Which changes make which Services dirty.
+//! Changes and the Services that they make dirty.
 
 mod fleet;
 
@@ -37,7 +37,7 @@ fn node(name: &str, address: &str, condition: &str) -> Node {
     Node { metadata: meta(name), spec: None, status: Some(status) }
 }
 
-/// Nothing but what any Service may depend on.
+/// A change of something that any Service may depend on, and of no Service.
 const SHARED: Dirty = Dirty::Shared(std::collections::BTreeSet::new());
 
 fn services(names: &[&str]) -> Dirty {
@@ -135,7 +135,7 @@ fn replacing_by_equal_objects_dirties_nothing_and_keeps_their_identity() {
     assert_eq!(store.objects().services.len() + store.objects().slices.len(), 0);
 }
 
-/// A few objects, so that events collide.
+/// Only a few objects, so that events collide.
 fn event() -> impl Strategy<Value = (bool, u8, Option<u8>)> {
     (any::<bool>(), 0u8..4, prop::option::of(0u8..3))
 }
@@ -166,7 +166,7 @@ fn a_namespace_dirties_its_own_services_once_any_is_known() {
     assert_eq!(store.take_dirty(), SHARED);
     store.put::<kinds::Namespaces>(namespace("other", "a"));
     assert_eq!(store.take_dirty(), SHARED);
-    // Namespaces are known before and afterwards, but not the same.
+    // Some Namespace is known before and afterwards, but not the same one.
     store.remove::<kinds::Namespaces>("", "other");
     store.put::<kinds::Namespaces>(namespace("shop", "a"));
     assert_eq!(store.take_dirty(), Dirty::Shared(BTreeSet::from([ServiceKey::new("shop", "web")])));

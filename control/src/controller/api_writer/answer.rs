@@ -1,4 +1,4 @@
-//! What an API server's answer means. Pure.
+//! Classification of an API server's answer, without I/O.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,51 +9,51 @@ use serde::de::DeserializeOwned;
 use crate::backoff::LONGEST_RETRY_AFTER;
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
-/// Of the server's message, in bytes: a validation error quotes the value, and a sentence is built around it.
+/// Largest length of the server's message in bytes: a validation error quotes the value, and a sentence is built around it.
 const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
 
-/// What became of a request. Prints as the server's own words, where there are any.
+/// Outcome of a request. Displays as the server's message, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::controller) enum ApiAnswer {
-    /// It is done; the object as it is now.
+    /// The request succeeded. Holds the object as it is now.
     Done(Vec<u8>),
-    /// The server does not have the object.
+    /// The object does not exist.
     Gone,
     /// The server does not serve the kind, or not at this path.
     Undefined(String),
-    /// There is an object of the name that was to be created.
+    /// An object with the name to be created exists already.
     Exists,
-    /// The object has changed since, or is another one of the name (409, a failed precondition, a 422 about the uid).
+    /// The object has changed in the meantime, or another one has its name (409, a failed precondition, a 422 about the uid).
     Stale,
-    /// Other field managers hold what was applied.
+    /// Other field managers own fields of the apply.
     Conflict(Conflict),
-    /// Our account may not.
+    /// RBAC denies the request to our account.
     Forbidden(String),
-    /// The server understood and does not want it.
+    /// The server rejected the request itself.
     Refused(String),
-    /// The server failed at this request, as it does where a webhook is down. Others may succeed.
+    /// The server failed on this request, as it does if a webhook is down. Other requests may succeed.
     Failed(String),
-    /// The server does not accept our credentials.
+    /// The server rejected our credentials.
     Unauthenticated(String),
-    /// The server answers that it is of no use right now; it may have done the write. `retry_after` is at most
+    /// The server reports that it is temporarily unavailable. The write may have happened. `retry_after` is at most
     /// [`LONGEST_RETRY_AFTER`].
     Busy { reason: String, retry_after: Option<Duration> },
-    /// There was no answer; the write may have been done.
+    /// There was no answer. The write may have happened.
     Unreachable { reason: String },
 }
 
-/// Who holds what.
+/// Field managers in a conflict, and their fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::controller) struct Conflict {
     /// Field managers other than ours, sorted.
     pub(in crate::controller) rivals: Vec<String>,
-    /// Paths that they hold, sorted.
+    /// Paths of the fields that they own, sorted.
     pub(in crate::controller) fields: Vec<String>,
 }
 
 impl ApiAnswer {
-    /// Classifies an answer to a request of `field_manager`. `retry_after` is the header.
+    /// Classifies an answer to a request of `field_manager`. `retry_after` is the header's value.
     pub(super) fn read(code: u16, retry_after: Option<&str>, body: Vec<u8>, field_manager: &str) -> Self {
         let status = || serde_json::from_slice::<Status>(&body).unwrap_or_default();
         let text = || cut_middle(status().message.unwrap_or_else(|| plain(&body)), LONGEST_QUOTED);
@@ -79,7 +79,7 @@ impl ApiAnswer {
         }
     }
 
-    /// Why the server accepts nothing from us right now, and how long it wants to be left alone; none if it judged the request.
+    /// Why the server accepts no request at the moment, and its `Retry-After`; `None` if it judged this request.
     pub(in crate::controller) fn outage(&self) -> Option<(&str, Option<Duration>)> {
         match self {
             Self::Unauthenticated(reason) | Self::Unreachable { reason } => Some((reason, None)),
@@ -88,7 +88,7 @@ impl ApiAnswer {
         }
     }
 
-    /// The object that a successful answer has.
+    /// The object in a successful answer.
     pub(in crate::controller) fn object<T: DeserializeOwned>(self) -> Result<T, Self> {
         match self {
             Self::Done(body) => serde_json::from_slice(&body)
@@ -117,8 +117,8 @@ impl fmt::Display for ApiAnswer {
     }
 }
 
-/// Authorization names who cannot do what (apiserver `responsewriters.ForbiddenMessage`). Admission refuses single objects with
-/// 403, too.
+/// Whether authorization denied the request: its message names the user and the verb (apiserver
+/// `responsewriters.ForbiddenMessage`). Admission rejects single objects with 403, too.
 fn lacks_right(status: &Status) -> bool {
     status
         .message
@@ -126,8 +126,8 @@ fn lacks_right(status: &Status) -> bool {
         .is_some_and(|message| message.contains("User \"") && message.contains("\" cannot "))
 }
 
-/// A patch with the uid of an object that was deleted, and made again since, fails validation and no precondition: the field is
-/// immutable (apimachinery `ValidateObjectMetaAccessorUpdate`).
+/// Whether a patch carried the uid of an object that was deleted and created again. That fails validation and not a precondition,
+/// because the field is immutable (apimachinery `ValidateObjectMetaAccessorUpdate`).
 fn has_another_uid(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| details.causes.iter().flatten());
     causes.filter_map(|cause| cause.field.as_deref()).any(|field| field == "metadata.uid")
@@ -138,7 +138,7 @@ fn plain(body: &[u8]) -> String {
     text.trim().chars().take(200).collect()
 }
 
-/// What is missing is the object, and neither its kind (plain text, or a Status without a name) nor the way to the server.
+/// Whether a 404 is about the object, and not about its kind (plain text, or a Status without a name) or the route to the server.
 fn names_an_object(status: &Status) -> bool {
     let name = status.details.as_ref().and_then(|details| details.name.as_deref());
     name.is_some_and(|name| !name.is_empty())
@@ -157,7 +157,7 @@ fn conflict(status: Status, field_manager: &str) -> ApiAnswer {
     let mut held = Conflict::default();
     for cause in causes {
         let rival = rival(&cause);
-        // What we wrote ourselves other than by apply counts as another manager of the same name.
+        // A write of our own that was not an apply counts as another manager with the same name.
         if rival == field_manager {
             continue;
         }
@@ -171,8 +171,8 @@ fn conflict(status: Status, field_manager: &str) -> ApiAnswer {
     ApiAnswer::Conflict(held)
 }
 
-/// `conflict with "NAME" with subresource "status" using v1 at 2026-01-01T00:00:00Z` (structured-merge-diff's conflicts as
-/// apimachinery `managedfields/internal/conflict.go` prints them; the name is quoted as Go does).
+/// Parses the manager from `conflict with "NAME" with subresource "status" using v1 at 2026-01-01T00:00:00Z` (a
+/// structured-merge-diff conflict as apimachinery `managedfields/internal/conflict.go` prints it; the name has Go's quoting).
 fn rival(cause: &StatusCause) -> String {
     let message = cause.message.as_deref().unwrap_or_default();
     let quoted = message.strip_prefix("conflict with ").unwrap_or(message);

@@ -1,4 +1,4 @@
-//! The condition about which gateways announce an object's addresses.
+//! The condition that shows which gateways announce an object's addresses.
 
 use super::{DesiredCondition, LISTED, listed};
 use crate::api::names::ANNOUNCED;
@@ -7,17 +7,17 @@ use crate::text::first_few;
 
 /// Reason of `sheave.dev/Announced` when it is true.
 const BY_ONE: &str = "Announced";
-/// Reason of `sheave.dev/Announced`: an address is announced by no gateway.
+/// Reason of `sheave.dev/Announced`: no gateway announces an address.
 const BY_NONE: &str = "NotAnnounced";
-/// Reason of `sheave.dev/Announced`: an address is announced by several gateways.
+/// Reason of `sheave.dev/Announced`: several gateways announce the same address.
 const BY_SEVERAL: &str = "AnnouncedTwice";
 
-/// How many gateways that announce the same address are named.
+/// How many gateways that announce the same address a message names.
 const NAMED: usize = 3;
-/// Where to look.
+/// Advice at the end of a message.
 const ADVICE: &str = "See `sheave gateways` on a gateway node.";
 
-/// The condition, where there is something to state.
+/// The condition, unless announcements are not needed or not known.
 pub(super) fn of(announcement: &Announcement) -> Option<DesiredCondition> {
     Some(match announcement {
         Announcement::NotNeeded | Announcement::Unknown => return None,

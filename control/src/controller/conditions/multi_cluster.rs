@@ -1,4 +1,4 @@
-//! The conditions of a MultiClusterService.
+//! Conditions of a MultiClusterService.
 
 use std::fmt::Write as _;
 
@@ -18,11 +18,11 @@ pub const TAKEN: &str = "Accepted";
 pub const RESOLVED: &str = "ResolvedRefs";
 /// Reason of `sheave.dev/Degraded` when it is false.
 pub const HEALTHY: &str = "Healthy";
-/// Reason of `sheave.dev/Degraded`, and of a Service's `sheave.dev/Ready`: nothing is there that could serve.
+/// Reason of `sheave.dev/Degraded`, and of a Service's `sheave.dev/Ready`: no endpoint can serve.
 pub const NO_ENDPOINTS: &str = "NoEndpoints";
-/// Reason of `sheave.dev/Degraded`: clusters are not ready, or are left although nobody asked for it.
+/// Reason of `sheave.dev/Degraded`: clusters are not ready, or are excluded without a request for it.
 pub const CLUSTERS_IN_TROUBLE: &str = "ClustersInTrouble";
-/// Reason of `sheave.dev/Degraded`: the state of clusters cannot be known.
+/// Reason of `sheave.dev/Degraded`: the state of clusters is unknown.
 pub const CLUSTERS_UNKNOWN: &str = "ClustersUnknown";
 /// Reason of `sheave.dev/Degraded`: Karmada does not collect endpoints.
 pub const ENDPOINTS_OUTDATED: &str = "EndpointsOutdated";
@@ -39,10 +39,10 @@ const HOW_TO_EXPORT: &str = "make a ServiceExport of the Service and propagate i
 const EXPORTED: &str = "the controller exports the Service (karmada.exportServices), unless a ServiceExport of yours has its name: that \
                         one is yours to propagate.";
 
-/// How many clusters, names or ports are listed.
+/// How many clusters, names or ports a message lists.
 const LISTED: usize = 5;
 
-/// Reasons of Problems that `sheave.dev/Accepted` names: it is served, but not as it asks.
+/// Reasons of Problems that `sheave.dev/Accepted` reports: the object is served, but not exactly as requested.
 const NAMED: [&str; 4] = [
     reason::INVALID_VALUE,
     reason::LEGACY_FIELD,
@@ -50,10 +50,10 @@ const NAMED: [&str; 4] = [
     reason::SOURCE_RANGES_ONE_FAMILY,
 ];
 
-/// Reasons of Problems that `sheave.dev/ResolvedRefs` names.
+/// Reasons of Problems that `sheave.dev/ResolvedRefs` reports.
 const MISSING: [&str; 3] = [reason::SERVICE_NOT_FOUND, reason::CLUSTER_NOT_FOUND, reason::PORT_NOT_FOUND];
 
-/// Our conditions of a MultiClusterService.
+/// The conditions of a MultiClusterService.
 pub(super) fn of(desired_status: &DesiredStatus, fleet: &FleetStatus) -> Vec<DesiredCondition> {
     let mut programmed = programmed(desired_status);
     if programmed.holds {
@@ -78,7 +78,8 @@ fn accepted(desired_status: &DesiredStatus) -> DesiredCondition {
     DesiredCondition::yes(ACCEPTED, TAKEN, message.trim_end().to_owned())
 }
 
-/// Clusters and ports of what is not served at all are in no list, nor are clusters that annotations name: those have Problems.
+/// Whether all references resolve. An unserved object has no list of clusters and ports, and clusters in annotations are in none
+/// either, so Problems supplement the lists.
 fn resolved(desired_status: &DesiredStatus, resolved: &ResolvedRefs) -> DesiredCondition {
     let mut reasons = Vec::new();
     let mut message = String::new();
@@ -111,7 +112,7 @@ fn resolved(desired_status: &DesiredStatus, resolved: &ResolvedRefs) -> DesiredC
     )
 }
 
-/// True is bad here: something is worse than it should be, although the address may be served.
+/// Whether service is worse than intended, although the address may be served. Unlike the other conditions, true is bad.
 fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondition {
     let mut found: Vec<(&'static str, String)> = Vec::new();
     let serves = |cluster: &MemberClusterStatus| cluster.state.takes_new() && cluster.ready > 0;
@@ -161,7 +162,8 @@ fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondi
     DesiredCondition::yes(DEGRADED, reason, messages.join(" "))
 }
 
-/// Not a cluster that somebody wants to be left. One that is named, and has nothing, is not what was wanted either.
+/// Whether a cluster should serve but does not. A cluster that was excluded on request is not in trouble; one that is named and
+/// has no endpoints is.
 fn is_in_trouble(cluster: &MemberClusterStatus) -> bool {
     match &cluster.state {
         ClusterState::NotReady
@@ -187,7 +189,7 @@ fn state(cluster: &MemberClusterStatus) -> String {
     }
 }
 
-/// As `7 of 9 endpoints in 2 of 3 clusters: member1 4/5 ready; …`. Clusters that are not as they should be come first.
+/// Text like `7 of 9 endpoints in 2 of 3 clusters: member1 4/5 ready; …`. Clusters in an unexpected state come first.
 fn counts(clusters: &[MemberClusterStatus]) -> String {
     if clusters.is_empty() {
         return "No cluster is known to run it.".to_owned();

@@ -1,4 +1,4 @@
-//! What each state of a Service is called, and that the words are stable.
+//! Conditions of each state of a Service, with their exact texts.
 
 use sheave_model::{FrontendAddr, Protocol};
 

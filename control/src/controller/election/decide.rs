@@ -1,8 +1,8 @@
-//! What a candidate does about the Lease as it last saw it. Pure.
+//! Decision of a candidate about the Lease as last seen, without I/O.
 //!
-//! As client-go's `leaderelection.go`: whether a Lease has run out is judged by how long ago *this* process saw it change,
-//! on the monotonic clock. The times inside are for people; clocks of other machines are never trusted. Unlike there, the
-//! duration inside counts only within limits: whoever edits a Lease by hand neither makes two leaders nor stops them all.
+//! Follows client-go's `leaderelection.go`: whether a Lease has expired depends on how long ago *this* process saw it change, on
+//! the monotonic clock. The times in the Lease are for users; clocks of other machines are never trusted. Unlike client-go, the
+//! duration in the Lease is clamped, so that editing a Lease by hand can neither make two leaders nor prevent any.
 
 use std::time::Duration;
 
@@ -14,38 +14,39 @@ use tokio::time::Instant;
 use super::Timing;
 use crate::api::store::ServiceKey;
 
-/// A Lease that names a longer duration runs out after this one. Whoever leads writes its own with the next renewal, so
-/// another one stays only where nobody does.
+/// Longest duration that is respected. A leader writes its own with the next renewal, so a longer one persists only if there is
+/// no leader.
 const LONGEST: Duration = Duration::from_secs(10 * 60);
-/// A clock that is behind the last renewal by fewer microseconds is not used: the last renewal is counted on.
+/// If the wall clock is behind the last renewal by fewer microseconds than this, the renewal time is incremented instead of set
+/// from the clock.
 const COUNTED_ON: i64 = 1_000_000;
 
 /// The Lease as last seen.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
     lease: Lease,
-    /// When its spec was first seen as it is now.
+    /// When its spec was first seen as it is.
     since: Instant,
-    /// It has been deleted since then.
+    /// Whether it has been deleted since then.
     gone: bool,
 }
 
-/// What a candidate does next.
+/// Next action of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub(super) enum Action {
-    /// There is no Lease: make one that names us.
+    /// There is no Lease: create one that names this process.
     Create(Box<Lease>),
-    /// The Lease is free, ours or has run out: put this in its place.
+    /// The Lease is free, ours or expired: replace it with this one.
     Replace(Box<Lease>),
-    /// Someone else leads.
+    /// Another process leads.
     Wait,
 }
 
 impl Observed {
-    /// The Lease as it was read or written at `now`; `before` is what was known of it.
+    /// The Lease as read or written at `now`; `before` is the previous observation.
     pub(super) fn new(lease: Lease, before: Option<&Self>, now: Instant) -> Self {
-        // The resource version alone does not count: whoever annotates a Lease does not renew it.
+        // The resource version does not count: annotating a Lease does not renew it.
         let since = match before {
             Some(before) if before.lease.spec == lease.spec => before.since,
             _ => now,
@@ -53,12 +54,12 @@ impl Observed {
         Self { lease, since, gone: false }
     }
 
-    /// The Lease is not there any more. Who held it may not have noticed yet.
+    /// Records that the Lease was deleted. Its holder may not have noticed yet.
     pub(super) fn deleted(self) -> Self {
         Self { gone: true, ..self }
     }
 
-    /// The holder that it names.
+    /// The holder, if it names one.
     pub(super) fn holder(&self) -> Option<&str> {
         self.spec().and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty())
     }
@@ -68,7 +69,7 @@ impl Observed {
         self.lease.metadata.uid.as_deref()
     }
 
-    /// `identity` holds it, and it is there.
+    /// Whether the Lease exists and `identity` holds it.
     pub(super) fn is_held_by(&self, identity: &str) -> bool {
         !self.gone && self.holder() == Some(identity)
     }
@@ -77,8 +78,8 @@ impl Observed {
         self.lease.spec.as_ref()
     }
 
-    /// Someone else may still lead at `now`. A holder that has not noticed yet how short its Lease was made leads for its
-    /// own [`Timing::deadline`], which is less than our `timing.lease`.
+    /// Whether another process may still lead at `now`. A holder that has not yet noticed a shortened duration leads for its own
+    /// [`Timing::deadline`], which is less than our `timing.lease`.
     fn is_held_against(&self, identity: &str, now: Instant, timing: &Timing) -> bool {
         let seconds = self.spec().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         let named = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -87,7 +88,7 @@ impl Observed {
     }
 }
 
-/// What `identity` does at `now`, which the wall clock calls `wall`.
+/// The action of `identity` at `now`; `wall` is the same time on the wall clock.
 pub(super) fn decide(
     name: &ServiceKey,
     identity: &str,
@@ -103,7 +104,7 @@ pub(super) fn decide(
     }
 }
 
-/// `observed` given up by its holder: nobody holds it, and it runs out at once (client-go's `release`).
+/// The Lease as its holder releases it: without a holder and with the shortest duration (client-go's `release`).
 pub(super) fn released(observed: &Observed, wall: Timestamp) -> Lease {
     let mut lease = writable(observed);
     let spec = lease.spec.get_or_insert_default();
@@ -133,8 +134,8 @@ fn first(name: &ServiceKey, identity: &str, wall: Timestamp, timing: &Timing) ->
     }
 }
 
-/// `observed` taken over or renewed. Uid and resource version stay: the write fails if anyone wrote in between, and does
-/// not bring a deleted Lease back.
+/// The Lease as taken over or renewed. Uid and resource version stay, so the write fails if another process wrote in between, and
+/// does not bring back a deleted Lease.
 fn held(observed: &Observed, identity: &str, wall: Timestamp, timing: &Timing) -> Lease {
     let mut lease = writable(observed);
     let spec = lease.spec.get_or_insert_default();
@@ -149,15 +150,15 @@ fn held(observed: &Observed, identity: &str, wall: Timestamp, timing: &Timing) -
     lease
 }
 
-/// What may be sent back: the server keeps the field owners itself.
+/// The Lease without fields that the server maintains itself.
 fn writable(observed: &Observed) -> Lease {
     let mut lease = observed.lease.clone();
     lease.metadata.managed_fields = None;
     lease
 }
 
-/// `wall`, but neither what is written already nor what was written shortly before: with a clock that stands still, renewals
-/// could look alike to those whose looks at them fail now and then, and they would take the holder for dead.
+/// `wall`, but always later than `last` if the two are close. With a stopped clock, renewals could look alike to candidates that
+/// miss some of them, and they would consider the holder dead.
 fn after(last: Option<&MicroTime>, wall: Timestamp) -> MicroTime {
     let ahead = |last: Timestamp| last.as_microsecond() - wall.as_microsecond();
     match last {

@@ -1,4 +1,4 @@
-//! The candidate's loop: reads the Lease, carries out the decision, and publishes whether this process leads.
+//! Loop of a candidate: reads the Lease, executes the decision, and publishes whether this process leads.
 
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
@@ -9,21 +9,21 @@ use super::{LeaderState, Timing};
 use crate::api::store::ServiceKey;
 use crate::controller::election::lease_lock::{LeaseLock, LeaseWrite};
 
-/// How often a release is tried if others write to the Lease in between.
+/// How often a release is attempted if others write to the Lease in between.
 const RELEASES: usize = 3;
 
-/// One candidate.
+/// A candidate.
 pub(super) struct Elector<S> {
     lock: S,
     name: ServiceKey,
     identity: String,
     timing: Timing,
-    /// The wall clock; its times are for people only.
+    /// The wall clock. Its times are only for users.
     clock: fn() -> Timestamp,
     observed: Option<Observed>,
-    /// `observed` may be out of date: a write was refused, or nobody knows what became of it.
+    /// Whether `observed` may be out of date: a write was refused, or its outcome is unknown.
     stale: bool,
-    /// The failure of the API server was logged.
+    /// Whether the failure of the API server was logged.
     failing: bool,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct Elector<S> {
 #[derive(Debug)]
 #[must_use]
 enum Attempt {
-    /// It is ours, by a write sent then.
+    /// This process holds it, by a write sent at this time.
     Ours(Instant),
-    /// Someone else's, or nobody's yet.
+    /// Another process holds it, or none yet.
     NotOurs,
-    /// Someone else wrote to it first. Who, is seen at the next look; until then a leader still has its time.
+    /// Another process wrote first. The next read shows which; until then a current leader keeps its remaining time.
     Beaten,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown(String),
 }
 
@@ -52,7 +52,7 @@ impl<S: LeaseLock> Elector<S> {
         Self { clock, ..self }
     }
 
-    /// Runs until it is to resign. If the other end of the channel is gone, it ends on the spot.
+    /// Runs until it should resign, and then releases the Lease. If the sender is dropped, it ends without that.
     pub(super) async fn run(
         mut self,
         publish: watch::Sender<LeaderState>,
@@ -70,7 +70,7 @@ impl<S: LeaseLock> Elector<S> {
         }
     }
 
-    /// One attempt, and the pause after it. May be dropped at any point.
+    /// Makes one attempt and pauses. May be dropped at any point.
     async fn attempt(&mut self, publish: &watch::Sender<LeaderState>) {
         let fresh = !std::mem::replace(&mut self.stale, true);
         let look = timeout(self.timing.patience(), self.look(fresh && self.is_ours())).await;
@@ -80,7 +80,7 @@ impl<S: LeaseLock> Elector<S> {
         sleep(self.pause()).await;
     }
 
-    /// Candidates spread out, so that they do not all ask at once.
+    /// Jitter for candidates, so that their requests spread out.
     fn pause(&self) -> std::time::Duration {
         let retry = self.timing.retry;
         if self.is_ours() { retry } else { retry.mul_f64(1.0 + fastrand::f64() / 2.0) }
@@ -90,7 +90,7 @@ impl<S: LeaseLock> Elector<S> {
         self.observed.as_ref().is_some_and(|it| it.is_held_by(&self.identity))
     }
 
-    /// A leader that knows the Lease renews it without looking (one request instead of two).
+    /// A leader that knows the Lease renews it without reading it first, which saves a request.
     async fn look(&mut self, known: bool) -> Attempt {
         if !known && let Err(error) = self.read().await {
             return Attempt::Unknown(error);
@@ -161,7 +161,7 @@ impl<S: LeaseLock> Elector<S> {
         }
     }
 
-    /// The only line about it: only here the reason is known.
+    /// Logs the end of leadership. This is the only log line about it, because only here the reason is known.
     fn warn_of_loss(&self, why: &str) {
         tracing::warn!(lease = %self.name, identity = self.identity, "this controller leads no more: {why}");
     }
@@ -178,7 +178,7 @@ impl<S: LeaseLock> Elector<S> {
         }
     }
 
-    /// Makes the Lease nobody's, if it is ours. A write of ours that nobody knows about may have made it so.
+    /// Clears the holder of the Lease if it is ours. A write with an unknown outcome may have made it ours.
     async fn release(&mut self) {
         for _ in 0..RELEASES {
             if self.stale

@@ -1,4 +1,4 @@
-//! Reads and writes the Lease that candidates compete for.
+//! Reads and writes of the Lease that candidates compete for.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Resource as _;
@@ -9,25 +9,25 @@ use crate::api::store::ServiceKey;
 use crate::controller::api_writer::{ApiAnswer, ApiRequest, ApiWriter, PATIENCE};
 use crate::sources::connection::Connection;
 
-/// What became of a write.
+/// Outcome of a write.
 #[derive(Debug)]
 #[must_use]
 pub(super) enum LeaseWrite {
-    /// It is in place, as the server answered.
+    /// The write succeeded. Holds the Lease in the answer.
     Yes(Box<Lease>),
-    /// It is not, and never will be: someone else was faster (409), or the Lease is gone (404).
+    /// The write failed, and will have no effect: another process was faster (409), or the Lease is gone (404).
     Refused,
-    /// Nobody knows: it may come into effect later.
+    /// The outcome is unknown: it may still take effect later.
     Unknown(String),
 }
 
-/// Where the Lease is kept. Nothing is retried, and every call may be dropped: what it did is unknown then.
+/// Storage of the Lease. Calls are not retried. Each may be dropped, and its outcome is then unknown.
 pub(super) trait LeaseLock: Send + Sync + 'static {
     /// The Lease, if there is one.
     fn get(&self) -> impl Future<Output = Result<Option<Lease>, String>> + Send;
-    /// Makes it; refused if there is one.
+    /// Creates the Lease; refused if it exists.
     fn create(&self, lease: &Lease) -> impl Future<Output = LeaseWrite> + Send;
-    /// Puts it in the place of the version that it names; refused if that is not the present one.
+    /// Replaces the version of the Lease that it names; refused if that is not the current one.
     fn replace(&self, lease: &Lease) -> impl Future<Output = LeaseWrite> + Send;
 }
 
@@ -42,7 +42,7 @@ impl ApiLeaseLock {
         Self { writer: ApiWriter::new(connection, FIELD_MANAGER), lease: lease.clone() }
     }
 
-    /// The Lease, if there is one; otherwise what the server answers instead.
+    /// The Lease, if it exists, or the server's answer on failure.
     pub(in crate::controller) async fn read(&self) -> Result<Option<Lease>, ApiAnswer> {
         let request = self.path().get(&self.lease.name, &GetParams::default());
         match self.writer.send(request, PATIENCE).await {

@@ -1,4 +1,4 @@
-//! Decisions case by case, and whole elections under simulated time against a Lease whose server fails in every way.
+//! Single decisions, and whole elections in simulated time against a Lease whose server fails in every way.
 
 mod decisions;
 mod memory_lock;
@@ -116,7 +116,7 @@ async fn a_stopped_process_that_wakes_up_late_may_not_write() {
     let mut first = candidate(&lock, "a");
     within(1, first.won()).await.unwrap();
     let right = first.leadership();
-    // Nothing of the elector runs meanwhile, as after SIGSTOP.
+    // The elector does not run meanwhile, as after SIGSTOP.
     advance(Duration::from_secs(11)).await;
     assert!(!right.holds());
 }
@@ -135,8 +135,8 @@ async fn a_leader_makes_a_deleted_lease_again_and_candidates_who_knew_it_wait() 
     assert_eq!(lock.spec().unwrap().holder_identity.as_deref(), Some("a"));
 }
 
-/// Three candidates against a server that delays, fails, loses answers and applies writes late, while the clocks of all of
-/// them jump: nobody leads beside another one, and somebody leads when it is over.
+/// Three candidates, a server that delays, fails, loses answers and applies writes late, and clocks that jump: there are never
+/// two leaders, and in the end there is one.
 #[tokio::test(start_paused = true)]
 async fn two_never_lead_at_once() {
     let mut terms = 0;
@@ -158,7 +158,7 @@ async fn two_never_lead_at_once() {
             }
         }
         lock.set(Faults::NONE);
-        // Time for what hangs, for the Lease to run out, and for one look.
+        // Enough for requests that hang, for the Lease to expire, and for one more read.
         sleep(Duration::from_secs(60)).await;
         assert_eq!(candidates.iter().filter(|it| leads(it)).count(), 1, "seed {seed}");
         terms += candidates.iter().map(|it| it.standing.borrow().term).sum::<u64>();
@@ -170,7 +170,7 @@ fn a_clock_that_stands_still() -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap()
 }
 
-/// Goes on, hours forward or back at each look.
+/// A clock that jumps by hours at each read.
 fn a_clock_that_is_set() -> Timestamp {
     static LOOKS: AtomicU64 = AtomicU64::new(0);
     let hours = Duration::from_hours(fastrand::u64(0..12));
@@ -202,7 +202,7 @@ fn a_clock_that_jumps() -> Timestamp {
     Timestamp::from_microsecond(fastrand::i64(0..4_000_000_000_000_000)).unwrap()
 }
 
-/// Takes one Lease, and then the code that asks dies.
+/// A lock that grants one Lease, and panics at the renewal as a bug would.
 struct Deadly;
 
 impl lease_lock::LeaseLock for Deadly {

@@ -1,4 +1,4 @@
-//! Which Problems and occurrences have an Event already. Pure.
+//! Correlation of Events: which Problems and occurrences already have one. No I/O.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -7,32 +7,33 @@ use std::sync::Arc;
 use crate::api::problem::{Problem, ProblemChanges};
 use crate::controller::events::event::{Occurrence, Uid};
 
-/// How many single occurrences are remembered, some bytes each; one that is forgotten may get a second Event.
+/// How many occurrences are remembered, at a few bytes each. A forgotten one may get a second Event.
 const KEPT: usize = 1 << 18;
 
-/// Digests of what has an Event: 64 bits are enough to know whether a text is new, at any number of Problems.
+/// Digests of Problems and occurrences that have an Event. 64 bits suffice to recognize a text, for any realistic number of
+/// Problems.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
     hasher: RandomState,
-    /// By object and text.
+    /// Texts by the digest of object and text.
     problems: HashMap<u64, TextState>,
-    /// Those without an Event yet.
+    /// Problems without an Event yet.
     pending: BTreeSet<Arc<Problem>>,
-    /// The last note by object, type, reason and action.
+    /// Digest of the last note, by that of object, type, reason and action.
     occurrences: HashMap<u64, u64>,
 }
 
 /// A text about an object.
 #[derive(Debug, Default)]
 struct TextState {
-    /// How many Problems have it: ports make no difference.
+    /// Number of Problems with this text, which can differ only in their ports.
     problems: usize,
-    /// The uid of the object that its last Event was about.
+    /// Uid of the object that its last Event was about.
     uid: Option<Arc<str>>,
 }
 
 impl Correlator {
-    /// Follows which Problems there are. One that comes back is new.
+    /// Applies changes of the Problems. One that comes back counts as new.
     pub(super) fn follow(&mut self, changes: &ProblemChanges) {
         for problem in &changes.came {
             let digest = self.digest_of(problem);
@@ -51,12 +52,13 @@ impl Correlator {
         }
     }
 
-    /// The Problems that wait for an Event.
+    /// Problems that wait for an Event.
     pub(super) fn pending(&self) -> Vec<Arc<Problem>> {
         self.pending.iter().cloned().collect()
     }
 
-    /// Records a Problem by `record`, which returns whether that was done, unless this object has an Event for it already.
+    /// Calls `record` for a Problem unless its object already has an Event for it. `record` returns whether it recorded the
+    /// Problem.
     pub(super) fn offer(
         &mut self,
         problem: &Arc<Problem>,
@@ -75,14 +77,14 @@ impl Correlator {
         }
     }
 
-    /// Whether the occurrence is another one than the last of its kind.
+    /// Whether the occurrence differs from the last one with the same object, type, reason and action.
     #[must_use]
     pub(super) fn is_new(&self, occurrence: &Occurrence) -> bool {
         let (kind, note) = self.digests(occurrence);
         self.occurrences.get(&kind) != Some(&note)
     }
 
-    /// The occurrence has an Event now.
+    /// Remembers that the occurrence has an Event.
     pub(super) fn recorded(&mut self, occurrence: &Occurrence) {
         if self.occurrences.len() >= KEPT {
             self.occurrences.clear();
@@ -122,7 +124,7 @@ mod tests {
         Uid { uid: text.into(), resource_version: None }
     }
 
-    /// Follows a list of Problems.
+    /// A correlator that is driven with complete lists of Problems.
     #[derive(Default)]
     struct TestCorrelator {
         correlator: Correlator,
@@ -130,7 +132,7 @@ mod tests {
     }
 
     impl TestCorrelator {
-        /// The Events when there are these Problems and all are offered, to a server that refuses those that begin with `refused`.
+        /// Events after the Problems become `now` and all are offered to a server that rejects those that begin with `refused`.
         fn recorded(&mut self, now: &[Problem], of: &str) -> Vec<String> {
             let now: Vec<Arc<Problem>> = now.iter().cloned().map(Arc::new).collect();
             let only = |one: &[Arc<Problem>], other: &[Arc<Problem>]| {

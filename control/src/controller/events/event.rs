@@ -1,4 +1,4 @@
-//! The Event object: required fields, limits and names of `events.k8s.io/v1`.
+//! Event objects: required fields, limits and names of `events.k8s.io/v1`.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::api::karmada::MultiClusterService;
 use crate::api::problem::ObjectRef;
 use crate::text::LONGEST_MESSAGE;
 
-/// The reporting controller, which has to be a qualified name.
+/// The reporting controller. The API requires a qualified name.
 const REPORTING_CONTROLLER: &str = "sheave.dev/controller";
-/// Where Events about cluster-scoped objects go (`ValidateEventV1`).
+/// Namespace of Events about cluster-scoped objects (`ValidateEventV1`).
 const CLUSTER_SCOPED: &str = "default";
-/// Bytes of a note (`NoteLengthLimit`).
+/// Largest length of a note in bytes (`NoteLengthLimit`).
 const NOTE: usize = LONGEST_MESSAGE;
-/// Bytes of action, reason and reporting instance (`ActionLengthLimit` and the like).
+/// Largest length of action, reason and reporting instance in bytes (`ActionLengthLimit` and the like).
 const TOKEN: usize = 128;
-/// Bytes of an object's name.
+/// Largest length of an object's name in bytes.
 const NAME: usize = 253;
 
-/// Identifies one of the objects that had a name over time.
+/// Identity of an object, as opposed to earlier and later objects with the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Uid {
     /// `metadata.uid`.
     pub uid: Arc<str>,
-    /// `metadata.resourceVersion` that was looked at, if known.
+    /// `metadata.resourceVersion` of the version that was examined, if known.
     pub resource_version: Option<Arc<str>>,
 }
 
-/// How serious it is.
+/// Severity of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// For information.
@@ -42,20 +42,20 @@ pub enum EventType {
     Warning,
 }
 
-/// One thing that happened to an object.
+/// Something that happened to an object.
 #[derive(Clone, Debug)]
 pub struct Occurrence {
-    /// To which object.
+    /// The affected object.
     pub object: ObjectRef,
-    /// Which one of that name.
+    /// Identity of the object.
     pub uid: Uid,
-    /// How serious it is.
+    /// Severity.
     pub r#type: EventType,
-    /// Why, as a CamelCase token.
+    /// Cause, as a CamelCase token.
     pub reason: &'static str,
-    /// What was done or failed, as a CamelCase token.
+    /// Action that was taken or failed, as a CamelCase token.
     pub action: &'static str,
-    /// The text for people.
+    /// Text for users.
     pub note: String,
 }
 
@@ -68,7 +68,7 @@ impl EventType {
     }
 }
 
-/// The API version of the kinds that Events are written about; none for what is no API object.
+/// API version of a kind that Events are written about; `None` for other kinds and for references that are not API objects.
 pub(super) fn api_version(kind: &str) -> Option<&'static str> {
     match kind {
         "Service" | "Node" | "Namespace" => Some("v1"),
@@ -79,7 +79,7 @@ pub(super) fn api_version(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// The Event, whose name nobody else has as long as `unique` is random.
+/// The Event. Its name is unique because `unique` is random.
 pub(super) fn event(
     occurrence: &Occurrence,
     api_version: &str,
@@ -115,14 +115,14 @@ pub(super) fn event(
     }
 }
 
-/// `NAME.HEX`, as client-go names Events. What is left of a cut name must not end in a dot or dash.
+/// `NAME.HEX`, as client-go names Events. A truncated name must not end in a dot or dash.
 fn name(object: &str, unique: u64) -> String {
     let suffix = format!(".{unique:016x}");
     let object = cut(object, NAME - suffix.len());
     format!("{}{suffix}", object.trim_end_matches(['.', '-']))
 }
 
-/// The text, cut to a number of bytes at a whole character.
+/// Truncates the text to at most `bytes` bytes at a character boundary.
 fn cut(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_owned()
 }

@@ -1,4 +1,4 @@
-//! How many Events may be written: token buckets, one per object and one for all. Pure; the time is given.
+//! Rate limit of Events: one token bucket for each object and one for all. No I/O; the caller passes the time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use tokio::time::Instant;
 use crate::api::problem::ObjectRef;
 use crate::token_bucket::TokenBucket;
 
-/// As client-go's `EventSourceObjectSpamFilter`: the burst about one object ...
+/// Burst for one object, as in client-go's `EventSourceObjectSpamFilter`.
 const OBJECT_BURST: u32 = 25;
-/// ... and the time per Event after it.
+/// Time for one more Event about the object after the burst.
 const OBJECT_REFILL: Duration = Duration::from_secs(300);
-/// The burst about all objects together: a cluster where everything fails must not drown its API server ...
+/// Burst for all objects together: a cluster where everything fails must not overload its API server.
 const TOTAL_BURST: u32 = 200;
-/// ... and the time per Event after it.
+/// Time for one more Event after the total burst.
 const TOTAL_REFILL: Duration = Duration::from_millis(200);
-/// Full buckets are forgotten when there are more than this.
+/// Number of buckets above which full ones are dropped.
 const KEPT: usize = 4096;
 
-/// What may still be written.
+/// Token buckets of Events.
 #[derive(Debug)]
 pub(super) struct EventLimits {
     total: TokenBucket,
@@ -31,7 +31,7 @@ impl EventLimits {
         Self { total: TokenBucket::new(TOTAL_BURST, TOTAL_REFILL, now), objects: HashMap::new() }
     }
 
-    /// Takes the right to write one Event about the object, if there is one.
+    /// Takes a token for one Event about the object, if both buckets have one.
     #[must_use]
     pub(super) fn take(&mut self, object: &ObjectRef, now: Instant) -> bool {
         if self.objects.len() > KEPT {

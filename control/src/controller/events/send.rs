@@ -1,4 +1,4 @@
-//! Sends Events to the API server, one after the other.
+//! Sends Events to the API server, one at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use crate::controller::api_writer::{ApiAnswer, ApiWriter};
 use crate::controller::election::Leadership;
 use crate::sources::connection::Connection;
 
-/// How often one Event is tried.
+/// How often an Event is attempted.
 const TRIES: u32 = 3;
-/// The pause after the first try, at most; each further one is twice as long.
+/// Largest pause after the first attempt. The next one is twice as long.
 const PAUSE: Duration = Duration::from_millis(750);
 
-/// This many refused Events in a row are no matter of single objects or Namespaces.
+/// After this many rejected Events in a row, the cause is not a single object or Namespace.
 const REPORTED_AFTER: u32 = 5;
 
 /// Counts and reports Events that were not written.
@@ -59,7 +59,7 @@ impl EventOutcome {
     }
 }
 
-/// Whether other Events would be refused as well: not because a Namespace is going, or has gone, or the server is away.
+/// Whether the API server would reject other Events as well, as opposed to a Namespace that is terminating or gone, or an outage.
 fn concerns_all(answer: &ApiAnswer) -> bool {
     match answer {
         ApiAnswer::Unauthenticated(_) => true,
@@ -81,7 +81,7 @@ pub(super) async fn send(
     }
 }
 
-/// Events are best effort: after some tries, or when others lead, there are more important things.
+/// Sends one Event. Events are best effort: after a few attempts, or at the end of leadership, it is dropped.
 async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, outcome: &mut EventOutcome) {
     let path = Request::new(Event::url_path(&(), event.metadata.namespace.as_deref()));
     let Ok(body) = serde_json::to_vec(event) else { return };
@@ -89,7 +89,7 @@ async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, out
     for last in (0..TRIES).map(|it| it + 1 == TRIES) {
         let Some(rest) = leadership.remaining() else { return };
         match writer.send(path.create(&writer.post_params(), body.clone()), rest).await {
-            // If there is one of its name, the answer to an earlier try was lost: nobody else has this name.
+            // If the name exists, the answer to an earlier attempt was lost, because the name is unique.
             ApiAnswer::Done(_) | ApiAnswer::Exists => return outcome.written(),
             answer if !last && (matches!(answer, ApiAnswer::Failed(_)) || answer.outage().is_some()) => {
                 sleep(backoff.pause(None)).await;

@@ -1,4 +1,4 @@
-//! The writer as its caller sees it: what reaches the queue.
+//! The recorder as its caller sees it: which Events reach the queue.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ fn uid() -> Uid {
     Uid { uid: "u".into(), resource_version: None }
 }
 
-/// A writer that is told which Problems there are.
+/// A recorder that is driven with complete lists of Problems.
 struct Followed {
     writer: EventRecorder,
     known: Vec<Arc<Problem>>,
 }
 
 impl Followed {
-    /// There are these now.
+    /// Replaces the known Problems.
     fn problems(&mut self, now: &[Problem], uid_of: impl Fn(&ObjectRef) -> Option<Uid>) {
         let now: Vec<Arc<Problem>> = now.iter().cloned().map(Arc::new).collect();
         let only = |one: &[Arc<Problem>], other: &[Arc<Problem>]| {

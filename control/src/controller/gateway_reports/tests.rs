@@ -1,4 +1,4 @@
-//! Where gateways are asked, and what is made of their silence.
+//! Addresses at which gateways are polled, and the handling of silent gateways.
 
 use std::net::Ipv4Addr;
 
@@ -86,7 +86,7 @@ fn a_gateway_that_never_answers_has_its_time_first() {
     assert_eq!(known[&gateway].standing(start + 2 * VALID), Liveness::Silent);
 }
 
-/// Answers each connection with this, and says what was asked.
+/// Answers one connection with `answer` and returns the request.
 async fn server(answer: String) -> (SocketAddr, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -183,7 +183,7 @@ async fn other_answers_are_no_reports() {
 
 #[tokio::test]
 async fn an_answer_does_not_wait_for_a_gateway_that_is_silent() {
-    // The kernel accepts connections, and nobody reads them.
+    // The kernel accepts connections, but no process reads from them.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let silent = listener.local_addr().unwrap();
     let (drains, _serving) =

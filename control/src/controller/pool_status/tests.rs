@@ -1,4 +1,4 @@
-//! When a pool's status is written, and with what.
+//! When a pool's status is written, and its contents.
 
 use serde_json::json;
 

@@ -1,9 +1,9 @@
-//! Whether Karmada collects the endpoints of what is exported, judged by the Lease of karmada-controller-manager. Pure.
+//! Whether Karmada collects the endpoints of exported Services, according to the Lease of karmada-controller-manager. No I/O.
 //!
-//! A karmada-controller-manager that has just started ignores the Works that exist: it follows the endpoints of a member only after
-//! a Work with a ServiceExport for that member has *changed*. Until then every endpoint is as its predecessor collected it. So
-//! each export names the term of the leader in an annotation, and is written once for each new one. Nobody has to remember
-//! which exports had their change: the annotation shows it.
+//! A karmada-controller-manager that has just started ignores existing Works: it watches the endpoints of a member only after a
+//! Work with a ServiceExport for that member has *changed*. Until then every endpoint stays as its predecessor collected it. So
+//! each export names the term of the leader in an annotation, and is written once for each new term. The annotation itself
+//! records which exports have had their change.
 
 use std::time::{Duration, Instant};
 
@@ -11,36 +11,36 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
 use crate::controller::api_writer::ApiAnswer;
 
-/// Where karmada-controller-manager keeps its Lease (`--leader-elect-resource-namespace` and its own name).
+/// Namespace and name of karmada-controller-manager's Lease (`--leader-elect-resource-namespace` and its own name).
 pub(super) const LEASE: (&str, &str) = ("karmada-system", "karmada-controller-manager");
-/// How often the Lease is read.
+/// Interval between reads of the Lease.
 const READ_AGAIN: Duration = Duration::from_secs(5);
-/// How long a term must have been seen before exports are written for it: the new leader lists its objects first, and takes no
-/// change for one that comes before its list.
+/// How long a term must be known before exports are written for it: the new leader lists its objects first, and does not notice a
+/// change that precedes its list.
 const SETTLE: Duration = Duration::from_secs(10);
-/// A leader that has renewed nothing for so long is gone, and no other one has come. The Lease itself runs out after 15 s.
+/// A leader that has not renewed for this long is gone and has no successor. The Lease itself expires after 15 s.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// The Lease, or the answer in place of it.
+/// The Lease, or the answer if reading it failed.
 pub(in crate::controller) type LeaseRead = Result<Option<Lease>, ApiAnswer>;
 
-/// Why the endpoints of an export may be out of date.
+/// Reason why the endpoints of an export may be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outdated {
-    /// Nobody holds the Lease of karmada-controller-manager.
+    /// No process holds the Lease of karmada-controller-manager.
     CollectorAway,
-    /// It has restarted, and the API server refuses the write that makes it go on.
+    /// karmada-controller-manager has restarted, and the API server rejects the write that would make it continue.
     WriteRefused,
 }
 
-/// What is known of Karmada's leader.
+/// Known state of Karmada's leader.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct Collector {
-    /// When to read the Lease the next time; at once before the first.
+    /// Time of the next read; `None` before the first, which is due at once.
     read_at: Option<Instant>,
     reading: bool,
     seen: Option<SeenLease>,
-    /// The term that exports have to name.
+    /// The term that exports must name.
     term: Option<String>,
     away: bool,
 }
@@ -48,34 +48,34 @@ pub(in crate::controller) struct Collector {
 #[derive(Debug)]
 struct SeenLease {
     spec: LeaseSpec,
-    /// Since when the spec has been seen as it is.
+    /// When its spec was first seen as it is.
     since: Instant,
     term: Option<String>,
     term_since: Instant,
 }
 
 impl Collector {
-    /// When the Lease is to be read again; none before the first time and while that is under way.
+    /// Time of the next read; `None` before the first and while one is in progress.
     pub(in crate::controller) fn wakes_at(&self) -> Option<Instant> {
         self.read_at.filter(|_| !self.reading)
     }
 
-    /// Whether to read it now. Then [`Self::on_read`] is to be called with the answer.
+    /// Whether to read the Lease now. If so, the caller must pass the answer to [`Self::on_read`].
     pub(in crate::controller) fn start_read(&mut self, now: Instant) -> bool {
         let start = !self.reading && self.read_at.is_none_or(|at| at <= now);
         self.reading |= start;
         start
     }
 
-    /// Takes the Lease as it is.
+    /// Processes the answer to a read.
     pub(in crate::controller) fn on_read(&mut self, read: &LeaseRead, now: Instant) {
         self.reading = false;
         self.read_at = Some(now + READ_AGAIN);
         match read {
             Ok(Some(lease)) => self.observe(lease, now),
-            // Karmada runs without leader election, or its Lease has another name: nothing is known.
+            // Karmada runs without leader election, or its Lease has another name: the leader is unknown.
             Ok(None) => (self.seen, self.away) = (None, false),
-            // What cannot be seen may have changed meanwhile.
+            // The Lease may have changed unseen, so its age starts again.
             Err(_) => {
                 if let Some(seen) = &mut self.seen {
                     seen.since = now;
@@ -97,19 +97,19 @@ impl Collector {
         self.seen = Some(SeenLease { spec, since, term, term_since });
     }
 
-    /// The term that exports have to name; none while it is not known.
+    /// The term that exports must name; `None` while it is unknown.
     pub(in crate::controller) fn term(&self) -> Option<&str> {
         self.term.as_deref()
     }
 
-    /// Whether nobody collects endpoints.
+    /// Whether no process collects endpoints.
     pub(in crate::controller) fn is_away(&self) -> bool {
         self.away
     }
 }
 
-/// What no other leader's term is called: client-go counts each change of the holder, and a Lease that was made anew, where the
-/// count begins again, has another uid.
+/// A unique name of the leader's term: client-go counts each change of the holder, and a Lease that was created again, whose
+/// count restarts, has another uid.
 fn term(uid: Option<&str>, spec: &LeaseSpec) -> Option<String> {
     let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     let count = spec.lease_transitions.map_or_else(|| holder.to_owned(), |count| count.to_string());
@@ -129,7 +129,7 @@ mod tests {
         serde_json::from_value(lease).map(Some).map_err(unreadable)
     }
 
-    /// Shows the collector one Lease after the other, 5 s apart, from `now` on.
+    /// Passes one answer after the other to the collector, 5 s apart, from `now` on.
     fn show(collector: &mut Collector, now: &mut Instant, reads: impl IntoIterator<Item = LeaseRead>) {
         for read in reads {
             assert!(collector.start_read(*now) && !collector.start_read(*now), "once at a time");
@@ -176,7 +176,7 @@ mod tests {
         assert!(!collector.is_away());
     }
 
-    /// Neither Karmada nor this controller can renew or see anything then.
+    /// In an outage neither Karmada nor this controller can renew or read the Lease.
     #[test]
     fn an_outage_of_the_api_server_is_no_absence_of_the_leader() {
         let (mut collector, mut now) = (Collector::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! Which endpoints Karmada is to collect for a MultiClusterService. Pure.
+//! Desired exports: the clusters in which Karmada should collect endpoints for a MultiClusterService. No I/O.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::controller::service_object::ServiceObject;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum DesiredExport {
-    /// This.
+    /// The export must exist with these contents.
     Kept(Export),
-    /// Nothing of ours.
+    /// No export of ours.
     Nothing,
-    /// What exists stays, and nothing is created: the Service does not exist and may come back, or no cluster is known.
+    /// An existing export stays and none is created: the Service does not exist and may come back, or no cluster is known.
     AsIs,
 }
 
-/// The export that a MultiClusterService is to have, which is `ours` to serve or not.
+/// The desired export of a MultiClusterService; `ours` is whether this installation serves it.
 pub fn desired_export(objects: &Objects, key: &ServiceKey, ours: bool) -> DesiredExport {
     let Some(service) = objects.fleet.services.get(key) else { return DesiredExport::Nothing };
     let wanted = ours && ServiceObject::from(service).is_load_balancer();
@@ -31,7 +31,7 @@ pub fn desired_export(objects: &Objects, key: &ServiceKey, ours: bool) -> Desire
         return DesiredExport::AsIs;
     };
     let registered = &objects.fleet.clusters;
-    // The API that serves clusters is away: nothing is known of any.
+    // The API that serves clusters is unavailable: no cluster is known.
     if registered.is_empty() {
         return DesiredExport::AsIs;
     }
@@ -47,7 +47,7 @@ pub fn desired_export(objects: &Objects, key: &ServiceKey, ours: bool) -> Desire
     DesiredExport::Kept(export)
 }
 
-/// Where the Service may run: in the clusters that the object names, else where it is scheduled to, else anywhere.
+/// Clusters where the Service may run: those that the object names, otherwise those it is scheduled to, otherwise all.
 fn candidates<'a>(
     objects: &'a Objects,
     key: &ServiceKey,
@@ -76,7 +76,7 @@ mod tests {
 
     const EVERYWHERE: [&str; 6] = ["a", "b", "east", "late", "north", "west"];
 
-    /// A fleet of [`EVERYWHERE`], where `late` does not serve ServiceExports yet.
+    /// A fleet of [`EVERYWHERE`], in which `late` does not serve ServiceExports yet.
     fn objects(spec: &Value) -> Objects {
         let mut objects = Objects::default();
         let service = json!({"metadata": {"namespace": "shop", "name": "web", "uid": "u1"}, "spec": spec});
@@ -89,7 +89,7 @@ mod tests {
         objects
     }
 
-    /// `complete` is the status of the condition.
+    /// Adds a cluster; `complete` is the status of its condition.
     fn member(objects: &mut Objects, name: &str, exports: bool, complete: &str) {
         let export = json!({"groupVersion": "multicluster.x-k8s.io/v1alpha1",
                             "resources": [{"name": "serviceexports", "kind": "ServiceExport"}]});
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(clusters(&named), ["a", "b"]);
     }
 
-    /// Karmada's scheduler passes over a cluster without the API, and does not ask again.
+    /// Karmada's scheduler skips a cluster without the API and does not retry.
     #[test]
     fn a_cluster_is_waited_for_until_it_serves_exports() {
         let spec =

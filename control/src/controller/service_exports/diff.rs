@@ -1,4 +1,4 @@
-//! Compares the exports that exist with the desired ones, and decides on the next write. Pure.
+//! Diff of existing and desired exports, and the next write. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -12,40 +12,40 @@ use crate::api::store::ServiceKey;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum ExportStep {
-    /// It does not exist. Creation, unlike apply, never takes over what somebody else has made meanwhile.
+    /// Create the missing object. Unlike an apply, creation never takes over an object that others created in the meantime.
     Create(ExportObject, Export),
-    /// It is ours, with this uid, and differs.
+    /// Ours, with this uid, and different from the desired one.
     Apply(ExportObject, Export, String),
-    /// It is ours, with this uid, and is not desired.
+    /// Ours, with this uid, and not desired.
     Delete(ExportObject, String),
-    /// The name is taken: what exists is not ours.
+    /// The existing object with this name is not ours.
     Taken(ExportObject),
-    /// What exists is being deleted; it has to be listed again.
+    /// The existing object is being deleted; list again later.
     Wait,
-    /// Everything is as desired.
+    /// The objects are as desired.
     Nothing,
 }
 
-/// An object under a name of ours.
+/// An existing object with one of our names.
 #[derive(Clone, Debug)]
 enum FoundExport {
     Ours(Box<DynamicObject>),
-    /// Ours, and being deleted.
+    /// Ours and being deleted.
     Going,
     Theirs,
 }
 
-/// What is desired, and what exists.
+/// Desired and existing objects.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct ExportDiff {
     desired: BTreeMap<ServiceKey, DesiredExport>,
     found: BTreeMap<(ServiceKey, ExportObject), FoundExport>,
-    /// The term of Karmada's leader that exports have to name; none while it is not known.
+    /// The term of Karmada's leader that exports must name; `None` while it is unknown.
     collector: Option<String>,
 }
 
 impl ExportDiff {
-    /// Sets what is desired; returns whether it changed.
+    /// Sets the desired export; returns whether it changed.
     pub(in crate::controller) fn set_desired(&mut self, key: &ServiceKey, desired: DesiredExport) -> bool {
         let differs = self.desired.get(key) != Some(&desired);
         if differs {
@@ -54,12 +54,12 @@ impl ExportDiff {
         differs
     }
 
-    /// The MultiClusterService has gone, and what was desired for it goes; returns whether anything was.
+    /// Marks the export of a deleted MultiClusterService as not desired; returns whether that is a change.
     pub(in crate::controller) fn forget(&mut self, key: &ServiceKey) -> bool {
         self.desired.contains_key(key) && self.set_desired(key, DesiredExport::Nothing)
     }
 
-    /// Sets the term of Karmada's leader that exports have to name; returns whether it changed.
+    /// Sets the term of Karmada's leader that exports must name; returns whether it changed.
     pub(in crate::controller) fn set_collector(&mut self, term: Option<&str>) -> bool {
         let differs = term.is_some() && self.collector.as_deref() != term;
         if differs {
@@ -68,7 +68,7 @@ impl ExportDiff {
         differs
     }
 
-    /// The MultiClusterServices whose endpoints Karmada collects because of an export of ours.
+    /// MultiClusterServices whose endpoints Karmada collects because of our export.
     pub(in crate::controller) fn exported(&self) -> impl Iterator<Item = &ServiceKey> {
         let ours = |key: &ServiceKey| {
             let export = self.found.get(&(key.clone(), ExportObject::Export));
@@ -77,12 +77,12 @@ impl ExportDiff {
         self.desired.keys().filter(move |key| ours(key))
     }
 
-    /// The MultiClusterServices for which something is desired.
+    /// MultiClusterServices with a desired state.
     pub(in crate::controller) fn keys(&self) -> impl Iterator<Item = &ServiceKey> {
         self.desired.keys()
     }
 
-    /// Replaces what exists of both kinds.
+    /// Replaces the existing objects of both kinds.
     pub(in crate::controller) fn replace(&mut self, all: Vec<(ExportObject, DynamicObject)>, manager: &str) {
         self.found.clear();
         for (part, object) in all {
@@ -90,7 +90,7 @@ impl ExportDiff {
         }
     }
 
-    /// Sets an object as it is now.
+    /// Records the current state of an object.
     pub(in crate::controller) fn put(&mut self, part: ExportObject, object: DynamicObject, manager: &str) {
         let Some(key) = part.key(&object) else { return };
         let found = if !is_ours(&object, manager) {
@@ -103,12 +103,12 @@ impl ExportDiff {
         self.found.insert((key, part), found);
     }
 
-    /// It was deleted, or is about to be.
+    /// Records that an object is deleted or about to be.
     pub(in crate::controller) fn remove(&mut self, key: &ServiceKey, part: ExportObject) {
         self.found.remove(&(key.clone(), part));
     }
 
-    /// Nothing more can be done for it until something changes.
+    /// Drops the desired state if it is [`DesiredExport::Nothing`], once no write is left.
     pub(in crate::controller) fn close(&mut self, key: &ServiceKey) {
         if self.desired.get(key) == Some(&DesiredExport::Nothing) {
             self.desired.remove(key);
@@ -121,7 +121,7 @@ impl ExportDiff {
         match self.desired.get(key) {
             None | Some(DesiredExport::AsIs) => ExportStep::Nothing,
             Some(DesiredExport::Nothing) => self.removal(key, &ExportObject::ALL),
-            // Whoever exports the Service brings the export to the clusters as well.
+            // Whoever owns the export is responsible for bringing it to the clusters.
             Some(DesiredExport::Kept(_))
                 if matches!(found(ExportObject::Export), Some(FoundExport::Theirs)) =>
             {
@@ -156,12 +156,12 @@ impl ExportDiff {
 }
 
 impl ExportStep {
-    /// Whether it changes a ServiceExport so that a new leader of Karmada's controller sees it.
+    /// Whether it changes a ServiceExport in a way that a new leader of Karmada's controller notices.
     pub(in crate::controller) fn is_touch(&self) -> bool {
         matches!(self, Self::Apply(ExportObject::Export, ..))
     }
 
-    /// The object that it writes, and the verb as RBAC rules have it; none where nothing is written.
+    /// The object that it writes, and the RBAC verb; `None` for steps that write nothing.
     pub(in crate::controller) fn write(&self) -> Option<(ExportObject, &'static str)> {
         match self {
             Self::Create(part, _) => Some((*part, "create")),

@@ -1,4 +1,4 @@
-//! The two objects that make Karmada collect a Service's endpoints: their names and contents. Pure.
+//! The two objects that make Karmada collect a Service's endpoints: their names and contents. No I/O.
 
 use std::collections::BTreeSet;
 
@@ -11,41 +11,41 @@ use crate::api::karmada::MultiClusterService;
 use crate::api::names::{COLLECTOR_TERM, MANAGED_BY};
 use crate::api::store::ServiceKey;
 
-/// In front of the names of policies: users have policies of their Services' names.
+/// Name prefix of our policies, because users may have policies named like their Services.
 const POLICY_PREFIX: &str = "sheave-export-";
 
-/// One of the two objects.
+/// A kind of export object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExportObject {
-    /// Asks Karmada to collect the endpoints of the Service of its name from where it is.
+    /// The ServiceExport: requests Karmada to collect the endpoints of the Service with its name in its cluster.
     Export,
-    /// Brings the ServiceExport to the clusters.
+    /// The PropagationPolicy: brings the ServiceExport to the clusters.
     Policy,
 }
 
-/// The desired contents of both objects for a MultiClusterService.
+/// Desired contents of both objects for a MultiClusterService.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Export {
-    /// The MultiClusterService's, so that the garbage collector knows when both have to go.
+    /// Uid of the MultiClusterService, by which the garbage collector knows when to remove both.
     pub(super) owner_uid: String,
-    /// Where the Service may run and ServiceExports are served.
+    /// Clusters where the Service may run and ServiceExports are served.
     pub(super) clusters: BTreeSet<String>,
-    /// Where it may run and ServiceExports are not served yet. Karmada's scheduler skips these, and tries again only when the policy
-    /// changes: so they are not in it until they serve the API.
+    /// Clusters where it may run but ServiceExports are not served yet. Karmada's scheduler skips these and retries only when the
+    /// policy changes, so they are left out of it until they serve the API.
     pub(super) waiting: BTreeSet<String>,
-    /// Where it may run, and Karmada's list of the cluster's APIs is not whole. Its scheduler leaves them as they are, and so
-    /// does the policy.
+    /// Clusters where it may run but whose list of APIs is incomplete. Karmada's scheduler leaves them unchanged, and so does the
+    /// policy.
     pub(super) unsure: BTreeSet<String>,
-    /// The term of Karmada's leader that the ServiceExport has to name; none while it is not known.
+    /// The term of Karmada's leader that the ServiceExport must name; `None` while it is unknown.
     pub(super) collector: Option<String>,
 }
 
 impl Export {
-    /// With what is not known decided as `policy`, the existing one, has it.
+    /// Resolves uncertain clusters as the existing `policy` has them.
     pub(super) fn settled(&self, policy: Option<&DynamicObject>) -> Self {
         let listed = policy.map(affinity).filter(|it| it.exclude.is_empty());
         let is_listed = |name: &String| {
-            // No name at all stands for all clusters: so earlier versions wrote it.
+            // Earlier versions wrote no name at all, which stands for all clusters.
             listed.as_ref().is_some_and(|it| it.cluster_names.is_empty() || it.cluster_names.contains(name))
         };
         let (kept, waiting): (BTreeSet<_>, BTreeSet<_>) = self.unsure.iter().cloned().partition(is_listed);
@@ -58,7 +58,7 @@ impl Export {
         }
     }
 
-    /// No name at all would stand for all clusters.
+    /// An empty list of names would stand for all clusters.
     fn affinity(&self) -> Affinity {
         if self.clusters.is_empty() {
             return Affinity { cluster_names: self.waiting.clone(), exclude: self.waiting.clone() };
@@ -67,7 +67,7 @@ impl Export {
     }
 }
 
-/// To which clusters a policy brings what it selects.
+/// Cluster affinity of a policy.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Affinity {
@@ -105,13 +105,13 @@ impl ExportObject {
         self.names().2
     }
 
-    /// The name of the definition, which RBAC rules have in two fields.
+    /// Name of the CustomResourceDefinition, which RBAC rules split into two fields.
     pub(in crate::controller) fn definition(self) -> String {
         let (group, _, _, plural) = self.names();
         format!("{plural}.{group}")
     }
 
-    /// The name of the object for this MultiClusterService.
+    /// Name of the object for this MultiClusterService.
     pub(in crate::controller) fn name(self, key: &ServiceKey) -> String {
         match self {
             Self::Export => key.name.to_string(),
@@ -119,7 +119,7 @@ impl ExportObject {
         }
     }
 
-    /// For which MultiClusterService the object of this name would be; none if for none.
+    /// The MultiClusterService that an object with this name is for; `None` if the name is not ours.
     pub(super) fn key(self, object: &DynamicObject) -> Option<ServiceKey> {
         let name = object.metadata.name.as_deref()?;
         let name = match self {
@@ -129,7 +129,7 @@ impl ExportObject {
         Some(ServiceKey::multi_cluster(object.metadata.namespace.as_deref()?, name))
     }
 
-    /// The object as it is applied. All that may be ours is named, so that nothing is left of earlier contents.
+    /// The object to apply. It lists every field that we own, so that nothing of earlier contents remains.
     pub(in crate::controller) fn body(self, key: &ServiceKey, export: &Export, manager: &str) -> Value {
         let (group, version, kind, _) = self.names();
         let mut body = json!({
@@ -162,7 +162,7 @@ impl ExportObject {
         body
     }
 
-    /// Whether the object has what [`Self::body`] has. What others and Karmada's webhook add to it does not count.
+    /// Whether the object has the contents of [`Self::body`]. Additions of others and of Karmada's webhook are ignored.
     pub(super) fn matches(self, object: &DynamicObject, key: &ServiceKey, export: &Export) -> bool {
         let owners = object.metadata.owner_references.iter().flatten();
         let owned = owners.into_iter().any(|owner| owner.uid == export.owner_uid);
@@ -181,20 +181,21 @@ impl ExportObject {
     }
 }
 
-/// Whether the ServiceExport has changed since Karmada's leader came; true while that is not known.
+/// Whether the ServiceExport names the current term; true while the term is unknown.
 fn names_term(export: &DynamicObject, term: Option<&str>) -> bool {
     let annotations = export.metadata.annotations.as_ref();
     let named = annotations.and_then(|all| all.get(COLLECTOR_TERM)).map(String::as_str);
     term.is_none() || named == term
 }
 
-/// Which clusters get new traffic is decided by their taints elsewhere (`projection::multi_cluster`). An export that a taint
-/// evicts takes all that was collected with it, so that open connections lose their endpoints, and does not return with the cluster.
+/// Toleration of every taint. Whether a tainted cluster gets new traffic is decided elsewhere (`projection::multi_cluster`). An
+/// export that a taint evicts removes the collected endpoints with it, so that open connections lose them, and does not return
+/// with the cluster.
 fn tolerates_all() -> Value {
     json!({"operator": "Exists"})
 }
 
-/// The ServiceExport, and nothing else.
+/// Selects only the ServiceExport.
 fn selectors(key: &ServiceKey) -> Value {
     let (group, version, kind, _) = ExportObject::Export.names();
     json!([{
@@ -205,7 +206,7 @@ fn selectors(key: &ServiceKey) -> Value {
     }])
 }
 
-/// Whether the object was made by the installation with this field manager.
+/// Whether the installation with this field manager created the object.
 pub(super) fn is_ours(object: &DynamicObject, manager: &str) -> bool {
     let labels = object.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|value| value == manager)
@@ -291,7 +292,7 @@ mod tests {
         );
     }
 
-    /// A version of Sheave that tolerated no taint wrote it, or Karmada's webhook added its defaults.
+    /// An older version of Sheave tolerated no taint, and Karmada's webhook adds its defaults.
     #[test]
     fn a_policy_tolerates_every_taint_whatever_else_it_tolerates() {
         let mut body = ExportObject::Policy.body(&key(), &export(&["a"]), "sheave");
@@ -310,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Karmada's webhook drops empty lists, and users may write anything there.
+    /// Karmada's webhook drops empty lists, and users can write anything there.
     #[test]
     fn a_policy_may_come_back_without_its_empty_lists() {
         let mut body = ExportObject::Policy.body(&key(), &export(&["a"]), "sheave");

@@ -1,11 +1,11 @@
-//! The one write that brings a Service or MultiClusterService nearer to its desired state. Pure, and decided by the object alone, so
-//! it does not matter after which write a controller was stopped.
+//! Decision about the next write that brings a Service or MultiClusterService closer to its desired state. It has no I/O and
+//! depends only on the object, so a controller may stop after any write.
 //!
-//! What holds for Services here holds for MultiClusterServices, too, unless noted.
+//! Statements about Services apply to MultiClusterServices, too, unless noted.
 //!
-//! Two installations with different classes do not touch each other's Services: each has a finalizer of its own, and from a
-//! Service without it nothing is ever taken. One whose finalizer users took away is put right while it is ours; moved
-//! elsewhere meanwhile, it keeps our status, until `uninstall` finds that by its field manager. A MultiClusterService
+//! Two installations with different classes do not touch each other's Services: each has its own finalizer, and nothing is
+//! removed from a Service without it. If users remove the finalizer, it is restored while the Service is ours. If the Service
+//! changes to another class meanwhile, our status stays on it until `uninstall` finds it by field manager. A MultiClusterService
 //! gets the finalizer only with its first address.
 
 use jiff::Timestamp;
@@ -20,39 +20,39 @@ use crate::controller::ownership::Ownership;
 use crate::controller::service_exports::ExportStep;
 use crate::controller::service_object::ServiceObject;
 
-/// A Service as it is known to be.
+/// Known state of a Service.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The object. One without uid or resourceVersion was never at an API server, and nothing is written to it.
+    /// The object. One without uid or resourceVersion does not come from an API server, and nothing is written to it.
     pub object: &'a ServiceObject,
-    /// A [`WriteStep::ClearStatus`] has been carried out since it was last ours: what its status still has belongs to others.
+    /// Whether a [`WriteStep::ClearStatus`] has succeeded since it was last ours: the remaining status then belongs to others.
     pub status_cleared: bool,
-    /// For conditions that change.
+    /// Transition time of conditions that change.
     pub now: Timestamp,
 }
 
-/// One write.
+/// A single write.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub enum WriteStep {
-    /// The object is as desired, or only a newer object can show what to do.
+    /// The object is as desired, or a newer version is needed to decide.
     Nothing,
-    /// Merge patch of the object; valid for this uid and resourceVersion only.
+    /// Merge patch of the object, for this uid and resourceVersion only.
     AddFinalizer(Value),
-    /// Server-side apply of `/status`; valid for this uid only.
+    /// Server-side apply of `/status`, for this uid only.
     ApplyStatus(Value),
-    /// Server-side apply of `/status` that gives up all that we applied; valid for this uid only.
+    /// Server-side apply of `/status` that removes everything that we applied, for this uid only.
     ClearStatus(Value),
-    /// Merge patch of `/status`, for what others may have written over: conditions with our names that no longer apply, and
-    /// addresses for which Karmada would not let the object go; valid for this uid and resourceVersion only.
+    /// Merge patch of `/status` that removes what others may have overwritten: conditions with our names that no longer apply,
+    /// and addresses that would make Karmada reject the removal of the finalizer. For this uid and resourceVersion only.
     RemoveRest(Value),
-    /// Merge patch of the object; valid for this uid and resourceVersion only.
+    /// Merge patch of the object, for this uid and resourceVersion only.
     RemoveFinalizer(Value),
-    /// A write of the objects that make Karmada collect endpoints; [`ExportStep`] decides on these.
+    /// Write of the objects that make Karmada collect endpoints, as decided by [`ExportStep`].
     Export(ExportStep),
 }
 
-/// The one write that brings the Service nearest to what is desired.
+/// The next write that brings the Service closer to the desired state.
 pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &Ownership) -> WriteStep {
     let metadata = &seen.object.metadata();
     if metadata.uid.is_none() || metadata.resource_version.is_none() {
@@ -66,18 +66,20 @@ pub fn next_step(seen: &Seen<'_>, desired: &Desired, options: &Ownership) -> Wri
     }
 }
 
-/// The finalizer comes first: a status without it would stay behind if the Service changed hands while we are away.
+/// Decides on a published Service. The finalizer comes first: without it, the status would stay behind if the Service changed its
+/// class while no controller runs.
 fn publish(seen: &Seen<'_>, desired_status: &DesiredStatus, options: &Ownership) -> WriteStep {
     let object = seen.object;
     if !object.is_load_balancer() {
-        // Decided for an older object. The API server would refuse the ingress (validation, `validateLoadBalancerStatus`).
+        // The decision was made for an older version. The API server would reject the ingress (validation,
+        // `validateLoadBalancerStatus`).
         return WriteStep::Nothing;
     }
     if let Some(finalizers) = finalizers_due(object, desired_status, options) {
         if object.locks().next().is_none() {
             return WriteStep::AddFinalizer(patch::finalizers(object, &finalizers));
         }
-        // Karmada refuses the finalizer while this is there, and no address of ours may come before the finalizer.
+        // Karmada rejects the finalizer while these entries exist, and our addresses may not precede the finalizer.
         let without_addresses = DesiredStatus { ingress: Vec::new(), ..desired_status.clone() };
         return WriteStep::ApplyStatus(patch::status(object, &without_addresses, seen.now));
     }
@@ -91,7 +93,7 @@ fn publish(seen: &Seen<'_>, desired_status: &DesiredStatus, options: &Ownership)
     }
 }
 
-/// The finalizer goes last, for the same reason. A Service without it is not ours to release.
+/// Decides on a released Service. The finalizer goes last, for the same reason. A Service without it is not ours to release.
 fn release(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     let object = seen.object;
     let Some(finalizers) = options.without_our_finalizers(object) else {
@@ -106,8 +108,8 @@ fn release(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     WriteStep::RemoveFinalizer(patch::finalizers(object, &finalizers))
 }
 
-/// A MultiClusterService that never had an address may have conditions of ours all the same. Whether they are, only the
-/// API server knows; if not, this changes nothing.
+/// Decides on a Service without our finalizer. A MultiClusterService that never had an address may still have conditions of ours.
+/// Only the API server knows who owns them; if they are not ours, this write changes nothing.
 fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     let object = seen.object;
     let without_finalizer = matches!(object, ServiceObject::MultiClusterService(_));
@@ -117,22 +119,22 @@ fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
     WriteStep::Nothing
 }
 
-/// How soon a write is due.
+/// When a write is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Urgency {
-    /// At once.
+    /// Immediately.
     Now,
-    /// It changes the status or reason of conditions, and no address: at once, unless that has changed often of late, as where an
-    /// endpoint comes and goes.
+    /// The status or reason of conditions changes, and no address: immediately, unless it has changed often recently, as with an
+    /// endpoint that comes and goes.
     Status,
-    /// It changes only words of messages, such as numbers: it can wait, where it would be one of many.
+    /// Only texts of messages change, such as numbers: delayed, as it may be one of many changes.
     Minor,
-    /// It changes only which gateways announce the addresses: it waits until that has settled.
+    /// Only the announcing gateways change: delayed until they are stable.
     Settled,
 }
 
-/// How soon a `step` that [`next_step`] returned is due.
+/// When a `step` that [`next_step`] returned is due.
 pub(super) fn urgency(step: &WriteStep, object: &ServiceObject, desired: &Desired) -> Urgency {
     match (step, desired) {
         (WriteStep::ApplyStatus(_), Desired::Published(desired_status)) => {
@@ -142,8 +144,8 @@ pub(super) fn urgency(step: &WriteStep, object: &ServiceObject, desired: &Desire
     }
 }
 
-/// The finalizers that the Service needs before its status may have these addresses; none if it has them. A
-/// MultiClusterService without an address needs none: there is nothing to free when it goes.
+/// The finalizers to write before the status may have these addresses; `None` if they are present. A MultiClusterService without
+/// an address needs none, because there is nothing to release.
 fn finalizers_due(
     object: &ServiceObject,
     desired_status: &DesiredStatus,
@@ -155,12 +157,12 @@ fn finalizers_due(
     options.with_our_finalizers(object)
 }
 
-/// Whether the status has anything that may be ours. The API server knows whose it is (`managedFields`).
+/// Whether the status has anything that may be ours. Only the API server knows the owner (`managedFields`).
 fn has_our_status(object: &ServiceObject) -> bool {
     !object.ingress().is_empty() || object.conditions().iter().any(Ownership::names_condition)
 }
 
-/// Whether its status is as desired. Only the times of conditions may differ.
+/// Whether the status is as desired, apart from the times of conditions.
 fn is_published(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
     let generation = object.metadata().generation;
     object.ingress() == desired_status.ingress_of(object)
@@ -169,7 +171,7 @@ fn is_published(object: &ServiceObject, desired_status: &DesiredStatus) -> bool 
             .all(|condition| condition.stands_in(object.conditions(), generation))
 }
 
-/// How soon a status is due that differs from the one that the object has.
+/// When a status is due that differs from the object's.
 fn status_urgency(object: &ServiceObject, desired_status: &DesiredStatus) -> Urgency {
     let there = object.conditions();
     if object.ingress() != desired_status.ingress_of(object)
@@ -186,7 +188,7 @@ fn status_urgency(object: &ServiceObject, desired_status: &DesiredStatus) -> Urg
     if differing.all(|condition| condition.kind == ANNOUNCED) { Urgency::Settled } else { Urgency::Minor }
 }
 
-/// The write that brings the pool to this status.
+/// The write that sets this status on the pool.
 pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &AddressPoolStatus) -> WriteStep {
     let metadata = &pool.metadata;
     if metadata.uid.is_none() || metadata.deletion_timestamp.is_some() || is_pool_published(pool, desired) {
@@ -200,7 +202,7 @@ pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &Addres
     }))
 }
 
-/// Conditions of others and times do not count.
+/// Ignores conditions of others, and times.
 fn is_pool_published(pool: &AddressPool, desired: &AddressPoolStatus) -> bool {
     let Some(status) = &pool.status else { return false };
     let stands = |wanted: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {

@@ -1,4 +1,5 @@
-//! Bodies of the writes. Each names the uid: a write for a Service that was deleted must not reach the next one of its name.
+//! Request bodies of the writes. Each contains the uid: a write for a deleted Service must not reach a new one with the same
+//! name.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +9,8 @@ use crate::controller::desired_status::DesiredStatus;
 use crate::controller::ownership::Rest;
 use crate::controller::service_object::ServiceObject;
 
-/// A merge patch replaces the list, which is safe because the resourceVersion names the list that it was made from.
+/// Merge patch of the finalizers. It replaces the whole list, which is safe because the resourceVersion identifies the list that
+/// it is based on.
 pub(super) fn finalizers(object: &ServiceObject, finalizers: &[String]) -> Value {
     let metadata = object.metadata();
     json!({"metadata": {
@@ -18,7 +20,7 @@ pub(super) fn finalizers(object: &ServiceObject, finalizers: &[String]) -> Value
     }})
 }
 
-/// As [`finalizers`]: whole lists, made from the object that the resourceVersion names.
+/// Merge patch of status lists. Like [`finalizers`], it replaces whole lists of the version that the resourceVersion identifies.
 pub(super) fn rest(object: &ServiceObject, rest: &Rest<'_>) -> Value {
     let metadata = object.metadata();
     let mut status = json!({});
@@ -34,7 +36,8 @@ pub(super) fn rest(object: &ServiceObject, rest: &Rest<'_>) -> Value {
     })
 }
 
-/// An empty ingress is sent as an empty list: left out, that of another manager would stay.
+/// Apply of the desired status. An empty ingress is sent as an empty list: if the field were absent, another manager's entries
+/// would stay.
 pub(super) fn status(object: &ServiceObject, desired_status: &DesiredStatus, now: Timestamp) -> Value {
     let before = object.conditions();
     let generation = object.metadata().generation;
@@ -47,13 +50,15 @@ pub(super) fn status(object: &ServiceObject, desired_status: &DesiredStatus, now
     apply(object, &json!({"loadBalancer": {"ingress": ingress}, "conditions": conditions}))
 }
 
-/// Whatever a manager leaves out of what it applied before is removed, unless others hold it too.
+/// Apply of an empty status. A field that a manager applied before and leaves out now is removed, unless other managers own it,
+/// too.
 pub(super) fn cleared(object: &ServiceObject) -> Value {
     apply(object, &json!({}))
 }
 
-/// The status of a custom resource is written into the object that is there, whatever uid the body has (apiextensions
-/// `statusStrategy.PrepareForUpdate`): there the resourceVersion, which no other object ever had, keeps it from another.
+/// Server-side apply. The API server writes the status of a custom resource into the existing object whatever uid the body has
+/// (apiextensions `statusStrategy.PrepareForUpdate`), so for these the resourceVersion, which is unique to an object, protects a
+/// new one with the same name.
 fn apply(object: &ServiceObject, status: &Value) -> Value {
     let metadata = object.metadata();
     let (api_version, kind) = ServiceObject::type_names(object.source());

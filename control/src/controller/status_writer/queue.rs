@@ -1,4 +1,4 @@
-//! The write queue: decides which write goes out next. Pure: time, objects and answers are handed in.
+//! Write queue: decides which write is sent next. No I/O; the caller passes time, objects and answers.
 
 mod contest;
 mod exports;
@@ -21,26 +21,26 @@ use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
 use crate::controller::status_writer::write_notice::WriteNotice;
 
-/// Writes under way at the same time, so that 20,000 take less than 20 s also where each is on a disk before it is answered. Of
-/// the seats that an API server has for level `workload-low` of priority and fairness (245 by default) each takes one; what is
-/// beyond waits there, or gets a 429.
+/// Largest number of concurrent writes: enough to write 20,000 objects in less than 20 s even if each is synced to disk before
+/// the answer. Each takes a seat of the API server's priority level `workload-low` (245 by default). Writes beyond these wait
+/// there, or get a 429.
 const MOST: usize = 32;
-/// The first and the longest pause while the API server is away, at most: once it is back nobody should wait long.
+/// First and longest pause while the API server is unavailable, so that recovery is noticed soon.
 const OUTAGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(40));
 
-/// Now, for waiting and for conditions.
+/// Current time, for waiting and for conditions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) instant: Instant,
     pub(super) time: Timestamp,
 }
 
-/// One write to be sent.
+/// A write to send.
 #[derive(Clone, Debug)]
 pub(super) struct WriteJob {
     pub(super) target: WriteTarget,
     pub(super) step: WriteStep,
-    /// Take fields from other managers.
+    /// Whether to take fields from other managers.
     pub(super) force: bool,
     urgency: Urgency,
     uid: String,
@@ -50,7 +50,7 @@ pub(super) struct WriteJob {
 }
 
 impl WriteJob {
-    /// The resource as RBAC rules name it.
+    /// Resource name for RBAC rules.
     fn resource(&self) -> &'static str {
         match (&self.target, &self.step) {
             (WriteTarget::Pool(_), _) => "addresspools/status",
@@ -64,19 +64,19 @@ impl WriteJob {
     }
 }
 
-/// Everything that is desired, and the state of its writes.
+/// All desired states, and the state of their writes.
 pub(super) struct WriteQueue {
     options: Ownership,
     states: HashMap<WriteTarget, ObjectState>,
     ready: VecDeque<WriteTarget>,
     delayed: BTreeSet<(Instant, WriteTarget)>,
     writing: usize,
-    /// Counts the pauses: writes sent before a pause that fail after it do not make it longer.
+    /// Number of pauses so far. A write that was sent before a pause and fails after it does not extend the pause.
     epoch: u64,
     outage: Backoff,
     paused: Option<Instant>,
     forbidden: HashSet<&'static str>,
-    /// Objects whose refused writes were reported.
+    /// Objects whose rejected writes were reported.
     refused: HashSet<WriteTarget>,
     notices: Vec<WriteNotice>,
     exports: Exports,
@@ -100,7 +100,7 @@ impl WriteQueue {
         }
     }
 
-    /// Sets what is desired of an object, with the object as the cache has it.
+    /// Sets the desired state of an object, with the version in the cache.
     pub(super) fn set_desired(&mut self, target: WriteTarget, subject: WriteSubject, now: Now) {
         let state = match self.states.entry(target.clone()) {
             Slot::Occupied(slot) => slot.into_mut(),
@@ -114,7 +114,7 @@ impl WriteQueue {
         self.enqueue(target, now);
     }
 
-    /// The object has gone.
+    /// Drops the desired state of an object that is gone.
     pub(super) fn forget(&mut self, target: &WriteTarget) {
         if let Some(state) = self.states.get_mut(target) {
             state.forget();
@@ -125,38 +125,38 @@ impl WriteQueue {
         }
     }
 
-    /// What is to be there so that Karmada collects the endpoints of a MultiClusterService.
+    /// Sets the desired export of a MultiClusterService, which makes Karmada collect its endpoints.
     pub(super) fn set_export(&mut self, key: ServiceKey, desired: DesiredExport) {
         self.exports.set_desired(key, desired);
     }
 
-    /// The MultiClusterService has gone.
+    /// Drops the desired export of a MultiClusterService that is gone.
     pub(super) fn forget_export(&mut self, key: ServiceKey) {
         self.exports.forget(key);
     }
 
-    /// Whether it is to be listed now which exports there are. Then [`listed`](Self::listed) is to be called with the answer.
+    /// Whether to list the existing exports now. If so, the caller must pass the answer to [`listed`](Self::listed).
     pub(super) fn start_list(&mut self, now: Now) -> bool {
         self.exports.start_list(now.instant)
     }
 
-    /// Takes what there is of exports; everything is compared again.
+    /// Records the existing exports and compares everything again.
     pub(super) fn listed(&mut self, listed: ExportList, now: Now) {
         self.exports.on_list(listed, self.options.field_manager(), now.instant);
     }
 
-    /// Whether the Lease of Karmada's controller is to be read now. Then [`on_collector`](Self::on_collector) is to be called
-    /// with the answer.
+    /// Whether to read the Lease of Karmada's controller now. If so, the caller must pass the answer to
+    /// [`on_collector`](Self::on_collector).
     pub(super) fn start_collector_read(&mut self, now: Now) -> bool {
         self.exports.start_read(now.instant)
     }
 
-    /// Takes the Lease of Karmada's controller, which collects the endpoints of what is exported.
+    /// Records the Lease of Karmada's controller, which collects the endpoints of exports.
     pub(super) fn on_collector(&mut self, read: &LeaseRead, now: Now) {
         self.exports.on_read(read, now.instant);
     }
 
-    /// Leadership is lost: forgets everything.
+    /// Drops all desired states after the loss of leadership.
     pub(super) fn drop_everything(&mut self) {
         for state in self.states.values_mut() {
             state.forget();
@@ -168,7 +168,7 @@ impl WriteQueue {
         self.delayed.clear();
     }
 
-    /// Whether [`next`](Self::next) may have something.
+    /// Whether [`next`](Self::next) may return a write.
     pub(super) fn may_write(&mut self, now: Now) -> bool {
         while let Some((at, _)) = self.delayed.first() {
             if *at > now.instant {
@@ -186,7 +186,7 @@ impl WriteQueue {
         !self.ready.is_empty() && self.writing < MOST && !paused
     }
 
-    /// The next write to send. It is under way until [`finished`](Self::finished) is called with it.
+    /// The next write to send. It counts as in flight until it is passed to [`finished`](Self::finished).
     pub(super) fn next(&mut self, now: Now) -> Option<WriteJob> {
         if self.may_write(now)
             && let Some(job) = self.next_object(now)
@@ -233,14 +233,14 @@ impl WriteQueue {
         None
     }
 
-    /// When [`next`](Self::next) should be asked again, if nothing else happens.
+    /// When to call [`next`](Self::next) again if nothing else happens.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let paused = self.paused.filter(|_| !self.ready.is_empty() && self.writing < MOST);
         let delayed = self.delayed.first().map(|(at, _)| *at);
         [paused, delayed, self.exports.wakes_at()].into_iter().flatten().min()
     }
 
-    /// The write was answered.
+    /// Processes the answer to a write.
     pub(super) fn finished(&mut self, job: &WriteJob, answer: ApiAnswer, now: Now) {
         if matches!(job.target, WriteTarget::Export(_)) {
             self.exports.on_answer(job, answer, self.options.field_manager(), now.instant);
@@ -262,7 +262,7 @@ impl WriteQueue {
         }
     }
 
-    /// Reports when writes of an object begin or cease to be refused for good.
+    /// Reports when writes of an object start or stop being rejected permanently.
     fn report_refusal(&mut self, target: &WriteTarget) {
         let refused = self.states.get(target).and_then(|state| state.refused.as_ref());
         match refused {
@@ -274,13 +274,13 @@ impl WriteQueue {
         }
     }
 
-    /// The notices for users since the last call.
+    /// Notices for users since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<WriteNotice> {
         self.notices.append(&mut self.exports.notices);
         std::mem::take(&mut self.notices)
     }
 
-    /// What an answer shows about the server and our rights there.
+    /// Updates what is known of the server and our permissions.
     fn on_server_answer(&mut self, job: &WriteJob, answer: &ApiAnswer, now: Now) {
         let resource = job.resource();
         if let Some((reason, retry_after)) = answer.outage() {

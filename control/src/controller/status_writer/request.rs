@@ -1,4 +1,4 @@
-//! The request of each write.
+//! HTTP requests of the writes.
 
 use kube::api::{GetParams, Patch, Request};
 
@@ -21,7 +21,7 @@ pub(super) fn request(job: &WriteJob, writer: &ApiWriter) -> ApiRequest {
     };
     let path = Request::new(path);
     let params = writer.patch_params(job.force);
-    // Never sent; were it, it would change nothing.
+    // Never sent. If it were, it would change nothing.
     let nothing = || path.get(name, &GetParams::default());
     match &job.step {
         WriteStep::ApplyStatus(body) | WriteStep::ClearStatus(body) => {

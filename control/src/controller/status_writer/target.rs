@@ -1,4 +1,4 @@
-//! One object to write, with what is desired of it: hides which kind it is.
+//! An object to write and its desired state, independent of its kind.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -18,18 +18,19 @@ use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step;
 use crate::controller::status_writer::next_step::{Seen, Urgency, WriteStep};
 
-/// A pool's counters move with every Service that comes or goes.
+/// Pause after a write of a pool, whose counters change with every Service that comes or goes.
 const POOL_PAUSE: Duration = Duration::from_secs(5);
-/// Conditions count what comes and goes by itself: gateways that report the same, and endpoints in many clusters.
+/// Pause between changes of texts only: conditions contain counts that change on their own, such as gateways with the same report
+/// and endpoints in many clusters.
 const COUNT_PAUSE: Duration = Duration::from_secs(10);
 
-/// Which object.
+/// Identity of an object to write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum WriteTarget {
-    /// Or a MultiClusterService: the key has the kind.
+    /// A Service or MultiClusterService; the key has the kind.
     Service(ServiceKey),
     Pool(Arc<str>),
-    /// What makes Karmada collect the endpoints of this MultiClusterService.
+    /// The objects that make Karmada collect the endpoints of this MultiClusterService.
     Export(ServiceKey),
 }
 
@@ -46,7 +47,7 @@ impl WriteTarget {
         matches!(self, Self::Service(key) if key.source == FrontendSource::MultiClusterService)
     }
 
-    /// How long after a status none is written that differs in words alone.
+    /// Pause after a write of the status before one that differs only in texts.
     pub(super) fn minor_pause(&self) -> Duration {
         match self {
             Self::Service(_) => COUNT_PAUSE,
@@ -54,7 +55,7 @@ impl WriteTarget {
         }
     }
 
-    /// How long nothing is written after a write.
+    /// Pause after any write.
     pub(super) fn pause(&self) -> Duration {
         match self {
             Self::Service(_) | Self::Export(_) => Duration::ZERO,
@@ -63,7 +64,7 @@ impl WriteTarget {
     }
 }
 
-/// The object as last known, and what it is to be.
+/// The last known version of an object, and its desired state.
 #[derive(Clone, Debug)]
 pub(super) enum WriteSubject {
     Service(ServiceObject, Arc<Desired>),
@@ -86,7 +87,7 @@ impl WriteSubject {
         self.metadata().resource_version.as_deref().unwrap_or_default()
     }
 
-    /// It is gone, or goes as soon as nobody looks: the API server deletes with the write that takes the last finalizer.
+    /// Whether it is gone or about to be: the API server deletes it with the write that removes the last finalizer.
     pub(super) fn is_gone(&self) -> bool {
         let metadata = self.metadata();
         metadata.deletion_timestamp.is_some() && metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
@@ -106,7 +107,7 @@ impl WriteSubject {
         }
     }
 
-    /// How soon the step that [`Self::next_step`] returned is due.
+    /// When the step that [`Self::next_step`] returned is due.
     pub(super) fn urgency(&self, step: &WriteStep) -> Urgency {
         match self {
             Self::Service(object, desired) => next_step::urgency(step, object, desired),
@@ -114,7 +115,7 @@ impl WriteSubject {
         }
     }
 
-    /// The same desired state for the object as the API server has just sent it; none if that cannot be read.
+    /// This desired state with the object from the API server's answer; `None` if the answer cannot be parsed.
     pub(super) fn renewed(&self, body: &[u8]) -> Option<Self> {
         Some(match self {
             Self::Service(known, desired) => {
@@ -127,7 +128,7 @@ impl WriteSubject {
         })
     }
 
-    /// The same desired state for that object.
+    /// This desired state with another version of the object.
     pub(super) fn of(&self, object: &Self) -> Self {
         match (self, object) {
             (Self::Service(_, desired), Self::Service(object, _)) => {
@@ -139,7 +140,7 @@ impl WriteSubject {
     }
 }
 
-/// Identifies what a write achieves, without versions and times, which differ between two writes of the same.
+/// Fingerprint of what a write achieves. It ignores versions and times, which differ between repeated writes.
 pub(super) fn fingerprint(step: &WriteStep) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(step).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! What becomes of a writer whose task dies, and of a write that nobody answers.
+//! A writer whose task has died, and a write that gets no answer.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +20,14 @@ async fn a_task_that_has_died_is_no_secret() {
     let mut writer = StatusWriter::start(&connection, options, || panic!("as a bug would"));
     writer.set_desired(&key(), &Arc::new(service(&json!({}))), Desired::Published(desired_status()));
     assert_eq!(writer.next_notice().await, None);
-    // It can still be told what is wanted.
+    // Setting desired states still works.
     writer.forget(&key());
     assert_eq!(writer.next_notice().await, None);
 }
 
 #[tokio::test]
 async fn a_write_is_given_up_with_the_term() {
-    // It lets in, and answers nobody.
+    // The listener accepts connections but never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let connection = Connection::to(&format!("http://{}/", silent.local_addr().unwrap()));
     let options = Ownership::default();
@@ -44,7 +44,7 @@ async fn a_write_is_given_up_with_the_term() {
     assert_eq!(answer, ApiAnswer::Unreachable { reason });
 }
 
-/// The thread is busy with the next write until the term is over.
+/// The thread is busy with the next write until the end of the term.
 #[tokio::test]
 async fn a_write_that_would_begin_after_the_term_is_not_sent() {
     const TERM: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! What the status writer reports to users about its writes.
+//! Notices of the status writer for users.
 
 use std::fmt;
 
@@ -7,54 +7,55 @@ use crate::controller::conditions::ENDPOINTS_OUTDATED;
 use crate::controller::service_exports::Outdated;
 use crate::text::first_few;
 
-/// How many fields and field managers are named.
+/// How many fields and field managers a notice lists.
 const LISTED: usize = 8;
 
 /// A notice about a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteNotice {
-    /// Another client writes our fields. They are restored, at growing intervals while this goes on.
+    /// Another client writes our fields. The controller restores them, at growing intervals while this continues.
     Contested {
-        /// Whose status.
+        /// The object whose status is affected.
         object: ObjectRef,
-        /// The fields that they hold, or the part of the object that they changed.
+        /// The fields that they own, or the part of the object that they changed.
         fields: Vec<String>,
-        /// Their field managers; empty if they left no name.
+        /// Their field managers; empty if unknown.
         rivals: Vec<String>,
     },
-    /// Our account may not write. Reported once, and again if it could in between.
+    /// RBAC denies a write to our account. Reported once, and again after a success in between.
     Forbidden {
-        /// As RBAC rules have it.
+        /// RBAC verb.
         verb: &'static str,
-        /// As RBAC rules have it: `services/status`.
+        /// RBAC resource, for example `services/status`.
         resource: &'static str,
         /// The API server's message.
         message: String,
     },
-    /// The API server refuses what is to be written, again and again. It is tried on, slowly.
+    /// The API server keeps rejecting a write. The controller retries with growing delays.
     Refused {
-        /// The object that stays as it is.
+        /// The affected object, which stays unchanged.
         object: ObjectRef,
-        /// What was to be written: `finalizer`, `status`.
+        /// Written part of the object: `metadata.finalizers` or `status`.
         what: &'static str,
         /// The API server's message.
         message: String,
     },
-    /// The Karmada API server does not know a kind that exports need. Reported once until it exists, as are the other notices about exports.
+    /// The Karmada API server does not know a kind that exports need. Like the other notices about exports, it is reported once
+    /// until the cause is gone.
     ExportUndefined {
-        /// What has to be installed.
+        /// The CustomResourceDefinition to install.
         definition: String,
     },
-    /// Our account may not export.
+    /// RBAC denies exports to our account.
     ExportForbidden {
-        /// As RBAC rules have it.
+        /// RBAC verb.
         verb: &'static str,
-        /// With its group.
+        /// Resource with its group.
         resource: String,
         /// The API server's message.
         message: String,
     },
-    /// The API server refuses an object that makes Karmada collect endpoints.
+    /// The API server rejected an object that makes Karmada collect endpoints.
     ExportRefused {
         /// The MultiClusterService.
         object: ObjectRef,
@@ -63,26 +64,26 @@ pub enum WriteNotice {
         /// The API server's message.
         message: String,
     },
-    /// An object of the name that such an object of ours would have is not ours.
+    /// An object with the name of one of our export objects exists and is not ours.
     ExportTaken {
         /// The MultiClusterService.
         object: ObjectRef,
         /// Kind and name.
         what: String,
     },
-    /// Our account may not read the Lease of Karmada's controller. Reported once, as are the other notices about exports.
+    /// RBAC denies our account to read the Lease of Karmada's controller. Reported once, like the other notices about exports.
     CollectorUnreadable {
         /// The API server's message.
         message: String,
     },
-    /// The endpoints that Karmada has collected for an export of ours may be out of date, or are not any longer.
+    /// The endpoints that Karmada collected for an export may be out of date, or are current again.
     EndpointsOutdated {
         /// The MultiClusterService.
         object: ObjectRef,
-        /// Why; none if they no longer are.
+        /// The reason; `None` if they are current.
         outdated: Option<Outdated>,
     },
-    /// What was [`Refused`](Self::Refused) is written, or no longer to be written.
+    /// A [`Refused`](Self::Refused) write has succeeded or is no longer needed.
     Recovered {
         /// The object.
         object: ObjectRef,
@@ -90,7 +91,7 @@ pub enum WriteNotice {
 }
 
 impl WriteNotice {
-    /// A CamelCase token for an Event. They are never renamed.
+    /// A CamelCase token for an Event. Tokens are never renamed.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Contested { .. } => "StatusContested",
@@ -106,7 +107,7 @@ impl WriteNotice {
         }
     }
 
-    /// The object that it is about; a missing right is about none.
+    /// The affected object; `None` for a missing permission.
     pub fn object(&self) -> Option<&ObjectRef> {
         match self {
             Self::Contested { object, .. }
@@ -123,7 +124,7 @@ impl WriteNotice {
     }
 }
 
-/// A sentence without the object's name.
+/// Displays as a sentence without the object's name.
 impl fmt::Display for WriteNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
-//! Which gateways announce the addresses of each Service, by their reports. Pure; polls are counted, not timed.
+//! Which gateways announce the addresses of each Service, according to their reports. No I/O; time is measured in polls.
 //!
-//! While an address moves, reports that were not asked for at the same instant show it announced by none or by two. So either
-//! counts only once it has lasted for [`LASTS`] polls of all gateways.
+//! While an address moves, reports from slightly different times show it as announced by no gateway or by two. So either state
+//! counts only after it has lasted for [`LASTS`] polls of all gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{discriminant, take};
@@ -10,35 +10,36 @@ use std::net::IpAddr;
 use crate::api::store::ServiceKey;
 use crate::controller::desired_status::Announcement;
 
-/// A poll that is under way may have asked one gateway before the move and the other one after it; the second begins later.
+/// Number of polls after which a state counts. The first poll may have reached one gateway before the move and another after it;
+/// the second starts later.
 const LASTS: u64 = 2;
 
-/// What one gateway reports.
+/// Report of one gateway about its announcements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Announcer {
     pub(super) node: String,
-    /// It answered the last time that it was polled.
+    /// Whether it answered the last poll.
     pub(super) answers: bool,
-    /// Others may announce the same addresses.
+    /// Whether other gateways may announce the same addresses.
     pub(super) shared: bool,
-    /// As [`GatewayReport::announced`](crate::api::gateway_report::GatewayReport::announced).
+    /// Announced addresses; see [`GatewayReport::announced`](crate::api::gateway_report::GatewayReport::announced).
     pub(super) addresses: Option<Vec<IpAddr>>,
 }
 
-/// Whether the ready gateways announce addresses by themselves.
+/// Whether the ready gateways announce addresses themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) enum AnnounceMode {
-    /// None has reported yet, or for a short while.
+    /// No gateway has reported yet, or only briefly.
     #[default]
     Unknown,
-    /// None does.
+    /// No gateway announces addresses.
     Off,
-    /// At least one does.
+    /// At least one gateway announces addresses.
     On,
 }
 
-/// The announcements of one term.
+/// Announcements in one term.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
     mode: AnnounceMode,
@@ -46,28 +47,28 @@ pub(super) struct Announcements {
     reported: AnnouncersByAddress,
     polls: u64,
     services: BTreeMap<ServiceKey, AnnouncedService>,
-    /// Those with something pending.
+    /// Services with a pending change.
     pending: BTreeSet<ServiceKey>,
 }
 
-/// In place of the nodes of gateways that announce the same addresses at once. Which of them do is the routers' concern: a condition that
-/// named them would be written for each Service whenever one of them comes or goes.
+/// Stands for the nodes of gateways that announce the same addresses at the same time. Routers choose among them. A condition
+/// with their names would be written for each Service whenever one of them comes or goes.
 const ALL_THAT_SERVE: &str = "each gateway that can serve it";
 
-/// By each address that is reported, the nodes of those gateways among the reporters that answered the last time.
+/// Nodes of the gateways that answered the last poll, by each address that they report.
 type AnnouncersByAddress = BTreeMap<IpAddr, BTreeSet<String>>;
 
-/// One Service with addresses that gateways may announce.
+/// A Service with addresses that gateways may announce.
 #[derive(Debug)]
 struct AnnouncedService {
     addresses: Vec<IpAddr>,
     announcement: Announcement,
-    /// What the reports show now, if it does not count yet, and the number of polls before.
+    /// State in the reports that does not count yet, and the number of polls when it appeared.
     pending: Option<(Announcement, u64)>,
 }
 
 impl Announcements {
-    /// Takes what the ready gateways report after so many polls; returns the Services whose announcement is another one now.
+    /// Records the reports of the ready gateways after this many polls. Returns the Services whose announcement changed.
     pub(super) fn observe(
         &mut self,
         mode: AnnounceMode,
@@ -87,7 +88,7 @@ impl Announcements {
         due
     }
 
-    /// Sets which addresses of the Service gateways may announce.
+    /// Sets the addresses of a Service that gateways may announce.
     pub(super) fn set_addresses(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         if addresses.is_empty() {
             self.services.remove(key);
@@ -99,17 +100,17 @@ impl Announcements {
         }
     }
 
-    /// Which gateways announce the addresses of the Service.
+    /// The gateways that announce the addresses of a Service.
     pub(super) fn of(&self, key: &ServiceKey) -> Announcement {
         self.services.get(key).map(|state| state.announcement.clone()).unwrap_or_default()
     }
 
-    /// Whether the next poll matters even if it changes no report.
+    /// Whether the next poll matters even if no report changes.
     pub(super) fn await_poll(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Brings one Service up to date; whether its announcement is another one now.
+    /// Updates one Service. Returns whether its announcement changed.
     fn update(&mut self, key: &ServiceKey) -> bool {
         let Some(state) = self.services.get_mut(key) else { return false };
         let shown = match self.mode {
@@ -128,7 +129,7 @@ impl Announcements {
 }
 
 impl AnnouncedService {
-    /// Takes what the reports show; whether the announcement is another one now.
+    /// Records the state in the reports. Returns whether the announcement changed.
     fn take(&mut self, shown: Announcement, polls: u64) -> bool {
         let pending = take(&mut self.pending);
         let counts = match shown {
@@ -164,8 +165,8 @@ fn by_address(announcers: &[Announcer]) -> AnnouncersByAddress {
     reported
 }
 
-/// What the reports show of these addresses. The last report of a gateway that does not answer is no proof: it may announce them
-/// still, or another one may take over any moment.
+/// State of these addresses in the reports. The last report of a gateway that does not answer is no evidence: it may still
+/// announce them, or another gateway may take over at any moment.
 fn shown(addresses: &[IpAddr], reported: &AnnouncersByAddress) -> Announcement {
     let mut by_one = BTreeMap::new();
     let mut by_none = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! What is published before a new leader has read the Karmada API server, and so the addresses of MultiClusterServices are unknown.
-//! No Service may get such an address, so Services keep their addresses and none is allocated. Pure.
+//! Desired state of Services before a new leader has read the Karmada API server, while the addresses of MultiClusterServices are
+//! unknown. No Service may get such an address, so Services keep their addresses and none is allocated. No I/O.
 
 use crate::api::problem::{Problem, reason};
 use crate::api::store::ServiceKey;
@@ -7,7 +7,7 @@ use crate::controller::desired_status::{Announcement, Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
 use crate::projection::LoadBalancerStatus;
 
-/// The desired state of a Service that would get this status; none if it cannot be decided yet.
+/// The desired state of a Service that would get this status; `None` if it cannot be decided yet.
 pub(super) fn desired(
     object: &ServiceObject,
     status: &LoadBalancerStatus,
@@ -22,7 +22,7 @@ pub(super) fn desired(
         announcement: Announcement::NotNeeded,
         ..desired_status
     };
-    // One that has other addresses than it would get keeps them.
+    // A Service with addresses other than these keeps them.
     object.ingress().is_empty().then_some(Desired::Published(waits))
 }
 

@@ -1,4 +1,4 @@
-//! What gateways could not do, by Service, and the desired status that follows from it and from the projection.
+//! Failures that gateways report, by Service, and the desired status that follows from them and the projection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,57 +16,59 @@ use crate::controller::port_errors::PortFailure;
 use crate::projection::{LoadBalancerStatus, PortStatus};
 use crate::text::{LONGEST_MESSAGE, cut_middle, first_few};
 
-/// How many gateways with the same failure are named.
+/// How many gateways with the same failure a text names.
 const NAMED: usize = 3;
-/// How many texts about one port count: gateways may fail at it for different causes, but hardly for more.
+/// How many texts about one port are used: gateways may fail for different causes, but hardly for more.
 const TEXTS: usize = 3;
 
-/// What is known of the gateways as a whole.
+/// Summary of all gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gateways {
-    /// How many are ready.
+    /// Number of ready gateways.
     pub(super) ready: usize,
-    /// Whether one of them answers, or has no port to be asked at.
+    /// Whether one of them answers, or has no port for reports.
     pub(super) answer: bool,
-    /// Whether one of them does, or did a short while ago.
+    /// Whether one of them answers, or did recently.
     pub(super) recent: bool,
 }
 
 impl Gateways {
-    /// Whether the status of all Services differs by it; the number of gateways is in no condition.
+    /// Whether the status of all Services changes. The number of gateways is in no condition.
     pub(super) fn differs(self, before: Self) -> bool {
         (self.ready > 0, self.answer, self.recent) != (before.ready > 0, before.answer, before.recent)
     }
 
-    /// How many count as serving a Service. One that was `programmed` stays so while gateways are silent for a short while: they
-    /// may be busy. A new one needs a gateway that answers: a dead machine stays ready for a while.
+    /// Number of gateways that count as serving a Service. A Service that was `programmed` stays so while gateways are silent for
+    /// a short time, because they may be busy. A new one needs a gateway that answers, because a dead machine stays ready for a
+    /// while.
     fn serving(self, programmed: bool) -> usize {
         if self.answer || (programmed && self.recent) { self.ready } else { 0 }
     }
 }
 
-/// What the gateways could not do, by Service.
+/// Failures of all gateways, by Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GatewayFailures {
     gateways: Gateways,
     services: BTreeMap<ServiceKey, ServiceFailures>,
 }
 
-/// What they could not do for one Service; both lists are sorted.
+/// Failures for one Service; both lists are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ServiceFailures {
     ports: Vec<PortFailure>,
     problems: Vec<Problem>,
 }
 
-/// The reason, and the port, if it is about a single one.
+/// Reason of a failure, and the port if only one is affected.
 type Cause = (&'static str, Option<PortFailure>);
-/// The gateways by the text that they report.
+/// Gateways by the text that they report.
 type Reporters<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 impl GatewayFailures {
-    /// Reads the reports of these `gateways`. What several of them could not do is one Problem. Anyone may answer in the place of a
-    /// gateway, so a failure counts only for a Service with a `status`, for a port of it, and for a reason that gateways have.
+    /// Evaluates the reports of `gateways`. The same failure of several gateways is one Problem. A report may come from an
+    /// impostor, so a failure counts only for a Service with a `status`, for one of its ports, and with a reason that gateways
+    /// may use.
     pub(super) fn read<'a, 's>(
         gateways: Gateways,
         reports: impl Iterator<Item = &'a GatewayReport>,
@@ -88,7 +90,7 @@ impl GatewayFailures {
         Self { gateways, services: services.collect() }
     }
 
-    /// What is known of the gateways as a whole.
+    /// Summary of all gateways.
     pub(super) fn gateways(&self) -> Gateways {
         self.gateways
     }
@@ -98,14 +100,14 @@ impl GatewayFailures {
         self.services.get(key).map(|service| service.problems.as_slice()).unwrap_or_default()
     }
 
-    /// The Services whose failures differ from those `before`.
+    /// Services whose failures differ from those in `before`.
     pub(super) fn differing<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a ServiceKey> {
         let keys: BTreeSet<&ServiceKey> = self.services.keys().chain(before.services.keys()).collect();
         keys.into_iter().filter(|key| self.services.get(*key) != before.services.get(*key))
     }
 
-    /// The desired status of a Service to which the projection gives this status and these problems. `programmed` is whether its
-    /// conditions show it as served.
+    /// The desired status of a Service, from the projected status and Problems. `programmed` is whether its conditions report
+    /// that it is served.
     pub(super) fn desired_status(
         &self,
         key: &ServiceKey,
@@ -145,8 +147,8 @@ impl ServiceFailures {
     }
 }
 
-/// As `gateway gw-1`, or `gateways gw-1, gw-2, gw-3 and at least 900 more`. Many are not counted exactly: while they come and
-/// go one by one, each new text would be a new Event and another write of the condition.
+/// Text like `gateway gw-1`, or `gateways gw-1, gw-2, gw-3 and at least 900 more`. Large numbers are rounded down: while gateways
+/// come and go one by one, each new text would be a new Event and another write of the condition.
 fn names(nodes: &BTreeSet<&str>) -> String {
     let noun = if nodes.len() == 1 { "gateway" } else { "gateways" };
     let more = nodes.len().saturating_sub(NAMED);
@@ -158,7 +160,7 @@ fn names(nodes: &BTreeSet<&str>) -> String {
     format!("{noun} {} and at least {} more", first.join(", "), more / power * power)
 }
 
-/// The cause, if gateways can have it and the Service has the port.
+/// The cause, if gateways may report it and the Service has the port.
 fn cause(status: &LoadBalancerStatus, trouble: &Trouble) -> Option<Cause> {
     let reason = known_reason(&trouble.reason)?;
     Some(match &trouble.frontend {
@@ -167,12 +169,12 @@ fn cause(status: &LoadBalancerStatus, trouble: &Trouble) -> Option<Cause> {
     })
 }
 
-/// The Services that the reports name, whether the failures count or not.
+/// Services in the reports, whether the failures count or not.
 pub(super) fn named<'a>(reports: impl Iterator<Item = &'a GatewayReport>) -> BTreeSet<ServiceKey> {
     reports.flat_map(|report| &report.troubles).filter_map(key).collect()
 }
 
-/// The Service or MultiClusterService that the failure is about, if it is about one.
+/// The Service or MultiClusterService that the failure is about, if any.
 fn key(trouble: &Trouble) -> Option<ServiceKey> {
     match trouble.kind.as_str() {
         Service::KIND => Some(ServiceKey::new(&trouble.namespace, &trouble.name)),
@@ -181,7 +183,7 @@ fn key(trouble: &Trouble) -> Option<ServiceKey> {
     }
 }
 
-/// The Service's port that a gateway means, if the Service has it.
+/// The failure of a port, if the Service has this port.
 fn failure(
     status: &LoadBalancerStatus,
     frontend: &TroubledFrontend,
@@ -193,8 +195,8 @@ fn failure(
     Some(PortFailure { ip: ingress.ip, port, protocol, reason })
 }
 
-/// For the fuzz target: what conditions say of a Service with this status and nothing else wrong, and how many of its ports are
-/// in trouble.
+/// Entry point of the fuzz target: the conditions of a Service with this status and no other Problems, and the number of its
+/// failed ports.
 #[cfg(fuzzing)]
 pub fn conditions_by_reports(
     reports: &[GatewayReport],
@@ -232,7 +234,7 @@ mod tests {
         GatewayReport { node: node.to_owned(), generation: 1, troubles, ..GatewayReport::default() }
     }
 
-    /// `web`, which has TCP port 80 on the address that the failures are about.
+    /// The Service `web`, which has TCP port 80 on the address of the failures.
     fn web() -> LoadBalancerStatus {
         let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
         let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];

@@ -1,11 +1,11 @@
-//! Which gateways count as ready: the EndpointSlices of the gateways, damped against flapping. Under `fromGatewayNodes`
-//! each gateway that comes or goes changes the addresses of every Service. Pure; the time is given.
+//! Ready gateways: the EndpointSlices of the gateways, damped against flapping. With `fromGatewayNodes`, each gateway that comes
+//! or goes changes the addresses of every Service. No I/O; the caller passes the time.
 //!
-//! A gateway that becomes ready counts once it has lasted for [`HOLD`], and one that was lost again and again once it has lasted
-//! longer. One that is not ready any more counts for another [`HOLD`]: clients may be sent to it for so long. One that
-//! terminates, or drains by its own report (as far as its report counts), serves on for a while (`timeouts.lameDuck`). It is counted out
-//! after [`APPEARING`], or after [`STARTING`] if another Pod is about to take over from it by then: the addresses of a node must not
-//! change because its Pod is replaced. Where none is left that stays, whatever is ready counts at once.
+//! A gateway that becomes ready counts after it has been ready for [`HOLD`], or longer if it was lost repeatedly. A gateway that
+//! is no longer ready counts for another [`HOLD`], during which clients may still be sent to it. A gateway that terminates, or
+//! drains according to its own report (as far as that report counts), keeps serving for a while (`timeouts.lameDuck`). It stops
+//! counting after [`APPEARING`], or after [`STARTING`] if another Pod is about to replace it: the addresses of a node must not
+//! change because its Pod is replaced. If no gateway is left that stays, every ready gateway counts at once.
 
 mod drain_reports;
 
@@ -20,48 +20,48 @@ use self::drain_reports::{DrainReports, GatewayAddress};
 use crate::api::store::{Change, Delta, ServiceKey, is_ready, slice_owner};
 use crate::net;
 
-/// A restart of a container takes as long, and so does a probe that fails once.
+/// Delay that covers the restart of a container, and a probe that fails once.
 const HOLD: Duration = Duration::from_secs(5);
-/// A deleted Pod is replaced by its DaemonSet, and the replacement has an endpoint, within so long.
+/// Time in which the DaemonSet replaces a deleted Pod and the replacement has an endpoint.
 const APPEARING: Duration = Duration::from_secs(2);
-/// A replacement has taken over, and the kubelet has noticed, within so long.
+/// Time in which a replacement has taken over and the kubelet has noticed.
 const STARTING: Duration = Duration::from_secs(10);
-/// The longest that a gateway which comes and goes has to last.
+/// Longest time that a flapping gateway must be ready before it counts.
 const LONGEST: Duration = Duration::from_secs(300);
-/// A gateway that lasted for so long has not come and gone.
+/// A gateway that was ready for this long is not flapping.
 const STEADY: Duration = Duration::from_secs(600);
 
-/// The gateways of one term.
+/// Gateways of one term.
 #[derive(Debug)]
 pub(super) struct GatewayMembership {
     gateways: ServiceKey,
-    /// The slices as the API server has them, by name.
+    /// Slices from the API server, by name.
     slices: BTreeMap<Arc<str>, Arc<EndpointSlice>>,
     drain_reports: DrainReports,
-    /// By Node, or by address where an endpoint names none.
+    /// Gateways by Node, or by address if an endpoint has no node.
     members: BTreeMap<String, GatewayMember>,
 }
 
-/// One gateway.
+/// A gateway.
 #[derive(Clone, Copy, Debug, Default)]
 struct GatewayMember {
     counts: bool,
-    /// Since when its endpoint differs.
+    /// Start of the time in which its endpoints differ from `counts`.
     since: Option<Instant>,
-    /// What its endpoints were at last.
+    /// Last state of its endpoints.
     seen: GatewayEndpoints,
-    /// How often it was counted out, and when last.
+    /// How often it stopped counting, and when last.
     lost: u32,
     lost_at: Option<Instant>,
 }
 
-/// The state of one gateway in the slices.
+/// State of one gateway in the slices.
 #[derive(Clone, Copy, Debug, Default)]
 struct GatewayEndpoints {
     ready: bool,
-    /// There is an endpoint that is not about to go.
+    /// Whether there is an endpoint that does not terminate.
     stays: bool,
-    /// There is one that is.
+    /// Whether there is an endpoint that terminates.
     leaves: bool,
 }
 
@@ -75,7 +75,7 @@ impl GatewayMembership {
         }
     }
 
-    /// Takes the slices of the gateways out of a source's changes; [`update`](Self::update) returns them.
+    /// Takes the slices of the gateways out of a change; [`update`](Self::update) returns them.
     pub(super) fn admit(&mut self, change: Change) -> Option<Change> {
         match change {
             Change::Slices(Delta::Put(slice)) if self.is_of_gateways(&slice) => {
@@ -97,7 +97,7 @@ impl GatewayMembership {
             Change::Slices(Delta::All(all)) => {
                 let of_gateways = all.iter().filter(|slice| self.is_of_gateways(slice));
                 self.slices = of_gateways.map(|slice| (name(slice), Arc::clone(slice))).collect();
-                // Those of the gateways stay as they are until the update.
+                // The gateways' own slices stay unchanged until the update.
                 let all = all.into_iter().map(|slice| self.shown(slice));
                 Some(Change::Slices(Delta::All(all.collect())))
             }
@@ -105,17 +105,18 @@ impl GatewayMembership {
         }
     }
 
-    /// Sets who reports that it drains; whether that is new. A report speaks only for the address that it came from.
+    /// Sets which addresses report that they drain. Returns whether that changed. A report counts only for the address that it
+    /// came from.
     pub(super) fn set_draining(&mut self, draining: &BTreeSet<IpAddr>, now: Instant) -> bool {
         self.drain_reports.set(draining, now)
     }
 
-    /// The slices of the gateways as the API server has them.
+    /// Slices of the gateways from the API server.
     pub(super) fn slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
         self.slices.values()
     }
 
-    /// The slices with the gateways that count now.
+    /// Slices with the gateways that currently count.
     pub(super) fn update(&mut self, now: Instant) -> Vec<Change> {
         let endpoints = self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten());
         let addresses = endpoints.filter_map(|endpoint| {
@@ -141,7 +142,7 @@ impl GatewayMembership {
         slices.map(|slice| Change::Slices(Delta::Put(slice))).collect()
     }
 
-    /// When to update by time alone.
+    /// Time of the next update that only the time requires.
     pub(super) fn due(&self) -> Option<Instant> {
         let members = self.members.values().filter_map(|member| Some(member.since? + member.wait()));
         members.chain(self.drain_reports.due()).min()
@@ -171,7 +172,7 @@ impl GatewayMembership {
                 }))
     }
 
-    /// Whether the Pod is to take over from one that terminates, with the node's address: until then that one reports there.
+    /// Whether the Pod will replace a terminating one that has the same address: until then the terminating Pod answers there.
     fn is_replacement(&self, endpoint: &Endpoint, own: IpAddr) -> bool {
         let mut all = self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten());
         !is_ready(endpoint) && all.any(|other| is_terminating(other) && address(other) == Some(own))
@@ -213,7 +214,7 @@ impl GatewayMember {
         if now < since + self.wait() {
             return;
         }
-        // One that terminates, as in a rollout, does not flap.
+        // A gateway that terminates, as in a rollout, does not flap.
         if self.counts && seen.stays && !seen.leaves {
             self.lost = self.lost.saturating_add(1);
             self.lost_at = Some(now);
@@ -221,14 +222,14 @@ impl GatewayMember {
         (self.counts, self.since) = (!self.counts, None);
     }
 
-    /// How long its endpoint has to differ.
+    /// How long its endpoints must differ before it starts or stops counting.
     fn wait(&self) -> Duration {
         match (self.counts, self.seen.stays, self.seen.leaves) {
             (true, true, false) => HOLD,
             (true, true, true) => STARTING,
             (true, false, true) => APPEARING,
             (true, false, false) => Duration::ZERO,
-            // The first loss is a restart, as any rollout has it.
+            // The first loss is a restart, as in any rollout.
             (false, ..) => (HOLD * (1 << self.lost.saturating_sub(1).min(8))).min(LONGEST),
         }
     }

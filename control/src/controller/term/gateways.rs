@@ -1,4 +1,4 @@
-//! Reads the gateways' reports, and finds the Services that they concern.
+//! Evaluation of the gateways' reports, and the Services that they affect.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,17 +15,17 @@ use crate::controller::gateway_reports::{self, Liveness, ReportsByGateway};
 use crate::controller::term::{LeaderTerm, ProblemSource};
 use crate::net::Family;
 
-/// Reports of gateways, as read last.
+/// The reports that were evaluated last.
 #[derive(Default)]
 pub(super) struct ReadReports {
     reports: Arc<ReportsByGateway>,
     own: Option<GatewayReport>,
-    /// The Services that these name.
+    /// Services in these reports.
     named: BTreeSet<ServiceKey>,
 }
 
 impl LeaderTerm {
-    /// Publishes what new reports change.
+    /// Publishes the effects of new reports.
     pub(super) fn republish(&mut self) {
         if self.synced && self.membership.set_draining(&self.reports.draining(), Instant::now()) {
             // The update reads the reports, too.
@@ -40,10 +40,9 @@ impl LeaderTerm {
         self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
     }
 
-    /// The Services about which the gateways report something else than before. Those in `touched` may have other ports and
-    /// addresses now.
+    /// Returns the Services for which the reports' effects changed. Services in `touched` may have new ports and addresses.
     pub(super) fn read_reports(&mut self, touched: &BTreeSet<ServiceKey>) -> BTreeSet<ServiceKey> {
-        // Before the reports, so that these have the answers of all polls that are counted.
+        // Get the count before the reports, so that the reports include the answers of all counted polls.
         let polls = self.reports.polls();
         let mut differing = self.refresh_gateway_failures(touched);
         for key in touched {
@@ -54,14 +53,14 @@ impl LeaderTerm {
         differing
     }
 
-    /// The Service's addresses that gateways may announce: those of gateway nodes are reached without.
+    /// The Service's addresses that gateways may announce. Addresses of gateway nodes are reachable without that.
     fn addresses_to_announce(&self, key: &ServiceKey) -> Vec<IpAddr> {
         let Some(status) = self.projector.status(key) else { return Vec::new() };
         let addresses = status.ingress.iter().map(|ingress| ingress.ip);
         addresses.filter(|ip| !status.node_families.has(Family::of(*ip))).collect()
     }
 
-    /// What the ready gateways report about announcing.
+    /// Reports of the ready gateways about announcements.
     fn announcers(&self) -> (AnnounceMode, Vec<Announcer>) {
         let announcer = |report: &GatewayReport, answers| Announcer {
             node: report.node.clone(),
@@ -71,7 +70,7 @@ impl LeaderTerm {
         };
         let polled = self.read.reports.iter();
         let polled = polled.map(|(gateway, report)| announcer(report, self.reports.is_answering(gateway)));
-        // One in this process has nothing to report before its first table.
+        // A gateway in this process has nothing to report before its first table.
         let own = self.read.own.iter().filter(|own| own.generation > 0).map(|own| announcer(own, true));
         let announcers: Vec<Announcer> = polled.chain(own).collect();
         let mode = if self.gateway_failures.gateways().ready == 0 {
@@ -86,7 +85,7 @@ impl LeaderTerm {
         (mode, announcers)
     }
 
-    /// The Services whose failures differ from those before. Reports are read again only if they changed, or name a Service in
+    /// Returns the Services whose failures changed. Reports are evaluated again only if they changed or contain a Service in
     /// `touched`.
     fn refresh_gateway_failures(&mut self, touched: &BTreeSet<ServiceKey>) -> BTreeSet<ServiceKey> {
         let ready = gateway_reports::count(self.gateway_slices());
@@ -122,8 +121,8 @@ impl LeaderTerm {
         }
     }
 
-    /// Whether each gateway was asked, so that silence means something. One in this process reports nothing before its first
-    /// table.
+    /// Whether each gateway had its time to answer, so that silence is meaningful. A gateway in this process reports nothing
+    /// before its first table.
     pub(super) fn asked_all(&self) -> bool {
         let own = self.own_gateway.as_ref().is_none_or(|own| own.borrow().generation > 0);
         own && self.reports.asked_all()

@@ -1,9 +1,9 @@
-//! The Karmada control plane's part in a term: its own connection for watches and writes, so that neither API server waits for
-//! the other.
+//! The Karmada control plane in a term: it has its own connection for watches and writes, so that neither API server delays the
+//! other.
 //!
-//! Several installations may see one control plane, each elected in a cluster of its own. Leases on
-//! the control plane decide which of them writes there: one for each class, and one for objects that name no class. An
-//! installation holds them under a name that all its processes share, so that a new leader goes on at once.
+//! Several installations may share one control plane, each with an election in its own cluster. Leases on the control plane
+//! decide which of them writes there: one for each class, and one for objects without a class. An installation holds them under a
+//! name that all its processes share, so that a new leader continues at once.
 
 use std::sync::Arc;
 
@@ -20,23 +20,24 @@ use crate::projection::Authority;
 use crate::sources::api_server::{self, ApiWatch, Batch, FleetWanted};
 use crate::sources::connection::Connection;
 
-/// The Lease for objects that name no class. Never changed: other installations look for it.
+/// Name of the Lease for objects without a class. Other installations use it, too, so it never changes.
 const UNCLASSIFIED_LEASE: &str = "sheave-unclassified";
 
-/// What ends with the term.
+/// State of one term for the control plane.
 pub(super) struct KarmadaSide {
     connection: Connection,
     pub(super) source: ApiWatch,
-    /// Everything was listed once.
+    /// Whether everything was listed once.
     pub(super) synced: bool,
-    /// The name of the installation.
+    /// Name of the installation.
     installation: String,
     class: KarmadaLease,
-    /// Only requested while the Lease of the class is held, so that two installations never have one each.
+    /// The Lease for objects without a class. Requested only while the Lease of the class is held, so that two installations
+    /// never hold one each.
     unclassified: Option<KarmadaLease>,
-    /// Of the term in this cluster.
+    /// Leadership of the term in this cluster.
     leadership: Leadership,
-    /// While the Lease of the class is held.
+    /// The writer, while the Lease of the class is held.
     pub(super) writer: Option<KarmadaWriter>,
 }
 
@@ -47,24 +48,25 @@ struct KarmadaLease {
     held: bool,
 }
 
-/// The writer to the control plane, as long as both terms last.
+/// Writer to the control plane, for as long as both terms last.
 pub(super) struct KarmadaWriter {
     pub(super) status: StatusWriter,
-    /// Whether Karmada is asked to collect endpoints.
+    /// Whether Karmada should collect endpoints.
     exports: bool,
 }
 
-/// What happens on the control plane.
+/// An event on the control plane.
 pub(super) enum KarmadaEvent {
     Batch(Batch),
     Notice(WriteNotice),
-    /// A Lease was won or lost: another installation is now in charge of some MultiClusterServices, or this one is.
+    /// A Lease was won or lost, so another installation is now in charge of some MultiClusterServices.
     LeaseChanged,
     Broken(Broken),
 }
 
 impl KarmadaSide {
-    /// Must be called inside a Tokio runtime. `installation` is the name that all processes of the installation share.
+    /// Starts the watches and the candidacy. Must be called within a Tokio runtime. `installation` is the name that all processes
+    /// of the installation share.
     pub(super) fn start(
         connection: &Connection,
         options: &ControllerOptions,
@@ -91,7 +93,7 @@ impl KarmadaSide {
         }
     }
 
-    /// Which MultiClusterServices this installation is in charge of.
+    /// The MultiClusterServices that this installation is in charge of.
     pub(super) fn authority(&self) -> Authority {
         let own = self.class.held;
         Authority { own, untaken: own && self.unclassified.as_ref().is_some_and(|lease| lease.held) }
@@ -102,7 +104,8 @@ impl KarmadaSide {
         self.class.held != self.writer.is_some()
     }
 
-    /// Starts the writer if the Lease of the class is held, or ends it; returns the recorder of Events then.
+    /// Starts the writer if the Lease of the class is held, and otherwise stops it. Returns the recorder of Events for a new
+    /// writer.
     pub(super) fn restart_writer(&mut self, options: &ControllerOptions) -> Option<EventRecorder> {
         (self.writer, self.unclassified) = (None, None);
         if !self.class.held {
@@ -120,7 +123,7 @@ impl KarmadaSide {
         Some(EventRecorder::start(connection, options.identity.clone(), leadership))
     }
 
-    /// Problems that name the installations in charge in place of this one.
+    /// Problems that report which installations are in charge in place of this one.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         let class = (!self.class.held).then(|| {
             self.class.problem(match self.class.taken_by() {
@@ -146,7 +149,7 @@ impl KarmadaSide {
 }
 
 impl KarmadaLease {
-    /// Becomes a candidate.
+    /// Becomes a candidate for the Lease.
     fn compete_for(
         name: &str,
         installation: &str,
@@ -159,7 +162,7 @@ impl KarmadaLease {
         Self { lease, election, held: false }
     }
 
-    /// Waits until it is won or lost. Cancel safe.
+    /// Waits until the Lease is won or lost. Cancel safe.
     async fn changed(&mut self) -> Result<(), ElectionEnded> {
         if self.held { self.election.lost().await } else { self.election.won().await }?;
         self.held = !self.held;
@@ -179,7 +182,7 @@ impl KarmadaLease {
 }
 
 impl KarmadaWriter {
-    /// Sets the export of a MultiClusterService by what is desired of it; changes nothing while that is not known.
+    /// Sets the export that follows from the desired state; no change while that is unknown.
     pub(super) fn export(&mut self, key: &ServiceKey, objects: &Objects, desired: Option<&Desired>) {
         match desired {
             _ if !self.exports => {}
@@ -193,7 +196,7 @@ impl KarmadaWriter {
     }
 }
 
-/// The next event; never, where there is no Karmada control plane. Cancel safe.
+/// The next event; without a Karmada control plane it never resolves. Cancel safe.
 pub(super) async fn next_event(fleet: &mut Option<KarmadaSide>) -> KarmadaEvent {
     let Some(fleet) = fleet else { return std::future::pending().await };
     tokio::select! {

@@ -1,4 +1,4 @@
-//! Hands the desired status of Services, MultiClusterServices and pools to the status writers.
+//! Passes the desired status of Services, MultiClusterServices and pools to the status writers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::controller::service_object::ServiceObject;
 use crate::projection::LoadBalancerStatus;
 
 impl LeaderTerm {
-    /// Publishes the desired status of these objects and what is wrong with them, once enough is known.
+    /// Publishes the desired status of these objects and their Problems, once enough is known.
     pub(super) fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
         let (first, ready) =
             (!matches!(self.hold, StartupHold::Over), self.asked_all() && !self.awaits_karmada());
@@ -43,7 +43,7 @@ impl LeaderTerm {
         }
     }
 
-    /// Records Events for Problems that are new.
+    /// Records Events for new Problems.
     pub(super) fn publish_problems(&mut self) {
         let refused: Vec<Problem> = self.term_events.refused().collect();
         self.problems.set(ProblemSource::Events, &refused);
@@ -76,7 +76,7 @@ impl LeaderTerm {
         }
     }
 
-    /// The desired state of the object; none if it cannot be decided yet.
+    /// The desired state of the object; `None` if it cannot be decided yet.
     fn desired(&self, key: &ServiceKey, object: &ServiceObject) -> Option<Desired> {
         let fleet = match object {
             ServiceObject::Service(_) => None,
@@ -85,7 +85,7 @@ impl LeaderTerm {
         let nothing = LoadBalancerStatus::empty(key);
         let status = match (self.projector.status(key), fleet) {
             (Some(status), _) => status,
-            // It is ours, but what it refers to does not exist.
+            // The object is managed by this installation, but its references do not resolve.
             (None, Some(_)) if object.is_load_balancer() => &nothing,
             (None, _) if self.projector.leaves_alone(key, self.store.objects()) => return None,
             (None, _) => return Some(Desired::Released),
@@ -94,7 +94,7 @@ impl LeaderTerm {
         let desired_status = DesiredStatus {
             fleet: fleet.cloned().map(Box::new),
             outdated: self.outdated.get(key).copied(),
-            // Most Services have no address of a gateway node, and need no condition for it.
+            // Most Services have no address of a gateway node and need no condition about it.
             node_families: (status.node_families.name().is_some() || object.shows_origin())
                 .then_some(status.node_families),
             faults: self.projector.faults(key),
@@ -107,7 +107,7 @@ impl LeaderTerm {
         Some(Desired::Published(desired_status))
     }
 
-    /// The Services that get no address until Karmada's API server has answered.
+    /// Problems of the Services that get no address until Karmada's API server has answered.
     fn waiting(&self) -> Vec<Problem> {
         if !self.awaits_karmada() {
             return Vec::new();
@@ -131,7 +131,7 @@ impl LeaderTerm {
         for (name, used, free) in self.projector.pool_usage() {
             let Some(pool) = self.store.objects().pools.get(name) else { continue };
             let object = ObjectRef { kind: address_pool::KIND, namespace: "".into(), name: Arc::clone(name) };
-            // A refused status cannot report that it is refused.
+            // A rejected status cannot report its own rejection.
             let refused = self.write_failures.of(&object);
             let problems = self.problems.about(&object).map(|problem| &**problem);
             let problems: Vec<Problem> =

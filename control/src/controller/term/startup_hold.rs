@@ -1,27 +1,27 @@
-//! When a new leader may publish. Only gateways know what they could not do, and until they were asked, what the previous leader
-//! published is better than nothing. Pure.
+//! When a new leader may publish. Only gateways know their failures, and until they have been polled, the status from the
+//! previous leader is better than none. No I/O.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::api::store::ServiceKey;
 
-/// Gateways that have not answered by then are not waited for: addresses must not depend on them.
+/// Longest wait for gateways: addresses must not depend on them.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// What waits to be published.
+/// Services that wait to be published.
 #[derive(Debug)]
 pub(super) enum StartupHold {
-    /// Nothing to publish is known yet.
+    /// No Service has to be published yet.
     Idle,
-    /// These Services wait, until then at the latest.
+    /// These Services wait, at most until this time.
     Until(Instant, BTreeSet<ServiceKey>),
-    /// Nothing waits any more.
+    /// The hold is over: Services are published at once.
     Over,
 }
 
 impl StartupHold {
-    /// Which Services to publish now: these and all that have waited, or none yet. `asked` says whether each gateway was asked.
+    /// The Services to publish now: these and all that have waited, or `None`. `asked` is whether each gateway has been polled.
     pub(super) fn pass(
         &mut self,
         touched: BTreeSet<ServiceKey>,
@@ -41,7 +41,7 @@ impl StartupHold {
         None
     }
 
-    /// When to publish what waits at the latest, if anything does.
+    /// Time at which waiting Services are published at the latest, if any.
     pub(super) fn due(&self) -> Option<Instant> {
         match self {
             Self::Until(until, _) => Some(*until),

@@ -1,4 +1,4 @@
-//! Which Events a term of leadership records, and of which Problems the log has a line instead.
+//! Events of a term of leadership, and log lines for Problems that get no Event.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::controller::status_writer::WriteNotice;
 use crate::projection::LoadBalancerStatus;
 use crate::text::first_few;
 
-/// The action of Events about failed writes.
+/// Action of Events about failed writes.
 const PUBLISH: &str = "Publish";
 /// How many of a Service's addresses an Event names.
 const LISTED: usize = 8;
 
-/// How many Problems of one moment are logged one by one: where Karmada or a whole cluster is at fault, there are thousands.
+/// How many Problems of one update are logged individually: a failure of Karmada or a whole cluster causes thousands.
 const LOGGED: usize = 20;
 
-/// Kinds of the Karmada control plane that carry the state of others.
+/// Kinds of the Karmada control plane that carry the state of other objects.
 const CARRIERS: [&str; 4] = [Work::KIND, Cluster::KIND, ResourceBinding::KIND, EndpointSlice::KIND];
 
-/// The Events of one term.
+/// Events of one term.
 pub(super) struct TermEvents {
     events: EventRecorder,
-    /// To the Karmada API server.
+    /// Recorder for the Karmada API server.
     karmada_events: Option<EventRecorder>,
-    /// Problems of objects that get no Events, but lines in the log.
+    /// Problems that are logged because their objects get no Events.
     logged: BTreeSet<Arc<Problem>>,
-    /// Services with addresses that their status did not show yet when last checked.
+    /// Services whose status did not show their addresses at the last check.
     unserved: BTreeSet<ServiceKey>,
 }
 
@@ -44,8 +44,8 @@ impl TermEvents {
         Self { events, karmada_events: None, logged: BTreeSet::new(), unserved: BTreeSet::new() }
     }
 
-    /// Events go to the API server of their objects: those about MultiClusterServices from now on by `events`, or not at all. `all`
-    /// are the Problems that there are by now.
+    /// Sets the recorder for Events about MultiClusterServices, which go to the Karmada API server; `None` drops them. `all` are
+    /// the current Problems.
     pub(super) fn set_karmada_events<'a>(
         &mut self,
         events: Option<EventRecorder>,
@@ -72,14 +72,14 @@ impl TermEvents {
         }
     }
 
-    /// Records Events for the Problems that the rate limit has held back.
+    /// Retries Events that the rate limit held back.
     pub(super) fn again(&mut self, objects: &Objects) {
         for events in std::iter::once(&mut self.events).chain(&mut self.karmada_events) {
             events.again(|object| uid(objects, object));
         }
     }
 
-    /// Records Events for Problems of an object that may have been deleted and created again since.
+    /// Records Events for Problems of an object that may have been deleted and created again.
     pub(super) fn offer<'a>(
         &mut self,
         object: &ObjectRef,
@@ -92,7 +92,7 @@ impl TermEvents {
         }
     }
 
-    /// Works, Clusters and the like belong to controllers of Karmada, which read no Events: their Problems are logged.
+    /// Logs Problems of Works, Clusters and the like. They belong to controllers of Karmada, which read no Events.
     fn log(&mut self, changes: &ProblemChanges) {
         let ProblemChanges { came, gone } = changes.about(|object| CARRIERS.contains(&object.kind));
         for problem in gone {
@@ -112,7 +112,7 @@ impl TermEvents {
         }
     }
 
-    /// Ends when no more Events can be written. Cancel safe.
+    /// Waits until no more Events can be written. Cancel safe.
     pub(super) async fn ended(&self) {
         let fleet = async {
             match &self.karmada_events {
@@ -126,12 +126,12 @@ impl TermEvents {
         }
     }
 
-    /// How many Events were dropped since the term began.
+    /// Number of Events dropped since the start of the term.
     pub(super) fn events_dropped(&self) -> u64 {
         self.writers().map(EventRecorder::dropped).sum()
     }
 
-    /// Problems of API servers that refuse Events, which no Event can report.
+    /// Problems of API servers that reject Events, which no Event can report.
     pub(super) fn refused(&self) -> impl Iterator<Item = Problem> + '_ {
         self.writers().filter_map(EventRecorder::refused)
     }
@@ -148,7 +148,8 @@ impl TermEvents {
         }
     }
 
-    /// Records an Event if Karmada's webhook refuses every change of the object for an invalid status, which is removed.
+    /// Records an Event if Karmada's webhook rejects every change of the object because of an invalid status, which is then
+    /// removed.
     pub(super) fn locked(&mut self, key: &ServiceKey, object: &ServiceObject, objects: &Objects) {
         let Some((place, entry)) = object.locks().next() else { return };
         let reference = key.object();
@@ -174,7 +175,7 @@ impl TermEvents {
         self.warn(notice.object(), notice.reason(), notice.to_string(), objects);
     }
 
-    /// Records an Event about the object, or logs a line where there is no object.
+    /// Records an Event about the object, or logs a line if there is no object.
     fn warn(&mut self, object: Option<&ObjectRef>, reason: &'static str, note: String, objects: &Objects) {
         match object.map(|object| (object, uid(objects, object))) {
             Some((object, Some(uid))) => self.record(&events::Occurrence {
@@ -190,7 +191,7 @@ impl TermEvents {
         }
     }
 
-    /// Records an Event once a Service's status has the addresses that it was given. `status` is the desired one, if it is ours.
+    /// Records an Event once a Service's status shows its addresses. `status` is the desired one, if the Service is ours.
     pub(super) fn assigned(
         &mut self,
         key: &ServiceKey,
@@ -221,7 +222,7 @@ impl TermEvents {
     }
 }
 
-/// The first few of the Problems, and how many more there are.
+/// The first few Problems, and the number of the others.
 fn one_by_one<'a>(mut problems: impl Iterator<Item = &'a Problem>) -> (Vec<&'a Problem>, usize) {
     (problems.by_ref().take(LOGGED).collect(), problems.count())
 }
@@ -242,14 +243,14 @@ fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMe
     }
 }
 
-/// The slice of this name. Slices are stored by Service, of which a Namespace has few.
+/// The slice with this name. Slices are stored by Service, of which a Namespace has few.
 fn slice<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a EndpointSlice> {
     let first = ServiceKey::of_service(object.namespace.clone(), "".into());
     let owners = objects.slices.range(first..).take_while(|(owner, _)| owner.namespace == object.namespace);
     owners.map(|(_, slices)| slices).find_map(|slices| slices.get(&object.name)).map(|slice| &**slice)
 }
 
-/// The uid by which an Event names the object.
+/// Identity of the object for an Event.
 fn uid(objects: &Objects, object: &ObjectRef) -> Option<Uid> {
     let metadata = metadata(objects, object)?;
     let text = |text: &Option<String>| text.as_deref().map(Arc::from);

@@ -1,5 +1,5 @@
-//! Objects whose writes an API server keeps refusing, as Problems: an Event may be lost or held back by its limits, and a
-//! status that is not written cannot report itself.
+//! Problems of objects whose writes an API server keeps rejecting. An Event can be lost or held back by its limits, and a status
+//! that is not written cannot report itself.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::api::karmada::MultiClusterService;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::controller::status_writer::WriteNotice;
 
-/// How many objects are logged one by one: where a webhook is down, all of them fail.
+/// How many objects are logged individually: if a webhook is down, all of them fail.
 const LOGGED: usize = 20;
 
-/// The failures that last now.
+/// Current failures.
 #[derive(Debug, Default)]
 pub(super) struct WriteFailures {
     standing: BTreeMap<ObjectRef, Problem>,
 }
 
 impl WriteFailures {
-    /// Takes the begin or the end of a failure and logs it; returns whether the Problems changed.
+    /// Records and logs the start or end of a failure. Returns whether the Problems changed.
     pub(super) fn take(&mut self, notice: &WriteNotice) -> bool {
         match notice {
             WriteNotice::Refused { object, .. } => {
@@ -54,7 +54,7 @@ impl WriteFailures {
         }
     }
 
-    /// Forgets failures of MultiClusterServices, whose writer has ended; returns the objects.
+    /// Drops failures of MultiClusterServices, whose writer has ended. Returns the objects.
     pub(super) fn forget_fleet(&mut self) -> Vec<ObjectRef> {
         let of_fleet = |object: &ObjectRef, _: &mut Problem| object.kind == MultiClusterService::KIND;
         self.standing.extract_if(.., of_fleet).map(|(object, _)| object).collect()
@@ -65,7 +65,7 @@ impl WriteFailures {
         self.standing.get(object)
     }
 
-    /// How many objects have failures.
+    /// Number of objects with failures.
     pub(super) fn count(&self) -> usize {
         self.standing.len()
     }

@@ -1,4 +1,4 @@
-//! Services and statements for tests.
+//! Objects and desired states for tests.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -13,7 +13,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
-/// A LoadBalancer Service as the API server has it, with these differences (JSON merge patch).
+/// A LoadBalancer Service from the API server, with these differences (JSON merge patch).
 pub(crate) fn service(differences: &Value) -> Service {
     let mut service = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -31,7 +31,7 @@ pub(crate) fn ingress(ip: &str, error: Option<&'static str>) -> Ingress {
     Ingress { ip: ip.parse().unwrap(), hostname: None, ports }
 }
 
-/// A MultiClusterService as the Karmada API server has it, with these differences (JSON merge patch).
+/// A MultiClusterService from the Karmada API server, with these differences (JSON merge patch).
 pub(crate) fn multi_cluster_service(differences: &Value) -> MultiClusterService {
     let mut service = json!({
         "apiVersion": "networking.karmada.io/v1alpha1", "kind": "MultiClusterService",
@@ -43,12 +43,12 @@ pub(crate) fn multi_cluster_service(differences: &Value) -> MultiClusterService 
     serde_json::from_value(service).unwrap()
 }
 
-/// One address, two gateways, nothing wrong.
+/// One address, two gateways, no Problems.
 pub(crate) fn desired_status() -> DesiredStatus {
     DesiredStatus { ingress: vec![ingress("203.0.113.7", None)], gateways: 2, ..DesiredStatus::default() }
 }
 
-/// The same of a MultiClusterService, one cluster of which has so many endpoints of nine that are ready.
+/// [`desired_status`] of a MultiClusterService with one cluster, in which `ready` of nine endpoints are ready.
 pub(crate) fn fleet_desired_status(ready: u32) -> DesiredStatus {
     let cluster = MemberClusterStatus {
         name: "member1".into(),

@@ -1,4 +1,4 @@
-//! What Sheave left on a Service or MultiClusterService. Pure.
+//! Marks that Sheave left on a Service or MultiClusterService. No I/O.
 
 use std::fmt;
 
@@ -11,26 +11,26 @@ use crate::api::store::ServiceKey;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 
-/// What Sheave left on a Service or MultiClusterService. Prints as a user reads it.
+/// Marks on a Service or MultiClusterService. Displays as text for users.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leftover {
-    /// The object.
+    /// The marked object.
     pub service: ServiceKey,
-    /// Its addresses that we published.
+    /// Addresses that we published.
     addresses: Vec<String>,
     /// Types of the conditions that we published.
     conditions: Vec<String>,
-    /// There is something of ours in the status, be it only an empty list.
+    /// Whether the status has any field of ours, even an empty list.
     pub(super) status: bool,
-    /// The finalizers that go, with their places in the list.
+    /// Finalizers to remove, with their indexes in the list.
     finalizers: Vec<(usize, String)>,
     uid: Option<String>,
     resource_version: Option<String>,
 }
 
 impl Leftover {
-    /// What of ours is on the object, if anything. The server's record of owners decides which fields are ours, never
-    /// their look. The shared finalizer goes where we have set it, and where our own one is beside it if `names` have it.
+    /// The marks on the object, if any. The server's record of managers decides which fields are ours, never their contents. The
+    /// shared finalizer is removed if we set it, or if `names` include it and our own finalizer is present.
     pub(super) fn of(object: &ServiceObject, names: &Ownership) -> Option<Self> {
         let metadata = object.metadata();
         let entries = metadata.managed_fields.iter().flatten();
@@ -51,8 +51,8 @@ impl Leftover {
         })
     }
 
-    /// Applied under our name it takes away what is ours alone and nothing else. The uid keeps it from a new Service of
-    /// the name.
+    /// An apply with our field manager that removes only the fields that no other manager owns. The uid protects a new Service
+    /// with the same name.
     pub(super) fn empty_status(&self) -> Value {
         let ServiceKey { namespace, name, source } = &self.service;
         let (api_version, kind) = ServiceObject::type_names(*source);
@@ -62,13 +62,13 @@ impl Leftover {
             "status": {},
         });
         if *source == FrontendSource::MultiClusterService {
-            // The uid of a custom resource is not checked.
+            // The API server does not check the uid of a custom resource.
             body["metadata"]["resourceVersion"] = json!(self.resource_version);
         }
         body
     }
 
-    /// Takes the finalizers out as a JSON patch, if there are any. A `test` that fails is a 422; the resource version makes
+    /// A JSON patch that removes the finalizers, if there are any. A failed `test` results in a 422; the resource version makes
     /// it a 409 if only something else changed.
     pub(super) fn without_finalizers(&self) -> Option<Value> {
         if self.finalizers.is_empty() {
@@ -77,7 +77,7 @@ impl Leftover {
         let mut steps = vec![
             json!({"op": "replace", "path": "/metadata/resourceVersion", "value": self.resource_version}),
         ];
-        // From the end, so that the places of the others stay.
+        // From the end, so that the other indexes stay valid.
         for (place, finalizer) in self.finalizers.iter().rev() {
             let path = format!("/metadata/finalizers/{place}");
             steps.push(json!({"op": "test", "path": path, "value": finalizer}));
@@ -106,8 +106,7 @@ impl fmt::Display for Leftover {
     }
 }
 
-/// The fields of the status that we applied, if there are any left. After an empty apply the server keeps an entry
-/// without fields.
+/// The status fields that we applied and still own. After an empty apply the server keeps an entry without fields.
 fn status_fields<'e>(entry: &'e ManagedFieldsEntry, names: &Ownership) -> Option<&'e Value> {
     let ours = entry.manager.as_deref() == Some(names.field_manager())
         && entry.operation.as_deref() == Some("Apply")
@@ -116,7 +115,7 @@ fn status_fields<'e>(entry: &'e ManagedFieldsEntry, names: &Ownership) -> Option
     fields.as_object().is_some_and(|it| !it.is_empty()).then_some(fields)
 }
 
-/// The types in keys like `k:{"type":"sheave.dev/Programmed"}`.
+/// The condition types in keys like `k:{"type":"sheave.dev/Programmed"}`.
 fn conditions(status: &Value) -> Vec<String> {
     let keys = status.get("f:conditions").and_then(Value::as_object).into_iter().flatten();
     keys.filter_map(|(key, _)| {

@@ -1,4 +1,4 @@
-//! The addresses of Services: which each asks for or keeps, who shares one, and whether a pool gives them.
+//! Addresses of Services: which ones each requests or keeps, which Services share one, and whether a pool contains them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,14 +13,14 @@ use crate::net;
 use crate::projection::{ADDRESSES, AddressRange};
 use crate::sources::manifests::RawObject;
 
-/// Where the addresses are that a Service has.
+/// Field with the current addresses of a Service.
 const PUBLISHED: &str = "status.loadBalancer.ingress";
 
-/// What the AddressPools give: those that are made, and those that are there.
+/// Addresses of the AddressPools, both migrated and existing ones.
 #[derive(Debug)]
 pub(super) struct Given {
     ranges: Vec<AddressRange>,
-    /// Addresses of the Nodes that were read, if a pool gives those of gateway nodes.
+    /// Addresses of the Nodes that were read, if a pool has those of gateway nodes.
     of_nodes: Option<BTreeSet<IpAddr>>,
 }
 
@@ -36,7 +36,7 @@ impl Given {
         Self { ranges, of_nodes: from_nodes.then(|| nodes().flat_map(addresses_of).collect()) }
     }
 
-    /// Whether a pool may give it. Where no Node was read, any address may be one of theirs.
+    /// Whether a pool may contain it. Without Nodes in the input, any address may be a node's.
     fn has(&self, ip: IpAddr) -> bool {
         let of_nodes = self.of_nodes.as_ref();
         self.ranges.iter().any(|range| range.spans(ip))
@@ -55,7 +55,7 @@ pub(super) fn joined(addresses: &[IpAddr]) -> String {
 }
 
 impl ServiceDraft<'_> {
-    /// The addresses that it asks for by value.
+    /// The addresses that it requests by value.
     pub(super) fn requested(&self) -> Vec<IpAddr> {
         let field = self.source.at(&["spec", "loadBalancerIP"]).and_then(Value::as_str);
         let field = field.and_then(|text| net::parse_ip(text).ok());
@@ -69,7 +69,7 @@ impl ServiceDraft<'_> {
         all
     }
 
-    /// Where it asks for them, or has them.
+    /// The field that requests the addresses or has them.
     fn field(&self) -> String {
         if self.source.texts("annotations").contains_key(ADDRESSES) {
             return format!("metadata.annotations[{ADDRESSES}]");
@@ -81,7 +81,8 @@ impl ServiceDraft<'_> {
         }
     }
 
-    /// Asks for the addresses that it has, those too that no pool is known to give: another one may be made, or come from elsewhere.
+    /// Requests the addresses that the Service has, even if no known pool contains them: another pool may be created, or come
+    /// from elsewhere.
     pub(super) fn keep_published(&mut self) {
         if self.published.is_empty() {
             return;
@@ -90,7 +91,8 @@ impl ServiceDraft<'_> {
         self.comments.push("sheave.dev/addresses keeps the addresses that it has.".to_owned());
     }
 
-    /// Reports addresses that it asks for, or keeps by its status, and that no pool gives. One of ours without a change has what it needs.
+    /// Reports addresses that the Service requests, or keeps through its status, and that no pool contains. A Service of our
+    /// class without changes needs no report.
     pub(super) fn report_missing(&mut self, given: &Given) {
         if self.class == ClassChange::Ours && !self.added.contains_key(ADDRESSES) {
             return;
@@ -110,7 +112,8 @@ impl ServiceDraft<'_> {
     }
 }
 
-/// Services of one sharing key: they share an address if they ask for the same one.
+/// Prepares Services with the same sharing key to share an address: a Service that requests none requests its published ones, and
+/// one without either is reported.
 pub(super) fn share(drafts: &mut [ServiceDraft<'_>]) {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, draft) in drafts.iter().enumerate() {
@@ -138,7 +141,8 @@ pub(super) fn share(drafts: &mut [ServiceDraft<'_>]) {
     }
 }
 
-/// A pool with an address that Services of several namespaces ask for, and share by a key. Without one, the first namespace had it alone.
+/// Sets `sharing: Cluster` on a pool if Services of several namespaces request one of its addresses with the same sharing key,
+/// because otherwise only the first namespace gets it. Reports Services without a common key.
 pub(super) fn share_among_namespaces(drafts: &mut [ServiceDraft<'_>], pools: &mut [PoolDraft<'_>]) {
     let mut asking: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
     for (index, draft) in drafts.iter().enumerate() {
@@ -176,7 +180,8 @@ pub(super) fn share_among_namespaces(drafts: &mut [ServiceDraft<'_>], pools: &mu
     }
 }
 
-/// Lets each pool give one Service as many addresses as one asks for.
+/// Raises the limit of each pool to the largest number of its addresses that one Service requests, and reports requests beyond
+/// the largest limit.
 pub(super) fn raise_limits(drafts: &mut [ServiceDraft<'_>], pools: &mut [PoolDraft<'_>]) {
     for draft in drafts {
         let requested = draft.requested();

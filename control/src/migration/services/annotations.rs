@@ -1,4 +1,4 @@
-//! The annotations by which Services ask other load balancers for something.
+//! Annotations with which Services request something from other load balancers.
 
 use std::net::IpAddr;
 
@@ -7,25 +7,25 @@ use super::super::service_lb;
 use crate::net;
 use crate::sources::manifests::{FileProblem, RawObject};
 
-/// What a Service asks for.
+/// Requests of a Service.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
-    /// Whether a project that this is about has noted that it gave it its address.
+    /// Whether a migrated project has recorded that it allocated the address.
     pub(super) allocated: bool,
-    /// An annotation that asks such a project for an address, which does not show that it gave one.
+    /// An annotation that requests an address from such a project, without evidence that it was allocated.
     pub(super) request: Option<String>,
-    /// The pool that it names, and where.
+    /// The field and the name of the requested pool.
     pub(super) pool: Option<(String, String)>,
-    /// Addresses by value, and where the last of them are.
+    /// Requested addresses, and the field of the last of them.
     pub(super) addresses: Vec<IpAddr>,
     pub(super) addresses_field: Option<String>,
-    /// Services with the same key share an address; and where it is.
+    /// Field and value of the key with which Services share an address.
     pub(super) sharing_key: Option<(String, String)>,
-    /// Whether endpoints are chosen by Maglev hashing.
+    /// Whether endpoints are selected with Maglev hashing.
     pub(super) balance_maglev: bool,
 }
 
-/// What an annotation means to us.
+/// Meaning of an annotation.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
     Pool,
@@ -33,24 +33,24 @@ enum Meaning {
     SharingKey,
     Algorithm,
     SourceRanges,
-    /// Written by the other program, which gave it its address.
+    /// Written by the other project when it allocated the address.
     Allocated,
-    /// kube-vip leaves the Service alone.
+    /// kube-vip ignores the Service.
     Ignored,
-    /// Without effect here.
+    /// No effect in Sheave.
     Nothing,
-    /// This is to be done instead.
+    /// No equivalent; holds the advice.
     Left(&'static str),
 }
 
 impl Meaning {
-    /// Whether it asks for an address.
+    /// Whether it requests an address.
     fn is_request(self) -> bool {
         matches!(self, Self::Pool | Self::Addresses | Self::SharingKey)
     }
 }
 
-/// What annotations of these projects begin with.
+/// Prefixes of the annotations of these projects.
 const PREFIXES: [&str; 7] = [
     "metallb.io/",
     "metallb.universe.tf/",
@@ -128,7 +128,7 @@ fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// Reads them; what has no equivalent is reported.
+/// Reads the annotations of a Service and reports those without an equivalent.
 pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wishes {
     let mut wishes = Wishes::default();
     let has_class = service.at(&["spec", "loadBalancerClass"]).is_some();
@@ -152,7 +152,7 @@ pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wish
             Meaning::SharingKey => wishes.sharing_key = Some((field, value)),
             Meaning::Algorithm => match value.trim() {
                 "maglev" => wishes.balance_maglev = true,
-                // The default of Cilium.
+                // Cilium's default.
                 "random" => {}
                 other => report(format!("{other:?} is no algorithm that Sheave has; see sheave.dev/balance")),
             },

@@ -1,7 +1,7 @@
-//! How the addresses of pools are announced: by the gateways of which Nodes, and on which of their interfaces.
+//! Announcement of the addresses of pools: by the gateways of which Nodes, and on which interfaces.
 //!
-//! Every gateway must come to the same answer, and the controller tells them nothing of it. So it depends on pools and Nodes alone: not
-//! on the Services that have an address, nor on Namespaces, which gateways do not know.
+//! Every gateway must reach the same result without the controller. So it depends only on pools and Nodes: not on the Services
+//! that have an address, nor on Namespaces, which gateways do not know.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,26 +15,26 @@ use crate::api::address_pool::{AddressPool, KIND, PoolAnnouncement, is_interface
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
 
-/// The policies of all pools.
+/// Policies of all pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncePolicies {
-    /// In the order in which the allocator tries them.
+    /// Pools with their policy, in the order in which the allocator tries them.
     pools: Vec<(Pool, AnnouncePolicy)>,
 }
 
-/// How the addresses of a pool are announced.
+/// Announcement of a pool's addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnnouncePolicy {
-    /// The pool.
+    /// Name of the pool.
     pub pool: Arc<str>,
-    /// The Nodes whose gateways may announce them; `None` = all.
+    /// Nodes whose gateways may announce the addresses; `None` means all.
     pub nodes: Option<BTreeSet<Arc<str>>>,
-    /// The only interfaces on which they are announced; empty = those that each gateway is configured with.
+    /// Interfaces on which the addresses are announced; empty means those in each gateway's configuration.
     pub interfaces: Vec<Arc<str>>,
 }
 
 impl AnnouncePolicy {
-    /// Whether the gateway of this Node may announce them.
+    /// Whether the gateway of this Node may announce the addresses.
     pub fn selects(&self, node: &str) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
     }
@@ -74,7 +74,7 @@ impl AnnouncePolicy {
 }
 
 impl AnnouncePolicies {
-    /// Reads what the pools say of it, with the Problems of that.
+    /// Reads the policies of the pools. Returns them with their Problems.
     pub(crate) fn read(
         pools: &BTreeMap<Arc<str>, Arc<AddressPool>>,
         nodes: &BTreeMap<Arc<str>, Arc<Node>>,
@@ -86,7 +86,7 @@ impl AnnouncePolicies {
                 Report::about(ObjectRef { kind: KIND, namespace: "".into(), name: Arc::clone(name) });
             let spec = pool.spec.announce.as_ref().unwrap_or(&nothing);
             let policy = AnnouncePolicy::read(name, spec, nodes, &mut report);
-            // The rest of its Problems are the allocator's to report.
+            // The allocator reports the other Problems of the pool.
             let (pool, _) = Pool::read(name, pool, &[], true);
             read.push((pool, policy, report));
         }
@@ -114,8 +114,8 @@ impl AnnouncePolicies {
         (Self { pools: policies }, problems)
     }
 
-    /// The policy for an address: that of the first pool that lists it, in the order in which the allocator tries them. None if no pool
-    /// does.
+    /// The policy for an address: that of the first pool that spans it, in the order in which the allocator tries them; `None` if
+    /// no pool does.
     pub fn of(&self, ip: IpAddr) -> Option<&AnnouncePolicy> {
         self.pools.iter().find(|(pool, _)| pool.spans(ip)).map(|(_, policy)| policy)
     }
@@ -144,7 +144,7 @@ mod tests {
         (policies, problems.iter().map(ToString::to_string).collect())
     }
 
-    /// The pool that counts for an address, and the Nodes that it selects.
+    /// The pool that applies to an address, and the Nodes that it selects.
     fn of(policies: &AnnouncePolicies, ip: &str) -> Option<(String, Option<Vec<String>>)> {
         let policy = policies.of(ip.parse().unwrap())?;
         let nodes = policy.nodes.as_ref().map(|nodes| nodes.iter().map(ToString::to_string).collect());

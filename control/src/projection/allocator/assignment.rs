@@ -1,5 +1,5 @@
-//! What a Service gets: its addresses, parts of a request that are not met, and addresses that stay although it would not be given
-//! them today.
+//! Result of a request: addresses, unmet parts of the request, and addresses that stay although they would not be allocated
+//! today.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,14 +9,14 @@ use thiserror::Error;
 
 use crate::net::Family;
 
-/// Why a part of a request was not met.
+/// Reason why a part of a request is unmet.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Shortfall {
     #[error("no AddressPool is named {0:?}")]
     UnknownPool(String),
     #[error("the selectors of AddressPool {0} leave the Service out")]
     NotAdmitted(Arc<str>),
-    /// Of addresses that the Service asks for by value.
+    /// Addresses requested by value are refused.
     #[error("{addresses} {} {why}", .addresses.are())]
     Refused { addresses: AddressSummary, why: Refusal },
     #[error("AddressPool {} has no free {family} address", .pools.join(", "))]
@@ -25,13 +25,13 @@ pub(crate) enum Shortfall {
     NoGatewayNode { family: Family, pools: Vec<Arc<str>> },
     #[error("AddressPool {pool} has no {family} addresses")]
     FamilyMissing { family: Family, pool: Arc<str> },
-    /// The one that leaves room for other sources of addresses.
+    /// No pool has the family, so other sources of addresses can be used.
     #[error("no AddressPool gives the Service {0} addresses")]
     NoPool(Family),
 }
 
-/// Why an address that a Service asks for by value is not given. Who has an address stays unnamed: its tenants need not know of
-/// each other.
+/// Reason why an address requested by value is not allocated. It never names the Service that has the address: tenants must not
+/// learn about each other.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
     #[error("in no AddressPool that the Service may use")]
@@ -44,7 +44,7 @@ pub(crate) enum Refusal {
     TooMany { pool: Arc<str>, most: u32 },
 }
 
-/// Why an address stays with a Service that would not be given it today: to take it away would cut clients off.
+/// Reason why an address stays with a Service that would not get it today. Withdrawing it would disconnect clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Reservation {
     #[error(
@@ -60,7 +60,7 @@ pub(crate) enum Reservation {
     NoAccess(Shortfall),
     #[error("the selectors of AddressPool {0} leave the Service out")]
     NotAdmitted(Arc<str>),
-    /// The Service names another pool, which cannot give it an address in place of this one.
+    /// The Service names another pool, which has no address to replace this one.
     #[error(
         "the Service names AddressPool {named}, which has no address to give, and the address is of AddressPool {of}"
     )]
@@ -69,15 +69,15 @@ pub(crate) enum Reservation {
     NotInPool,
     #[error("there is no AddressPool")]
     NoPools,
-    /// A pool that has the address selects Namespaces by labels.
+    /// A pool with the address selects Namespaces by labels.
     #[error("the Service's Namespace is not known, and AddressPool {0} selects by its labels")]
     NamespaceUnknown(Arc<str>),
-    /// A pool gives the addresses of gateway nodes, and no gateway is ready, or no Node known.
+    /// A pool has the addresses of gateway nodes, and no gateway is ready, or no Node is known.
     #[error("no gateway is ready")]
     NoGateway,
 }
 
-/// Addresses to name in a message: the first few, and how many more. A Service may ask for thousands.
+/// Addresses in a message: the first few, and the number of the others. A Service may request thousands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressSummary {
     named: Vec<IpAddr>,
@@ -87,7 +87,7 @@ pub(crate) struct AddressSummary {
 impl AddressSummary {
     const NAMED: usize = 3;
 
-    /// One so far.
+    /// A summary of one address.
     pub(crate) fn new(ip: IpAddr) -> Self {
         Self { named: vec![ip], more: 0 }
     }
@@ -128,22 +128,22 @@ impl fmt::Display for AddressSummary {
     }
 }
 
-/// What a Service got.
+/// Result of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) shortfalls: Vec<Shortfall>,
-    /// Of some of the addresses.
+    /// Reservations, with the addresses that they apply to.
     pub(crate) reservations: Vec<(Reservation, AddressSummary)>,
     pub(crate) demand: Demand,
 }
 
-/// What a Service may get, or have without reservation, once others let go of it.
+/// Addresses that a Service could get, or have without reservation, once other Services release them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Any address of the family, from the pool.
+    /// Pools and families of which any address would do.
     pub(crate) any: Vec<(Arc<str>, Family)>,
-    /// These.
+    /// Specific addresses.
     pub(crate) addresses: Vec<IpAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! Addresses for Services that ask for any: what one has stays, and what is missing comes from the pools in their order.
+//! Addresses for Services that request any: existing ones stay, and missing ones come from the pools in their order.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::{Allocator, Request, Uncovered};
 use crate::net::Family;
 
 impl Allocator {
-    /// If `ip` is a gateway node's, and in no list: all of its family that are given together.
+    /// All addresses of the family that are allocated together, if `ip` is a gateway node's and no pool lists it.
     pub(super) fn companions(
         &self,
         ip: IpAddr,
@@ -24,8 +24,8 @@ impl Allocator {
         usable.iter().find_map(|&pool| self.pools[pool].companions(ip, &request.nodes))
     }
 
-    /// Keeps what the Service has, with what belongs to it, and adds one address, or those of gateway nodes, of each family
-    /// that lacks. A pool that can give all that is missing is preferred, and before it one that gave the rest.
+    /// Keeps the Service's addresses with their companions, and adds one address, or those of gateway nodes, for each missing
+    /// family. Prefers pools that gave the other addresses, then pools that can give all missing ones.
     pub(super) fn automatic(
         &mut self,
         request: &Request<'_>,
@@ -72,7 +72,7 @@ impl Allocator {
         Assignment { addresses, shortfalls, demand, ..Assignment::default() }
     }
 
-    /// Whether another address takes the place of this one as soon as there is one.
+    /// Whether this address is replaced as soon as another one is available.
     fn is_to_be_replaced(
         &self,
         ip: IpAddr,
@@ -88,7 +88,7 @@ impl Allocator {
         }
     }
 
-    /// The pools to ask for the missing families.
+    /// The pools to try for the missing families, in order.
     fn in_order(
         &mut self,
         request: &Request<'_>,
@@ -109,7 +109,8 @@ impl Allocator {
     }
 }
 
-/// Names the pools in their own order: which was tried first depends on what the Service had before.
+/// The shortfall of a family. It lists the pools in their own order, because the order of the attempts depends on the Service's
+/// earlier addresses.
 fn shortfall(request: &Request<'_>, family: Family, asked: &[usize], pools: &[Pool]) -> Shortfall {
     let asked: BTreeSet<usize> = asked.iter().copied().collect();
     let names = |is: &dyn Fn(&Pool) -> bool| -> Vec<Arc<str>> {

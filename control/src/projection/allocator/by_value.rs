@@ -1,5 +1,5 @@
-//! Addresses that Services ask for by value: which of them a Service may share with others, and how many it may have. What a Service has
-//! stays with it whatever the rules say today, for clients use it.
+//! Addresses that Services request by value: whether a Service may share one with others, and how many it may have. Existing
+//! addresses stay whatever the rules are today, because clients use them.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::{Allocator, Request, Uncovered};
 use crate::net::Family;
 
 impl Allocator {
-    /// What the Service gets of the addresses that it asks for; `usable` are the pools that it may use.
+    /// The addresses of the request that the Service gets; `usable` are the pools that it may use.
     pub(super) fn by_value(
         &self,
         request: &Request<'_>,
@@ -42,7 +42,7 @@ impl Allocator {
                 Err(_) => refused.push(ip),
             }
         }
-        // The reason is found with all that it has now, as when it requests them again.
+        // Determine the reason with all addresses that were granted, so that a repeated request has the same one.
         for ip in refused {
             if let Err(refusal) = self.grant(ip, request, pools, &given) {
                 assignment.refuse(ip, refusal);
@@ -58,7 +58,7 @@ impl Allocator {
         assignment
     }
 
-    /// What the Service has of a family of which it asks for other addresses, and is given none: it stays.
+    /// Existing addresses of families in which the Service requests other addresses and gets none. They stay.
     fn instead(&self, request: &Request<'_>, given: &[IpAddr]) -> Vec<IpAddr> {
         if request.uncovered == Uncovered::Dropped {
             return Vec::new();
@@ -70,7 +70,7 @@ impl Allocator {
         self.held(request.key).iter().copied().filter(|ip| !given.contains(ip) && in_vain(ip)).collect()
     }
 
-    /// How many of the addresses that it asks for the Service has already, by pool.
+    /// How many of the requested addresses the Service already has, by pool.
     fn given_by_value(&self, request: &Request<'_>, usable: &[usize]) -> Vec<u32> {
         let mut given = vec![0; self.pools.len()];
         for ip in self.held(request.key).iter().filter(|ip| request.addresses.contains(ip)) {
@@ -81,7 +81,7 @@ impl Allocator {
         given
     }
 
-    /// The pool that gives the address, if it is one of a pool and not a gateway node's.
+    /// Grants the address. Returns the pool that lists it; `None` for an address of a gateway node.
     fn grant(
         &self,
         ip: IpAddr,
@@ -99,7 +99,7 @@ impl Allocator {
         };
         let Pool { name, most_per_service: most, .. } = &self.pools[first];
         let too_many = || Refusal::TooMany { pool: name.clone(), most: *most };
-        // What depends on the Service alone comes first: others come and go.
+        // Check first what depends only on the Service, because other Services come and go.
         let pool = usable.iter().copied().find(has_room).ok_or_else(too_many)?;
         match self.closed_to(ip, request) {
             Some(pool) => Err(Refusal::InUse(pool.name.clone())),
@@ -112,8 +112,8 @@ impl Allocator {
         usable.iter().copied().find(|&pool| self.pools[pool].lists(ip))
     }
 
-    /// A pool that keeps the address to another namespace, which had it first. Each pool that lists the address has to consent,
-    /// since it may be another tenant's. Addresses of gateway nodes are in no list: they are everybody's.
+    /// A pool that denies the address to this namespace because another one had it first. Every pool that lists the address must
+    /// consent, since each may belong to another tenant. Addresses of gateway nodes are not listed and are open to all.
     pub(super) fn closed_to(&self, ip: IpAddr, request: &Request<'_>) -> Option<&Pool> {
         let foreign = self.used.get(&ip).is_some_and(|it| it.is_foreign_to(&request.key.namespace));
         if !foreign {

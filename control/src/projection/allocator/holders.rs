@@ -1,36 +1,36 @@
-//! Who has one address: which namespace had it first, and how many Services of each namespace have it now.
+//! Holders of an address: the namespace that had it first, and the number of Services in each namespace that have it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Every address that a Service has.
+/// All addresses that Services have.
 pub(super) type UsedAddresses = HashMap<IpAddr, Holders>;
 
-/// The namespaces whose Services have an address. Nearly always there is one, and it costs no allocation.
+/// Namespaces whose Services have an address. There is nearly always one, which needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holders {
-    /// Whose Service had the address first. Other namespaces need the pool's consent.
+    /// Namespace of the Service that had the address first. Other namespaces need the pool's consent.
     owner: Arc<str>,
-    /// How many Services of the owner have it.
+    /// Number of Services in the owner's namespace that have it.
     services: u32,
     others: BTreeMap<Arc<str>, u32>,
 }
 
-/// What remains when a Service lets an address go.
+/// Effect of a Service's release of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Remaining {
-    /// Nobody has it.
+    /// No Service has the address any longer.
     Nobody,
-    /// Services of fewer namespaces have it than before.
+    /// Services of fewer namespaces have the address than before.
     FewerNamespaces,
-    /// Services of as many namespaces have it as before.
+    /// Services of the same number of namespaces have the address.
     SameNamespaces,
 }
 
 impl Holders {
-    /// One Service has the address.
+    /// Holders with a single Service.
     pub(super) fn new(namespace: &Arc<str>) -> Self {
         Self { owner: namespace.clone(), services: 1, others: BTreeMap::new() }
     }
@@ -43,7 +43,8 @@ impl Holders {
         }
     }
 
-    /// One Service of the namespace lets go. After the owner's last one, the first of the others by name is the owner.
+    /// Removes one Service of the namespace. After the owner's last Service, the first of the other namespaces by name becomes
+    /// the owner.
     pub(super) fn remove(&mut self, namespace: &Arc<str>) -> Remaining {
         let left = if *namespace == self.owner {
             self.services = self.services.saturating_sub(1);

@@ -1,6 +1,6 @@
-//! Whether the addresses of a Service are those of gateway nodes, which come and go with these, or out of a pool's list, which
-//! stay. While a pool has them it is plain; afterwards it is remembered, and published with the addresses, so that every leader
-//! knows it.
+//! Origin of a Service's addresses: gateway nodes, whose addresses come and go with them, or the list of a pool. While a pool has
+//! an address its origin is evident. Afterwards it is remembered, and published with the addresses, so that every leader knows
+//! it.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use super::Allocator;
 use crate::api::store::ServiceKey;
 use crate::net::Family;
 
-/// The families of which a Service has the addresses of gateway nodes.
+/// Families in which a Service has the addresses of gateway nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeFamilies {
     v4: bool,
@@ -16,20 +16,20 @@ pub struct NodeFamilies {
 }
 
 impl NodeFamilies {
-    /// What each but the empty set is called. Never changed: they are published.
+    /// Names of all sets but the empty one. They are published, so they never change.
     const NAMES: [(&str, Self); 3] = [
         ("IPv4", Self { v4: true, v6: false }),
         ("IPv6", Self { v4: false, v6: true }),
         ("DualStack", Self { v4: true, v6: true }),
     ];
 
-    /// Of this name; empty if none has it.
+    /// The set with this name; empty if there is none.
     pub(crate) fn named(name: &str) -> Self {
         let known = Self::NAMES.into_iter().find(|(known, _)| *known == name);
         known.map(|(_, families)| families).unwrap_or_default()
     }
 
-    /// Their name, if there are any.
+    /// Name of the set, unless it is empty.
     pub(crate) fn name(self) -> Option<&'static str> {
         Self::NAMES.into_iter().find(|(_, families)| *families == self).map(|(name, _)| name)
     }
@@ -43,18 +43,18 @@ impl NodeFamilies {
 }
 
 impl Allocator {
-    /// The families of which the Service has the addresses of gateway nodes.
+    /// Families in which the Service has the addresses of gateway nodes.
     pub(crate) fn node_families(&self, key: &ServiceKey) -> NodeFamilies {
         self.node_families.get(key).copied().unwrap_or_default()
     }
 
-    /// As [`Self::hold`], of addresses that the Service had before: of these families they were those of gateway nodes.
+    /// Like [`Self::hold`], for addresses that the Service had before; in `families` they were those of gateway nodes.
     pub(crate) fn hold_again(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>, families: NodeFamilies) {
         self.node_families.insert(key.clone(), families);
         self.hold(key, addresses);
     }
 
-    /// Brings up to date what is remembered of the addresses that the Service has.
+    /// Updates the remembered origin of the Service's addresses.
     pub(super) fn remember_origin(&mut self, key: &ServiceKey) {
         let (held, before) = (self.held(key), self.node_families(key));
         let is_listed = |ip: &IpAddr| self.pools.iter().any(|pool| pool.lists(*ip));

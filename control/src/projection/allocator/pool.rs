@@ -1,4 +1,4 @@
-//! One AddressPool as read: its addresses and who may have them.
+//! A decoded AddressPool: its addresses, and the Services that may use them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,38 +13,38 @@ use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::net::Family;
 
-/// Addresses that may be given to Services.
+/// A pool of addresses for Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pool {
     pub(super) name: Arc<str>,
     priority: u32,
     auto_assign: bool,
     sharing: Sharing,
-    /// How many of its own addresses one Service may ask for by value.
+    /// How many listed addresses one Service may request by value.
     pub(super) most_per_service: u32,
     namespaces: PoolSelector,
     services: PoolSelector,
     ranges: Vec<AddressRange>,
-    /// Stands for the addresses of gateway nodes.
+    /// Whether it includes the addresses of gateway nodes.
     from_nodes: bool,
-    /// Those addresses: shared by Services, so never used up, and given all together.
+    /// Addresses of gateway nodes. Services share them, so they are never exhausted, and they are allocated together.
     nodes: Vec<NodeAddress>,
-    /// How many of its addresses Services have.
+    /// Number of its addresses that Services have.
     used: usize,
 }
 
 /// An address of a gateway node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeAddress {
-    /// The Node's name.
+    /// Name of the Node.
     pub(crate) node: Arc<str>,
-    /// At most one of each family and node.
+    /// The address; at most one for each family and node.
     pub(crate) ip: IpAddr,
 }
 
 impl Pool {
-    /// Reads a pool. `nodes` are the addresses that `fromGatewayNodes` stands for. `namespaces_known` says whether the labels
-    /// of any Namespace can be judged.
+    /// Reads a pool. `nodes` are the addresses that `fromGatewayNodes` stands for. `namespaces_known` is whether labels of
+    /// Namespaces can be evaluated.
     pub(super) fn read(
         name: &Arc<str>,
         pool: &AddressPool,
@@ -97,19 +97,19 @@ impl Pool {
         (read, report.into_problems())
     }
 
-    /// Pools are tried in this order: by priority with 0 last; among equals those that are meant for certain Services
-    /// first; then by name.
+    /// Sort key for the order in which pools are tried: by priority, with 0 last; with equal priority first those that select
+    /// certain Services; then by name.
     pub(super) fn order(&self) -> (bool, u32, bool, Arc<str>) {
         let for_all = self.namespaces.is_empty() && self.services.is_empty();
         (self.priority == 0, self.priority, for_all, self.name.clone())
     }
 
-    /// Whether Services that name no pool may have its addresses.
+    /// Whether Services that name no pool may use it.
     pub(super) fn auto_assigns(&self) -> bool {
         self.auto_assign
     }
 
-    /// Whether its selectors let the Service in.
+    /// Whether its selectors admit the Service.
     pub(super) fn admits(&self, request: &Request<'_>) -> Admission {
         if !self.services.matches(request.labels) {
             return Admission::Refused;
@@ -126,12 +126,12 @@ impl Pool {
         if self.namespaces.matches(&labels) { Admission::Admitted } else { Admission::Refused }
     }
 
-    /// Whether it stands for the addresses of gateway nodes.
+    /// Whether it includes the addresses of gateway nodes.
     pub(super) fn is_from_nodes(&self) -> bool {
         self.from_nodes
     }
 
-    /// Whether it has addresses of its own of the family, free or not.
+    /// Whether it lists addresses of the family, free or not.
     pub(super) fn serves(&self, family: Family) -> bool {
         self.ranges.iter().any(|range| range.family() == family)
     }
@@ -140,33 +140,33 @@ impl Pool {
         self.lists(ip) || self.nodes.iter().any(|node| node.ip == ip)
     }
 
-    /// Whether `ip` is one of its own addresses, and not only a gateway node's.
+    /// Whether it lists `ip` itself, rather than through a gateway node.
     pub(super) fn lists(&self, ip: IpAddr) -> bool {
         self.ranges.iter().any(|range| range.contains(ip))
     }
 
-    /// Whether `ip` is in one of its ranges, left out of it or not: a Service may have it from before.
+    /// Whether `ip` is within one of its ranges, even if left out: a Service may have it from earlier.
     pub(super) fn spans(&self, ip: IpAddr) -> bool {
         self.ranges.iter().any(|range| range.spans(ip))
     }
 
-    /// Whether both have some address of their own.
+    /// Whether both list some common address.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.ranges.iter().any(|range| other.ranges.iter().any(|its| range.overlaps(its)))
     }
 
-    /// Whether Services of several namespaces may have one of its addresses.
+    /// Whether Services of several namespaces may share one of its addresses.
     pub(super) fn shares(&self) -> bool {
         self.sharing == Sharing::Cluster
     }
 
-    /// If `ip` is a gateway node's: all of its family that it gives together.
+    /// All addresses of the family that are allocated together, if `ip` is a gateway node's.
     pub(super) fn companions(&self, ip: IpAddr, nodes: &UsableNodes<'_>) -> Option<Vec<IpAddr>> {
         let is_nodes = self.nodes.iter().any(|node| node.ip == ip);
         is_nodes.then(|| self.node_addresses(Family::of(ip), nodes))
     }
 
-    /// The addresses that it would give next: one of its own, or all of gateway nodes.
+    /// The addresses that it would allocate next: one from its list, or all of gateway nodes.
     pub(super) fn next(
         &mut self,
         family: Family,
@@ -190,24 +190,24 @@ impl Pool {
         addresses
     }
 
-    /// How many of its addresses Services have.
+    /// Number of its addresses that Services have.
     pub(super) fn used(&self) -> usize {
         self.used
     }
 
-    /// A first Service has `ip`.
+    /// Records that the first Service got `ip`.
     pub(super) fn taken(&mut self, ip: IpAddr) {
         if self.contains(ip) {
             self.used += 1;
         }
     }
 
-    /// How many addresses it has, given away or not.
+    /// Number of its addresses, used or not.
     pub(super) fn capacity(&self) -> u128 {
         range::size(&self.ranges).saturating_add(self.nodes.len() as u128)
     }
 
-    /// The last Service let go of `ip`: it can be given again.
+    /// Records that the last Service released `ip`, which can be allocated again.
     pub(super) fn freed(&mut self, ip: IpAddr) {
         if self.contains(ip) {
             self.used = self.used.saturating_sub(1);
@@ -218,7 +218,7 @@ impl Pool {
     }
 }
 
-/// The API server refuses others; manifests come as they are.
+/// The limit of addresses for each Service. The API server rejects invalid values, but manifests are not validated.
 fn most_per_service(spec: &AddressPoolSpec, report: &mut Report) -> u32 {
     let most = spec.max_per_service;
     if PER_SERVICE.contains(&most) {
@@ -233,26 +233,26 @@ fn most_per_service(spec: &AddressPoolSpec, report: &mut Report) -> u32 {
     default
 }
 
-/// Whether a pool lets a Service in.
+/// Result of a pool's selectors for a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Admission {
-    /// It does.
+    /// The pool admits the Service.
     Admitted,
-    /// It does not.
+    /// The pool does not admit the Service.
     Refused,
-    /// It selects by labels of a Namespace that is not known. Gives nothing, but takes nothing away either.
+    /// The pool selects by labels of a Namespace that is unknown. It allocates nothing and withdraws nothing.
     Unknown,
 }
 
-/// Which gateway nodes can serve a Service.
+/// Gateway nodes that can serve a Service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UsableNodes<'a> {
-    /// No gateway node is known, which may say more about what is known than about the nodes.
+    /// No gateway node is known, which may be due to missing information.
     Unknown,
-    /// Each.
+    /// All gateway nodes.
     All,
-    /// Those with an endpoint of their own.
+    /// Gateway nodes with an endpoint of the Service.
     Only(&'a BTreeSet<Arc<str>>),
 }
 

@@ -1,5 +1,5 @@
-//! One entry of `spec.addresses` as an interval of addresses. Never enumerated: `fd00::/64` costs what a single
-//! address costs.
+//! An entry of `spec.addresses` as an interval of addresses. It is never enumerated: `fd00::/64` costs as much as a single
+//! address.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,30 +10,30 @@ use super::holders::UsedAddresses;
 use crate::net;
 use crate::net::Family;
 
-/// Addresses from `first` to `last`, both included.
+/// Addresses from `first` to `last`, inclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressRange {
     family: Family,
     first: u128,
     last: u128,
-    /// Left out if the pool avoids addresses that equipment mishandles.
+    /// Addresses to leave out because equipment mishandles them, if the pool avoids those.
     buggy: AvoidedAddresses,
-    /// Every address before it is in use or left out, so the search starts here.
+    /// Start of the search: every address before it is in use or left out.
     cursor: u128,
 }
 
-/// Which addresses are left out.
+/// Addresses that a range leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AvoidedAddresses {
-    /// None.
+    /// No addresses.
     Allowed,
-    /// IPv4 addresses that end in .0 or .255, which old equipment takes for networks and broadcasts.
+    /// IPv4 addresses that end in .0 or .255, which old equipment treats as network and broadcast addresses.
     Ends,
     /// The subnet-router anycast address of an IPv6 CIDR (RFC 4291, 2.6.1).
     Anycast(u128),
 }
 
-/// Intervals that no frontend can listen on: unspecified, multicast and reserved, link-local IPv6.
+/// Intervals that no frontend can listen on: unspecified, multicast, reserved, and link-local IPv6 addresses.
 const SPECIAL: [(Family, u128, u128); 5] = [
     (Family::V4, 0, 0x00ff_ffff),
     (Family::V4, 0xe000_0000, 0xffff_ffff),
@@ -43,7 +43,7 @@ const SPECIAL: [(Family, u128, u128); 5] = [
 ];
 
 impl AddressRange {
-    /// Reads a CIDR, a range or a single address; the error describes what is wrong with it.
+    /// Parses a CIDR, a range or a single address; the error describes the mistake.
     pub(crate) fn read(entry: &str, avoid_buggy: bool) -> Result<Self, &'static str> {
         let entry = entry.trim();
         let (first, last) = if let Ok(cidr) = entry.parse::<IpNet>() {
@@ -68,7 +68,7 @@ impl AddressRange {
         let buggy = match family {
             _ if !avoid_buggy => AvoidedAddresses::Allowed,
             Family::V4 => AvoidedAddresses::Ends,
-            // Only subnets have the anycast address, and /127 links do without (RFC 6164).
+            // Only subnets have the anycast address, and /127 links do not use it (RFC 6164).
             Family::V6 if entry.contains('/') && last - first > 1 => AvoidedAddresses::Anycast(first),
             Family::V6 => AvoidedAddresses::Allowed,
         };
@@ -89,25 +89,25 @@ impl AddressRange {
         Family::of(ip) == self.family && self.first <= number && number <= self.last
     }
 
-    /// Whether both hold some address, left out or not.
+    /// Whether both contain some common address, left out or not.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.family == other.family && self.first <= other.last && other.first <= self.last
     }
 
-    /// The first address in order that is not in use.
+    /// The lowest address that is not in use.
     pub(super) fn first_free(&mut self, used: &UsedAddresses) -> Option<IpAddr> {
         while self.cursor <= self.last {
             let ip = address(self.family, self.cursor);
             if !self.leaves_out(self.cursor) && !used.contains_key(&ip) {
                 return Some(ip);
             }
-            // No overflow: the highest address of either family is reserved.
+            // No overflow: the highest addresses of both families are reserved.
             self.cursor += 1;
         }
         None
     }
 
-    /// Lets the search find `ip` again.
+    /// Makes the search find `ip` again.
     pub(super) fn freed(&mut self, ip: IpAddr) {
         if self.contains(ip) {
             self.cursor = self.cursor.min(number(ip));
@@ -123,7 +123,7 @@ impl AddressRange {
     }
 }
 
-/// How many addresses the ranges of one pool can give; what several of them hold counts once.
+/// Number of addresses that the ranges of one pool can allocate, counting addresses in several ranges once.
 pub(super) fn size(ranges: &[AddressRange]) -> u128 {
     let mut sorted: Vec<&AddressRange> = ranges.iter().collect();
     sorted.sort_unstable_by_key(|range| (range.family == Family::V6, range.first, range.last));
@@ -143,7 +143,7 @@ pub(super) fn size(ranges: &[AddressRange]) -> u128 {
         };
         sum.saturating_add((last - range.first).saturating_add(1) - ends)
     });
-    // One that another range gives all the same is not subtracted again: it is one of 2^64.
+    // An anycast address that another range does not leave out is subtracted, too: it is one of 2^64.
     let anycast: BTreeSet<u128> = ranges
         .iter()
         .filter_map(|range| if let AvoidedAddresses::Anycast(ip) = range.buggy { Some(ip) } else { None })
@@ -165,7 +165,7 @@ fn number(ip: IpAddr) -> u128 {
 
 fn address(family: Family, number: u128) -> IpAddr {
     match family {
-        // The numbers of an IPv4 range are within 32 bits by construction.
+        // The numbers of an IPv4 range fit in 32 bits by construction.
         Family::V4 => Ipv4Addr::from(number as u32).into(),
         Family::V6 => Ipv6Addr::from(number).into(),
     }
@@ -176,7 +176,7 @@ mod tests {
     use super::super::holders::Holders;
     use super::*;
 
-    /// The first addresses that the entry gives when each is kept.
+    /// The first addresses of an entry if each one stays in use.
     fn given(entry: &str, avoid_buggy: bool, at_most: usize) -> Vec<String> {
         let mut range = AddressRange::read(entry, avoid_buggy).unwrap();
         let mut used = UsedAddresses::new();

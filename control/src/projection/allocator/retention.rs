@@ -1,5 +1,5 @@
-//! What becomes of an address that a Service has when the pools, or what it asks for, have changed. Clients use the address, so
-//! nothing but an explicit request takes it away: an edit of a pool, or a mistake in an annotation, does not.
+//! Retention of a Service's address after the pools or the request have changed. Clients use the address, so only an explicit
+//! request releases it, and not an edit of a pool or a mistake in an annotation.
 
 use std::net::IpAddr;
 
@@ -8,20 +8,20 @@ use super::pool::{Admission, Pool, UsableNodes};
 use super::{Allocator, Request, Uncovered};
 use crate::net::Family;
 
-/// What becomes of an address that a Service has.
+/// Whether and why a Service keeps an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Retention {
-    /// A pool that the Service may use has it.
+    /// A pool that the Service may use has the address.
     Covered,
-    /// It stays, although it would not be given today.
+    /// The address stays, although it would not be allocated today.
     Reserved(Reservation),
-    /// It goes: the Service asks for another family, or it was a gateway node's.
+    /// The address is released: the Service requests another family, or it was a gateway node's.
     Gone,
 }
 
 impl Allocator {
-    /// What becomes of an address that the Service has; `usable` are the pools that it may use.
+    /// Decides about an address that the Service has; `usable` are the pools that it may use.
     pub(super) fn standing(
         &self,
         ip: IpAddr,
@@ -45,7 +45,7 @@ impl Allocator {
         self.uncovered(ip, request, usable).map_or(Retention::Gone, Retention::Reserved)
     }
 
-    /// Why an address stays that no usable pool has; `None` = it goes.
+    /// The reason to keep an address that no usable pool has; `None` releases it.
     fn uncovered(
         &self,
         ip: IpAddr,
@@ -68,7 +68,7 @@ impl Allocator {
         if let Some(pool) = self.pools.iter().find(|pool| pool.contains(ip)) {
             let of = pool.name.clone();
             return Some(match request.pool {
-                // Who names another pool that is there asks to move, once that has something to give.
+                // By naming another existing pool, the Service requests a move as soon as that pool has an address.
                 Some(named) => Reservation::OfOtherPool { named: named.into(), of },
                 None => Reservation::NotAdmitted(of),
             });
@@ -80,15 +80,15 @@ impl Allocator {
         Some(Reservation::NotInPool)
     }
 
-    /// Whether the Service may get addresses of gateway nodes from the pool: these come and go with their nodes.
+    /// Whether the Service may get addresses of gateway nodes from the pool, which come and go with their nodes.
     fn gives_nodes(&self, pool: usize, request: &Request<'_>) -> bool {
         let pool = &self.pools[pool];
         let asked = request.pool.is_some() || !request.addresses.is_empty() || pool.auto_assigns();
         pool.is_from_nodes() && asked
     }
 
-    /// What a Service that asks for any address keeps of what it has: all that is reserved, and of what pools have the first one
-    /// of each family, or all of gateway nodes.
+    /// Addresses that a Service which requests any address keeps: all reserved ones, and of those in pools the first of each
+    /// family, or all of gateway nodes.
     pub(super) fn kept(&self, request: &Request<'_>, usable: &Result<Vec<usize>, Shortfall>) -> Vec<IpAddr> {
         let pools = usable.as_deref().unwrap_or_default();
         let (mut kept, mut covered): (Vec<IpAddr>, Vec<IpAddr>) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Label selectors of pools: the `matchLabels` and `matchExpressions` of the Kubernetes API.
+//! Label selectors of pools: `matchLabels` and `matchExpressions` of the Kubernetes API.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +7,20 @@ use kube::core::{Expression, Selector, SelectorExt as _};
 
 use crate::api::problem::report::Report;
 
-/// The one label of a Namespace that is known without reading it: the API server sets it to the name.
+/// The only label of a Namespace that is known without reading it: the API server sets it to the name.
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// A pool's selector; without requirements it matches everything.
+/// Selector of a pool. Without requirements it matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolSelector {
     selector: Selector,
-    /// The label that each requirement is about.
+    /// Label keys of the requirements.
     keys: BTreeSet<String>,
 }
 
 impl PoolSelector {
-    /// Reads a selector. A requirement that cannot be read is reported and matches nothing: a pool that is closed by mistake does
-    /// less harm than an open one. `known_key` is the only label that can be judged; `None` means every label.
+    /// Reads a selector. An invalid requirement is reported and matches nothing: a pool that is closed by mistake does less harm
+    /// than an open one. `known_key` is the only label that can be evaluated; `None` means every label.
     pub(super) fn read(
         selector: Option<&LabelSelector>,
         field: &str,
@@ -52,12 +52,12 @@ impl PoolSelector {
         Self { selector: requirements.into_iter().map(|(_, expression)| expression).collect(), keys }
     }
 
-    /// Whether it can be judged by the name of a Namespace alone.
+    /// Whether it uses no label but this one.
     pub(super) fn needs_only(&self, key: &str) -> bool {
         self.keys.iter().all(|needed| needed == key)
     }
 
-    /// Whether there is nothing to meet.
+    /// Whether it has no requirements.
     pub(super) fn is_empty(&self) -> bool {
         self.selector.selects_all()
     }
@@ -73,7 +73,7 @@ fn nothing(key: &str) -> Expression {
     Expression::In(key.to_owned(), BTreeSet::new())
 }
 
-/// As `Expression::try_from`, which takes lists of values that the API server refuses.
+/// Like `Expression::try_from`, but rejects lists of values that the API server rejects.
 fn expression(requirement: &LabelSelectorRequirement) -> Result<Expression, String> {
     let key = requirement.key.clone();
     let values: BTreeSet<String> = requirement.values.iter().flatten().cloned().collect();

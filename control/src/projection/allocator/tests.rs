@@ -1,4 +1,5 @@
-//! The allocator's rules: order, stickiness, requests, sharing and exhaustion; nobody is moved, nothing is given twice.
+//! Rules of the allocator: order, stickiness, requests, sharing and exhaustion. No Service is moved, and no address is allocated
+//! twice.
 
 mod by_value;
 mod standing;
@@ -17,7 +18,7 @@ fn allocator(pools: &[(&str, &str)]) -> (Allocator, usize) {
     (allocator, problems)
 }
 
-/// The gateway's node is 192.0.2.1.
+/// Replaces the pools and returns the number of their Problems. The address of the gateway node is 192.0.2.1.
 fn set_pools(allocator: &mut Allocator, pools: &[(&str, &str)]) -> usize {
     let read = |(name, spec): &(&str, &str)| {
         let pool: AddressPool = serde_saphyr::from_str(&format!("metadata: {{}}\nspec: {{{spec}}}")).unwrap();
@@ -29,7 +30,7 @@ fn set_pools(allocator: &mut Allocator, pools: &[(&str, &str)]) -> usize {
 
 type Answer = (Vec<String>, Vec<Shortfall>);
 
-/// A request by a Service in namespace `shop`.
+/// A request of a Service in namespace `shop`.
 #[derive(Clone)]
 struct Wish {
     key: ServiceKey,
@@ -73,7 +74,7 @@ impl Wish {
     }
 }
 
-/// Its only address, and why it stays, if a pool does not give it.
+/// Its only address, and the reason why it stays if no pool has it.
 fn reserved(wish: &Wish, allocator: &mut Allocator) -> (String, Option<Reservation>) {
     allocator.prune(&wish.request());
     let Assignment { addresses, reservations, .. } = allocator.assign(&wish.request());
@@ -93,7 +94,7 @@ fn refusal(ip: &str, why: Refusal) -> Shortfall {
     Shortfall::Refused { addresses: AddressSummary::new(ip.parse().unwrap()), why }
 }
 
-/// A request for these addresses by a Service of another namespace.
+/// A request for these addresses from a Service in another namespace.
 fn stranger(name: &str, addresses: &[&str]) -> Wish {
     let addresses = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
     Wish { key: ServiceKey::new("evil", name), addresses, ..wish(name) }
@@ -141,7 +142,7 @@ fn a_pool_that_holds_both_families_is_preferred() {
     ]);
     let dual = Wish { families: BOTH, ..wish("dual") };
     assert_eq!(dual.ask(&mut allocator), given(&["10.0.1.0", "fd00::"]));
-    // A Service that grows a second family stays where it is, and gets the rest elsewhere.
+    // A Service that adds a second family keeps its address and gets the other one elsewhere.
     assert_eq!(wish("grows").ask(&mut allocator), given(&["10.0.0.1"]));
     assert_eq!(Wish { families: BOTH, ..wish("grows") }.ask(&mut allocator), given(&["10.0.0.1", "fd00::1"]));
     let four = Wish { families: BOTH, pool: Some("four"), ..wish("named") };

@@ -1,4 +1,4 @@
-//! Annotations about clients' addresses: what endpoints see of them, and which peers name them in a PROXY header.
+//! Annotations about client addresses: the source address that endpoints see, and the peers that send one in a PROXY header.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::projection::annotations;
 use crate::projection::eligibility::TrafficPolicy;
 use crate::projection::ports::PlannedPort;
 
-/// How the addresses of a Service's clients are passed on.
+/// How client addresses are passed on to the endpoints of a Service.
 #[derive(Clone, Debug, Default)]
 pub(in crate::projection) struct ClientAddress {
-    /// For all kinds of frontends and both classes of clients; `None` = as the traffic policy wants it.
+    /// Source for all kinds of frontends and for both external and internal clients; `None` follows the traffic policy.
     source: Option<ClientSource>,
     proxied_by_v4: Option<Arc<AddressSet>>,
     proxied_by_v6: Option<Arc<AddressSet>>,
 }
 
 impl ClientAddress {
-    /// What the endpoints of a frontend see.
+    /// Sources that the endpoints of a frontend see.
     ///
-    /// Kubernetes promises the client's address under `externalTrafficPolicy: Local` (API reference, Service). Clients
-    /// inside the cluster get endpoints of other nodes, too, whose answers would not come back through this one, so
-    /// these show the gateway.
+    /// Kubernetes guarantees the client's address with `externalTrafficPolicy: Local` (API reference, Service). Clients inside
+    /// the cluster also get endpoints on other nodes, whose answers would not return through this gateway, so their connections
+    /// have the gateway's address.
     pub(in crate::projection) fn sources(
         &self,
         kind: FrontendKind,
@@ -43,7 +43,7 @@ impl ClientAddress {
         }
     }
 
-    /// Peers that begin with a PROXY header.
+    /// Peers whose connections begin with a PROXY header.
     pub(in crate::projection) fn proxied_by(
         &self,
         family: Family,
@@ -57,7 +57,7 @@ impl ClientAddress {
     }
 }
 
-/// Version 1 of the PROXY protocol knows TCP alone (proxy-protocol.txt, section 2.1).
+/// Whether `source` works with `protocol`. Version 1 of the PROXY protocol supports only TCP (proxy-protocol.txt, section 2.1).
 fn carries(source: ClientSource, protocol: Protocol) -> bool {
     !(source == ClientSource::ProxyV1 && protocol == Protocol::Udp)
 }

@@ -1,5 +1,5 @@
-//! Annotations that name clusters: weights, priority and drain. A value that contradicts itself or cannot be read does not count at
-//! all: half of a user's intention is something that the user did not intend.
+//! Annotations about clusters: weights, priority and drain. A contradictory or malformed value is ignored completely, because
+//! half of it is not what the user intended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::api::problem::report::Report;
 use crate::projection::annotations;
 use crate::text;
 
-/// What is known of where clusters are.
+/// Known locations of clusters.
 pub(in crate::projection) struct ClusterRegions<'a> {
     /// The gateway's own cluster.
     pub(in crate::projection) own: &'a str,
     pub(in crate::projection) clusters: &'a BTreeMap<Arc<str>, Arc<Cluster>>,
 }
 
-/// How clusters share traffic.
+/// Distribution of traffic between clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::projection) struct Tiers {
-    /// `None` = every endpoint gets the same.
+    /// Weights of clusters; `None` gives all endpoints equal shares.
     weights: Option<BTreeMap<String, u16>>,
-    /// Every cluster's tier; those that are not in it have the one after.
+    /// Tier of each cluster. Clusters without an entry belong to tier `last`.
     tiers: BTreeMap<String, u32>,
     last: u32,
 }
 
 impl Tiers {
-    /// Reads the annotations for the clusters that serve.
+    /// Reads the annotations for the clusters in `serving`.
     pub(in crate::projection) fn read(
         service: &Service,
         serving: &BTreeSet<Arc<str>>,
@@ -73,7 +73,7 @@ impl Tiers {
         tiers
     }
 
-    /// The gateway's own cluster, then those of its region, then the rest.
+    /// Sets the tiers by locality: the gateway's own cluster, then those in its region, then the rest.
     fn by_locality(
         &mut self,
         serving: &BTreeSet<Arc<str>>,
@@ -112,7 +112,7 @@ impl Tiers {
         self.tiers.get(cluster).copied().unwrap_or(self.last)
     }
 
-    /// Named weights hold whatever the sizes of the clusters are.
+    /// How traffic is spread: explicit weights apply regardless of the clusters' sizes.
     pub(in crate::projection) fn spread(&self) -> Spread {
         if self.weights.is_some() { Spread::Backends } else { Spread::Endpoints }
     }
@@ -154,7 +154,7 @@ fn order(text: &str) -> Result<BTreeMap<String, u32>, String> {
     Ok(order)
 }
 
-/// Names of clusters, separated by commas.
+/// Cluster names from an annotation, separated by commas.
 pub(in crate::projection) fn cluster_list(
     service: &Service,
     annotation: &str,
@@ -170,7 +170,7 @@ pub(in crate::projection) fn cluster_list(
     names.into_iter().filter(|name| name != "true").collect()
 }
 
-/// Reports names in an annotation that are none of the clusters that serve.
+/// Reports names in an annotation that are not in `serving`.
 pub(in crate::projection) fn check_names<'n>(
     annotation: &str,
     names: impl Iterator<Item = &'n str>,

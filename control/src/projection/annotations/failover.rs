@@ -1,4 +1,4 @@
-//! The annotation about spill-over between clusters.
+//! Annotation about failover between clusters.
 
 use k8s_openapi::api::core::v1::Service;
 use sheave_model::{Failover, Spread};
@@ -10,7 +10,7 @@ use crate::api::problem::report::Report;
 use crate::api::store::ServiceKey;
 use crate::projection::options::Options;
 
-/// The rules between the clusters of a Service, and what is wrong with its annotations; a bad one does not count.
+/// The failover rules of a Service, and the Problems of its annotations. An invalid annotation is ignored.
 pub(in crate::projection) fn read(
     key: &ServiceKey,
     service: &Service,

@@ -1,4 +1,4 @@
-//! Annotations about the health of a Service's endpoints.
+//! Annotations about the health of endpoints.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::api::problem::report::Report;
 use crate::projection::annotations;
 use crate::time;
 
-/// Longer than any endpoint warms up.
+/// Range of a slow start: no endpoint warms up for longer.
 const SLOWEST_START: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
-/// A check that hangs keeps others of its namespace waiting for as long.
+/// Longest timeout: a check that hangs delays others of its namespace for this long.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longer than the name of any service.
+/// Largest length of a gRPC service name.
 const LONGEST_SERVICE: usize = 255;
 
-/// How long the payload and the answer of a check may be: a datagram that no path cuts.
+/// Largest length of a check's payload and answer: datagrams of this size are not fragmented.
 const LONGEST_PAYLOAD: usize = 1024;
 
-/// The policy of a Service: `default`, shared, unless annotations change it. A bad one does not count.
+/// The health policy of a Service: the shared `default` unless annotations change it. An invalid annotation is ignored.
 pub(in crate::projection) fn read(
     service: &Service,
     default: &Arc<HealthPolicy>,
@@ -68,7 +68,7 @@ pub(super) fn percent(
     percent.unwrap_or(default)
 }
 
-/// `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH`, `grpc`, `grpc:SERVICE` or `udp:PAYLOAD`, and then options as
+/// Parses `tcp`, `tcp:PORT`, `http:/PATH`, `http:PORT/PATH`, `grpc`, `grpc:SERVICE` or `udp:PAYLOAD`, followed by options such as
 /// `interval=5s timeout=1s failures=3 successes=2`.
 fn check(text: &str) -> Result<Check, String> {
     let mut words = text.split_whitespace();
@@ -153,7 +153,7 @@ fn port_number(text: &str) -> Result<u16, String> {
     port.ok_or_else(|| format!("{text:?} is not a port (1 to 65535)"))
 }
 
-/// Printable ASCII, and `%XX` for other bytes (RFC 3986, section 2.1).
+/// Decodes printable ASCII, with `%XX` for other bytes (RFC 3986, section 2.1).
 fn bytes(text: &str) -> Result<Arc<[u8]>, String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, behind @ ..] = rest {
@@ -174,7 +174,7 @@ fn bytes(text: &str) -> Result<Arc<[u8]>, String> {
     }
 }
 
-/// As `500ms`, `5s` or `1m`; from 1 ms to a day.
+/// Parses a time such as `500ms`, `5s` or `1m`, from 1 ms to a day.
 fn time(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_millis(1)..=Duration::from_secs(86_400);
     let time = time::parse_duration(text).ok().filter(|time| allowed.contains(time));

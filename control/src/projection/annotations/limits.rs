@@ -1,4 +1,4 @@
-//! Annotations that limit what a Service may take of each gateway, and its timeouts.
+//! Annotations that limit a Service's share of each gateway, and its timeouts.
 
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -18,22 +18,22 @@ use super::{
     REMOVED_ENDPOINT_GRACE,
 };
 
-/// Times that an annotation may have, and how they are written.
+/// Range of a timeout, and its text in messages.
 type Allowed = (RangeInclusive<Duration>, &'static str);
 
-/// Shorter, and a packet that is lost once ends the connection (RFC 6298 waits for a second).
+/// Range of lasting timeouts. With a shorter one, a single lost packet would end a connection (RFC 6298 waits for a second).
 const LASTING: Allowed = (Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60), "1s to 8760h");
 
-/// A connection to an endpoint that is gone may end at once.
+/// Range of grace periods. A connection to a removed endpoint may end at once.
 const GRACE: Allowed = (Duration::ZERO..=Duration::from_secs(365 * 24 * 60 * 60), "0s to 8760h");
 
-/// Longer than any client waits.
+/// Range of the connect timeout. Clients do not wait longer.
 const CONNECT: Allowed = (Duration::from_millis(10)..=Duration::from_secs(60), "10ms to 1m");
 
-/// What holds in place of a timeout that cannot be read.
+/// Text about the replacement of an invalid timeout.
 const GATEWAYS: &str = "the gateway's own timeout holds";
 
-/// Reads the limits; where an annotation has no good value, or is not there, that of `defaults` holds.
+/// Reads the limits. Without a valid annotation, the value from `defaults` applies.
 pub(in crate::projection) fn limits(
     service: &Service,
     defaults: ServiceLimits,
@@ -61,7 +61,7 @@ pub(in crate::projection) fn limits(
     }
 }
 
-/// Reads the timeouts; without a good value those of the gateway hold.
+/// Reads the timeouts. Without a valid annotation, the gateway's own apply.
 pub(in crate::projection) fn timeouts(service: &Service, report: &mut Report) -> ServiceTimeouts {
     ServiceTimeouts {
         idle: time(service, IDLE_TIMEOUT, &LASTING, GATEWAYS, report),

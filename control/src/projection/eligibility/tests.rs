@@ -1,6 +1,6 @@
-//! kube-proxy's own cases (pkg/proxy/topology_test.go) in its order. Endpoints are written as `last octet, R ready |
-//! T serving and terminating | U unready, L local, z: zone hints, n: node hints`; nil sets, which Services without a
-//! load balancer have, are `None`.
+//! Cases of kube-proxy (pkg/proxy/topology_test.go) in its order. An endpoint is written as `last octet, R ready | T serving and
+//! terminating | U unready, L local, z: zone hints, n: node hints`. Nil sets, which Services without a load balancer have, are
+//! `None`.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ const CASES: &[Case] = &[
             true,
         ),
     ),
-    // Upstream's 11th case switches the node hints off by a feature gate; here they always count.
+    // Upstream's 11th case disables node hints with a feature gate; here they are always used.
     on("node-1", "a", case("node hints without the gate", NODES, Some(&[3]), None, true)),
     on("node-1", "a", case("node hints are used", NODES, Some(&[3]), None, true)),
     on(
@@ -111,7 +111,7 @@ const CASES: &[Case] = &[
     case("eTP Local: terminating", &["0 R", "1 U L", "2 T L", "3 T"], Some(&[0]), Some(&[2]), true),
     case("eTP without external access", &["0 R", "1 R L"], Some(&[0, 1]), None, true),
     case("iTP Local, internal only", &["0 R", "1 R L"], None, Some(&[1]), true),
-    // Beyond upstream's thirty: load balancer ports without endpoints, and corners of the hints.
+    // Cases beyond upstream's thirty: load balancer ports without endpoints, and special cases of hints.
     case("eTP Local: nothing", &[], Some(&[]), Some(&[]), false),
     case("eTP Local: all local", &["0 R L", "1 R L"], Some(&[0, 1]), Some(&[0, 1]), true),
     case(

@@ -1,16 +1,16 @@
-//! Shares the text of node and zone names between endpoints: a hundred thousand endpoints name a few thousand nodes.
+//! Interner of node and zone names: a hundred thousand endpoints share the names of a few thousand nodes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// With fewer names than this, unused ones are not looked for.
+/// Number of names below which unused ones are not removed.
 const FEW: usize = 1024;
 
-/// The names that are in use, and some that were.
+/// Names in use, and some that no longer are.
 #[derive(Clone, Debug)]
 pub(in crate::projection) struct NameInterner {
     seen: HashSet<Arc<str>>,
-    /// With so many, those of nodes long gone are looked for.
+    /// Number of names at which unused ones are removed.
     crowd: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The endpoints of all clusters for one port and family, and addresses that two clusters share.
+//! Endpoints of all clusters for one port and family, and addresses that two clusters share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::projection::eligibility::{ClusterScope, EndpointTraits};
 use crate::projection::plan::ClusterMember;
 use crate::projection::ports::PlannedPort;
 
-/// What all clusters have for one port and family.
+/// Endpoints of all clusters for one port and family.
 #[derive(Debug, Default)]
 pub(in crate::projection) struct MergedEndpoints {
-    /// What each cluster has, by the index of the member; clusters with nothing at all are left out.
+    /// Endpoints of each cluster, by index of the member; clusters without any are left out.
     pub(in crate::projection) parts: Vec<(usize, PortEndpoints)>,
-    /// Those of all parts, in their order.
+    /// Traits of the endpoints of all parts, in their order.
     pub(in crate::projection) traits: Vec<EndpointTraits>,
-    /// What each of the facets is.
+    /// The endpoint of each entry in `traits`.
     pub(in crate::projection) candidates: Vec<Candidate>,
 }
 
@@ -33,7 +33,7 @@ impl MergedEndpoints {
         self.parts.push((member, serving));
     }
 
-    /// Where the endpoint with this facet serves.
+    /// Address of the endpoint with these traits.
     pub(in crate::projection) fn addr(&self, traits: usize) -> Option<EndpointAddr> {
         let candidate = self.candidates.get(traits)?;
         let (_, serving) = self.parts.get(candidate.backend as usize)?;
@@ -41,7 +41,7 @@ impl MergedEndpoints {
     }
 }
 
-/// Reports each two clusters once for a port, by the first address that both have.
+/// Reports each pair of clusters with a common address once for a port, with the first such address.
 pub(in crate::projection) fn report_overlaps(
     key: &ServiceKey,
     port: &PlannedPort,

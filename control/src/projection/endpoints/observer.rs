@@ -1,61 +1,61 @@
-//! Observes what becomes of each endpoint while slices are read. The projection itself observes nothing, and pays nothing for it;
-//! an explanation observes the very pass that the projection makes.
+//! Observer of what happens to each endpoint while slices are read. The projection itself uses none and pays nothing for it; an
+//! explanation observes the same pass that the projection makes.
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-/// Stands for one endpoint on one slice port, from when it is read to when it is known what becomes of it.
+/// Identifies an endpoint on one slice port, from reading it to the decision about it.
 pub(in crate::projection) type EntryId = u32;
 
-/// Why a slice has no port to serve with.
+/// Reason why a slice has no usable port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::projection) enum PortMismatch {
-    /// None of its ports has the name and protocol.
+    /// No port has the name and protocol.
     Absent,
     /// The port has no number.
     Unnumbered,
-    /// The port has a number that is none.
+    /// The number is not a valid port.
     Invalid(i32),
 }
 
-/// Why an endpoint does not serve.
+/// Reason why an endpoint does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::projection) enum Exclusion {
     NoAddress,
-    /// The first address is none that can carry traffic, and why.
+    /// The first address cannot carry traffic; holds the reason.
     InvalidAddress(&'static str),
     OtherFamily,
     NotReady,
-    /// Another entry has the same address and counts.
+    /// Another entry has the same address and takes precedence.
     Duplicate(EntryId),
-    /// What is sent there comes back, or may.
+    /// Traffic to the endpoint returns to the gateway, or may.
     Loop(Loop),
 }
 
-/// Why what is sent to an address comes back, or may.
+/// Reason why traffic to an address returns, or may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::projection) enum Loop {
     /// The gateway itself accepts traffic there.
     OwnFrontend,
-    /// It is a Service's, which the node leads on.
+    /// The address belongs to a Service, to which the node forwards.
     OfService,
 }
 
-/// Observes a pass over the slices.
+/// Observer of a pass over the slices.
 pub(in crate::projection) trait EndpointObserver {
-    /// None of the slice's endpoints is read.
+    /// Called for a slice without a usable port, of which no endpoint is read.
     fn unmatched(&mut self, slice: &EndpointSlice, why: PortMismatch);
 
-    /// An endpoint is read, on a port of this number. Exactly one of the others follows for its mark.
+    /// Called for each endpoint with its port number. Exactly one of the following methods is then called with the returned id.
     fn reads(&mut self, slice: &EndpointSlice, endpoint: &Endpoint, port: u16) -> EntryId;
 
-    /// It does not serve.
+    /// Called for an endpoint that does not serve.
     fn left_out(&mut self, mark: EntryId, why: Exclusion);
 
-    /// It serves; called in the order of the endpoints.
+    /// Called for an endpoint that serves, in the order of the endpoints.
     fn serves(&mut self, mark: EntryId);
 }
 
-/// Hears nothing.
+/// An observer that ignores everything.
 pub(super) struct NoObserver;
 
 impl EndpointObserver for NoObserver {

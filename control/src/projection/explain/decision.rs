@@ -1,4 +1,4 @@
-//! Which rule decided what one class of clients gets, in words.
+//! Sentences about the rules that decided what a class of clients gets.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::projection::eligibility::{
     ClusterScope, EligibilityRule, Hint, HintsVerdict, TopologyHints, TopologyMode, TrafficPolicy,
 };
 
-/// Where clients are.
+/// Location of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientSide {
     /// Outside the cluster.
@@ -21,7 +21,7 @@ pub enum ClientSide {
     Inside,
 }
 
-/// What decided for one class of clients of a frontend, as sentences, the policy first.
+/// Sentences about what decided for a class of clients of a frontend, starting with the policy.
 pub(super) fn reasons(
     frontend: &Frontend,
     side: ClientSide,
@@ -69,7 +69,7 @@ fn policy_reason(
     }
 }
 
-/// Which clusters get nothing new; the reason is with their endpoints.
+/// Sentence about the clusters that get no new connections. The endpoints there have the reason.
 fn closed(frontend: &Frontend, merged: &MergedEndpoints) -> Option<String> {
     let closed =
         merged.traits.iter().zip(&merged.candidates).filter(|(it, _)| it.scope == ClusterScope::Closed);
@@ -79,16 +79,16 @@ fn closed(frontend: &Frontend, merged: &MergedEndpoints) -> Option<String> {
     (!names.is_empty()).then(|| format!("nothing new goes to {}", names.join(", ")))
 }
 
-/// One kind of topology hints.
+/// A kind of topology hints.
 struct HintKind<'a> {
     what: &'static str,
     of: fn(TopologyHints) -> Hint,
     mode: TopologyMode,
-    /// What they would have to name.
+    /// The name that the hints would have to contain.
     here: &'a str,
 }
 
-/// What topology hints do; nothing where no endpoint that serves has any.
+/// Sentences about the effect of topology hints; empty if no serving endpoint has any.
 fn hints(rule: EligibilityRule, merged: &MergedEndpoints, context: &ClusterContext) -> Vec<String> {
     let node =
         HintKind { what: "node", of: |hints| hints.node, mode: TopologyMode::SameNode, here: &context.node };

@@ -1,5 +1,5 @@
-//! Why a Service is not ours: the one that is explained, and all of type LoadBalancer with the class that they would need, the
-//! likeliest mistake of a first installation.
+//! Reasons why Services are not ours: for the explained one, and for all of type LoadBalancer together with the class that they
+//! would need. A wrong class is the most likely mistake of a first installation.
 
 use std::fmt;
 
@@ -14,8 +14,8 @@ use crate::projection::options::Options;
 use crate::projection::{Projector, class};
 
 impl Projector {
-    /// One note for each Service and MultiClusterService of type LoadBalancer that does not ask for this gateway, those
-    /// first that most likely mean to. They are no Problems: others may serve them.
+    /// One note for each Service and MultiClusterService of type LoadBalancer that is not for this installation, the most likely
+    /// mistakes first. The objects have no Problem, because other load balancers may serve them.
     pub fn unserved(&self, objects: &Objects) -> Vec<Problem> {
         let services = objects.services.iter().filter_map(|(key, service)| {
             let spec = service.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"))?;
@@ -39,7 +39,7 @@ impl Projector {
 fn note(key: &ServiceKey, elsewhere: NotOurs) -> Problem {
     let field = match key.source {
         FrontendSource::Service => elsewhere.field.to_owned(),
-        // Its API has no field for a class.
+        // The API of a MultiClusterService has no field for a class.
         FrontendSource::MultiClusterService => String::new(),
     };
     Problem {
@@ -51,7 +51,7 @@ fn note(key: &ServiceKey, elsewhere: NotOurs) -> Problem {
     }
 }
 
-/// Why a Service is not ours. Prints as a sentence.
+/// Reason why a Service is not ours. Displays as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotOursReason(String);
 

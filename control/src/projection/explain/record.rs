@@ -1,4 +1,4 @@
-//! Observes the projection's pass over the slices and records what becomes of each address.
+//! Recorder of a pass over the slices: observes what happens to each address.
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use sheave_model::{EndpointAddr, EndpointState, Path};
@@ -14,27 +14,27 @@ use crate::projection::nodes::ClusterContext;
 use crate::projection::plan::{ClusterMember, UncountedSlice};
 use crate::projection::ports::PlannedPort;
 
-/// What was observed so far.
+/// Observations so far.
 pub(super) struct EndpointRecorder<'a> {
     context: &'a ClusterContext,
     port: &'a PlannedPort,
     family: Family,
-    /// The cluster that is read, and why it gets nothing new, if so.
+    /// The cluster whose slices are read, and why it gets no new connections, if it gets none.
     cluster: String,
     own: bool,
     path: Path,
     closed: Option<String>,
     entries: Vec<RecordedEndpoint>,
-    /// Which entries serve, in the order of the endpoints.
+    /// Indexes of the entries that serve, in the order of the endpoints.
     serving: Vec<usize>,
 }
 
 struct RecordedEndpoint {
     view: ExplainedEndpoint,
     terminating: bool,
-    /// Why its cluster gets nothing new, if so.
+    /// Why its cluster gets no new connections, if it gets none.
     closed: Option<String>,
-    /// What its hints name.
+    /// Zones and nodes that its hints name.
     zones: Vec<String>,
     nodes: Vec<String>,
 }
@@ -54,7 +54,7 @@ impl<'a> EndpointRecorder<'a> {
         }
     }
 
-    /// The slices of this cluster are next.
+    /// Switches to the slices of this cluster.
     pub(super) fn enter(&mut self, member: &ClusterMember, closed: Option<String>) {
         self.cluster = member.cluster.to_string();
         self.own = member.own;
@@ -62,14 +62,14 @@ impl<'a> EndpointRecorder<'a> {
         self.closed = closed;
     }
 
-    /// A slice that is not read at all.
+    /// Records a slice that is not read at all.
     pub(super) fn leave(&mut self, left: &UncountedSlice) {
         self.cluster = left.cluster.to_string();
         (self.own, self.path, self.closed) = (false, Path::DEFAULT, None);
         self.exclude_slice(&left.slice, &left.why.to_string());
     }
 
-    /// Adds the rule's decision about each endpoint that serves.
+    /// Adds the rule's decision about each serving endpoint.
     pub(super) fn finish(mut self, fits: &[Eligibility], fallback: bool) -> Vec<ExplainedEndpoint> {
         for (&index, fit) in self.serving.iter().zip(fits) {
             if let Some(entry) = self.entries.get_mut(index) {
@@ -129,7 +129,7 @@ impl<'a> EndpointRecorder<'a> {
         }
     }
 
-    /// No endpoint of the slice serves.
+    /// Records that no endpoint of the slice serves.
     fn exclude_slice(&mut self, slice: &EndpointSlice, reason: &str) {
         for endpoint in slice.endpoints.iter().flatten() {
             let text = endpoint.addresses.first().map(String::as_str).unwrap_or_default();

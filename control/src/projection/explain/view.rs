@@ -1,30 +1,30 @@
-//! The explanation as users and programs see it. The JSON is a contract: keys are added, never renamed.
+//! Explanation as users and programs see it. The JSON is stable: keys are added but never renamed.
 
 use std::ops::Not;
 
 use serde::{Deserialize, Serialize};
 use sheave_model::EndpointAddr;
 
-/// Why a client of a Service goes where it goes.
+/// Explanation of what a client of a Service gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainView {
     /// `namespace/name`.
     pub service: String,
-    /// The kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service` or `MultiClusterService`.
     #[serde(default)]
     pub source: String,
-    /// `address:port/protocol` of the frontend that the answer is about; null if there is none.
+    /// `address:port/protocol` of the explained frontend; null if there is none.
     pub frontend: Option<String>,
     /// `LoadBalancer`, `ExternalIP`, `NodePort` or `ClusterIP`; null without a frontend.
     pub kind: Option<String>,
-    /// The Service port's name; empty if it has none.
+    /// Name of the Service port; empty if it has none.
     pub port_name: String,
-    /// The Service's other frontends that the question fits as well.
+    /// Other frontends of the Service that match the query.
     pub other_frontends: Vec<String>,
-    /// The client's address; null = any client outside the cluster.
+    /// Address of the client; null means any client outside the cluster.
     pub client: Option<String>,
-    /// The port that the client comes from, if it was given.
+    /// Source port of the client, if it was given.
     pub client_port: Option<u16>,
     /// `external` or `internal`; null without a frontend.
     pub origin: Option<String>,
@@ -32,108 +32,107 @@ pub struct ExplainView {
     pub allowed: bool,
     /// `Forward`, `Reject` or `Drop`; null without a frontend.
     pub action: Option<String>,
-    /// Where the client goes; null if nowhere, or if that is decided anew for each connection.
+    /// Endpoint that the client gets; null if it gets none, or if each connection may get another one.
     pub endpoint: Option<String>,
-    /// The endpoint that the client goes to, or each that it may go to, is unhealthy.
+    /// Whether the client's endpoint, or each that it may get, is unhealthy.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub failing: bool,
-    /// The reason of the Problem because of which some new connections are being refused: `LimitReached` or `Overloaded`.
+    /// Reason of the Problem because of which some new connections are refused: `LimitReached` or `Overloaded`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusing: Option<String>,
-    /// Why the frontend accepts nothing on this gateway, whatever the reasons are; null if it is open, and for manifests.
+    /// Why the frontend accepts nothing on this gateway, whatever the other reasons are; null if it is open, and for manifests.
     #[serde(default)]
     pub closed: Option<String>,
-    /// The node of the gateway that owns the frontend's address, which need not be this one; null where gateways announce nothing.
+    /// Node of the gateway that owns the frontend's address, which may be another one; null if gateways announce nothing.
     #[serde(default)]
     pub announced_by: Option<String>,
-    /// Whether this gateway announces the frontend's address now; null where gateways announce nothing.
+    /// Whether this gateway currently announces the frontend's address; null if gateways announce nothing.
     #[serde(default)]
     pub announced_here: Option<bool>,
-    /// Sentences, in the order in which things are decided.
+    /// Sentences, in the order of the decisions.
     pub reasons: Vec<String>,
-    /// The Problems among them, without the word.
+    /// Problems among the reasons, without the prefix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// Every address of the frontend's family that the Service's slices have.
+    /// All addresses of the frontend's family in the Service's slices.
     pub endpoints: Vec<ExplainedEndpoint>,
-    /// All of them in short, where `endpoints` may leave some out: in answers about all gateways alone.
+    /// Summary of all endpoints, if `endpoints` may be incomplete: only in answers about all gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_endpoints: Option<EndpointSummary>,
 }
 
-/// The endpoints of a frontend in short.
+/// Summary of the endpoints of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointSummary {
-    /// How many there are.
+    /// Number of endpoints.
     pub count: usize,
-    /// How many of them the client may get.
+    /// Number of endpoints that the client may get.
     pub used: usize,
-    /// Of the addresses of these; the same on gateways of one version where they are the same.
+    /// Hash of the addresses of these. Gateways of one version with equal addresses have equal hashes.
     pub used_hash: String,
 }
 
-/// One address of the Service's slices, and what becomes of it for one class of clients.
+/// An address from the Service's slices, and what happens to it for one class of clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedEndpoint {
-    /// `ip:port`, or what the slice has.
+    /// `ip:port`, or the text in the slice.
     pub address: String,
-    /// Where it would serve; `None` if its slice has no port or address to serve with. Not for readers of the view.
+    /// Address where it would serve; `None` if its slice has no usable port or address. Not part of the JSON.
     #[serde(skip)]
     pub addr: Option<EndpointAddr>,
-    /// The cluster that it is in; empty where the frontend is served by one alone.
+    /// Name of its cluster; empty if a single cluster serves the frontend.
     #[serde(default)]
     pub cluster: String,
-    /// The EndpointSlice's name.
+    /// Name of the EndpointSlice.
     pub slice: String,
-    /// Empty if unknown.
+    /// Name of its Node; empty if unknown.
     pub node: String,
-    /// Empty if unknown.
+    /// Its zone; empty if unknown.
     pub zone: String,
     /// `Ready`, `Terminating` or `NotReady`.
     pub state: String,
-    /// Why this gateway finds it unhealthy, if it does.
+    /// Why this gateway considers it unhealthy, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<String>,
-    /// Runs on this node.
+    /// Whether it runs on this node.
     pub local: bool,
     /// Whether the client may get it.
     pub used: bool,
-    /// The weight of its cluster among others; none where the frontend is served by one alone.
+    /// Weight of its cluster; null if a single cluster serves the frontend.
     #[serde(default)]
     pub weight: Option<u16>,
-    /// Its part of the traffic in percent, where that goes by the health of several clusters.
+    /// Its share of the traffic in percent, if that depends on the health of several clusters.
     #[serde(default)]
     pub share: Option<u8>,
-    /// Why, or why not.
+    /// Why the client may or may not get it.
     pub reason: String,
 }
 
-/// What one class of clients gets on a frontend, by the objects alone.
+/// Explanation of what a class of clients gets on a frontend, from objects alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendExplanation {
-    /// Sentences, the policy first.
+    /// Sentences, starting with the policy.
     pub reasons: Vec<String>,
-    /// Every address of the frontend's family that the Service's slices have, by address and port; those that are none
-    /// come last.
+    /// All addresses of the frontend's family in the Service's slices, by address and port; invalid ones come last.
     pub endpoints: Vec<ExplainedEndpoint>,
-    /// Slices of other families, which serve other frontends if any, by name.
+    /// Slices of the other family, which serve other frontends, if any, by name.
     pub other_slices: Vec<String>,
 }
 
-/// A port as the Service has it, served or not.
+/// A port of the Service, whether served or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecPort {
-    /// Empty for an unnamed port.
+    /// Name; empty for an unnamed port.
     pub name: String,
-    /// As in the Service; not always a port number.
+    /// Number, as in the Service; possibly not a valid port.
     pub port: i32,
-    /// As in the Service; not only those that we forward.
+    /// Protocol, as in the Service, including protocols that are not forwarded.
     pub protocol: String,
 }
 
 impl ExplainedEndpoint {
-    /// What becomes of it, as one of the reasons.
+    /// A sentence about what happens to it, for the reasons.
     pub fn sentence(&self) -> String {
         let mut about = self.state.clone();
         let names = [

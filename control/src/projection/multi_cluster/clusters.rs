@@ -1,4 +1,4 @@
-//! Which clusters may serve a MultiClusterService, and the state of each.
+//! Clusters that may serve a MultiClusterService, and the state of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use crate::projection::plan::NotCounted;
 use crate::projection::status::{ClusterState, DrainReason};
 use crate::text;
 
-/// The clusters of one MultiClusterService.
+/// Clusters of one MultiClusterService.
 pub(super) struct Clusters<'a> {
     pub(super) fleet: &'a Fleet,
     pub(super) options: &'a Options,
     now: Option<Timestamp>,
-    /// Those that it names and that exist; `None` = all.
+    /// Existing clusters that it names; `None` means all.
     pub(super) named: Option<BTreeSet<Arc<str>>>,
     /// Names of clusters that do not exist.
     pub(super) unknown: Vec<String>,
-    /// What is known of where the Service is scheduled to.
+    /// Its ResourceBinding, if known, with the clusters that the Service is scheduled to.
     pub(super) binding: Option<&'a ResourceBinding>,
     bound: Option<BTreeSet<&'a str>>,
-    /// Those that it names to get nothing new.
+    /// Clusters that it names to get no new connections.
     drained: Vec<String>,
-    /// Every name that something goes by, for attributions that only give a part of a name.
+    /// All known names of clusters, to resolve attributions that have only a prefix of a name.
     names: BTreeSet<&'a str>,
 }
 
 impl<'a> Clusters<'a> {
-    /// Reads which clusters it names, and reports what is wrong with that.
+    /// Reads the clusters that it names, and reports mistakes in them.
     pub(super) fn read(
         key: &ServiceKey,
         service: &'a MultiClusterService,
@@ -83,7 +83,7 @@ impl<'a> Clusters<'a> {
         names.filter(|name| !name.is_empty()).collect()
     }
 
-    /// Whether what a cluster of this name has may be used.
+    /// Whether objects of the cluster with this name may be used.
     pub(super) fn judge(&self, name: &str) -> Result<(), NotCounted> {
         if !self.fleet.clusters.is_empty() && !self.fleet.clusters.contains_key(name) {
             return Err(NotCounted::Unregistered);
@@ -97,7 +97,7 @@ impl<'a> Clusters<'a> {
         Ok(())
     }
 
-    /// Whether new traffic may go to it.
+    /// State of the cluster, which decides whether new traffic may go to it.
     pub(super) fn state(&self, name: &str) -> ClusterState {
         if self.bound.as_ref().is_some_and(|bound| !bound.contains(name)) {
             return ClusterState::NotBound;
@@ -127,7 +127,7 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// What is wrong with our annotations on a Cluster.
+    /// Problems of the annotations on a Cluster.
     pub(super) fn misread(&self, name: &str) -> Vec<Problem> {
         let Some((name, cluster)) = self.fleet.clusters.get_key_value(name) else { return Vec::new() };
         let object = ObjectRef { kind: Cluster::KIND, namespace: "".into(), name: name.clone() };
@@ -141,23 +141,24 @@ impl<'a> Clusters<'a> {
         report.into_problems()
     }
 
-    /// The longest name of a cluster that `text` begins with, a dash behind it: names of clusters have dashes themselves.
+    /// The longest cluster name that `text` starts with, followed by a dash. Cluster names can contain dashes themselves.
     pub(super) fn longest_prefix(&self, text: &str) -> Option<&'a str> {
         let fits = |name: &&str| text.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
         self.names.iter().copied().filter(fits).max_by_key(|name| name.len())
     }
 
-    /// Whether a cluster goes by this name.
+    /// Whether there is a cluster with this name.
     pub(super) fn is_name(&self, text: &str) -> bool {
         self.names.contains(text)
     }
 
-    /// Whether it is known for one of the clusters that may serve it, if with nothing at the moment.
+    /// Whether it is a known cluster that may serve it, even if it currently has no endpoints.
     pub(super) fn is_among(&self, name: &str) -> bool {
         self.judge(name).is_ok() && (self.fleet.clusters.contains_key(name) || self.names.contains(name))
     }
 
-    /// The names that may be used for it, whatever is there: those that it names, or where its Service is scheduled to.
+    /// Names of clusters that should serve it, whether they have anything or not: those that it names, or those that its Service
+    /// is scheduled to.
     pub(super) fn expected(&self) -> BTreeSet<Arc<str>> {
         match (&self.named, &self.bound) {
             (Some(named), _) => named.clone(),
@@ -168,7 +169,7 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    /// Names that `sheave.dev/drain` has.
+    /// Cluster names in `sheave.dev/drain`.
     pub(super) fn drained(&self) -> &[String] {
         &self.drained
     }
@@ -176,8 +177,8 @@ impl<'a> Clusters<'a> {
 
 type Field = fn(usize) -> String;
 
-/// The names that count, and the field of each. The fields of older versions are reported in any case: today's Karmada
-/// ignores them, so that an object with these alone is for all clusters.
+/// The effective cluster names, and the field that has them. Fields of older versions are always reported: current Karmada
+/// ignores them, so that an object with only these applies to all clusters.
 fn asked<'a>(
     service: &'a MultiClusterService,
     options: &Options,
@@ -220,8 +221,8 @@ fn nobody(name: &str, fleet: &Fleet) -> String {
     }
 }
 
-/// Why a cluster is being left, if it is. `NoSchedule` taints are about new replicas, not about traffic: Karmada itself puts
-/// them on clusters that it does not reach.
+/// Why a cluster is being drained, if it is. `NoSchedule` taints concern new replicas and not traffic; Karmada itself adds them
+/// to clusters that it cannot reach.
 fn drain(cluster: &Cluster) -> Option<DrainReason> {
     if asked_to_drain(cluster) == Some("true") {
         return Some(DrainReason::Annotated);
@@ -240,7 +241,7 @@ fn drain(cluster: &Cluster) -> Option<DrainReason> {
         .then_some(DrainReason::TrafficControl)
 }
 
-/// The value of the annotation on the Cluster.
+/// Value of the drain annotation on a Cluster.
 fn asked_to_drain(cluster: &Cluster) -> Option<&str> {
     cluster.metadata.annotations.as_ref()?.get(DRAIN).map(|value| value.trim())
 }
@@ -250,7 +251,7 @@ fn ready(cluster: &Cluster) -> Option<bool> {
     Some(condition.status == "True")
 }
 
-/// Until when a cluster that is not Ready gets new traffic.
+/// Time until which a cluster that is not Ready still gets new traffic.
 pub(super) fn held_until(cluster: &Cluster, hold: Duration) -> Option<Timestamp> {
     let condition = cluster.status.conditions.iter().find(|it| it.type_ == "Ready" && it.status != "True")?;
     let hold = SignedDuration::try_from(hold).ok()?;

@@ -1,5 +1,5 @@
-//! Where Pods of another cluster cannot be reached: its own Service's addresses stand for its endpoints. They are written down
-//! as a slice, so that everything after treats them like endpoints.
+//! Addresses of a cluster's own Service, which replace its endpoints if its Pods are unreachable. They become a slice, so that
+//! all later steps treat them like endpoints.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ use crate::net;
 use crate::net::Family;
 use crate::projection::plan::{ListedSlice, SliceOrigin};
 
-/// A status, and the object and field that it is in.
+/// A Service status, with its object and field.
 struct ReportedStatus<'a> {
     status: Cow<'a, Value>,
-    /// Of its entries only those with this hostname count.
+    /// If set, only entries with this hostname count.
     attributed: Option<&'a str>,
     object: ObjectRef,
     field: String,
@@ -30,7 +30,7 @@ struct ReportedStatus<'a> {
     service: Option<&'a Service>,
 }
 
-/// The addresses of one cluster's Service, as slices.
+/// The addresses of one cluster's Service as slices.
 pub(super) fn slices(
     key: &ServiceKey,
     cluster: &str,
@@ -61,7 +61,7 @@ pub(super) fn slices(
             let slice = EndpointSlice {
                 metadata: ObjectMeta {
                     namespace: Some(key.namespace.to_string()),
-                    // Shown where slices are named.
+                    // The name appears where slices are named.
                     name: Some(format!("{}-status-of-{cluster}", key.name)),
                     ..ObjectMeta::default()
                 },
@@ -76,7 +76,7 @@ pub(super) fn slices(
     Family::ALL.into_iter().filter_map(of_family).collect()
 }
 
-/// The status in a Work of the Service that it carries.
+/// The status of the Service in the Work that carries it.
 fn reported_by_work<'a>(key: &ServiceKey, part: &ClusterEndpoints<'a>) -> Option<ReportedStatus<'a>> {
     part.services.iter().find_map(|(name, work, service)| {
         let of_service = |id: &crate::api::karmada::ManifestIdentifier| {
@@ -94,7 +94,7 @@ fn reported_by_work<'a>(key: &ServiceKey, part: &ClusterEndpoints<'a>) -> Option
     })
 }
 
-/// What the ResourceBinding collected.
+/// The status in the ResourceBinding.
 fn reported_by_binding<'a>(
     key: &ServiceKey,
     cluster: &str,
@@ -114,8 +114,9 @@ fn reported_by_binding<'a>(
     })
 }
 
-/// What Karmada aggregated into the template. Up to v1.13 it named the cluster of an address without a hostname there
-/// (karmada pkg/resourceinterpreter/default/native/aggregatestatus.go); other entries do not tell whose they are.
+/// The status that Karmada aggregated into the template. Up to v1.13 it stored the cluster's name as hostname of an address
+/// without one (karmada pkg/resourceinterpreter/default/native/aggregatestatus.go); other entries cannot be attributed to a
+/// cluster.
 fn reported_by_template<'a>(
     key: &ServiceKey,
     cluster: &'a str,
@@ -164,7 +165,7 @@ fn read_addresses(said: &ReportedStatus<'_>, clusters: &Clusters<'_>, report: &m
                 Ok(ip) => addresses.push(ip),
                 Err(why) => report.invalid(field("ip"), format!("{text:?} {why}; it is not used")),
             },
-            // Up to v1.13 Karmada wrote the cluster's name there.
+            // Up to v1.13 Karmada stored the cluster's name there.
             (None, Some(name)) if clusters.is_name(name) => {}
             (None, Some(name)) => {
                 let message =
@@ -177,7 +178,7 @@ fn read_addresses(said: &ReportedStatus<'_>, clusters: &Clusters<'_>, report: &m
     addresses
 }
 
-/// On which numbers the addresses serve the ports: an OverridePolicy may have changed them for the cluster.
+/// Ports at which the addresses serve. An OverridePolicy may have changed them for the cluster.
 fn ports(template: &Service, there: Option<&Service>) -> Vec<EndpointPort> {
     let of = |service: &Service| -> Vec<ServicePort> {
         service.spec.as_ref().and_then(|spec| spec.ports.clone()).unwrap_or_default()

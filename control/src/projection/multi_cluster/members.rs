@@ -1,4 +1,4 @@
-//! The members of a plan: what was found in each cluster, with the cluster's weight, priority and count of endpoints.
+//! Members of a plan: the slices of each cluster, with the cluster's weight, priority and number of endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,19 +26,19 @@ use crate::projection::plan::{ClusterMember, ListedSlice, NotCounted, SliceOrigi
 use crate::projection::ports::PlannedPort;
 use crate::projection::status::{ClusterState, MemberClusterStatus, NoEndpoints};
 
-/// The clusters of one Service, and what was found in them.
+/// Clusters of one Service, and their slices.
 pub(super) struct FoundMembers {
     pub(super) members: Vec<ClusterMember>,
-    /// Every cluster that may be used, with what it has.
+    /// All usable clusters, with what they have.
     pub(super) standing: Vec<(MemberClusterStatus, ClusterMember)>,
     pub(super) spread: sheave_model::Spread,
     pub(super) left: Vec<UncountedSlice>,
-    /// As in [`FleetStatus`](crate::projection::status::FleetStatus).
+    /// See [`FleetStatus`](crate::projection::status::FleetStatus).
     pub(super) nothing_collected: bool,
     pub(super) problems: Vec<Problem>,
 }
 
-/// Puts everything together.
+/// Combines clusters, slices and annotations into members.
 pub(super) fn build(
     key: &ServiceKey,
     effective: &Service,
@@ -92,7 +92,7 @@ pub(super) fn build(
             .push((MemberClusterStatus { name, state, ready: 0, total: 0, weight, priority, lack }, member));
     }
     found.left = sources.left;
-    // Where addresses of Services are wanted, it is those that are missing.
+    // In mode `ingress`, the addresses of Services are missing instead.
     found.nothing_collected = mode != EndpointMode::Ingress
         && found.members.is_empty()
         && found
@@ -103,7 +103,7 @@ pub(super) fn build(
     found
 }
 
-/// Why the member has no endpoint, if it should turn out to have none.
+/// Why the member has no endpoint, for the case that it has none.
 fn lack(
     state: &ClusterState,
     member: &ClusterMember,
@@ -136,7 +136,7 @@ fn scope(state: &ClusterState, own: bool) -> ClusterScope {
     }
 }
 
-/// What counts of what a cluster has.
+/// The usable slices of a cluster.
 fn slices(
     key: &ServiceKey,
     effective: &Service,
@@ -157,7 +157,7 @@ fn slices(
     ingress::slices(key, name, sources.parts.get(name), effective, clusters, problems)
 }
 
-/// `None` if no slice names its cluster.
+/// Members from the cluster labels of an ordinary Service's slices; `None` if no slice names its cluster.
 pub(super) fn labelled_members<'a>(
     service: &Service,
     slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
@@ -211,7 +211,7 @@ pub(super) fn labelled_members<'a>(
     })
 }
 
-/// Fills in the counts.
+/// Adds the numbers of endpoints to the statuses.
 pub(super) fn count_endpoints(
     standing: &[(MemberClusterStatus, ClusterMember)],
     ports: &[PlannedPort],
@@ -230,7 +230,8 @@ pub(super) fn count_endpoints(
     counted.collect()
 }
 
-/// Every address that serves one of the ports, and whether it is ready. Those that terminate are being replaced.
+/// Addresses that serve any of the ports, and whether they are ready. Terminating endpoints are left out, because they are being
+/// replaced.
 fn member_addresses(slices: &[ListedSlice], ports: &[PlannedPort]) -> BTreeMap<IpAddr, bool> {
     let mut addresses = BTreeMap::new();
     let serves = |listed: &&ListedSlice| {

@@ -1,5 +1,5 @@
-//! Whose a MultiClusterService is, which ports it exposes, and the Service that it is planned as: the template of its name with its
-//! own metadata, annotations and status.
+//! Class and exposed ports of a MultiClusterService, and the Service that it is planned as: the template with its name, with the
+//! metadata, annotations and status of the MultiClusterService.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use crate::projection::annotations::CLASS;
 use crate::projection::options::Options;
 use crate::projection::plan::Plan;
 
-/// What is exposed.
+/// Exposed ports.
 #[derive(Debug, Default)]
 pub(super) struct ExposedPorts {
-    /// Indexes of the Service's ports; `None` = all.
+    /// Indexes into the Service's ports; `None` means all.
     pub(super) indexes: Option<BTreeSet<usize>>,
-    /// What the Service has no port for.
+    /// Exposed ports that the Service does not have.
     pub(super) unmatched: Vec<String>,
 }
 
-/// Matches the ports: by name and number where a name is given, else by number, for every protocol.
+/// Matches the exposed ports with the Service's, by name and number if a name is given, else by number for every protocol.
 pub(super) fn exposed_ports(
     wanted: &[ExposurePort],
     spec: &ServiceSpec,
@@ -68,15 +68,15 @@ pub(super) fn exposed_ports(
     ExposedPorts { indexes: Some(indexes), unmatched }
 }
 
-/// Where `spec.types` puts it.
+/// Meaning of `spec.types`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum RequestedTypes {
-    /// On our addresses, whatever else.
+    /// Exposed on our addresses, and possibly elsewhere.
     LoadBalancer,
-    /// In other clusters alone: Karmada's own business.
+    /// Exposed only in other clusters, which is up to Karmada.
     Elsewhere,
-    /// Nothing that anybody knows; it has been reported.
+    /// No known type. The report has the Problem.
     Nowhere,
 }
 
@@ -105,13 +105,13 @@ pub(super) fn requested_types(types: &[String], report: &mut Report) -> Requeste
     }
 }
 
-/// The Service that a MultiClusterService exposes; one that is being deleted is gone.
+/// The Service that a MultiClusterService exposes. A Service that is being deleted counts as gone.
 pub(in crate::projection) fn template<'a>(fleet: &'a Fleet, key: &ServiceKey) -> Option<&'a Service> {
     fleet.templates.get(key).map(|it| &**it).filter(|it| it.metadata.deletion_timestamp.is_none())
 }
 
-/// Whether it is ours; the error says why not. Its API has no field for a class, so its annotation counts, then those of
-/// the Service.
+/// Whether it is ours; the error states why not. Its API has no field for a class, so its annotation decides, and then the
+/// annotation and field of the Service.
 pub(in crate::projection) fn whose(
     service: &MultiClusterService,
     template: Option<&Service>,
@@ -142,8 +142,8 @@ fn class<'a>(service: &'a MultiClusterService, template: Option<&'a Service>) ->
     own.or_else(annotated).or_else(field).map(str::trim).filter(|class| !class.is_empty())
 }
 
-/// Whether its status is left to other installations: none has taken it yet, and the one that may take it is
-/// another installation, or not known yet.
+/// Whether its status is left to other installations: none has taken it yet, and another one may take it, or it is unknown which
+/// one may.
 pub(in crate::projection) fn is_left_alone(
     service: &MultiClusterService,
     template: Option<&Service>,
@@ -155,13 +155,13 @@ pub(in crate::projection) fn is_left_alone(
         && first_taker(service).is_none()
 }
 
-/// The finalizer of the installation that took it first.
+/// Finalizer of the installation that took it first.
 fn first_taker(service: &MultiClusterService) -> Option<&String> {
     service.metadata.finalizers.iter().flatten().find(|finalizer| names::is_finalizer(finalizer))
 }
 
-/// Whose one without a class is: the installation's whose finalizer came first, which the API server decides; before there is
-/// one, the one's that may take it.
+/// Decides about an object without a class. It belongs to the installation whose finalizer came first, as ordered by the API
+/// server; without a finalizer, to the installation that may take it.
 fn unclassified(service: &MultiClusterService, options: &Options) -> Result<(), String> {
     match first_taker(service) {
         Some(first) if *first == names::finalizer(&options.load_balancer_class) => Ok(()),
@@ -187,14 +187,14 @@ pub(super) fn effective(service: &MultiClusterService, template: &Service, optio
     let spec = effective.spec.get_or_insert_default();
     spec.type_ = Some("LoadBalancer".to_owned());
     spec.load_balancer_class = Some(options.load_balancer_class.clone());
-    // These are the member clusters' own.
+    // These belong to the member clusters.
     spec.external_ips = None;
     spec.health_check_node_port = None;
     spec.ports.iter_mut().flatten().for_each(|port| port.node_port = None);
     effective
 }
 
-/// Says of each field whose it is: the MultiClusterService's, or its Service's.
+/// Qualifies each field as one of the MultiClusterService or of its Service.
 pub(super) fn rename_fields(plan: &mut Plan, service: &MultiClusterService, template: &Service) {
     plan.problems = renamed(std::mem::take(&mut plan.problems), service);
     let asked = plan.requests.addresses_field.as_str();
@@ -205,7 +205,7 @@ pub(super) fn rename_fields(plan: &mut Plan, service: &MultiClusterService, temp
     }
 }
 
-/// As [`rename_fields`], for Problems alone.
+/// Like [`rename_fields`], only for Problems.
 pub(super) fn renamed(mut problems: Vec<Problem>, service: &MultiClusterService) -> Vec<Problem> {
     for problem in &mut problems {
         let of_template = problem.field.starts_with("spec.")
@@ -217,7 +217,7 @@ pub(super) fn renamed(mut problems: Vec<Problem>, service: &MultiClusterService)
     problems
 }
 
-/// The annotation that a field names.
+/// Name of the annotation in a field path.
 fn annotated(field: &str) -> Option<&str> {
     field.strip_prefix("metadata.annotations[")?.strip_suffix(']')
 }

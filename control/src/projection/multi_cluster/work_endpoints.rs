@@ -1,5 +1,5 @@
-//! The endpoints that each cluster has of a Service: from the Works that carry its collected slices, and from slices that Karmada
-//! imported. Copies that Karmada made for consumers are separated from originals here.
+//! Endpoints of a Service in each cluster: from Works with its collected slices, and from slices that Karmada imported. Separates
+//! originals from the copies that Karmada makes for consumers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::api::store::{Fleet, ObjectKey, SERVICE_NAME_LABEL, SOURCE_CLUSTER_LAB
 use crate::projection::endpoints;
 use crate::projection::plan::{ListedSlice, NotCounted, SliceOrigin, UncountedSlice};
 
-/// On a slice: the Work that it was imported from. Versions before v1.11 do not set it.
+/// Annotations of an imported slice with the Work that it comes from. Versions before v1.11 do not set them.
 const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
 
 const WORK_NAME: &str = "work.karmada.io/name";
 
-/// On a Work, and on what comes of it.
+/// Label of a Work and of objects that are created from it.
 const PERMANENT_ID: &str = "work.karmada.io/permanent-id";
 
-/// Before the cluster's name, a dash and the slice's own name (karmada pkg/util/names).
+/// Prefix of an imported slice's name. The cluster's name, a dash and the slice's own name follow (karmada pkg/util/names).
 const NAME_PREFIX: &str = "imported-";
 
-/// Takes a slice in.
+/// Adds an imported slice.
 pub(super) fn read_imported<'a>(
     key: &ServiceKey,
     slice: &Arc<EndpointSlice>,
@@ -89,7 +89,7 @@ fn imported_cluster<'s>(
     named.or_else(annotated).or_else(from_name).or_else(from_work)
 }
 
-/// The field that names its cluster.
+/// The field that names the slice's cluster.
 fn imported_cluster_field(slice: &EndpointSlice) -> String {
     if label(slice, SOURCE_CLUSTER_LABEL).is_some_and(|name| !name.is_empty()) {
         return format!("metadata.labels[{SOURCE_CLUSTER_LABEL}]");
@@ -100,7 +100,7 @@ fn imported_cluster_field(slice: &EndpointSlice) -> String {
     }
 }
 
-/// Whether a Work that counts has the slice itself.
+/// Whether a usable Work has the slice itself.
 fn is_imported_copy(slice: &EndpointSlice, cluster: &str, sources: &FleetEndpoints<'_>) -> bool {
     let work = annotation(slice, WORK_NAMESPACE).zip(annotation(slice, WORK_NAME));
     if let Some((namespace, name)) = work {
@@ -124,35 +124,35 @@ fn annotation<'a>(slice: &'a EndpointSlice, name: &str) -> Option<&'a str> {
     slice.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// On copies that were made for consumers: the cluster that they are from (karmada pkg/apis/networking/v1alpha1,
+/// Annotation of copies for consumers, with the cluster that they come from (karmada pkg/apis/networking/v1alpha1,
 /// `EndpointSliceProvisionClusterAnnotation`).
 const PROVISION_ANNOTATION: &str = "endpointslice.karmada.io/provision-cluster";
 
-/// Who made a slice (discovery/v1, `LabelManagedBy`).
+/// Label with the manager of a slice (discovery/v1, `LabelManagedBy`).
 const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// Makes the copies for consumers.
+/// Controller that makes the copies for consumers.
 const DISPATCHER: &str = "endpointslice-dispatch-controller.karmada.io";
 
-/// Imports slices into the control plane; in a member cluster such a slice is a copy, too (karmada pkg/util/helper/mcs.go,
-/// `IsEndpointSliceManagedByKarmada`).
+/// Controller that imports slices into the control plane. In a member cluster such a slice is also a copy (karmada
+/// pkg/util/helper/mcs.go, `IsEndpointSliceManagedByKarmada`).
 const IMPORTER: &str = "endpointslice-controller.karmada.io";
 
-/// What one cluster has.
+/// Objects of one cluster.
 #[derive(Default)]
 pub(super) struct ClusterEndpoints<'a> {
     pub(super) slices: Vec<ListedSlice>,
-    /// Works that carry the Service as it is there.
+    /// Works that carry the Service as it is in the cluster.
     pub(super) services: Vec<(&'a ObjectKey, &'a Work, &'a Service)>,
 }
 
-/// What all clusters have.
+/// Objects of all clusters.
 #[derive(Default)]
 pub(super) struct FleetEndpoints<'a> {
     pub(super) parts: BTreeMap<Arc<str>, ClusterEndpoints<'a>>,
     pub(super) left: Vec<UncountedSlice>,
     pub(super) problems: Vec<Problem>,
-    /// Works whose slices count, and the names of these.
+    /// Names of Works with usable slices, and of these slices.
     pub(super) collected: BTreeSet<&'a ObjectKey>,
 }
 
@@ -162,7 +162,7 @@ impl FleetEndpoints<'_> {
     }
 }
 
-/// Looks through everything that is about the Service.
+/// Collects everything that belongs to the Service.
 pub(super) fn collect<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Clusters<'a>) -> FleetEndpoints<'a> {
     let mut sources = FleetEndpoints::default();
     for (name, work) in fleet.works.get(key).into_iter().flatten() {
@@ -186,7 +186,7 @@ pub(super) fn collect<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Cluster
     sources
 }
 
-/// A Work that was collected from an unknown place. Others there are not about member clusters.
+/// Problems of a Work that was collected from an unknown place. Other Works in such a namespace do not concern member clusters.
 fn outside(name: &ObjectKey, work: &Work) -> Vec<Problem> {
     let mut report = Report::about(work_ref(name));
     if work.is_collected() {
@@ -199,7 +199,7 @@ fn outside(name: &ObjectKey, work: &Work) -> Vec<Problem> {
     report.into_problems()
 }
 
-/// Reports a name of a cluster that does not exist.
+/// Reports the name of a cluster that does not exist.
 pub(super) fn unregistered(cluster: &str, field: String, report: &mut Report) {
     let message = format!("no member cluster is called {cluster:?}; nothing of it is used");
     report.add(reason::CLUSTER_NOT_FOUND, field, None, message);
@@ -265,23 +265,23 @@ fn broken(kind: &str, why: &str, field: String, report: &mut Report) {
     report.add(reason::INVALID_MANIFEST, field, None, message);
 }
 
-/// Whether a slice was made for consumers. The dispatcher gives its Works the names of those that it copies from, so in a
-/// cluster that is provider and consumer the two may become one: its labels and annotations say what both are, and only the
-/// manifest says which of them is in it.
+/// Whether a slice was made for consumers. The dispatcher names its Works like those that it copies, so in a cluster that is both
+/// provider and consumer the two may become one: its labels and annotations cover both, and only the manifest shows which one it
+/// has.
 fn is_copy(work: &Work, collected: bool, slice: &EndpointSlice) -> bool {
     if is_karmadas(slice) {
         return true;
     }
     let annotations = work.metadata.annotations.as_ref();
     let Some(provider) = annotations.and_then(|all| all.get(PROVISION_ANNOTATION)) else { return false };
-    // Its name begins with the provider's, but so may that of an original, which says who manages it.
+    // The name of a copy begins with the provider's name. The name of an original may, too, but an original has a manager.
     let unmanaged = label(slice, MANAGED_BY_LABEL).is_none();
     let name = slice.metadata.name.as_deref().unwrap_or_default();
     let named = name.strip_prefix(provider.as_str()).is_some_and(|rest| rest.starts_with('-'));
     !collected || (unmanaged && named)
 }
 
-/// Whether Karmada itself made the slice out of another.
+/// Whether Karmada itself made the slice from another one.
 fn is_karmadas(slice: &EndpointSlice) -> bool {
     is_dispatched(slice) || label(slice, MANAGED_BY_LABEL) == Some(IMPORTER)
 }
@@ -297,7 +297,7 @@ pub(super) fn label<'a>(slice: &'a EndpointSlice, name: &str) -> Option<&'a str>
     slice.metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Whether it is a slice of the Service that its Work is about; Karmada derives no names in member clusters.
+/// Whether the slice belongs to the Service that its Work is for. Karmada does not derive names in member clusters.
 fn is_of(slice: &EndpointSlice, key: &ServiceKey, field: &str, report: &mut Report) -> bool {
     let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
     let service = label(slice, SERVICE_NAME_LABEL).unwrap_or_default();
@@ -323,7 +323,7 @@ pub(super) fn work_ref(name: &ObjectKey) -> ObjectRef {
     ObjectRef { kind: "Work", namespace: name.0.clone(), name: name.1.clone() }
 }
 
-/// The hostnames next to addresses in a template's status; some may be names of clusters.
+/// Hostnames of addresses in a template's status. Some may be names of clusters.
 pub(super) fn attributed_hostnames(template: &Service) -> impl Iterator<Item = &str> {
     let status = template.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();

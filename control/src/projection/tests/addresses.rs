@@ -1,4 +1,4 @@
-//! Where a Service's addresses come from: status, pools, the node.
+//! Sources of a Service's addresses: status, pools, the node.
 
 use super::super::{Options, Projector};
 use super::pools::managed;
@@ -233,7 +233,7 @@ fn beside_a_published_address_the_other_family_comes_from_a_pool_and_stays() {
     add(&mut objects, &[&service("shop", "a", "ports: [{port: 1}], ipFamilies: [IPv6]", "")]);
     let again = projector.project(&objects, &Dirty::Everything);
     assert_eq!(ips(&again, "shop/web"), ["198.51.100.7", "fd00::"]);
-    // Without a pool it is told, and the node's own address is no substitute: nobody published that.
+    // Without a pool there is a Problem, and the node's own address is no substitute, because it was never published.
     let alone = project(&[&published]);
     assert_eq!(ips(&alone, "shop/web"), ["198.51.100.7"]);
     assert_eq!(problems(&alone), ["Service shop/web NoAddress "]);
@@ -249,7 +249,7 @@ fn clients_that_a_header_names_are_judged_by_the_ranges_of_their_own_family() {
     }
 }
 
-/// As many as fit an object: 17,000 addresses of a /16, and as many values that are none.
+/// The largest number that fits into an object: 17,000 addresses of a /16, and as many invalid values.
 #[test]
 fn thousands_of_addresses_end_in_a_few_short_problems() {
     let wide = pool("wide", "addresses: [10.0.0.0/16]");

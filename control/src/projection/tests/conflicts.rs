@@ -1,4 +1,4 @@
-//! One address and port wanted twice, and endpoints that are our own frontends.
+//! Conflicts about an address and port, and endpoints that are frontends of ours.
 
 use super::super::Projector;
 use super::support::{NODE, add, lines, objects, options, problems, project, service};

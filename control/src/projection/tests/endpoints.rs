@@ -1,4 +1,4 @@
-//! From slices to endpoints: matching ports, conditions, duplicates, families.
+//! Endpoints from slices: matching ports, conditions, duplicates, families.
 
 use super::support::{NODE, WEB_SLICE, lines, objects, options, problems, project, service, web};
 use crate::api::store::{Dirty, ServiceKey};
@@ -57,7 +57,7 @@ fn a_missing_port_name_and_protocol_mean_unnamed_and_tcp() {
 #[test]
 fn slices_with_null_lists_have_no_endpoints() {
     let empty = slice("a", "addressType: IPv4\nports: null\nendpoints: null");
-    // A Pod without the named port: ready, but nothing listens (ports: null).
+    // A Pod without the named port: ready, but without a listener (ports: null).
     let portless = slice("b", "addressType: IPv4\nports: null\nendpoints: [{addresses: [10.1.0.1]}]");
     let projection = project(&[&web("", ""), &empty, &portless]);
     assert_eq!(lines(&projection), ["192.0.2.1:80/TCP shop/web Reject | Reject"]);
@@ -195,7 +195,7 @@ fn an_endpoint_that_is_a_frontend_is_left_out() {
     assert!(projection.problems.is_empty(), "another protocol on the same address and port is no loop");
 }
 
-/// kube-proxy leads on what goes there, and that may be back here: one datagram would go round for ever.
+/// kube-proxy forwards traffic to such an address, possibly back here: a single datagram would loop forever.
 #[test]
 fn an_endpoint_that_is_the_address_of_a_service_is_left_out() {
     let other = "kind: Service\nmetadata: {namespace: shop, name: other}\nspec: {type: NodePort, clusterIP: 10.96.0.7, clusterIPs: \
@@ -209,7 +209,7 @@ fn an_endpoint_that_is_the_address_of_a_service_is_left_out() {
     assert_eq!(lines(&projection), [format!("192.0.2.1:80/TCP shop/web {left} | {left}")]);
     let looping = "Service shop/web EndpointLoop ";
     assert_eq!(problems(&projection), [looping, looping]);
-    // Once the other Service is gone they are like any address.
+    // Without the other Service these are ordinary addresses.
     let mut objects = objects(&manifests);
     let mut projector = Projector::new(options());
     let _ = projector.project(&objects, &Dirty::Everything);

@@ -1,4 +1,4 @@
-//! What explanations say, and that they never differ from what is projected.
+//! Texts of explanations, and their agreement with the projection.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::super::{Options, Projector};
 use super::support::{NODE, WEB_SLICE, objects, options, service, web};
 use crate::api::store::{Dirty, Objects, ServiceKey};
 
-/// A projector that has projected the manifests beside [`NODE`].
+/// A projector that has projected [`NODE`] and the manifests.
 fn projected(options: Options, manifests: &[&str]) -> (Projector, Objects) {
     let objects = objects(&[&[NODE], manifests].concat());
     let mut projector = Projector::new(options);
@@ -19,7 +19,7 @@ fn projected(options: Options, manifests: &[&str]) -> (Projector, Objects) {
     (projector, objects)
 }
 
-/// What clients of a frontend get.
+/// Explanations for both classes of clients of a frontend.
 #[derive(Debug, PartialEq)]
 struct Why {
     external: FrontendExplanation,
@@ -33,7 +33,7 @@ impl Why {
     }
 }
 
-/// Why the clients of the only frontend of `shop/web` get what they get.
+/// Explanations for the only frontend of `shop/web`.
 fn why(manifests: &[&str]) -> Why {
     let (projector, objects) = projected(options(), manifests);
     let Explanation::Served(served) = projector.explain(&objects, &web_key()) else { panic!("not served") };
@@ -45,7 +45,7 @@ fn web_key() -> ServiceKey {
     ServiceKey::new("shop", "web")
 }
 
-/// What is said when a Service is not served.
+/// The text for a Service that is not served.
 fn refusal(options: Options, manifest: &str) -> String {
     let (projector, objects) = projected(options, &[manifest]);
     match projector.explain(&objects, &web_key()) {
@@ -65,7 +65,7 @@ fn slice(name: &str, port: &str, endpoints: &str) -> String {
 
 const HTTP: &str = "{name: http, port: 8080}";
 
-/// `address: verdict` for outside clients.
+/// `address: verdict` for external clients.
 fn verdicts(why: &Why) -> Vec<String> {
     why.external.endpoints.iter().map(|it| format!("{}: {}", it.address, it.reason)).collect()
 }
@@ -282,10 +282,10 @@ fn what_makes_a_client_one_of_the_cluster_is_named() {
     assert_eq!(inside("203.0.113.1"), "");
 }
 
-/// One endpoint of a slice: last octet, conditions, node, hints, address form.
+/// An endpoint of a slice: last octet, conditions, node, hints, address form.
 type Drawn = (u8, u8, u8, u8, bool);
 
-/// A slice's port and endpoints.
+/// The port and endpoints of a slice.
 fn any_slice() -> impl Strategy<Value = (u8, Vec<Drawn>)> {
     let endpoint = (0..6_u8, 0..5_u8, 0..3_u8, 0..6_u8, prop::bool::weighted(0.1));
     (0..6_u8, prop::collection::vec(endpoint, 0..5))
@@ -355,7 +355,7 @@ proptest! {
         let Explanation::Served(served) = projector.explain(&objects, &web_key()) else { panic!("not served") };
         prop_assert_eq!(served.frontends().len(), if node_known { 3 } else { 2 });
         let addresses = slices.iter().flat_map(|(port, endpoints)| {
-            // Of a slice whose port does not match, further addresses are not spoken of.
+            // For a slice without a matching port, further addresses of an endpoint are not reported.
             endpoints.iter().map(move |endpoint| if endpoint.4 || *port > 2 { 1 } else { 2 })
         });
         let addresses: usize = addresses.sum();

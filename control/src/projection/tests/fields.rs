@@ -1,4 +1,4 @@
-//! Field by field: what a Service may say, and what happens with what it may not.
+//! Each field of a Service: allowed values, and the handling of others.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn ports_that_cannot_be_served_leave_the_others_alone() {
     assert_eq!(sctp.port.map(|port| (port.port, port.protocol)), Some((132, "SCTP")));
 }
 
-/// The source ranges of the first frontend of each family.
+/// Source ranges of the first frontend of each family.
 fn ranges(projection: &Projection) -> Vec<Vec<String>> {
     let frontends = projection.table.frontends().iter();
     frontends
@@ -144,7 +144,7 @@ fn a_family_without_a_valid_range_is_closed_once_a_list_is_given() {
         (format!("{dual} loadBalancerSourceRanges: [10.0.0.0/8, 'fd00::/129']"), [true, false]),
         (format!("{dual} loadBalancerSourceRanges: [0.0.0.0/0]"), [true, false]),
         (format!("{dual} loadBalancerSourceRanges: ['::/0', 10.0.0.0/33]"), [false, true]),
-        // A client of the other family can only be one that a PROXY header names.
+        // A client of the other family can only come from a PROXY header.
         ("ipFamilies: [IPv4], loadBalancerSourceRanges: [10.0.0.0/8]".to_owned(), [true, false]),
         ("ipFamilies: [IPv4], loadBalancerSourceRanges: ['fd00::/8']".to_owned(), [false, true]),
         ("ipFamilies: [IPv4, IPv6]".to_owned(), [true, true]),

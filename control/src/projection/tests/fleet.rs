@@ -1,4 +1,4 @@
-//! What a Karmada control plane has, as manifests.
+//! Objects of a Karmada control plane, as manifests.
 
 use sheave_model::{Frontend, Route};
 
@@ -28,12 +28,12 @@ pub(super) fn mcs(spec: &str, metadata: &str) -> String {
     )
 }
 
-/// As [`mcs`], with these annotations of ours.
+/// Like [`mcs`], with these annotations.
 pub(super) fn annotated(annotations: &str) -> String {
     mcs("", &format!("annotations: {{{annotations}}}"))
 }
 
-/// A collected Work with endpoints as `10.1.0.7` or, if they are not ready, `!10.1.0.7`.
+/// A collected Work with endpoints like `10.1.0.7`, or `!10.1.0.7` if they are not ready.
 pub(super) fn work(cluster: &str, slice: &str, endpoints: &[&str]) -> String {
     work_of(cluster, slice, "http, port: 8080", endpoints)
 }
@@ -116,7 +116,7 @@ pub(super) fn fleet_options() -> Options {
     Options { cluster: "m1".to_owned(), ..options() }
 }
 
-/// Projects them from nothing, beside [`TEMPLATE`].
+/// Projects the manifests and [`TEMPLATE`] with a new projector.
 pub(super) fn project(manifests: &[&str]) -> (Projector, Projection) {
     let mut all = vec![TEMPLATE];
     all.extend(manifests);
@@ -125,7 +125,7 @@ pub(super) fn project(manifests: &[&str]) -> (Projector, Projection) {
     (projector, projection)
 }
 
-/// One line per frontend that has backends: `port: cluster*weight@priority candidates of capacity | ...`.
+/// One line for each frontend with backends: `port: cluster*weight@priority candidates of capacity | ...`.
 pub(super) fn spread(projection: &Projection) -> Vec<String> {
     let frontends = projection.table.frontends().iter().filter(|it| !it.backends.is_empty());
     frontends.map(|it| format!("{}: {}", it.addr.port, backends(it))).collect()

@@ -1,4 +1,4 @@
-//! Fleets where something is leaving, missing or not what it should be.
+//! Fleets with clusters or objects that leave, are missing or are invalid.
 
 use sheave_model::{AddressSet, Path};
 
@@ -76,7 +76,7 @@ fn who_replaces_its_service_leaves_it_the_address() {
     );
 }
 
-/// Whoever looks: a controller that lost its seat, or one that never had it.
+/// Both for a controller that lost the Lease, and for one that never had it.
 #[test]
 fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
     let created = |day: u8| format!("creationTimestamp: '2026-01-0{day}T00:00:00Z'");
@@ -85,7 +85,7 @@ fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
     add(&mut objects, &[POOL]);
     let mut running = Projector::new(managed());
     let served = running.project(&objects, &Dirty::Everything);
-    // Older, and of the same namespace, so that it may share the address, but not the port.
+    // Older, and in the same namespace, so that it may share the address but not the port.
     let asks = "ports: [{name: a, port: 80}, {name: b, port: 443}], loadBalancerIP: 203.0.113.10";
     let older = service("shop", "db", asks, &format!("metadata: {}", created(1)));
     add(&mut objects, &[&older]);
@@ -112,7 +112,7 @@ fn what_one_has_stays_its_own_while_nobody_here_may_write_it() {
     }
 }
 
-/// What was given may be written, and not seen yet; what another installation writes is what counts.
+/// An allocated address may be written but not visible yet; once another installation writes one, that counts.
 #[test]
 fn what_was_given_is_held_until_the_status_says_something_else() {
     let classified = annotated("sheave.dev/load-balancer-class: sheave.dev/l4");
@@ -127,7 +127,7 @@ fn what_was_given_is_held_until_the_status_says_something_else() {
     add(&mut objects, &[&service("shop", "db", "ports: [{port: 80}], ipFamilies: [IPv4]", "")]);
     let _ = projector.project(&objects, &Dirty::Services([db.clone()].into()));
     assert_eq!(addresses(&projector, &db), [""; 0]);
-    // Nor does it matter what it asks for meanwhile.
+    // A changed request in the meantime does not matter either.
     put(&mut objects, &[&classified]);
     let _ = projector.project(&objects, &Dirty::Services([key()].into()));
     put(&mut objects, &[&TEMPLATE.replace("ports:", "ipFamilies: [IPv6], ports:")]);
@@ -238,13 +238,13 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
         "\"10.1.0.7\" is of a Pod or node of the gateways' own cluster, and the endpoint is in another cluster \
          (clusters.m2.allow in the configuration; or cluster: m2, if that is the gateways' own); the endpoint is left out"
     );
-    // The controller says what they do.
+    // The controller reports the same.
     let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
     let controller = Role::Controller { gateways, own_gateway: None };
     let mut told = Projector::new(Options { role: controller, ..fleet(FleetOptions::default()) });
     let told = told.project(&objects, &Dirty::Everything);
     assert!(messages(&told).contains(&messages(&projection)[0]), "{:?}", told.problems);
-    // A Node that comes later counts as well.
+    // Nodes that are added later count as well.
     add(&mut objects, &[&NODE.replace("gw-1", "gw-2").replace("10.1.0.0/16", "10.3.0.0/16")]);
     let projection = projector.project(&objects, &Dirty::Shared([].into()));
     assert_eq!(spread(&projection), ["80: m2*100@0 10.2.0.7:8080 of 1"]);

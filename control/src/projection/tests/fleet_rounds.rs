@@ -1,4 +1,4 @@
-//! Properties of fleets: projecting what changed gives what projecting everything gives, in whatever order things came.
+//! Properties of fleets: incremental projection equals full projection, for any order of events.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::super::{Projection, Projector};
 use super::fleet::{TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, put, work};
 use crate::api::store::{Dirty, Objects};
 
-/// One change of what is about `shop/web`.
+/// A change of an object of `shop/web`.
 #[derive(Clone, Debug)]
 enum Event {
     Work { cluster: u8, slice: u8, endpoints: Vec<(u8, bool)> },
@@ -37,7 +37,7 @@ fn slice_name(slice: u8) -> String {
 }
 
 fn work_manifest(cluster: u8, slice: u8, endpoints: &[(u8, bool)]) -> String {
-    // One of them is the address that the MultiClusterService has itself.
+    // One address is that of the MultiClusterService itself.
     let text = |(last, ready): &(u8, bool)| match (last, ready) {
         (0, _) => "203.0.113.10".to_owned(),
         (last, true) => format!("10.1.0.{last}"),

@@ -1,10 +1,10 @@
-//! What a controller makes of what happened before: it goes by the statuses, whether it saw how they came about or not.
+//! A controller derives earlier allocations from statuses, whether it observed the changes or not.
 
 use super::pools::{NODES_POOL, POOL, all, gateways, managed, of_nodes, status, three_nodes};
 use super::support::{NODE, add, ips, objects, service, web};
 use crate::api::store::{Dirty, ServiceKey};
 
-/// Whoever decides: a controller that saw the change, or one that starts afterwards from what is published.
+/// Both for a controller that saw the change, and for one that starts afterwards from the published state.
 #[test]
 fn an_address_goes_with_its_node_and_stays_when_its_pool_is_deleted() {
     let key = ServiceKey::new("shop", "web");
@@ -72,7 +72,7 @@ fn an_address_that_a_pool_lists_stays_when_it_is_a_gateway_nodes_as_well() {
     let mut objects = objects(&[NODE, &lists, &local, &gateways(&[("gw-1", true)])]);
     let mut projector = managed();
     assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["192.0.2.1"]);
-    // No endpoint is on the node, so as a node's it would not be given.
+    // The node has no endpoint, so as a node's address it would not be allocated.
     add(&mut objects, &[NODES_POOL, &service("shop", "other", "ports: [{port: 81}]", "")]);
     let after = all(&mut projector, &objects);
     assert_eq!(ips(&after, "shop/web"), ["192.0.2.1"]);

@@ -1,4 +1,4 @@
-//! Objects as large and as wrong as an API server takes them: what is told of them stays short, and what is right is served.
+//! Objects as large and as wrong as an API server permits: their Problems stay short, and valid parts are served.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::controller::desired_status::DesiredStatus;
 use crate::projection::{Projection, Projector};
 use crate::text::LONGEST_MESSAGE;
 
-/// Bytes of all annotations of an object, at most (`TotalAnnotationSizeLimitB`), less those of their names.
+/// Largest total size of an object's annotations in bytes (`TotalAnnotationSizeLimitB`), less their names.
 const ANNOTATION: usize = 250 << 10;
-/// Bytes of a line about one Problem: object, reason, field and message.
+/// Largest size in bytes of a line about a Problem: object, reason, field and message.
 const LINE: usize = 2048;
-/// Problems of one object. Each may become an Event.
+/// Largest number of Problems of one object. Each can become an Event.
 const PROBLEMS: usize = 150;
 
-/// A Service of our class with these annotations and differences of the spec.
+/// A Service of our class with these annotations and differences in its spec.
 fn service(name: &str, annotations: &Value, spec: &Value) -> Value {
     let mut service = json!({
         "metadata": {"namespace": "shop", "name": name, "annotations": annotations},
@@ -46,7 +46,7 @@ fn project(objects: &Objects) -> (Projector, Projection) {
     (projector, projection)
 }
 
-/// What is told of this `shop/web`, all of it short.
+/// Problems of this `shop/web`, all of them short.
 fn told(service: Value) -> Vec<Problem> {
     let mut objects = objects(&[NODE, POOL]);
     put(&mut objects, service);
@@ -137,7 +137,7 @@ fn a_status_that_others_filled_is_told_in_short() {
     told(service);
 }
 
-/// RFC 1035 labels for Services, RFC 1123 subdomains for slices and pools, and the longest of each.
+/// RFC 1035 labels for Services, and RFC 1123 subdomains for slices and pools, each of maximum length.
 #[test]
 fn names_of_every_allowed_character_are_served() {
     let label = "a-0123456789-bcdefghijklmnopqrstuvwxyz-0123456789-abcdefghijkl9";

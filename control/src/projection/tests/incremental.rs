@@ -1,4 +1,4 @@
-//! Properties: projecting what changed gives what projecting everything gives, and touches nothing else.
+//! Properties: incremental projection equals full projection, and touches nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn the_first_projection_takes_everything() {
     for dirty in [Dirty::Nothing, Dirty::Services(BTreeSet::new())] {
         assert_eq!(Projector::new(options()).project(&objects, &dirty).table.frontends().len(), 1);
     }
-    // Who is inside the cluster is known before there is any Service.
+    // The networks of internal clients are known before there is any Service.
     let mut projector = Projector::new(options());
     assert!(projector.project(&super::support::objects(&[NODE]), &Dirty::Nothing).changed);
 }
@@ -57,7 +57,7 @@ fn frontends_that_did_not_change_keep_their_identity() {
     assert!(Arc::ptr_eq(&before.table.frontends()[1], &after.table.frontends()[1]));
 }
 
-/// Something that any Service may depend on has changed.
+/// A change of something that any Service may depend on.
 const SHARED: Dirty = Dirty::Shared(BTreeSet::new());
 
 #[test]
@@ -65,17 +65,17 @@ fn what_a_node_changes_is_projected_and_nothing_else() {
     let mut objects = objects(&[NODE, &web("", ""), WEB_SLICE]);
     let mut projector = Projector::new(options());
     let first = projector.project(&objects, &Dirty::Everything);
-    // Another Node's label, and a Node without addresses: nobody asks for these.
+    // Another Node's label and a Node without addresses affect nothing.
     add(&mut objects, &["kind: Node\nmetadata: {name: other, labels: {rack: r7}}\n"]);
     let same = projector.project(&objects, &SHARED);
     assert_eq!((same.changed, same.touched.len()), (false, 0));
     assert!(Arc::ptr_eq(&same.table, &first.table) && same.problem_changes.is_empty());
-    // Pod networks concern the table alone.
+    // Pod networks affect only the table.
     let pods = "kind: Node\nmetadata: {name: other}\nspec: {podCIDRs: [10.7.0.0/16]}\n";
     add(&mut objects, &[pods]);
     let swapped = projector.project(&objects, &SHARED);
     assert_eq!((swapped.changed, swapped.touched.len()), (true, 0));
-    // The address that the Service is served at.
+    // The address where the Service is served.
     add(&mut objects, &[&NODE.replace("192.0.2.1", "192.0.2.9")]);
     let moved = projector.project(&objects, &SHARED);
     assert_eq!((moved.changed, moved.touched.len()), (true, 1));
@@ -116,7 +116,7 @@ fn local_endpoints_are_counted_anew_when_one_becomes_a_frontend_of_a_family_that
     assert_eq!(counted(&after), Some(0));
 }
 
-/// One of a few Services on few ports, so that conflicts and loops are common.
+/// Events about few Services on few ports, so that conflicts and loops are common.
 #[derive(Clone, Debug)]
 enum Event {
     Service { name: u8, port: u8, created: Option<u8>, local: bool, published: Option<u8> },
@@ -145,7 +145,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 const NODES: [&str; 3] = ["gw-1", "n1", "n2"];
 
-/// Applies all; what is to be projected again.
+/// Applies all events. Returns what has to be projected again.
 fn apply_all(events: &[Event], objects: &mut Objects) -> Dirty {
     let mut dirty = Dirty::Nothing;
     for event in events {
@@ -157,13 +157,13 @@ fn apply_all(events: &[Event], objects: &mut Objects) -> Dirty {
     dirty
 }
 
-/// Applies one; whose it is, unless it is everybody's.
+/// Applies an event. Returns the affected Service, or `None` if it may affect all.
 fn apply(event: &Event, objects: &mut Objects) -> Option<ServiceKey> {
     let key = |name: &u8| ServiceKey::new("shop", &format!("s{name}"));
     match event {
         Event::Service { name, port, created, local, published } => {
             let policy = if *local { "Local" } else { "Cluster" };
-            // Some have cluster addresses and node ports that are others' endpoints.
+            // Some have cluster addresses and node ports that are endpoints of others.
             let (port, cluster) = match local {
                 true => (format!("{{port: {}, nodePort: 81}}", 80 + port), String::new()),
                 false => (format!("{{port: {}}}", 80 + port), format!(", clusterIP: 10.1.0.{}", 2 + port)),
@@ -220,7 +220,7 @@ fn slice_manifest(owner: u8, slice: u8, endpoints: &[(u8, u8, u8)]) -> String {
     let endpoints: Vec<String> = endpoints
         .iter()
         .map(|(octet, conditions, node)| {
-            // Two of six are addresses of the gateway: the node's own and one that Services publish.
+            // Two of six are addresses of the gateway: the node's own, and one that Services publish.
             let ip = match octet {
                 0 => "192.0.2.1".to_owned(),
                 1 => "203.0.113.1".to_owned(),

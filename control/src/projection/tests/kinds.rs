@@ -1,4 +1,4 @@
-//! Kinds of frontends beside load balancer addresses, what endpoints see of clients on them, and what would be published.
+//! Kinds of frontends other than load balancer addresses, the client sources on them, and the statuses to publish.
 
 use sheave_model::{ClientSource, ClientSources, FrontendKind};
 
@@ -89,7 +89,7 @@ fn node_ports_are_on_the_primary_addresses_or_on_those_configured() {
     assert_eq!(places(&["0.0.0.0/0"]), ["192.0.2.1", "203.0.113.9"]);
 }
 
-/// What the endpoints of each frontend see, by address.
+/// Client sources of each frontend, by address.
 fn sources(manifest: &str) -> Vec<(ClientSource, ClientSource)> {
     let projection = project(&ALL, &[manifest, WEB_SLICE]);
     let frontends = projection.table.frontends().iter();

@@ -1,4 +1,4 @@
-//! MultiClusterServices: which clusters and endpoints count, and what is told of the rest.
+//! MultiClusterServices: the clusters and endpoints that are used, and the Problems of others.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Who decides about addresses: a gateway takes what is published, the controller gives out of pools and keeps what it
-//! gave.
+//! Roles in the allocation of addresses: a gateway uses published ones; the controller allocates from pools and keeps its
+//! allocations.
 
 use k8s_openapi::api::core::v1::Namespace;
 
@@ -28,7 +28,7 @@ pub(super) fn status(ips: &[&str]) -> String {
     format!("status: {{loadBalancer: {{ingress: [{}]}}}}", ingress.join(", "))
 }
 
-/// As [`status`], of addresses that were given as those of gateway nodes.
+/// Like [`status`], for addresses that were allocated as those of gateway nodes.
 pub(super) fn of_nodes(families: &str, ips: &[&str]) -> String {
     let condition = format!(
         "{{type: sheave.dev/FromGatewayNodes, status: 'True', reason: {families}, message: '', lastTransitionTime: \
@@ -37,17 +37,17 @@ pub(super) fn of_nodes(families: &str, ips: &[&str]) -> String {
     format!("{}, conditions: [{condition}]}}", status(ips).trim_end_matches('}').to_owned() + "}")
 }
 
-/// As after everything changed.
+/// Projects everything.
 pub(super) fn all(projector: &mut Projector, objects: &Objects) -> Projection {
     projector.project(objects, &Dirty::Everything)
 }
 
-/// A Node that has these addresses, and this much more metadata.
+/// A Node with these addresses and additional metadata.
 fn node(name: &str, addresses: &str, metadata: &str) -> String {
     format!("kind: Node\nmetadata: {{name: {name}{metadata}}}\nstatus: {{addresses: [{addresses}]}}\n")
 }
 
-/// The slice of the gateways: each Node with whether its gateway is ready.
+/// The slice of the gateways, with each Node and whether its gateway is ready.
 pub(super) fn gateways(ready: &[(&str, bool)]) -> String {
     let endpoint = |(node, ready): &(&str, bool)| {
         format!("{{addresses: [192.0.2.9], nodeName: {node}, conditions: {{ready: {ready}}}}}")
@@ -87,7 +87,7 @@ fn a_gateway_serves_what_is_published_and_gives_nothing_itself() {
     assert_eq!(ips(&all(&mut published(), &given), "shop/web"), ["198.51.100.7", "198.51.100.8"]);
 }
 
-/// Whatever the controller has heard of it: its Pod is replaced, or the kubelet is away.
+/// Independent of the controller's view, in which the Pod is being replaced or the kubelet is unavailable.
 #[test]
 fn a_gateway_serves_its_own_nodes_address_while_others_of_the_kind_are_published() {
     let own = "192.0.2.17";
@@ -140,7 +140,7 @@ fn a_gateway_serves_a_leaving_service_until_its_status_is_empty() {
 const LEAVING: &str = ", deletionTimestamp: '2026-01-01T00:00:00Z'";
 const ONLY: &str = "kind: AddressPool\nmetadata: {name: only}\nspec: {addresses: [203.0.113.1]}\n";
 
-/// `shop/web` with our finalizer and this much more metadata.
+/// `shop/web` with our finalizer and additional metadata.
 fn finalized(metadata: &str, spec: &str, rest: &str) -> String {
     let named = "{namespace: shop, name: web";
     let finalizer = ", finalizers: [sheave.dev/load-balancer-cleanup]";
@@ -176,7 +176,7 @@ fn what_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
     }
 }
 
-/// Another Service of the namespace may have the address as well, but not a port that is published still.
+/// Another Service in the namespace may have the address as well, but not a port that is still published.
 #[test]
 fn a_port_that_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
     let listing = |ports: &str| {
@@ -257,12 +257,12 @@ fn the_controller_keeps_an_address_that_no_pool_has_until_it_is_told_to_renumber
     assert_eq!(problems(&kept), [field, "Service shop/web NoAddress "]);
 }
 
-/// `shop/web` with these annotations, and its status.
+/// `shop/web` with these annotations and a status with these addresses.
 fn annotated(annotations: &str, ips: &[&str]) -> String {
     web("", &format!("metadata: annotations: {{{annotations}}}")) + &status(ips)
 }
 
-/// Each as an edit while the controller runs, and as what one finds that starts again.
+/// Each both as an edit while the controller runs, and as the state when it starts.
 #[test]
 fn an_edit_of_a_pool_or_a_mistyped_name_leaves_live_addresses_alone() {
     let other = "kind: AddressPool\nmetadata: {name: other}\nspec: {addresses: [198.51.100.0/30]}\n";
@@ -282,7 +282,7 @@ fn an_edit_of_a_pool_or_a_mistyped_name_leaves_live_addresses_alone() {
             let kept = all(&mut projector, &after);
             assert_eq!(ips(&kept, "shop/web"), ["203.0.113.1"], "{pools:?} {pool}");
             assert_eq!(problems(&kept), [format!("Service shop/web NoAddress {field}")], "{pools:?} {pool}");
-            // Nobody else gets it when the pool is back.
+            // No other Service gets it when the pool is restored.
             let greedy = service(
                 "shop",
                 "a",
@@ -298,7 +298,7 @@ fn an_edit_of_a_pool_or_a_mistyped_name_leaves_live_addresses_alone() {
             assert_eq!(ips(&again, "shop/a"), ["203.0.113.0"]);
         }
     }
-    // A pool that is there, and lets the Service in, is a request to move.
+    // Naming an existing pool that admits the Service is a request to move.
     let moves = annotated("sheave.dev/address-pool: other", &["203.0.113.1"]);
     assert_eq!(ips(&all(&mut managed(), &objects(&[POOL, other, &moves])), "shop/web"), ["198.51.100.0"]);
 }
@@ -405,7 +405,7 @@ fn published_addresses_are_kept_while_the_namespace_is_not_known() {
     }
     let namespace: Namespace = serde_saphyr::from_str("metadata: {name: shop, labels: {team: b}}").unwrap();
     objects.namespaces.insert("shop".into(), namespace.into());
-    // Now it is known to be left out, and what it has stays until it is told to renumber.
+    // Now it is known to be excluded, and it keeps its address until renumbering is requested.
     let kept = all(&mut projector, &objects);
     assert_eq!(ips(&kept, "shop/web"), ["203.0.113.7"]);
     assert!(

@@ -1,4 +1,4 @@
-//! Problems are told by what changed: one Service's are not paid for by all others.
+//! Changes of Problems: the cost for one Service does not depend on the others.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::super::Projector;
 use super::support::{NODE, add, objects, options, service};
 use crate::api::store::{Dirty, ServiceKey};
 
-/// The `number`th Service, with a value that is none.
+/// The `number`th Service, with an invalid value.
 fn mistaken(number: usize, value: &str) -> String {
     let annotations = format!("metadata: annotations: {{sheave.dev/balance: {value}}}");
     let port = 20_000 + number;

@@ -1,4 +1,4 @@
-//! The reference of fields is complete: it names every field that the API has.
+//! The field reference is complete: it lists every field of the API.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -9,7 +9,7 @@ use crate::api::decode::known_fields;
 
 const REFERENCE: &str = include_str!("../fields.md");
 
-/// What stands in back quotes in the first column of the tables below a heading.
+/// Text in back quotes in the first column of the tables below a heading.
 fn named(heading: &str) -> Vec<&'static str> {
     let (_, section) = REFERENCE.split_once(heading).unwrap();
     let section = section.split("\n# ").next().unwrap();
@@ -17,7 +17,7 @@ fn named(heading: &str) -> Vec<&'static str> {
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
 }
 
-/// The fields of `T` at each of these paths, in full; a path's lists are written as `name[]`.
+/// Full paths of the fields of `T` at each of these paths; lists in a path are written as `name[]`.
 fn fields<T: DeserializeOwned>(paths: &[&str]) -> Vec<String> {
     let at = |path: &&str| {
         let steps = path.split('.').filter(|part| !part.is_empty()).flat_map(|part| {

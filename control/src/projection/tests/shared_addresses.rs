@@ -46,7 +46,7 @@ fn the_later_service_without_a_node_in_common_has_a_problem() {
     );
     assert_eq!(projector.faults(&ServiceKey::new("shop", "a")), []);
 
-    // What makes the difference may be the other Service.
+    // A change of the other Service can make the difference.
     put(&mut objects, &sharing("a", 80, "Local", &["n1", "n3"]));
     let a = ServiceKey::new("shop", "a");
     let projection = projector.project(&objects, &Dirty::Services([a.clone()].into()));

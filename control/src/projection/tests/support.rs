@@ -1,4 +1,4 @@
-//! Reads manifests into the store and prints tables in one line per frontend.
+//! Helpers that read manifests into the store and format tables with one line for each frontend.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::api::address_pool::AddressPool;
 use crate::api::problem::Problem;
 use crate::api::store::{Dirty, Objects, ServiceKey};
 
-/// The gateway's node in every test.
+/// The gateway's node in all tests.
 pub(super) const NODE: &str = "
 kind: Node
 metadata: {name: gw-1, labels: {topology.kubernetes.io/zone: a}}
@@ -21,7 +21,7 @@ status: {addresses: [{type: Hostname, address: gw-1}, {type: InternalIP, address
 {type: InternalIP, address: '2001:db8::1'}]}
 ";
 
-/// A slice of Service `shop/web` with one ready endpoint 10.1.0.7:8080.
+/// A slice of Service `shop/web` with the ready endpoint 10.1.0.7:8080.
 pub(super) const WEB_SLICE: &str = "
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
@@ -34,12 +34,12 @@ pub(super) fn options() -> Options {
     Options { node: "gw-1".to_owned(), ..Options::default() }
 }
 
-/// A Service `shop/web` of our class with port http 80, and these further fields.
+/// A Service `shop/web` of our class with port http 80 and additional fields.
 pub(super) fn web(spec: &str, rest: &str) -> String {
     service("shop", "web", &format!("ports: [{{name: http, port: 80}}], {spec}"), rest)
 }
 
-/// A Service of our class. `rest` is `metadata: ` with further metadata, or what follows the spec.
+/// A Service of our class. `rest` is `metadata: ` with additional metadata, or text that follows the spec.
 pub(super) fn service(namespace: &str, name: &str, spec: &str, rest: &str) -> String {
     let (metadata, tail) = match rest.strip_prefix("metadata: ") {
         Some(more) => (format!(", {more}"), ""),
@@ -51,7 +51,7 @@ pub(super) fn service(namespace: &str, name: &str, spec: &str, rest: &str) -> St
     )
 }
 
-/// Adds the manifests to the objects, replacing those of the same name.
+/// Adds the manifests to the objects and replaces those with the same name.
 pub(super) fn add(objects: &mut Objects, manifests: &[&str]) {
     for manifest in manifests {
         let kind = manifest.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap();
@@ -93,14 +93,14 @@ pub(super) fn objects(manifests: &[&str]) -> Objects {
     objects
 }
 
-/// Projects the manifests beside [`NODE`] from nothing.
+/// Projects [`NODE`] and the manifests with a new projector.
 pub(super) fn project(manifests: &[&str]) -> Projection {
     let mut objects = objects(&[NODE]);
     add(&mut objects, manifests);
     Projector::new(options()).project(&objects, &Dirty::Everything)
 }
 
-/// One line per frontend: `address service external | internal`.
+/// One line for each frontend: `address service external | internal`.
 pub(super) fn lines(projection: &Projection) -> Vec<String> {
     projection.table.frontends().iter().map(|frontend| line(frontend)).collect()
 }
@@ -125,14 +125,14 @@ fn print(line: &mut String, frontend: &Frontend, route: &Route) {
     }
 }
 
-/// The addresses of the frontends, without port and protocol.
+/// Addresses of the frontends, without port and protocol.
 pub(super) fn ips(projection: &Projection, service: &str) -> Vec<String> {
     let frontends =
         projection.table.frontends().iter().filter(|frontend| frontend.service.to_string() == service);
     frontends.map(|frontend| frontend.addr.ip.to_string()).collect()
 }
 
-/// The Problems as `object reason field`.
+/// Problems as `object reason field`.
 pub(super) fn problems(projection: &Projection) -> Vec<String> {
     let short = |problem: &Arc<Problem>| format!("{} {} {}", problem.object, problem.reason, problem.field);
     projection.problems.iter().map(short).collect()

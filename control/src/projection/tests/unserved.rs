@@ -1,4 +1,4 @@
-//! Load balancers that do not ask for this gateway: all are named, with the class that they would need.
+//! Load balancers that are not for this installation: all are listed, with the class that they would need.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who is asked again when an address comes free: those who could take it, in their order, and nobody else.
+//! Services that are tried again when an address becomes free: those that could take it, in order, and no others.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ const SMALL: &str =
     "kind: AddressPool\nmetadata: {name: small}\nspec: {addresses: [203.0.113.0-203.0.113.3]}\n";
 const OTHER: &str =
     "kind: AddressPool\nmetadata: {name: other}\nspec: {addresses: [198.51.100.1], autoAssign: false}\n";
-/// Services that ask for any address.
+/// Number of Services that request any address.
 const ANY: usize = 1_000;
 
 fn managed() -> Projector {
@@ -19,7 +19,7 @@ fn managed() -> Projector {
     Projector::new(Options { node: String::new(), role, ..Options::default() })
 }
 
-/// The `number`th Service to be created.
+/// The `number`th Service in order of creation.
 fn created(number: usize, metadata: &str) -> String {
     let time = format!("creationTimestamp: '2026-01-01T{:02}:{:02}:00Z'", number / 60, number % 60);
     service("shop", &format!("s{number:04}"), "ports: [{port: 80}]", &format!("metadata: {time}{metadata}"))
@@ -44,9 +44,9 @@ fn a_freed_address_is_offered_to_as_many_as_can_have_it() {
     for number in 0..ANY {
         add(&mut objects, &[&created(number, "")]);
     }
-    // Of these the first has the only address of the other pool, and the second waits for it.
+    // The first of these has the only address of the other pool, and the second waits for it.
     let other = ", annotations: {sheave.dev/address-pool: other}";
-    // And this one waits for an address that another namespace has.
+    // This one requests an address by value, from another namespace.
     let by_value = service("garden", "web", "ports: [{port: 80}], loadBalancerIP: 203.0.113.1", "");
     add(&mut objects, &[&created(ANY, other), &created(ANY + 1, other), &by_value]);
     let mut projector = managed();
@@ -88,7 +88,7 @@ fn who_asks_for_the_freed_address_itself_comes_before_who_asks_for_any() {
 fn a_chain_of_moves_is_followed_to_its_end() {
     const CHAIN: u8 = 9;
     let pool = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.0/24]}\n";
-    // Each has an address, and asks for that of the next namespace.
+    // Each has an address and requests that of the next namespace.
     let published = |number: u8, has: u8| {
         let wish = format!("ports: [{{port: 80}}], loadBalancerIP: 203.0.113.{}", number + 1);
         let has = format!("status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.{has}, ipMode: Proxy}}]}}}}");
@@ -105,7 +105,7 @@ fn a_chain_of_moves_is_followed_to_its_end() {
     let before = projector.project(&objects, &Dirty::Everything);
     assert_eq!(ips(&before, "n1/web"), ["203.0.113.1"]);
     let mut moved = gone(&mut projector, &mut objects, &[ServiceKey::new("last", "web")]);
-    // Each waits until the next one's status shows that it has moved.
+    // Each waits until the status of the next one shows that it has moved.
     for number in (1..=CHAIN).rev() {
         assert_eq!(
             ips(&moved, &format!("n{}/web", number - 1)).concat(),

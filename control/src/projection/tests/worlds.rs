@@ -1,8 +1,8 @@
-//! Properties of whole worlds: Nodes, pools, namespaces, Services of both families and a fleet, with a controller that writes
-//! what it has found, and a gateway. However news comes, and whoever leads, the world ends in what one full build of it gives.
+//! Properties of whole worlds: Nodes, pools, namespaces, Services of both families and a fleet, with a controller that writes its
+//! results, and a gateway. For any order of events and any leader, the world ends in the state that one full build of it has.
 //!
-//! Addresses depend on what happened before, for what a Service has it keeps: but only through the statuses, so that the full
-//! build starts from the same ones. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` try more worlds, and others.
+//! Addresses depend on history, because a Service keeps its addresses, but only through the statuses, so the full build starts
+//! from the same ones. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` select more and other worlds.
 
 mod event;
 mod server;
@@ -23,9 +23,9 @@ use crate::api::store::{Dirty, ServiceKey, Store};
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
 
-/// So many worlds take some ten seconds in a debug build.
+/// Number of worlds that take some ten seconds in a debug build.
 const CASES: u32 = 192;
-/// So many writes for each object bring any world to rest.
+/// Number of writes for each object that bring any world to rest.
 const WRITES: usize = 12;
 
 fn config() -> ProptestConfig {
@@ -51,7 +51,7 @@ proptest! {
 
 type Checked = Result<(), TestCaseError>;
 
-/// The addresses of an object's status, and the uid of the object.
+/// Addresses in an object's status, and the uid of the object.
 type Published = BTreeMap<ServiceKey, (Option<String>, Vec<IpAddr>)>;
 
 struct World {
@@ -61,9 +61,9 @@ struct World {
     controller: Projector,
     gateway: Projector,
     alone: Projector,
-    /// What was published when all was written, if it was the last time.
+    /// The published addresses when everything was written, if that was the case in the last batch.
     published: Option<Published>,
-    /// Addresses that several namespaces may have had: those of Nodes, and those that all their pools shared at some time.
+    /// Addresses that several namespaces may have had: those of Nodes, and those that all their pools have shared at some time.
     ever_shared: BTreeSet<IpAddr>,
 }
 
@@ -126,8 +126,8 @@ impl World {
         Ok(())
     }
 
-    /// Others decide about MultiClusterServices from now on. What was given before has been written: else it is held beside
-    /// what is stored.
+    /// Changes the authority over MultiClusterServices. Settles before, because an allocated address that is not written yet
+    /// would be held in addition to the stored ones.
     fn take_seats(&mut self, authority: Authority) -> Checked {
         self.settle()?;
         self.authority = authority;
@@ -136,7 +136,7 @@ impl World {
         Ok(())
     }
 
-    /// Something happens, and the store hears of it.
+    /// Applies events to the server and delivers them to the store.
     fn hear(&mut self, batch: &Batch) {
         let mut changes = Vec::new();
         for event in &batch.events {
@@ -148,7 +148,7 @@ impl World {
             }
         }
         if batch.reversed {
-            // News of one kind comes in its order, those of several in any.
+            // Changes of one kind are delivered in their order, those of several kinds in any order.
             changes.sort_by_key(|(kind, _)| std::cmp::Reverse(*kind));
         }
         for (_, change) in changes.into_iter().filter(|(kind, _)| !batch.listed.contains(kind)) {
@@ -166,12 +166,12 @@ impl World {
         }
     }
 
-    /// The leader writes until there is nothing more to be written.
+    /// Writes until no write is left.
     fn settle(&mut self) -> Checked {
         self.write_all(&[], false)
     }
 
-    /// As [`Self::settle`], but for what the API server refuses.
+    /// Like [`Self::settle`], except for writes that the API server rejects.
     fn write(&mut self, batch: &Batch) -> Checked {
         self.write_all(&batch.refused, batch.reversed)
     }
@@ -210,7 +210,7 @@ impl World {
         Err(TestCaseError::fail("it goes on writing"))
     }
 
-    /// As a session of the controller desires it.
+    /// The desired state, as in a term of the controller.
     fn desired(&self, key: &ServiceKey) -> Option<Desired> {
         let objects = self.store.objects();
         let object = ServiceObject::find(objects, key)?;
@@ -268,7 +268,7 @@ impl World {
         published.collect()
     }
 
-    /// A Service that asks for nothing in particular, and that nobody has touched, keeps what it has, but for addresses of Nodes.
+    /// Checks that an unchanged Service without specific requests keeps its addresses, except those of Nodes.
     fn check_kept(&self, batch: &Batch, before: &Published, now: &Published) -> Checked {
         let touched: BTreeSet<String> = batch.events.iter().filter_map(touched_service).collect();
         for (key, (uid, ips)) in before.iter().filter(|(key, _)| !touched.contains(&key.to_string())) {
@@ -276,7 +276,7 @@ impl World {
                 continue;
             };
             if *uid != service.metadata.uid || ServiceObject::from(service).shows_origin() {
-                // What came from Nodes that have gone since.
+                // The addresses came from Nodes that are gone.
                 continue;
             }
             let kept = &now[key].1;
@@ -288,7 +288,7 @@ impl World {
         Ok(())
     }
 
-    /// Nobody is given what another namespace has, unless every pool that lists it consents.
+    /// Checks that no Service gets an address of another namespace unless every pool that lists it consents.
     fn check_consent(&self, before: &Published, now: &Published) -> Checked {
         let had = |key: &ServiceKey, ip: &IpAddr| {
             before.get(key).is_some_and(|(uid, ips)| *uid == now[key].0 && ips.contains(ip))
@@ -309,7 +309,7 @@ impl World {
         Ok(())
     }
 
-    /// What the API server has at this moment: no address and port is published for two objects, nor an address for two namespaces
+    /// Checks the state in the API server: no address and port is published for two objects, nor an address for two namespaces
     /// unless every pool that lists it has consented.
     fn check_statuses(&self) -> Checked {
         let published = self.server_published();
@@ -327,8 +327,9 @@ impl World {
         Ok(())
     }
 
-    /// The gateway forwards an address to nobody but the object that it is published for, and a port of it to no other that is served. At
-    /// its own node's address it serves who has the port at those of other gateway nodes, as long as nobody has it there.
+    /// Checks that the gateway forwards an address only to the object that it is published for, and a port of it to no other
+    /// served object. At its own node's address it serves the object that has the port at the addresses of other gateway nodes,
+    /// as long as no object has it here.
     fn check_tables(&self) -> Checked {
         let published = self.server_published();
         for frontend in self.gateway.table.frontends() {
@@ -355,7 +356,7 @@ impl World {
         Ok(())
     }
 
-    /// What the statuses list without the error that another has it: ports by address.
+    /// Ports in the statuses that are listed without the error that another object has them, by address.
     fn server_published(&self) -> BTreeMap<ServiceKey, BTreeMap<IpAddr, BTreeSet<(u16, String)>>> {
         let mut listed = Store::default();
         [Kind::Service, Kind::MultiClusterService]
@@ -392,7 +393,7 @@ impl World {
         self.ever_shared.extend(noted);
     }
 
-    /// Those of Nodes are everybody's, and come and go with them.
+    /// Whether the address belongs to a Node. Such addresses are open to all Services, and come and go with the Nodes.
     fn is_nodes(&self, ip: IpAddr) -> bool {
         let nodes = self.store.objects().nodes.values();
         let mut addresses =
@@ -407,7 +408,7 @@ impl World {
     }
 }
 
-/// The Service that is put or deleted.
+/// The Service that an event changes or deletes.
 fn touched_service(event: &Event) -> Option<String> {
     match event {
         Event::Put(Kind::Service, object) => {
@@ -430,7 +431,7 @@ fn asks_for_any(service: &Arc<Service>) -> bool {
         && spec.load_balancer_class.as_deref() == Some("sheave.dev/l4")
 }
 
-/// As the pools of these worlds are written.
+/// Whether entries of a pool, as these worlds write them, contain the address.
 fn lists(entries: &[String], ip: IpAddr) -> bool {
     entries.iter().any(|entry| {
         let single = entry.parse::<IpAddr>().is_ok_and(|it| it == ip);
@@ -443,7 +444,7 @@ fn lists(entries: &[String], ip: IpAddr) -> bool {
     })
 }
 
-/// Whether a projector that saw everything happen is where one is that sees the end.
+/// Checks that a projector that saw every event has the same state as one that only saw the result.
 fn same(name: &str, left: &mut Projector, right: &mut Projector, listed: &Store) -> Checked {
     let objects = listed.objects();
     let after = left.project(objects, &Dirty::Nothing);

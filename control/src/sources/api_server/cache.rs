@@ -1,5 +1,5 @@
-//! The objects of one kind as last seen, and what of them changed: the task that follows the kind writes, the
-//! consumer takes. Changes are kept as keys, so a consumer that is slow gets the latest state and not a backlog.
+//! Cache of the objects of one kind and of their changes: the task that watches the kind writes to it, and the consumer takes
+//! changes from it. Changes are stored as keys, so a slow consumer gets the latest state and not a backlog.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,18 +16,18 @@ use crate::api::object::ApiObject as _;
 use crate::api::problem::Problem;
 use crate::api::store::{Delta, ObjectKey};
 
-/// How far the first lists are.
+/// Progress of the first lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Nothing has failed.
+    /// No list has failed.
     Waiting,
-    /// Some list failed at least once.
+    /// Some list has failed at least once.
     Failed,
     /// Every wanted kind is known.
     Synced,
 }
 
-/// What all kinds share.
+/// State that all kinds share.
 #[derive(Debug)]
 pub(super) struct SyncState {
     pub(super) arrived: Notify,
@@ -65,36 +65,36 @@ impl SyncState {
     }
 }
 
-/// A kind, whichever it is.
+/// Subscription to a kind, independent of its type.
 pub(super) trait Subscription: Send + Sync {
-    /// Adds the news to `batch`; they are no news any more. Answers whether there were any.
+    /// Moves the pending changes to `batch`. Returns whether there were any.
     fn take(&self, batch: &mut Batch) -> bool;
     fn problems(&self) -> Vec<Problem>;
     fn status(&self) -> KindStatus;
 }
 
-/// The objects of a list that is under way, and those that cannot be read.
+/// Objects of a list in progress, and those that cannot be decoded.
 pub(super) struct Staging<K: Kind> {
     objects: BTreeMap<ObjectKey, Arc<K::Object>>,
     problems: BTreeMap<ObjectKey, Problem>,
 }
 
 impl<K: Kind> Default for Staging<K> {
-    /// Empty.
+    /// An empty staging area.
     fn default() -> Self {
         Self { objects: BTreeMap::new(), problems: BTreeMap::new() }
     }
 }
 
 impl<K: Kind> Staging<K> {
-    /// An object that was listed is gone before the list is complete.
+    /// Removes an object that was deleted before the list is complete.
     pub(super) fn remove(&mut self, key: &ObjectKey) {
         self.objects.remove(key);
         self.problems.remove(key);
     }
 }
 
-/// The objects of one kind.
+/// Objects of one kind.
 pub(super) struct Cache<K: Kind> {
     news: Arc<SyncState>,
     state: Mutex<State<K>>,
@@ -102,22 +102,22 @@ pub(super) struct Cache<K: Kind> {
 
 struct State<K: Kind> {
     objects: BTreeMap<ObjectKey, Arc<K::Object>>,
-    /// Of objects whose latest version cannot be read, or whose reader has a warning.
+    /// Problems of objects whose latest version cannot be decoded, or whose reader has a warning.
     unreadable: BTreeMap<ObjectKey, Problem>,
-    /// Of the kind as a whole.
+    /// Problem of the kind as a whole.
     problem: Option<Problem>,
     changed: Changed,
-    /// When the first of the news came.
+    /// Arrival of the first pending change.
     since: Option<Instant>,
     status: KindStatus,
-    /// Nobody waits for it any more.
+    /// Whether startup no longer waits for it.
     counted: bool,
 }
 
 enum Changed {
-    /// These came, changed or went, with what the change was triggered by.
+    /// Objects that were added, changed or removed, with the trigger time of the change.
     Keys(BTreeMap<ObjectKey, Option<Timestamp>>),
-    /// There was a list.
+    /// All objects, after a list.
     All,
 }
 
@@ -135,7 +135,7 @@ impl<K: Kind> Cache<K> {
         Self { news, state: Mutex::new(state) }
     }
 
-    /// Puts one object of a list on the stage. A version that is kept already is not read again.
+    /// Stages an object of a list. A version that is already kept is not decoded again.
     pub(super) fn stage_one(&self, stage: &mut Staging<K>, item: Item) {
         let key = item.key.clone();
         if !item.concerns::<K>() {
@@ -163,7 +163,7 @@ impl<K: Kind> Cache<K> {
         }
     }
 
-    /// The list is complete: whatever is not in it is gone.
+    /// Replaces all objects by those of a complete list.
     pub(super) fn replace(&self, stage: Staging<K>) {
         let mut state = self.lock();
         state.objects = stage.objects;
@@ -172,14 +172,15 @@ impl<K: Kind> Cache<K> {
         self.all_are_known(&mut state);
     }
 
-    /// There are none, as the server does not know the kind. Where it once did and nothing works without, that is doubted: what
-    /// is deleted is deleted object by object, before its definition is. Answers whether that is new.
+    /// Records that the server does not know the kind, so that there are no objects. If the kind is required and was known
+    /// before, its objects are kept: regular deletion removes objects one by one before their definition. Returns whether this is
+    /// new.
     pub(super) fn is_missing(&self, problem: Problem) -> bool {
         let mut state = self.lock();
         if state.problem.as_ref() == Some(&problem) {
             return false;
         }
-        // The message alone does not name what is missing.
+        // The message alone does not name the kind.
         let Problem { object, message, .. } = &problem;
         state.status.error = Some(format!("{} {} {message}", object.kind, object.name));
         state.problem = Some(problem);
@@ -193,8 +194,8 @@ impl<K: Kind> Cache<K> {
         true
     }
 
-    /// We may not read them. What is known stays; of an optional kind nothing is known at first, which is as good as none.
-    /// Answers whether that is new.
+    /// Records that reading the kind is forbidden. Known objects stay; an optional kind that was never read counts as empty.
+    /// Returns whether this is new.
     pub(super) fn is_denied(&self, problem: Problem) -> bool {
         if K::ROW.need == Need::Required {
             self.news.failed();
@@ -213,7 +214,7 @@ impl<K: Kind> Cache<K> {
         true
     }
 
-    /// A watch brought an object.
+    /// Stores an object from a watch.
     pub(super) fn put(&self, item: Item) {
         let key = item.key.clone();
         if !item.concerns::<K>() {
@@ -241,7 +242,7 @@ impl<K: Kind> Cache<K> {
         self.tell(&mut state);
     }
 
-    /// A watch said that an object is gone.
+    /// Removes an object that a watch reported as deleted.
     pub(super) fn remove(&self, key: &ObjectKey) {
         let mut state = self.lock();
         let unreadable = state.unreadable.remove(key).is_some();
@@ -253,12 +254,12 @@ impl<K: Kind> Cache<K> {
         self.tell(&mut state);
     }
 
-    /// The server sent something, while something else of the kind is still amiss.
+    /// Records that the server answered, while another failure of the kind persists.
     pub(super) fn answered(&self) {
         self.lock().status.heard = Some(Instant::now());
     }
 
-    /// The server answered, or sent something, and nothing is amiss. Answers whether it had been lost.
+    /// Records that the server answered and nothing fails. Returns whether there was a failure before.
     pub(super) fn heard(&self) -> bool {
         let mut state = self.lock();
         state.status.heard = Some(Instant::now());
@@ -268,7 +269,7 @@ impl<K: Kind> Cache<K> {
         state.status.error.take().is_some()
     }
 
-    /// A list or watch could not be had. Answers whether that is new.
+    /// Records a failed list or watch. Returns whether the failure is new.
     pub(super) fn failed(&self, error: &str) -> bool {
         if K::ROW.need != Need::Spared {
             self.news.failed();
@@ -277,7 +278,7 @@ impl<K: Kind> Cache<K> {
         state.status.error.replace(error.to_owned()).is_none()
     }
 
-    /// A watch is started again.
+    /// Records the restart of a watch.
     pub(super) fn restarted(&self) {
         self.lock().status.restarts += 1;
     }
@@ -293,7 +294,7 @@ impl<K: Kind> Cache<K> {
         self.tell(state);
     }
 
-    /// It was waited for long enough; until it is listed nothing is known of it.
+    /// Ends the wait for this kind at startup. Until it is listed, it stays unknown.
     pub(super) fn excuse(&self) {
         self.count(&mut self.lock());
         self.news.arrived.notify_one();
@@ -316,7 +317,7 @@ impl<K: Kind> Cache<K> {
 }
 
 impl Changed {
-    /// Of several changes to one object the first counts: it waited longest.
+    /// Keeps the trigger time of the first of several changes to an object, because that waited longest.
     fn note(&mut self, key: ObjectKey, triggered: Option<Timestamp>) {
         if let Self::Keys(keys) = self {
             let earliest = keys.entry(key).or_default();

@@ -1,4 +1,4 @@
-//! One line of a watch.
+//! Decoding of a watch event.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,20 +6,20 @@ use serde_json::Value;
 use super::item::Item;
 use super::request::Failure;
 
-/// Marks the bookmark after which a streamed list is complete (KEP-3157).
+/// Annotation of the bookmark after which a streamed list is complete (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a watch says.
+/// An event of a watch.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The object came or changed.
+    /// An object was added or changed.
     Put(Item),
-    /// It went; this is the version as of which it is gone.
+    /// An object was deleted; holds the version of its deletion.
     Gone(Item),
-    /// Everything up to this version was sent.
+    /// All changes up to this version were sent.
     Bookmark {
         version: String,
-        /// The streamed list is complete.
+        /// Whether the streamed list is complete.
         ends_list: bool,
     },
 }
@@ -32,10 +32,10 @@ struct WatchLine {
 }
 
 impl Event {
-    /// Reads a line.
+    /// Parses a line of a watch.
     ///
     /// # Errors
-    /// If the line says that the watch failed, or makes no sense.
+    /// If the line reports a failure of the watch, or is malformed.
     pub(super) fn read(line: &[u8]) -> Result<Self, Failure> {
         let garbled = |message: String| Failure::Garbled(format!("in a watch: {message}"));
         let line: WatchLine = serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))?;

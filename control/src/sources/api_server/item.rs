@@ -1,5 +1,4 @@
-//! From one object as the server sends it to one that is kept: pruned, typed, and if that fails a Problem that says
-//! why.
+//! Conversion of an object from the server to one that is kept: pruned and decoded, or else a Problem with the reason.
 
 use std::sync::Arc;
 
@@ -13,21 +12,21 @@ use crate::api::object::ApiObject as _;
 use crate::api::problem::{ObjectRef, Problem, reason};
 use crate::api::store::ObjectKey;
 
-/// A value in a Problem is cut after so many characters.
+/// Number of characters after which a value in a Problem is cut.
 const LONGEST_VALUE: usize = 80;
 
-/// An object as the server sends it, with what every object has.
+/// An object from the server, with the metadata that all objects have.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) key: ObjectKey,
-    /// Empty if the server sent none, which no server does.
+    /// Resource version; empty if the server sent none, which does not happen.
     pub(super) version: String,
     uid: Option<String>,
     value: Value,
 }
 
 impl Item {
-    /// None if it has no name, and so is no object.
+    /// Wraps an object; `None` if it has no name and so is not an object.
     pub(super) fn new(value: Value) -> Option<Self> {
         let metadata = value.get("metadata")?;
         let text = |name: &str| metadata.get(name).and_then(Value::as_str);
@@ -37,7 +36,7 @@ impl Item {
         Some(Self { key, version, uid, value })
     }
 
-    /// Whether this is the very version of the object that is kept.
+    /// Whether this is the same version of the same object as `kept`.
     pub(super) fn is<K: Kind>(&self, kept: &K::Object) -> bool {
         let kept = kept.meta();
         !self.version.is_empty()
@@ -45,12 +44,12 @@ impl Item {
             && kept.uid.as_deref() == self.uid.as_deref()
     }
 
-    /// Whether it is one of those that are followed.
+    /// Whether the object belongs to this kind.
     pub(super) fn concerns<K: Kind>(&self) -> bool {
         K::concerns(&self.value)
     }
 
-    /// The typed object, or what is wrong with it. `kept` says whether there is a version of it that can be read.
+    /// The decoded object, or its Problem. `kept` is whether an earlier version could be decoded.
     pub(super) fn read<K: Kind>(mut self, kept: bool) -> Result<Arc<K::Object>, Box<Problem>> {
         if let Some(object) = self.value.as_object_mut() {
             crate::api::prune::metadata(object);
@@ -64,7 +63,7 @@ impl Item {
     }
 }
 
-/// What the Problems of an object are about.
+/// The reference for Problems of an object.
 pub(super) fn reference<K: Kind>(key: &ObjectKey) -> ObjectRef {
     ObjectRef { kind: K::ROW.resource.kind, namespace: key.0.clone(), name: key.1.clone() }
 }

@@ -1,4 +1,4 @@
-//! Problems of a kind as a whole: what is missing on the server's side, and how it is mended.
+//! Problems of a whole kind: what the server lacks, and how to fix it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) fn missing(resource: &Resource, remedy: &str) -> Problem {
     about("CustomResourceDefinition", resource.full_name().into(), reason::DEFINITION_MISSING, message)
 }
 
-/// The server does not let us read the kind.
+/// RBAC denies reading the kind.
 pub(super) fn denied(row: &Row, said: &str) -> Problem {
     let instead = if row.need == Need::Required {
         "what was known of them stays in use, and nothing is served before they can be read"
@@ -26,7 +26,7 @@ pub(super) fn denied(row: &Row, said: &str) -> Problem {
     refused(&row.resource, &format!("does not let us list and watch them; {instead}"), said)
 }
 
-/// The server lets us list the kind, but not watch it.
+/// RBAC permits listing the kind, but not watching it.
 pub(super) fn unwatched(row: &Row, poll: Duration, said: &str) -> Problem {
     let seconds = poll.as_secs();
     let instead = format!(

@@ -1,52 +1,51 @@
-//! How long the source waits for an API server, and for what. The defaults suit every server; tests have less patience.
+//! Timeouts and intervals of the API server source. The defaults suit every server; tests use shorter ones.
 
 use std::time::Duration;
 
-/// How long to wait.
+/// Timeouts, intervals and sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Until the head of an answer arrives, and for each next piece of a list. Nothing for so long means that the request
-    /// is lost.
+    /// Timeout for the head of an answer, and for each further piece of a list. After that the request counts as lost.
     pub silence: Duration,
-    /// Until a page of a list, or a whole streamed list, is complete.
+    /// Timeout for a page of a list, or for a whole streamed list.
     pub list: Duration,
-    /// A watch is asked to last at least so long, and at most twice that; whole seconds count.
+    /// Shortest requested duration of a watch; the longest is twice that. Whole seconds are used.
     pub watch: Duration,
-    /// The same for a server that sends bookmarks, which show that a quiet watch lives.
+    /// Shortest requested duration of a watch on a server that sends bookmarks, which show that a quiet watch is alive.
     pub bookmarked_watch: Duration,
-    /// How long a watch of such a server may be silent before it counts as dead.
+    /// How long a watch on such a server may be silent before it counts as dead.
     pub bookmark: Duration,
-    /// How much longer than it was asked to a watch may last before it counts as dead.
+    /// How much longer than requested a watch may last before it counts as dead.
     pub grace: Duration,
-    /// Within this time, at random, a kind is listed again whose version the server has forgotten: it forgets those of all gateways at
-    /// the same moment.
+    /// Range of the random delay before a kind is listed again because the server has forgotten its version, which happens to all
+    /// gateways at the same moment.
     pub relist: Duration,
-    /// The pause after a first failure. It doubles with each further one.
+    /// Pause after the first failure. It doubles with each further one.
     pub first_pause: Duration,
-    /// The longest pause: so long a gateway may lag behind a server that has come back.
+    /// Longest pause, and so the longest delay until a gateway notices that a server has recovered.
     pub longest_pause: Duration,
-    /// How long a streamed list is not asked for again after a first refusal; longer with each further one.
+    /// How long streamed lists are avoided after the first refusal. It grows with each further one.
     pub unstreamed: Duration,
-    /// How long watches have to fail, while the server answers otherwise, before lists replace them.
+    /// How long watches must fail, while the server otherwise answers, before lists replace them.
     pub unwatched: Duration,
-    /// How often a kind is listed that cannot be watched, at least; at most twice that.
+    /// Shortest interval between lists of a kind that cannot be watched; the longest is twice that.
     pub poll: Duration,
-    /// How long the server has to refuse a kind before that counts as missing rights: one that has just started refuses
+    /// How long the server must refuse a kind before that counts as a missing permission: a server that has just started refuses
     /// everything until it has read its own roles.
     pub refused: Duration,
-    /// How often a kind is asked for that the server does not know, at least; at most twice that.
+    /// Shortest interval between requests for a kind that the server does not know; the longest is twice that.
     pub absent: Duration,
-    /// How long the first batch waits for a kind that is served apart and may fail alone.
+    /// How long the first batch waits for a kind with a separate API server, which may fail alone.
     pub spared: Duration,
-    /// How many objects there are to a page of a list.
+    /// Number of objects in a page of a list.
     pub page: u32,
 }
 
 impl Default for Limits {
-    /// A watch that went silent is noticed within 55 seconds, or 75 where the server sends bookmarks: one that shuts down leaves its
-    /// watches hanging for a minute. Bookmarks come once a minute and two seconds before the end (kube-apiserver,
-    /// `cacheWatcher.nextBookmarkTime`), so watches may last for five to ten minutes there, as client-go's do. Not every server sends
-    /// them, and there is no other sign of life: each watch has an HTTP/1.1 connection of its own, which has no pings, and a process
+    /// A dead watch is noticed within 55 seconds, or 75 if the server sends bookmarks: a server that shuts down keeps its watches
+    /// open for a minute. Bookmarks come once a minute and two seconds before the end (kube-apiserver,
+    /// `cacheWatcher.nextBookmarkTime`), so watches there can last five to ten minutes, like client-go's. Not every server sends
+    /// them, and there is no other sign of life: each watch has its own HTTP/1.1 connection, which has no pings, and a process
     /// that hangs still answers TCP keepalives.
     fn default() -> Self {
         Self {
@@ -70,7 +69,7 @@ impl Default for Limits {
     }
 }
 
-/// Somewhere between `shortest` and twice that, so that what failed together is not repeated together.
+/// A random time between `shortest` and twice that, so that requests which failed together are not repeated together.
 pub(super) fn spread(shortest: Duration) -> Duration {
     shortest.mul_f64(1.0 + fastrand::f64())
 }

@@ -1,5 +1,5 @@
-//! All objects of one kind, as a stream where the server has that and in pages where it has not. Until a list is complete
-//! nothing that is kept changes.
+//! Lists of all objects of one kind, streamed if the server supports it and otherwise in pages. Kept objects do not change until
+//! a list is complete.
 
 use kube::Client;
 use kube::core::params::{ListParams, WatchParams};
@@ -16,20 +16,20 @@ use crate::api::kinds::Kind;
 /// A complete list.
 pub(super) struct List<K: Kind> {
     pub(super) stage: Staging<K>,
-    /// As of which version it is: what comes later is watched for.
+    /// Version of the list, from which to watch.
     pub(super) version: String,
 }
 
-/// What came of asking for a streamed list.
+/// Result of a request for a streamed list.
 #[must_use]
 pub(super) enum Streamed<K: Kind> {
     Complete(List<K>),
-    /// This server does not stream lists: it says so, or ends the stream without a word of the list being complete.
+    /// The server does not stream lists: it refuses, or ends the stream without marking the list as complete.
     NotHere,
 }
 
-/// All objects as a stream: the server need not build the list as a whole, and we need not hold it as text. The answer goes
-/// on as a watch, of which nothing is used, for that one may last so long that its silence would go unnoticed.
+/// Requests a streamed list: the server need not build the whole list, and the client need not hold it as text. The answer
+/// continues as a watch, which is not used, because its long timeout would hide a dead connection.
 pub(super) async fn streamed<K: Kind>(
     client: &Client,
     kept: &Cache<K>,
@@ -70,14 +70,14 @@ pub(super) async fn streamed<K: Kind>(
     }
 }
 
-/// Whether it is streaming that the server cannot do: everything else may pass. A kind that it does not know it cannot list
-/// either.
+/// Whether the failure means that the server cannot stream, as opposed to a temporary one. A kind that it does not know cannot be
+/// listed either.
 fn refuses(failure: &Failure) -> bool {
     matches!(failure, Failure::Missing(_) | Failure::Status { code: 400 | 405 | 422, .. })
 }
 
-/// All objects in pages. Where the server has forgotten what the next page is of, everything is asked for at once, as
-/// client-go's pager does: a list that takes longer than the server remembers would never be complete.
+/// Requests a list in pages. If the server has forgotten the version of the next page, the list is requested as a whole, as in
+/// client-go's pager: a list that takes longer than the server's history could never complete.
 pub(super) async fn paged<K: Kind>(
     client: &Client,
     kept: &Cache<K>,
@@ -114,7 +114,7 @@ pub(super) async fn paged<K: Kind>(
     }
 }
 
-/// As of which version the server is.
+/// Current resource version of the server.
 pub(super) async fn version<K: Kind>(client: &Client, limits: &Limits) -> Result<String, Failure> {
     let params = ListParams { limit: Some(1), label_selector: selector::<K>(), ..Default::default() };
     let request = Request::new(K::ROW.resource.path()).list(&params);
@@ -123,7 +123,7 @@ pub(super) async fn version<K: Kind>(client: &Client, limits: &Limits) -> Result
     Ok(page.resource_version)
 }
 
-/// As requests have it.
+/// The label selector for requests.
 pub(super) fn selector<K: Kind>() -> Option<String> {
     (!K::ROW.selector.is_empty()).then(|| K::ROW.selector.to_owned())
 }

@@ -1,4 +1,4 @@
-//! One page of a list, its items handed on one by one: as a tree of plain values a page of slices may take a hundred
+//! A page of a list, whose items are passed on one at a time: as a tree of plain values, a page of slices can take a hundred
 //! megabytes.
 
 use std::fmt;
@@ -7,19 +7,19 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// What a page says beside its items.
+/// Metadata of a page.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Page {
-    /// As of which version the whole list is.
+    /// Version of the whole list.
     #[serde(default)]
     pub(super) resource_version: String,
-    /// Where the next page starts; empty on the last page.
+    /// Token of the next page; empty on the last page.
     #[serde(default, rename = "continue")]
     pub(super) next: String,
 }
 
-/// Reads a page and gives each of its items to `take`.
+/// Parses a page and passes each item to `take`.
 pub(super) fn read(text: &[u8], take: impl FnMut(Value)) -> Result<Page, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let page = reader.deserialize_map(PageVisitor(take))?;
@@ -55,7 +55,7 @@ impl<'de, F: FnMut(Value)> DeserializeSeed<'de> for Items<'_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // A list without items may say null.
+        // A list without items may contain null.
         deserializer.deserialize_option(self)
     }
 }

@@ -1,4 +1,4 @@
-//! Follows one kind for ever: lists it, watches it, and decides after each failure what it means and how long to pause.
+//! Reflector of one kind: lists it, watches it, and after each failure decides how to continue and how long to pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,37 +18,37 @@ use crate::api::kinds::Kind;
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
 
-/// A watch that ends sooner and brought nothing is a failure, or we would ask in a loop (client-go's "very short watch").
+/// A watch that ends sooner and brought nothing counts as a failure, to avoid a busy loop (client-go's "very short watch").
 const VERY_SHORT: Duration = Duration::from_secs(1);
 
-/// What became of a watch.
+/// How a watch ended.
 #[must_use]
 enum End {
-    /// It brought something, or lasted: the next one takes up where it ended.
+    /// The watch brought something, or lasted: the next one continues where it ended.
     Used,
-    /// It lasted and brought nothing, not even a bookmark.
+    /// The watch lasted but brought nothing, not even a bookmark.
     Quiet,
-    /// It was over before it began.
+    /// The watch ended immediately.
     TooShort,
-    /// It failed.
+    /// The watch failed with this error.
     Failed(Failure),
 }
 
-/// How the watches of a kind fare.
+/// Whether watches of a kind work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watches {
-    /// The last one ended as it should, or there was none.
+    /// The last one ended normally, or there was none.
     Work,
-    /// None was of use since then.
+    /// No watch has worked since this time.
     Fail(Instant),
-    /// The same, but the server answered a question in between: if the next one fails, it is watches that fail.
+    /// Like `Fail`, but the server answered another request in between: if the next watch fails, only watches fail.
     FailAlone,
-    /// Lists replace them, and each list is followed by one watch, in case it works again.
+    /// Lists replace watches. Each list is followed by one watch, in case it works again.
     Polled,
 }
 
 impl Watches {
-    /// Starts over, as a watch worked for a while, or the server does not answer questions either.
+    /// Restarts the time of failure, because a watch worked for a while, or other requests fail, too.
     fn excuse(&mut self) {
         if matches!(self, Self::Fail(_) | Self::FailAlone) {
             *self = Self::Fail(Instant::now());
@@ -56,7 +56,7 @@ impl Watches {
     }
 }
 
-/// Follows the objects of one kind.
+/// Reflector of the objects of one kind.
 pub(super) struct Reflector<K: Kind> {
     connection: Connection,
     limits: Limits,
@@ -64,11 +64,11 @@ pub(super) struct Reflector<K: Kind> {
     backoff: Backoff,
     streaming: Streaming,
     watches: Watches,
-    /// A list was made since watches began to fail.
+    /// Whether a list was made since watches started to fail.
     listed: bool,
-    /// The last watch that lasted brought bookmarks.
+    /// Whether the last watch that lasted brought bookmarks.
     bookmarks: bool,
-    /// Since when the server refuses the kind, or watches of it.
+    /// Since when the server has refused the kind, or watches of it.
     refused: Option<Instant>,
 }
 
@@ -89,7 +89,7 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// Never ends.
+    /// Lists and watches forever.
     pub(super) async fn follow(mut self) {
         loop {
             let version = self.list_until_complete().await;
@@ -97,7 +97,7 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// Answers as of which version the list is.
+    /// Lists until a list is complete. Returns its version.
     async fn list_until_complete(&mut self) -> String {
         loop {
             match self.list().await {
@@ -141,7 +141,7 @@ impl<K: Kind> Reflector<K> {
         list::paged(&client, &self.kept, &self.limits).await
     }
 
-    /// Watches from `version` on, again and again, until only a list says what is next.
+    /// Watches from `version` on, repeatedly, until a new list is needed.
     async fn watch_until_lost(&mut self, mut version: String) {
         loop {
             let lost = match self.watch(&mut version).await {
@@ -168,12 +168,12 @@ impl<K: Kind> Reflector<K> {
         self.backoff.reset();
     }
 
-    /// Decides what it means that a watch failed, or was over before it began, and pauses. Answers whether to list.
+    /// Decides how to continue after a watch failed or ended immediately, and pauses. Returns whether to list.
     async fn lists_after(&mut self, failure: Option<Failure>) -> bool {
         let forgotten =
             matches!(failure, Some(Failure::Expired(_) | Failure::Missing(_) | Failure::Garbled(_)));
         let pause = self.settle_watch(failure.as_ref()).await;
-        // A version is forgotten now and then, as while the server was away, but not in the list that has just been made.
+        // The server forgets versions from time to time, for example across an outage, but not that of a list that was just made.
         if forgotten && !self.listed && self.watches != Watches::Polled {
             (self.watches, self.listed) = (Watches::Fail(Instant::now()), true);
             sleep(self.limits.relist.mul_f64(fastrand::f64())).await;
@@ -184,7 +184,7 @@ impl<K: Kind> Reflector<K> {
             Watches::Work => self.watches = Watches::Fail(Instant::now()),
             Watches::Fail(since) if since.elapsed() < self.limits.unwatched => {}
             Watches::Fail(_) if !forgotten => {
-                // A server that is away says nothing of watches.
+                // An outage of the server shows nothing about watches.
                 self.watches = if self.answers().await { Watches::FailAlone } else { Watches::Work };
             }
             Watches::Fail(_) | Watches::FailAlone => {
@@ -197,7 +197,7 @@ impl<K: Kind> Reflector<K> {
         forgotten || self.watches == Watches::Polled
     }
 
-    /// Does what a failed watch calls for. Answers how long to pause.
+    /// Handles a failed watch. Returns the pause.
     async fn settle_watch(&mut self, failure: Option<&Failure>) -> Duration {
         if self.watches == Watches::Polled {
             self.polled(failure);
@@ -205,9 +205,9 @@ impl<K: Kind> Reflector<K> {
             return self.backoff.pause(asked).max(spread(self.limits.poll));
         }
         match failure {
-            // The list says what it is about.
+            // The list will show the cause.
             None | Some(Failure::Expired(_) | Failure::Missing(_)) => self.backoff.pause(None),
-            // Whether lists are refused as well is asked later.
+            // A later request shows whether lists are refused as well.
             Some(failure @ Failure::Forbidden(_)) => {
                 self.refused_for(failure);
                 self.backoff.pause(None)
@@ -216,7 +216,7 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// Records that lists replace watches. Answers that in words.
+    /// Records that lists replace watches. Returns a text about it.
     fn polled(&self, failure: Option<&Failure>) -> String {
         if let Some(Failure::Forbidden(message)) = failure {
             let problem = kind_problems::unwatched(&K::ROW, self.limits.poll, message);
@@ -234,7 +234,7 @@ impl<K: Kind> Reflector<K> {
         told
     }
 
-    /// Whether the server answers a question about the kind.
+    /// Whether the server answers a request for the kind.
     async fn answers(&mut self) -> bool {
         match list::version::<K>(&self.connection.reader(), &self.limits).await {
             Ok(_) => true,
@@ -245,7 +245,7 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// One watch. `version` moves on with what it brings.
+    /// Runs one watch, and advances `version` with its events.
     async fn watch(&mut self, version: &mut String) -> End {
         let asked = if self.bookmarks { self.limits.bookmarked_watch } else { self.limits.watch };
         let timeout = spread(asked).as_secs().max(1);
@@ -261,10 +261,10 @@ impl<K: Kind> Reflector<K> {
             Err(failure) => return End::Failed(failure),
         };
         let mut brought = false;
-        // It is to bring one anew.
+        // Each watch must bring a bookmark anew.
         self.bookmarks = false;
         match self.take(&mut answer, version, &mut brought).await {
-            // Cut, or silent for longer than it should last: whether the server is there at all is seen next.
+            // Interrupted, or silent for longer than it should last: the next request shows whether the server is available.
             Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) if brought => End::Used,
             Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) if started.elapsed() < VERY_SHORT => {
                 End::TooShort
@@ -274,14 +274,14 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// Takes in what a watch brings until it ends.
+    /// Processes the events of a watch until it ends.
     async fn take(
         &mut self,
         answer: &mut Answer,
         version: &mut String,
         brought: &mut bool,
     ) -> Result<(), Failure> {
-        // Where watches fail, that one starts means little: it has to bring something or to last.
+        // If watches have failed, starting one proves little: it must bring an event or last for a while.
         let mut works = self.watches == Watches::Work;
         loop {
             if works {
@@ -318,8 +318,8 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// Whether the server is not as far as `version`, as after etcd was restored from a backup: it then is silent until it
-    /// gets there, and what comes until then would be lost. Versions of one server may be compared (KEP-5504).
+    /// Whether the server's version is older than `version`, as after etcd was restored from a backup: the watch is then silent
+    /// until the server gets there, and changes until then would be lost. Versions of one server can be compared (KEP-5504).
     async fn is_ahead_of_the_server(&mut self, version: &str) -> bool {
         let Ok(current) = list::version::<K>(&self.connection.reader(), &self.limits).await else {
             return false;
@@ -331,7 +331,7 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// Does what a failure calls for. Answers how long to pause.
+    /// Handles a failure. Returns the pause.
     async fn settle(&mut self, failure: &Failure) -> Duration {
         match (failure, K::ROW.remedy) {
             (Failure::Missing(_), Some(remedy)) => {
@@ -364,7 +364,7 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    /// How long the server has refused the kind, of which nothing is said at first.
+    /// How long the server has refused the kind. Refusals are not logged at first.
     fn refused_for(&mut self, failure: &Failure) -> Duration {
         let kept = &self.kept;
         let since = self.refused.get_or_insert_with(|| {

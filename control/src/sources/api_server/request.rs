@@ -1,4 +1,4 @@
-//! One request for a list or a watch, and everything that may come of it.
+//! A request for a list or a watch, and its possible outcomes.
 
 use std::time::Duration;
 
@@ -11,69 +11,69 @@ use kube::core::response::Status;
 use thiserror::Error;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// So much of an answer that says why there is none is read.
+/// Largest part of an error answer that is read.
 const LONGEST_REFUSAL: usize = 64 * 1024;
-/// etcd takes objects of up to 1.5 MiB; nothing that is sent in one line is longer than this.
+/// Largest length of a line. etcd accepts objects of up to 1.5 MiB, so no server sends a longer one.
 const LONGEST_LINE: usize = 16 * 1024 * 1024;
 
-/// Why there is no answer, or none any more.
+/// Reason why there is no answer, or why it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Failure {
-    /// 410: what was asked for is too long ago.
+    /// 410: the requested version is too old.
     #[error("what was asked for is too long ago: {0}")]
     Expired(String),
-    /// 404.
+    /// 404: the kind does not exist.
     #[error("the API server does not know the kind: {0}")]
     Missing(String),
-    /// 403.
+    /// 403: RBAC denies the request.
     #[error("the API server refuses it: {0}")]
     Forbidden(String),
-    /// 401.
+    /// 401: the credentials are not valid.
     #[error("the API server does not accept the credentials: {0}")]
     Unauthorized(String),
-    /// Any other status that is no success.
+    /// Any other error status.
     #[error("the API server answers {code}: {message}")]
     Status {
         /// The HTTP status.
         code: u16,
-        /// What the server says of it.
+        /// Message of the server.
         message: String,
-        /// When the server wants to be asked again.
+        /// Value of `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// No connection, or one that broke.
+    /// There is no connection, or it broke.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
-    /// Nothing came for too long.
+    /// The answer, or the next piece of it, took too long.
     #[error("the API server does not answer in time")]
     Silent,
-    /// The answer is none of an API server.
+    /// The answer is malformed.
     #[error("the API server's answer makes no sense: {0}")]
     Garbled(String),
 }
 
-/// How long to wait for an answer.
+/// Timeouts of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For its head.
+    /// Timeout for its head.
     pub(super) head: Duration,
-    /// For each next piece of its body.
+    /// Timeout for each piece of its body.
     pub(super) piece: Duration,
-    /// For all of it.
+    /// Timeout for all of it.
     pub(super) whole: Duration,
 }
 
-/// An answer whose body is still to come.
+/// An answer whose body is not read yet.
 pub(super) struct Answer {
     body: Body,
     piece: Duration,
     deadline: Instant,
     buffer: Vec<u8>,
-    /// Where in the buffer the next line starts.
+    /// Start of the next line in the buffer.
     start: usize,
 }
 
-/// Sends `request`. An answer that takes longer than there is patience is a [`Failure::Silent`].
+/// Sends `request`. An answer that exceeds its timeout is a [`Failure::Silent`].
 pub(super) async fn get(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
@@ -96,8 +96,8 @@ pub(super) async fn get(
     Err(Failure::of(code.as_u16(), retry_after.map(Duration::from_secs), &text))
 }
 
-/// Watches are not compressed: where a server makes each event a gzip member of its own (Kubernetes 1.37), the client would
-/// read the first one only.
+/// Requests an uncompressed watch: some servers make each event a gzip member of its own (Kubernetes 1.37), of which the client
+/// would read only the first.
 pub(super) fn uncompressed<E>(
     request: Result<http::Request<Vec<u8>>, E>,
 ) -> Result<http::Request<Vec<u8>>, E> {
@@ -107,8 +107,8 @@ pub(super) fn uncompressed<E>(
     })
 }
 
-/// Asks that a watch end after so many seconds. `kube` lets nobody ask for more than 294, for proxies that cut what is silent for
-/// longer; bookmarks keep it from silence.
+/// Sets the requested duration of a watch. `kube` limits it to 294 s, because proxies close connections that are silent for
+/// longer, but bookmarks prevent silence.
 pub(super) fn lasting<E>(
     request: Result<http::Request<Vec<u8>>, E>,
     seconds: u64,
@@ -126,7 +126,7 @@ pub(super) fn lasting<E>(
 }
 
 impl Failure {
-    /// What an HTTP status with this body means.
+    /// The failure for an HTTP status with this body.
     fn of(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let status = serde_json::from_slice::<Status>(body).ok();
         let message = match &status {
@@ -144,13 +144,13 @@ impl Failure {
         }
     }
 
-    /// What the `ERROR` line of a watch means: its object is a Status.
+    /// The failure for an `ERROR` line of a watch, whose object is a Status.
     pub(super) fn of_event(object: &serde_json::Value) -> Self {
         let code = object.get("code").and_then(serde_json::Value::as_u64).unwrap_or_default();
         Self::of(u16::try_from(code).unwrap_or_default(), None, object.to_string().as_bytes())
     }
 
-    /// When the server wants to be asked again.
+    /// Value of `Retry-After`, if the server sent one.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -160,14 +160,14 @@ impl Failure {
 }
 
 impl Answer {
-    /// The whole body.
+    /// Reads the whole body.
     pub(super) async fn whole(mut self) -> Result<Vec<u8>, Failure> {
         while self.read().await? {}
         Ok(self.buffer)
     }
 
-    /// The next line without its end; none at the end of the body. What is behind the last line's end is no line: the
-    /// connection was cut. Cancel safe.
+    /// The next line without its end; `None` at the end of the body. Text after the last line end is dropped, because the
+    /// connection was interrupted there. Cancel safe.
     pub(super) async fn line(&mut self) -> Result<Option<&[u8]>, Failure> {
         let mut scanned = self.start;
         loop {
@@ -188,7 +188,7 @@ impl Answer {
         }
     }
 
-    /// Reads on; false at the end of the body.
+    /// Reads the next piece; false at the end of the body.
     async fn read(&mut self) -> Result<bool, Failure> {
         let until = self.deadline.min(Instant::now() + self.piece);
         loop {
@@ -205,14 +205,14 @@ impl Answer {
         }
     }
 
-    /// As much as there is of an answer that says why there is none.
+    /// The body of an error answer, up to the limit.
     async fn refusal(&mut self) -> Vec<u8> {
         while self.buffer.len() < LONGEST_REFUSAL && self.read().await.unwrap_or(false) {}
         std::mem::take(&mut self.buffer)
     }
 }
 
-/// With all causes: the outermost one is just that a request failed.
+/// Includes all causes: the outermost error only states that a request failed.
 fn unreachable(error: &dyn std::error::Error) -> Failure {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,23 +1,23 @@
-//! Whether the next list is asked for as a stream. That is the best way where it works, and a failure says nothing of the time
-//! after it: streams are tried again after every failure, sooner or later.
+//! Whether to request the next list as a stream. Streaming is the best way if it works. A failure does not mean that it keeps
+//! failing, so streams are retried after every failure, sooner or later.
 
 use tokio::time::Instant;
 
 use super::limits::Limits;
 use crate::backoff::Backoff;
 
-/// A refused stream is tried again after this many times the first pause at the latest.
+/// Longest time until a refused stream is retried, in multiples of the first one.
 const LONGEST: u32 = 12;
 
-/// What is known of streamed lists of one kind.
+/// State of streamed lists of one kind.
 #[derive(Debug)]
 pub(super) struct Streaming {
     /// How long a refusal counts.
     refusals: Backoff,
-    /// The server refused a stream, which counts until then.
+    /// End of the last refusal.
     refused_until: Option<Instant>,
-    /// The last stream failed, for whatever reason. If it is the server that is in trouble, pages fail as well, and the next
-    /// list is a stream again; if it is the stream, pages bring the objects.
+    /// Whether the last stream failed, for whatever reason. If the server has a problem, pages fail as well, and the next list is
+    /// a stream again; if only streams have one, pages work.
     failed: bool,
 }
 
@@ -27,24 +27,24 @@ impl Streaming {
         Self { refusals, refused_until: None, failed: false }
     }
 
-    /// Whether to ask for a stream now. After a failure the answer is no, once.
+    /// Whether to request a stream now. After a failure the result is false once.
     pub(super) fn is_due(&mut self) -> bool {
         let failed = std::mem::take(&mut self.failed);
         !failed && self.refused_until.is_none_or(|until| until <= Instant::now())
     }
 
-    /// A streamed list was complete.
+    /// Records that a streamed list completed.
     pub(super) fn worked(&mut self) {
         self.refusals.reset();
         self.refused_until = None;
     }
 
-    /// The server does not stream lists.
+    /// Records that the server refused to stream a list.
     pub(super) fn refused(&mut self) {
         self.refused_until = Some(Instant::now() + self.refusals.pause(None));
     }
 
-    /// A stream failed without a word about streams.
+    /// Records that a stream failed for a reason other than a refusal.
     pub(super) fn failed(&mut self) {
         self.failed = true;
     }

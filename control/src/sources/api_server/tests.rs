@@ -1,4 +1,4 @@
-//! The source against a server that answers as each test says: what a real API server does only when it is in trouble.
+//! The source against a scripted server, with answers that a real API server gives only when it has problems.
 
 mod faults;
 mod fleet;
@@ -14,7 +14,7 @@ use self::stub::{Asked, Reply, Stub};
 use super::*;
 use crate::api::store::Store;
 
-/// Short enough for tests, long enough for a machine that is busy.
+/// Short enough for tests, and long enough for a busy machine.
 const LIMITS: Limits = Limits {
     silence: Duration::from_secs(1),
     list: Duration::from_secs(10),
@@ -47,7 +47,7 @@ fn event(kind: &str, object: &Value) -> Value {
     json!({"type": kind, "object": object})
 }
 
-/// What a server answers that has nothing and streams no lists.
+/// Answers of a server that has no objects and does not stream lists.
 fn nothing(asked: &Asked) -> Reply {
     match (asked.streams(), asked.is_watch()) {
         (true, _) => Reply::of(422, "no streams here"),
@@ -56,7 +56,7 @@ fn nothing(asked: &Asked) -> Reply {
     }
 }
 
-/// A server that has nothing but Nodes, and those as `answer` says.
+/// A server that has only Nodes, with answers from `answer`.
 async fn nodes(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Stub {
     Stub::start(move |asked| match asked.plural.as_str() {
         "nodes" if !asked.streams() => answer(asked),
@@ -69,12 +69,12 @@ fn watching(stub: &Stub, wanted: Wanted) -> ApiWatch {
     watch_with(&Connection::to(&stub.url), wanted, LIMITS)
 }
 
-/// What takes much less than this on any machine.
+/// Waits for something that takes much less than this on any machine.
 async fn soon<T>(fact: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), fact).await.expect("nothing came")
 }
 
-/// Follows until the names of the Nodes are these.
+/// Receives batches until the names of the Nodes are these.
 async fn until_nodes(watch: &mut ApiWatch, names: &[&str]) {
     let mut store = Store::default();
     until_nodes_in(&mut store, watch, names).await;

@@ -1,4 +1,4 @@
-//! Credentials that are read again, from files and from plugins that hang.
+//! Reading credentials again, from files and from plugins that hang.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ async fn what_the_file_says_by_now_is_used_after_a_refusal() {
     assert_eq!(&*connection.server(), "http://192.0.2.2/");
 }
 
-/// Time is simulated, the plugin is not: it has hung for longer than anybody waits as soon as nothing else is to be done.
+/// Time is simulated, but the plugin is real: once the runtime is idle, the plugin has exceeded every timeout.
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_hangs_is_not_waited_for_and_not_started_twice() {
     let folder = tempfile::tempdir().unwrap();

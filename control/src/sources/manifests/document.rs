@@ -1,41 +1,42 @@
-//! The text of one manifest file as numbered documents of plain values. Knows YAML and JSON, but no Kubernetes kinds.
+//! Documents of a manifest file as plain values, with their numbers. Supports YAML and JSON, and is independent of Kubernetes
+//! kinds.
 
 use serde_json::Value;
 use serde_saphyr::MessageFormatter as _;
 
 use super::origin::Lines;
 
-/// One document of a file, parsed or not.
+/// A document of a file, parsed or not.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
-    /// From 1, as `kubectl` counts them.
+    /// Number of the document from 1, as `kubectl` counts.
     pub(super) number: u32,
-    /// The line of the file, from 1, on which the document's text starts.
+    /// Line of the file, from 1, on which the document starts.
     pub(super) first_line: u32,
-    /// The document's own text.
+    /// Text of the document.
     pub(super) text: &'a str,
-    /// What it says, or why it cannot be read.
+    /// Its value, or why it cannot be parsed.
     pub(super) value: Result<Value, SyntaxError>,
 }
 
-/// Why a document is neither YAML nor JSON.
+/// Reason why a document is neither YAML nor JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct SyntaxError {
-    /// The parser's words.
+    /// Message of the parser.
     pub(super) message: String,
     /// Line of the file, from 1.
     pub(super) line: u32,
 }
 
-/// How many parser events one document may hold: a 64 MiB list of objects has some ten million. The parser's own
-/// default, a quarter of a million nodes, is a list of about 5,000 Services.
+/// Largest number of parser events in a document: a 64 MiB list of objects has about ten million. The parser's own default, a
+/// quarter of a million nodes, would be a list of about 5,000 Services.
 const MAX_EVENTS: usize = 50_000_000;
 
-/// Some editors put it in front of a file, where it stays when files are put together.
+/// Byte order mark. Some editors put it at the start of a file, and concatenation leaves it in the middle.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Reads every document of a file, which is said to be JSON or else YAML. Its text decides where its name misleads.
+/// Parses every document of a file; `json` is whether its name claims JSON. The text decides if the name is misleading.
 pub(super) fn parse(text: &str, json: bool) -> Vec<Document<'_>> {
     let looks_like_json =
         text.trim_start_matches([BYTE_ORDER_MARK, ' ', '\t', '\r', '\n']).starts_with(['{', '[']);
@@ -52,13 +53,13 @@ pub(super) fn parse(text: &str, json: bool) -> Vec<Document<'_>> {
     documents
 }
 
-/// The first line and the text of each document, in the order of their numbers.
+/// First line and text of each document, in order.
 pub(super) fn texts(text: &str, json: bool) -> Vec<(u32, String)> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     parse(text, json).into_iter().map(|document| (document.first_line, document.text.to_owned())).collect()
 }
 
-/// JSON documents: one value after the other.
+/// Parses JSON documents: one value after another.
 fn parse_json(text: &str) -> Vec<Document<'_>> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut documents = Vec::new();
@@ -70,7 +71,7 @@ fn parse_json(text: &str) -> Vec<Document<'_>> {
             None => break,
             Some(Ok(value)) => Ok(value),
             Some(Err(error)) => {
-                // The stream's line numbers count from the start of the file.
+                // The stream counts lines from the start of the file.
                 let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
                 let message = error.to_string();
                 let message = message.split(" at line ").next().unwrap_or_default().to_owned();
@@ -89,7 +90,7 @@ fn parse_json(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// YAML documents. Each is parsed by itself, so that a mistake in one leaves the others readable.
+/// Parses YAML documents, each on its own, so that a mistake in one does not affect the others.
 fn parse_yaml(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut lines = Lines::of(text);
@@ -102,9 +103,9 @@ fn parse_yaml(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Byte offset and text of each document. A line that starts with `---` ends the document before it wherever it stands,
-/// even inside a block scalar (YAML 1.2, 9.1.2 "forbidden" content), so no parser is needed to find them; so does one
-/// that starts with `...`, as its own document's last.
+/// Splits a text into documents, with their byte offsets. A line that starts with `---` ends the previous document anywhere, even
+/// inside a block scalar (YAML 1.2, 9.1.2 "forbidden" content), so no parser is needed to find it. So does a line that starts
+/// with `...`, which is the last line of its own document.
 fn split(text: &str) -> Vec<(usize, &str)> {
     let mut documents = Vec::new();
     let (mut start, mut offset) = (0, 0);
@@ -130,7 +131,7 @@ fn is_marker(line: &str, marker: &str) -> bool {
     line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// Whether there is nothing that makes a document; a separator does, even alone.
+/// Whether the text contains no document. A separator makes a document, even alone.
 fn is_blank(text: &str) -> bool {
     let nothing = |line: &str| line.is_empty() || line.starts_with(['#', '%']) || is_marker(line, "...");
     !is_marker(text, "---")
@@ -145,7 +146,7 @@ fn parse_one(text: &str, first_line: u32) -> Result<Value, SyntaxError> {
     })
 }
 
-/// The settings under which manifests are read, also to find lines in them.
+/// Parser options of manifests, also used to find lines in them.
 pub(super) fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         with_snippet: false,

@@ -1,4 +1,4 @@
-//! The lines of fields in the files of a folder, for commands that run once: they have the objects, and no text any more.
+//! Lines of fields in the files of a folder, for commands that run once and no longer have the text of the objects.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,24 @@ use super::{document, folder};
 use crate::api::decode::field_path::FieldPath;
 use crate::api::problem::ObjectRef;
 
-/// Finds the lines of fields in the files of a folder, which it reads once more for that: for commands that run once. Blocking.
+/// Finds lines of fields in the files of a folder by reading the files again, for commands that run once. Blocking.
 #[derive(Debug)]
 pub struct FieldLines {
     folder: PathBuf,
-    /// The documents of each file that was asked for: first line and text.
+    /// First line and text of each document, for files that were needed so far.
     documents: HashMap<Arc<str>, Vec<(u32, String)>>,
-    /// How often each document was read.
+    /// Number of lookups in each document.
     lookups: HashMap<(Arc<str>, u32), usize>,
 }
 
 impl FieldLines {
-    /// Of a folder, or of a single file.
+    /// Lines in a folder, or in a single file.
     pub fn of(path: &Path) -> Self {
         Self { folder: path.to_owned(), documents: HashMap::new(), lookups: HashMap::new() }
     }
 
-    /// The line of the file, from 1, with the field of the object, or with as much of the way there as there is. `None` if the
-    /// object is not from there, or if enough was looked up in its document.
+    /// The line in the file, from 1, of the object's field, or of the longest existing part of its path. `None` if the object is
+    /// not from this folder, or after too many lookups in its document.
     pub fn line(&mut self, origins: &Origins, object: &ObjectRef, field: &str) -> Option<u32> {
         let (Origin { file, document, .. }, place) = (origins.of(object)?, origins.place_of(object)?);
         let number = (*document)?;

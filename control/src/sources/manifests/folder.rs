@@ -1,4 +1,4 @@
-//! The manifest folder: which files count, how they are read, and all of what they say put together.
+//! The manifest folder: selects and reads the files, and combines their contents.
 
 use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 use std::ffi::OsStr;
@@ -16,42 +16,42 @@ use crate::api::kinds::{ChangeVisitor, Kind};
 use crate::api::problem::{Problem, reason};
 use crate::api::store::{ControlPlane, Delta, Objects};
 
-/// The largest file that is read. A Service takes about 1 KB, so this is far beyond what a folder is good for, and it
-/// bounds the memory that a mistake (a log, an image with the wrong name) can cost.
+/// Largest size of a file. A Service takes about 1 KB, so this is far beyond a reasonable folder, and it bounds the memory that a
+/// mistake (a log, an image with the wrong name) can cost.
 const MAX_FILE: u64 = 256 << 20;
 
-/// The folder as last scanned.
+/// The folder as of the last scan.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
     plane: ControlPlane,
     files: BTreeMap<Arc<str>, KnownFile>,
     listed: bool,
-    /// Why the folder cannot be listed; then its files are kept as they were.
+    /// Why the folder cannot be listed. Its files then stay as they were.
     unlisted: Option<String>,
 }
 
-/// What reading a file came to.
+/// Result of reading a file.
 enum Outcome {
-    /// Not there (any more), or not a file.
+    /// The file does not exist, or is not a regular file.
     Gone,
-    /// Looks as it did when it was last read.
+    /// The file has the same stamp as when it was last read.
     Same,
-    /// Its text, and what it looked like.
+    /// Text and stamp of the file.
     Text(String, Stamp),
-    /// Somebody writes it at this moment.
+    /// The file is being written at this moment.
     Unsettled,
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(String),
 }
 
 impl Folder {
-    /// A folder of which nothing is known yet. A single file is a folder of one.
+    /// A folder that was not scanned yet. A single file is a folder with one file.
     pub(super) fn new(path: PathBuf, plane: ControlPlane) -> Self {
         Self { path, plane, files: BTreeMap::new(), listed: false, unlisted: None }
     }
 
-    /// Looks at every file and reads those that changed.
+    /// Checks every file and reads those that changed.
     pub(super) fn scan(&mut self) -> Scan {
         self.scan_at(Instant::now())
     }
@@ -111,14 +111,14 @@ impl Folder {
         }
     }
 
-    /// Everything that is in effect.
+    /// All objects in effect.
     pub(super) fn loaded(&self) -> Loaded {
         let mut loaded = Loaded { listed: self.listed, ..Loaded::default() };
         if let Some(error) = &self.unlisted {
             loaded.problems.push(self.folder_problem(error));
         }
         let mut origins = HashMap::new();
-        // What is doubtful yet gives way to what is there: a file may have got another name.
+        // Files that seem to be gone have a lower priority than existing ones: a file may have been renamed.
         let (there, doubtful): (Vec<_>, Vec<_>) = self.files.values().partition(|file| !file.seems_gone());
         for file in there.into_iter().chain(doubtful) {
             loaded.problems.extend(file.problems.iter().cloned());
@@ -150,9 +150,8 @@ impl Folder {
     }
 }
 
-/// The manifest files of a folder by name, or the one file that `path` is. Folders below are not entered, as with
-/// `kubectl apply -f DIR`; hidden names are left out, which covers editors' swap and lock files and the `..data` of a
-/// mounted ConfigMap.
+/// Manifest files of a folder by name, or the single file at `path`. Subfolders are skipped, as with `kubectl apply -f DIR`.
+/// Hidden names are skipped, which covers editors' swap and lock files and the `..data` of a mounted ConfigMap.
 fn list(path: &Path) -> io::Result<BTreeMap<Arc<str>, PathBuf>> {
     let mut listed = BTreeMap::new();
     if fs::metadata(path)?.is_file() {
@@ -169,7 +168,7 @@ fn list(path: &Path) -> io::Result<BTreeMap<Arc<str>, PathBuf>> {
     Ok(listed)
 }
 
-/// The text of a file as [`list`] names it; none if it cannot be read any more.
+/// Text of a file with a name from [`list`]; `None` if it can no longer be read.
 pub(super) fn text_of(path: &Path, name: &str) -> Option<String> {
     let file = list(path).ok()?.remove(name)?;
     match read(&file, None) {
@@ -178,7 +177,7 @@ pub(super) fn text_of(path: &Path, name: &str) -> Option<String> {
     }
 }
 
-/// The text of each manifest file by its name, or why it cannot be read. For commands that run once.
+/// Text of each manifest file by name, or why it cannot be read. For commands that run once.
 pub(super) fn texts(path: &Path) -> io::Result<BTreeMap<Arc<str>, Result<String, String>>> {
     let read_one = |(name, file): (Arc<str>, PathBuf)| match read(&file, None) {
         Outcome::Text(text, _) => Some((name, Ok(text))),
@@ -203,7 +202,7 @@ fn read(path: &Path, last: Option<Stamp>) -> Outcome {
 }
 
 fn try_read(path: &Path, last: Option<Stamp>) -> io::Result<Outcome> {
-    // Looked at before it is opened: opening a FIFO would wait for its writer.
+    // Check before opening: opening a FIFO would wait for its writer.
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Ok(Outcome::Gone);
@@ -230,7 +229,7 @@ fn try_read(path: &Path, last: Option<Stamp>) -> io::Result<Outcome> {
     })
 }
 
-/// Puts an object where it belongs.
+/// Adds an object to the collection of its kind.
 struct Put<'a>(&'a mut Objects);
 
 impl ChangeVisitor for Put<'_> {

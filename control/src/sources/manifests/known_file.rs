@@ -1,10 +1,10 @@
-//! One manifest file over time: what it last said, and when a new text of it is believed.
+//! State of a manifest file over time: its last accepted contents, and when a new text is accepted.
 //!
-//! Whoever writes a file in place (`> a.yaml`, `cp`) empties it first and fills it bit by bit, and any bit of a manifest
-//! may read as a whole one. So a file that looks cut off (fewer objects, a mistake, or shorter and with another end) is
-//! doubted: it takes effect when it has stayed as it is for [`SETTLE`]. One that was replaced by another file (renamed over it, as
-//! editors do) or deleted is what its author wants it to be; but `git` and `tar` delete a file first and then write it anew, so
-//! what is lost that way is doubted for [`REPLACED`]. All other changes take effect at once.
+//! A program that writes a file in place (`> a.yaml`, `cp`) empties it first and then fills it piece by piece, and any piece of a
+//! manifest may parse as a complete one. So a file that looks truncated (fewer objects, a mistake, or shorter and with another
+//! end) is doubted: it takes effect once it has been unchanged for [`SETTLE`]. A file that was replaced by another one (renamed
+//! over it, as editors do) or deleted is what its author intends. But `git` and `tar` delete a file before they write it again,
+//! so losses of that kind are doubted for [`REPLACED`]. All other changes take effect at once.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,13 +17,13 @@ use super::manifest::{self, ManifestFile, Placed};
 use super::origin::{FileProblem, Origin};
 use crate::api::store::{Change, ControlPlane};
 
-/// What a scan found.
+/// Result of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct Scan {
-    /// Something came, went or says something else.
+    /// Whether a file was added, removed or changed in content.
     pub(super) changed: bool,
-    /// Some file is being written, or may be: its last state is kept, and the folder must be scanned again.
+    /// Whether some file is, or may be, in the middle of a write. Its last state is kept, and the folder must be scanned again.
     pub(super) unsettled: bool,
 }
 
@@ -33,45 +33,45 @@ impl Scan {
     pub(super) const UNSETTLED: Self = Self { changed: false, unsettled: true };
 }
 
-/// A file that was written so shortly before it was read may be written again without its time stamp or size changing
-/// (time stamps have the granularity of the timer tick, on network file systems of a second), so it is read again.
+/// A file that was written this shortly before it was read may be written again without a change of its time stamp or size (time
+/// stamps have the granularity of the timer tick, or of a second on network file systems), so it is read again.
 const RACY: Duration = Duration::from_secs(2);
 
-/// How many bytes of a file's end tell whether another text ends like it: about two endpoints of a slice.
+/// Number of bytes at a file's end that are compared to detect a truncated text: about two endpoints of a slice.
 const END: usize = 64;
 
-/// How long a file that lost something by being written in place must stay as it is until that is believed: the pauses
-/// of a command that writes as it works are shorter, and for taking something away nobody waits for longer.
+/// How long a file that lost something in an in-place write must stay unchanged before that is accepted. The pauses of a program
+/// that writes as it works are shorter, and a longer delay of deletions would be noticeable.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
-/// The same for one that was deleted, or replaced by another file.
+/// How long a loss is doubted for a file that was deleted or replaced by another file.
 pub(super) const REPLACED: Duration = Duration::from_millis(50);
 
 /// A file as last read.
 #[derive(Debug, Default)]
 pub(super) struct KnownFile {
-    /// Unset while the file has to be read again even if it looks the same.
+    /// Stamp of the file; `None` while it must be read again even if it looks unchanged.
     pub(super) stamp: Option<Stamp>,
     content: Option<u64>,
-    /// What was read last, if it is doubted.
+    /// Stamp and contents of the last read, if they are doubted.
     doubted: Option<Doubted>,
-    /// Since when it is not there, while that is doubted.
+    /// Since when the file is missing, while that is doubted.
     gone: Option<Instant>,
-    /// Device and inode of the file that was last believed.
+    /// Device and inode of the last accepted file.
     inode: Option<(u64, u64)>,
-    /// The length of the text that `objects` come from, and its last bytes.
+    /// Length and last bytes of the text that `objects` come from.
     length: usize,
     end: Box<[u8]>,
-    /// What is in effect: what the file said when last every document of it could be taken or, if that was never so,
-    /// what could be taken of it when last that was not less than before.
+    /// The objects in effect: those of the last text of which every document was valid or, if there was none, of the last text
+    /// that lost no object.
     pub(super) objects: Vec<Placed>,
-    /// Whether `objects` come from a text of which every document could be taken.
+    /// Whether `objects` come from a text of which every document was valid.
     good: bool,
     pub(super) passed_over: usize,
     pub(super) problems: Vec<FileProblem>,
 }
 
-/// What tells one state of a file from another without reading it.
+/// Properties that distinguish states of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -96,7 +96,7 @@ impl Stamp {
         (self.device, self.inode)
     }
 
-    /// Whether a later write is sure to change the stamp.
+    /// Whether a later write is certain to change the stamp.
     fn is_old(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or(0));
@@ -104,7 +104,7 @@ impl Stamp {
     }
 }
 
-/// A state of a file that is not believed yet.
+/// A state of a file that is not accepted yet.
 #[derive(Clone, Copy, Debug)]
 struct Doubted {
     content: u64,
@@ -121,22 +121,22 @@ impl Doubted {
 }
 
 impl KnownFile {
-    /// What the file looks like, if it is still doubted at this moment.
+    /// Stamp of the file, if it is still doubted at this time.
     pub(super) fn doubted_at(&self, now: Instant) -> Option<Stamp> {
         self.doubted.filter(|doubted| !doubted.is_settled(now)).map(|doubted| doubted.stamp)
     }
 
-    /// It is not there. Whether that is to be believed.
+    /// Records that the file is missing. Returns whether that is accepted.
     pub(super) fn is_gone(&mut self, now: Instant) -> bool {
         now.saturating_duration_since(*self.gone.get_or_insert(now)) >= REPLACED
     }
 
-    /// It is there (again).
+    /// Records that the file exists.
     pub(super) fn is_there(&mut self) {
         self.gone = None;
     }
 
-    /// Whether it was not there when it was last looked for, which is doubted.
+    /// Whether the file was missing at the last scan, which is still doubted.
     pub(super) fn seems_gone(&self) -> bool {
         self.gone.is_some()
     }
@@ -165,14 +165,14 @@ impl KnownFile {
         Scan::CHANGED
     }
 
-    /// Whether this may be the beginning of what somebody is writing in the place of what is in effect.
+    /// Whether the text may be the start of a write that replaces the contents in effect.
     fn doubts(&self, manifest: &ManifestFile, text: &str) -> bool {
         let cut_off = text.len() < self.length && !text.as_bytes().ends_with(&self.end);
         let fewer = manifest.objects.len() < self.objects.len();
         !self.objects.is_empty() && (cut_off || fewer || manifest.refused)
     }
 
-    /// Whether the file has been like this for long enough.
+    /// Whether the file has been in this state for long enough.
     fn is_settled(&mut self, content: u64, stamp: Stamp, now: Instant) -> bool {
         let same = self.doubted.filter(|it| it.content == content && it.stamp == stamp);
         let time = if self.inode == Some(stamp.inode()) { SETTLE } else { REPLACED };
@@ -195,7 +195,7 @@ impl KnownFile {
         self.passed_over = passed_over;
     }
 
-    /// Whether something that is in effect is missing among these.
+    /// Whether an object in effect is missing from `objects`.
     fn loses(&self, objects: &[Placed]) -> bool {
         let left: HashSet<_> = objects.iter().map(|placed| &placed.reference).collect();
         self.objects.iter().any(|placed| !left.contains(&placed.reference))
@@ -213,7 +213,7 @@ impl KnownFile {
     }
 }
 
-/// The new objects, where those equal to old ones keep the old `Arc`: that makes later comparisons cheap.
+/// The new objects, except that equal old ones keep their `Arc`, which makes later comparisons cheap.
 fn keep_identity(old: &[Placed], mut new: Vec<Placed>) -> Vec<Placed> {
     let old: HashMap<_, _> = old.iter().map(|placed| (&placed.reference, &placed.object)).collect();
     for placed in &mut new {

@@ -1,4 +1,4 @@
-//! The line of a field, found by reading the document's text a second time. Only asked when there is a Problem to place.
+//! Line of a field, found by parsing the document's text again. Used only to give a Problem its location.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use serde_saphyr::Spanned;
 use super::document;
 use crate::api::decode::field_path::{FieldPath, Step};
 
-/// For so many Problems of one document the line is looked up, each time by reading the document again; the others are
-/// placed at the start of the document.
+/// Number of Problems in a document whose line is looked up, each time by parsing the document again. Others get the first line
+/// of the document.
 pub(super) const MAX_LINE_LOOKUPS: usize = 20;
 
-/// The line of `text`, from 1, of the last step of `path` that is there.
+/// The line of `text`, from 1, of the last existing step of `path`.
 pub(super) fn of(text: &str, path: &FieldPath) -> Option<u32> {
     let mut found = None;
     let seed = LineOf { path: &path.0, element: true, found: &mut found };
-    // The search ends by an error, and where it ended is what was asked for.
+    // The search ends with an error, and its position is the result.
     let search = serde_saphyr::with_deserializer_from_str_with_options(text, document::options(), |yaml| {
         seed.deserialize(yaml)
     });
@@ -31,7 +31,7 @@ struct LineOf<'p> {
     found: &'p mut Option<u64>,
 }
 
-/// Where the search is over.
+/// Ends the search.
 fn over<E: Error>() -> E {
     E::custom("found")
 }

@@ -1,5 +1,5 @@
-//! From the documents of one file to typed objects and Problems. Knows which kinds are ours and what a hand-written
-//! manifest may leave out; it must not know files, folders or the state before.
+//! Decoding of the documents of one file into typed objects and Problems: selects the used kinds, and permits what a handwritten
+//! manifest may leave out. Independent of files, folders and earlier states.
 
 use std::sync::Arc;
 
@@ -17,36 +17,36 @@ use crate::api::owners::{missing_label, slice_owner};
 use crate::api::problem::{ObjectRef, Problem, reason};
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
-/// An object with its name and place.
+/// An object with its name and location.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placed {
-    /// The object, as it comes.
+    /// The object, as a change.
     pub(super) object: Change,
     pub(super) reference: ObjectRef,
     pub(super) origin: Origin,
-    /// The way to it inside its document.
+    /// Path of the object inside its document.
     pub(super) place: FieldPath,
 }
 
-/// What a file says.
+/// Contents of a file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ManifestFile {
-    /// In the order of the file.
+    /// Objects, in the order of the file.
     pub(super) objects: Vec<Placed>,
-    /// In the order of the file.
+    /// Problems, in the order of the file.
     pub(super) problems: Vec<FileProblem>,
-    /// Whether some document could not be taken as it stands, so that the file is not what its author meant.
+    /// Whether some document was rejected, so that the file is not what its author intended.
     pub(super) refused: bool,
-    /// How many objects are of kinds that we have no use for.
+    /// Number of objects of kinds that are not used.
     pub(super) passed_over: usize,
 }
 
-/// How deep lists may hold lists.
+/// Largest nesting depth of lists.
 pub(super) const MAX_LIST_DEPTH: usize = 4;
 
-/// Reads the text of the file `name`, of a folder of these manifests.
+/// Parses the text of the file `name` with manifests of this API server.
 pub(super) fn parse(name: &Arc<str>, text: &str, plane: ControlPlane) -> ManifestFile {
-    // Some editors put a byte order mark in front.
+    // Some editors start a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = document::parse(text, name.ends_with(".json"));
     let mut manifest = ManifestFile::default();
@@ -71,8 +71,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads an object, or the objects of a list. `listed_as` is the kind that the list around it says its items have:
-    /// the API server leaves `kind` and `apiVersion` out of the items of built-in lists.
+    /// Reads an object, or the objects of a list. `listed_as` is the kind of the items according to the list: the API server
+    /// omits `kind` and `apiVersion` from the items of built-in lists.
     fn read(&mut self, value: &Value, place: &FieldPath, listed_as: Option<&Resource>, depth: usize) {
         let fields = match value {
             Value::Null => return,
@@ -91,7 +91,7 @@ impl Reader<'_> {
             return tracing::debug!(file = %self.file, document = self.document.number, kind, "kind is not used");
         };
         if !KINDS.iter().any(|row| row.resource.kind == kind.kind && row.plane == self.plane) {
-            // A control plane has Namespaces of its own, and may have Nodes.
+            // A Karmada control plane has Namespaces, too, and may have Nodes.
             if kind.is_built_in() {
                 return self.manifest.passed_over += 1;
             }
@@ -106,7 +106,7 @@ impl Reader<'_> {
         self.read_object(kind, fields, place);
     }
 
-    /// The object is of no use here, but where it belongs.
+    /// Reports an object that belongs in the folder of the other API server.
     fn misplaced(&mut self, kind: &Resource, fields: &Map<String, Value>, place: &FieldPath) {
         let (folder, whose) = match self.plane {
             ControlPlane::Local => ("--karmada-manifests", "a Karmada control plane"),
@@ -155,7 +155,7 @@ impl Reader<'_> {
         };
         let mut value = fields.clone();
         decode::drop_nulls(&mut value);
-        // Checked already, and not fields of the typed objects.
+        // Already checked, and not fields of the typed objects.
         value.retain(|name, _| name != "kind" && name != "apiVersion");
         decode::complete_conditions(&mut value);
         let value = Value::Object(value);
@@ -174,11 +174,11 @@ impl Reader<'_> {
         self.manifest.objects.push(Placed { object, reference, origin, place: place.clone() });
     }
 
-    /// The object, with the namespace that `reference` says it has, unless some value does not fit its field.
+    /// The decoded object, with the namespace from `reference`, unless a value does not fit its field.
     fn typed<K: Kind>(&mut self, value: &Value, reference: &ObjectRef, place: &FieldPath) -> Option<Change> {
         match decode::read::<K::Object>(value) {
             Ok(mut typed) => {
-                // Of what Karmada writes only a part is known here.
+                // The types of Karmada's objects have only some of the fields.
                 let is_lenient = K::ROW.plane == ControlPlane::Karmada && !K::ROW.resource.is_built_in();
                 for field in typed.unknown.iter().filter(|_| !is_lenient) {
                     self.tell_unknown(place, reference, field);
@@ -208,7 +208,7 @@ impl Reader<'_> {
         self.tell(place, Some(reference.clone()), &field.path, reason::INVALID_MANIFEST, message);
     }
 
-    /// The object at `place` cannot be used.
+    /// Rejects the object at `place`.
     fn refuse(&mut self, place: &FieldPath, reference: Option<ObjectRef>, field: &str, message: &str) {
         self.manifest.refused = true;
         let keys = field.split('.').filter(|key| !key.is_empty());
@@ -216,7 +216,7 @@ impl Reader<'_> {
         self.tell(place, reference, &path, reason::INVALID_MANIFEST, message.to_owned());
     }
 
-    /// The document is neither YAML nor JSON.
+    /// Reports a document that is neither YAML nor JSON.
     fn refuse_text(&mut self, message: &str, line: u32) {
         self.manifest.refused = true;
         let message = cut_middle(format!("the document cannot be read: {message}"), LONGEST_MESSAGE);
@@ -224,7 +224,7 @@ impl Reader<'_> {
         self.manifest.problems.push(FileProblem { origin: self.origin(Some(line)), problem });
     }
 
-    /// Notes a Problem at `path` below `place`. An object without a name is told by its place in the file.
+    /// Records a Problem at `path` below `place`. An object without a name is identified by its location in the file.
     fn tell(
         &mut self,
         place: &FieldPath,
@@ -238,7 +238,7 @@ impl Reader<'_> {
             if self.lookups < line::MAX_LINE_LOOKUPS { line::of(self.document.text, &inside) } else { None };
         self.lookups += 1;
         let line = line.map_or(self.document.first_line, |line| self.document.first_line + line - 1);
-        // A value that is quoted may be as long as the file.
+        // The message may quote a value that is as long as the file.
         let message = cut_middle(message, LONGEST_MESSAGE);
         let problem = match reference {
             Some(object) => Problem { object, reason, field: path.to_string(), message, port: None },
@@ -252,13 +252,13 @@ impl Reader<'_> {
     }
 }
 
-/// Reads an object as the type of its kind. Parts of a kind share one.
+/// Decodes an object as the type of its kind. Parts of a kind share one type.
 struct TypedReader<'r, 'a> {
     reader: &'r mut Reader<'a>,
     value: &'r Value,
     reference: &'r ObjectRef,
     place: &'r FieldPath,
-    /// Once it was read, the object, unless it is unreadable.
+    /// The result of decoding, once it was done; the inner `None` means an undecodable object.
     read: Option<Option<Change>>,
 }
 
@@ -271,33 +271,32 @@ impl KindVisitor for TypedReader<'_, '_> {
     }
 }
 
-/// The kind of this name.
+/// The kind with this name.
 fn resource(kind: &str) -> Option<&'static Resource> {
     KINDS.iter().map(|row| &row.resource).find(|resource| resource.kind == kind)
 }
 
-/// As in a sentence: `a Service`, `an AddressPool`.
+/// The kind with its article: `a Service`, `an AddressPool`.
 fn with_article(kind: &str) -> String {
     let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
     format!("{article} {kind}")
 }
 
-/// Whether the object's API group is one of those that our kinds are of. Other groups have kinds of the same names
-/// (Knative's Service, Longhorn's Node), which are foreign to us. An object without a readable group counts as ours, to be
-/// reported.
+/// Whether the object's API group is one that used kinds belong to. Other groups have kinds with the same names (Knative's
+/// Service, Longhorn's Node), which are ignored. An object without a readable group counts as ours, so that it is reported.
 fn is_of_our_groups(fields: &Map<String, Value>) -> bool {
     let api_version = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     KINDS.iter().any(|row| row.resource.group == group)
 }
 
-/// A Problem of the file `name` as a whole.
+/// A Problem about the file `name` as a whole.
 pub(super) fn file_problem(name: &Arc<str>, message: String) -> Problem {
     let object = ObjectRef { kind: FILE, namespace: "".into(), name: name.clone() };
     Problem { object, reason: reason::INVALID_MANIFEST, field: String::new(), message, port: None }
 }
 
-/// Whether the object has its kind's API version; items of a typed list may leave it out.
+/// Checks the object's API version; items of a typed list may omit it.
 fn check_api_version(kind: &Resource, fields: &Map<String, Value>, listed: bool) -> Result<(), String> {
     match fields.get("apiVersion") {
         None if listed => Ok(()),
@@ -307,15 +306,15 @@ fn check_api_version(kind: &Resource, fields: &Map<String, Value>, listed: bool)
     }
 }
 
-/// Whether that is an API version by which the kind can be read.
+/// Whether the kind can be decoded from this API version.
 fn has_api_version(kind: &Resource, found: &str) -> bool {
-    // What is read of a binding was the same in its first version.
+    // The fields of a binding that are used were the same in its first version.
     let older = kind.kind == "ResourceBinding" && found == "work.karmada.io/v1alpha1";
     found == kind.api_version || older
 }
 
-/// The object's name as far as its metadata can be read. Without a namespace it is in `default`, as for `kubectl`; a
-/// namespace on a cluster-scoped object means nothing.
+/// The object's name, as far as its metadata can be read. Without a namespace it is in `default`, as with `kubectl`; a namespace
+/// on a cluster-scoped object is ignored.
 fn reference_in(kind: &Resource, fields: &Map<String, Value>) -> Option<ObjectRef> {
     let metadata = fields.get("metadata")?;
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! Where in the manifest folder an object or a Problem comes from.
+//! Origin of an object or a Problem in the manifest folder.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use crate::api::decode::field_path::FieldPath;
 use crate::api::problem::{ObjectRef, Problem};
 
-/// A place in a manifest file. Prints as editors open it: `web.yaml:12`, or `web.yaml` when the file as a whole is meant.
+/// A location in a manifest file. Displays as editors accept it: `web.yaml:12`, or `web.yaml` for the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
-    /// The file's name below the manifest folder.
+    /// Name of the file in the manifest folder.
     pub file: Arc<str>,
-    /// The document inside the file, from 1.
+    /// Number of the document in the file, from 1.
     pub document: Option<u32>,
-    /// The line inside the file, from 1, as near as it is known.
+    /// Line in the file, from 1, as precisely as it is known.
     pub line: Option<u32>,
 }
 
@@ -25,12 +25,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A Problem and the place to mend it. Prints as `web.yaml:12: Service shop/web: ...`; a file is not named twice.
+/// A Problem and its location. Displays as `web.yaml:12: Service shop/web: ...`, without repeating the name of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileProblem {
-    /// Where it is.
+    /// Location of the Problem.
     pub origin: Origin,
-    /// What it is.
+    /// The Problem.
     pub problem: Problem,
 }
 
@@ -49,34 +49,34 @@ impl fmt::Display for FileProblem {
     }
 }
 
-/// The kind of object that Problems of a file as a whole are about.
+/// Kind of the object in Problems about a whole file.
 pub const FILE: &str = "File";
 
-/// Which document each object in effect comes from, and its place in there.
+/// Document of each object in effect, and its path in there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins(pub(super) HashMap<ObjectRef, (Origin, FieldPath)>);
 
 impl Origins {
-    /// The document that defines `object`.
+    /// Location of the document that defines `object`.
     pub fn of(&self, object: &ObjectRef) -> Option<&Origin> {
         self.0.get(object).map(|(origin, _)| origin)
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The way to the object inside its document: to an item of a list, or nothing.
+    /// Path of the object in its document: of an item in a list, or empty.
     pub(super) fn place_of(&self, object: &ObjectRef) -> Option<&FieldPath> {
         self.0.get(object).map(|(_, place)| place)
     }
 }
 
-/// Tells the lines of places in a text that are asked for from front to back, so that each byte is looked at once.
+/// Converts ascending offsets in a text to lines, so that each byte is scanned once.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
-    /// What is behind the last place.
+    /// Text after the last offset.
     rest: &'a [u8],
     offset: usize,
     line: usize,
@@ -87,7 +87,7 @@ impl<'a> Lines<'a> {
         Self { rest: text.as_bytes(), offset: 0, line: 1 }
     }
 
-    /// The line, from 1, that holds the byte at `offset`, which is not before the last one asked for.
+    /// The line, from 1, of the byte at `offset`, which must not be less than the previous one.
     pub(super) fn at(&mut self, offset: usize) -> u32 {
         let passed = offset.saturating_sub(self.offset).min(self.rest.len());
         let (passed, rest) = self.rest.split_at(passed);

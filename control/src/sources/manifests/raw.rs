@@ -1,4 +1,4 @@
-//! Objects of every kind as they are written, for commands that read what was meant for other programs.
+//! Objects of any kind as written, for commands that read manifests of other programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::origin::{FileProblem, Origin};
 use super::{document, folder, line};
 use crate::api::decode::field_path::{FieldPath, Step};
 
-/// An object of some kind, and where it is.
+/// An object of any kind, and its location.
 #[derive(Clone, Debug)]
 pub struct RawObject {
-    /// As written.
+    /// Its fields, as written.
     pub fields: Map<String, Value>,
     document: Arc<RawDocument>,
-    /// The way to it inside its document.
+    /// Path of the object in its document.
     place: FieldPath,
 }
 
@@ -28,17 +28,17 @@ struct RawDocument {
     number: u32,
     first_line: u32,
     text: String,
-    /// How often a line in it was looked up.
+    /// Number of lines that were looked up in it.
     lookups: AtomicUsize,
 }
 
 impl RawObject {
-    /// As in the manifest; empty if there is none.
+    /// Kind, as in the manifest; empty if there is none.
     pub fn kind(&self) -> &str {
         self.fields.get("kind").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub fn group(&self) -> &str {
         let api_version = self.fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         api_version.split_once('/').map_or("", |(group, _)| group)
@@ -49,26 +49,26 @@ impl RawObject {
         self.at(&["metadata", "name"]).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// `metadata.namespace`, or `default`, as for `kubectl`.
+    /// `metadata.namespace`, or else `default`, as with `kubectl`.
     pub fn namespace(&self) -> &str {
         let namespace = self.at(&["metadata", "namespace"]).and_then(Value::as_str);
         namespace.filter(|name| !name.is_empty()).unwrap_or("default")
     }
 
-    /// The value that these keys lead to.
+    /// The value at this path of keys.
     pub fn at(&self, keys: &[&str]) -> Option<&Value> {
         let (first, rest) = keys.split_first()?;
         let first = self.fields.get(*first)?;
         rest.iter().try_fold(first, |value, key| value.get(*key)).filter(|value| !value.is_null())
     }
 
-    /// `metadata.annotations` or `metadata.labels`, as far as they are text.
+    /// `metadata.annotations` or `metadata.labels`, without values that are not text.
     pub fn texts(&self, field: &str) -> BTreeMap<String, String> {
         let texts = self.at(&["metadata", field]).and_then(Value::as_object).into_iter().flatten();
         texts.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
-    /// Where a field of it is written, or as much of the way there as is.
+    /// Location of one of its fields, or of the longest existing part of its path.
     pub fn origin(&self, field: &str) -> Origin {
         let RawDocument { file, number, first_line, text, lookups } = self.document.as_ref();
         let looked_up = lookups.fetch_add(1, Ordering::Relaxed) < line::MAX_LINE_LOOKUPS;
@@ -79,12 +79,12 @@ impl RawObject {
     }
 }
 
-/// What files hold, whatever it is.
+/// Objects of any kind in files.
 #[derive(Debug, Default)]
 pub struct RawManifests {
-    /// In the order of the files.
+    /// Objects, in the order of the files.
     pub objects: Vec<RawObject>,
-    /// Documents and files that cannot be read.
+    /// Problems of documents and files that cannot be read.
     pub problems: Vec<FileProblem>,
 }
 
@@ -92,7 +92,7 @@ impl RawManifests {
     /// Reads a folder, or a single file, once.
     ///
     /// # Errors
-    /// If it cannot be listed.
+    /// If the folder cannot be listed.
     pub fn load(path: &Path) -> std::io::Result<Self> {
         let mut manifests = Self::default();
         for (name, text) in folder::texts(path)? {
@@ -108,7 +108,7 @@ impl RawManifests {
         Ok(manifests)
     }
 
-    /// Reads a text that is called `name`.
+    /// Parses a text with the file name `name`.
     pub fn parse(name: &str, text: &str) -> Self {
         let mut manifests = Self::default();
         manifests.add(&name.into(), text);
@@ -140,7 +140,7 @@ impl RawManifests {
         }
     }
 
-    /// Takes an object, or those of a list.
+    /// Takes an object, or the items of a list.
     fn take(&mut self, value: Value, document: &Arc<RawDocument>, place: &FieldPath, depth: usize) {
         let Value::Object(mut fields) = value else { return };
         let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -152,7 +152,7 @@ impl RawManifests {
         let items = std::mem::take(items);
         let api_version = fields.get("apiVersion").cloned();
         for (index, mut item) in items.into_iter().enumerate() {
-            // The API server leaves both out of the items of built-in lists.
+            // The API server omits both from the items of built-in lists.
             if let (Value::Object(item), false) = (&mut item, item_kind.is_empty()) {
                 item.entry("kind").or_insert_with(|| item_kind.into());
                 if let Some(api_version) = &api_version {

@@ -1,5 +1,5 @@
-//! Notices changes of the manifest folder and tells what it says then. Level-triggered: an event only says that it is
-//! time to look, so a lost, doubled or misunderstood one costs nothing but time.
+//! Watch of the manifest folder that publishes its contents after changes. Level-triggered: an event only triggers a scan, so a
+//! lost, duplicated or misunderstood event costs nothing but time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,20 +17,19 @@ use super::known_file::Scan;
 use super::{FieldLines, Loaded};
 use crate::api::store::ControlPlane;
 
-/// How long after the first event of a change the folder is looked at: a program that saves a file does so in several steps.
+/// Delay of a scan after the first event of a change, because a program saves a file in several steps.
 const SETTLE: Duration = Duration::from_millis(5);
-/// After the folder was looked at, it rests for as long as that took, and no longer than this: a burst of changes becomes a
-/// few looks, however fast somebody writes.
+/// Longest rest after a scan, which otherwise takes as long as the scan itself, so that a burst of changes results in few scans.
 const LONGEST_REST: Duration = Duration::from_millis(500);
-/// How often a file is looked at that may not have been written to its end.
+/// Interval of scans while a file may not be written completely.
 const UNSETTLED: Duration = Duration::from_millis(50);
-/// How often the folder is looked at when the kernel does not tell of changes.
+/// Interval of scans if the kernel does not report changes.
 const POLL: Duration = Duration::from_secs(2);
-/// How often it is looked at although the kernel tells: changes made by other hosts of a network file system, and in
-/// the targets of symbolic links, raise no event. It costs one `stat` per file.
+/// Interval of scans even if the kernel reports changes: changes by other hosts on a network file system, and in the targets of
+/// symbolic links, cause no event. It costs one `stat` for each file.
 const RESYNC: Duration = Duration::from_secs(10);
 
-/// The states of a watched folder, from the first on. Dropping it ends the watching.
+/// States of a watched folder, starting with the current one. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct FileWatch {
     path: PathBuf,
@@ -38,28 +37,28 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// The lines of fields in its files as they are now.
+    /// Lines of fields in the current files.
     pub fn field_lines(&self) -> FieldLines {
         FieldLines::of(&self.path)
     }
 
-    /// Waits for a state that was not given yet and gives the newest. At first that is what the folder says at the
-    /// start. `None` means that watching has ended, which only the end of the runtime brings about.
+    /// Waits for a new state and returns the latest. The first one is the state at the start. `None` means that the watch has
+    /// ended, which happens only with the runtime.
     ///
-    /// Cancel safe: no state is lost when the future is dropped.
+    /// Cancel safe: dropping the future loses no state.
     pub async fn next(&mut self) -> Option<Arc<Loaded>> {
-        // The initial value, none, counts as seen.
+        // The initial value, `None`, counts as seen.
         self.states.changed().await.ok()?;
         self.states.borrow_and_update().clone()
     }
 }
 
-/// Watches a folder of manifests, or a single file, which need not exist yet. Must be called inside a Tokio runtime.
+/// Watches a folder of manifests, or a single file, which need not exist yet. Must be called within a Tokio runtime.
 pub fn watch(path: &Path) -> FileWatch {
     watch_of(ControlPlane::Local, path)
 }
 
-/// The same for a folder of these manifests.
+/// Like [`watch()`], for manifests of this API server.
 pub fn watch_of(plane: ControlPlane, path: &Path) -> FileWatch {
     let (sender, states) = watch::channel(None);
     tokio::spawn(follow(path.to_owned(), plane, sender));
@@ -71,9 +70,9 @@ async fn follow(path: PathBuf, plane: ControlPlane, states: watch::Sender<Option
     let mut folder = Folder::new(path.clone(), plane);
     loop {
         let began = Instant::now();
-        // Setting a watch looks the folder up, so it waits for a slow file system as the scan does.
+        // Setting a watch resolves the path, so it can block on a slow file system like the scan.
         let looking = spawn_blocking(move || {
-            // Before the scan, so that what happens during the scan raises an alarm.
+            // Before the scan, so that changes during the scan raise the alarm.
             alarm.arm();
             let scan = folder.scan();
             (alarm, folder, scan)
@@ -82,11 +81,11 @@ async fn follow(path: PathBuf, plane: ControlPlane, states: watch::Sender<Option
         (alarm, folder, Scan { changed, unsettled }) = match looking.await {
             Ok(looked) => looked,
             Err(error) if error.is_panic() => {
-                // A bug in a parser must not end the watching. What was published stays until a scan succeeds.
+                // A bug in a parser must not end the watch. The published state stays until a scan succeeds.
                 tracing::error!(path = %path.display(), %error, "reading the manifests failed");
                 (Alarm::new(&path), Folder::new(path.clone(), plane), Scan::default())
             }
-            // The runtime ends.
+            // The runtime is shutting down.
             Err(_) => return,
         };
         if changed {
@@ -104,17 +103,17 @@ async fn follow(path: PathBuf, plane: ControlPlane, states: watch::Sender<Option
     }
 }
 
-/// Says when it is time to look at the folder.
+/// Signals when to scan the folder.
 struct Alarm {
     path: PathBuf,
-    /// Rung by the watcher. It remembers one ring, which is enough: it means "look".
+    /// Notified by the watcher. It stores one notification, which is enough to trigger a scan.
     bell: Arc<Notify>,
-    /// Set when the folder itself came, went or was replaced: a watch stays with the folder that it was set on, even
-    /// if that one is deleted and another has its name.
+    /// Set when the folder itself was created, deleted or replaced: a watch stays with the original folder, even if that is
+    /// deleted and another one has its name.
     stale: Arc<AtomicBool>,
-    /// Stops watching when dropped.
+    /// Stops the watch when dropped.
     watcher: Option<RecommendedWatcher>,
-    /// Why the kernel does not tell of changes, to say it once.
+    /// Why the kernel does not report changes, to log it once.
     told: Option<String>,
 }
 
@@ -124,7 +123,7 @@ impl Alarm {
         Self { path, bell: Arc::default(), stale: Arc::default(), watcher: None, told: None }
     }
 
-    /// Sets the kernel's watches, unless they are set and still mean the folder.
+    /// Sets the kernel's watches, unless they are set and still refer to the folder.
     fn arm(&mut self) {
         let stale = self.stale.swap(false, Ordering::AcqRel);
         if self.watcher.is_some() && self.told.is_none() && !stale {
@@ -162,7 +161,7 @@ impl Alarm {
                 bell.notify_one();
             }
         })?;
-        // The folder above tells when this one comes or is replaced. It may be closed to us: then RESYNC has to do.
+        // The parent folder reports when this one is created or replaced. If it is not accessible, RESYNC has to suffice.
         if let Some(parent) = self.path.parent()
             && let Err(error) = watcher.watch(parent, RecursiveMode::NonRecursive)
         {
@@ -173,7 +172,7 @@ impl Alarm {
         watched
     }
 
-    /// Returns when it is time to look: something has changed, or nothing was looked at for long.
+    /// Returns when it is time to scan: something has changed, or the last scan was long ago.
     async fn raised(&self, unsettled: bool) {
         let kernel_tells = self.watcher.is_some() && self.told.is_none();
         let patience = match (unsettled, kernel_tells) {
@@ -187,7 +186,7 @@ impl Alarm {
     }
 }
 
-/// Whether the event may have changed what the folder says. Reading must not count: we do it ourselves.
+/// Whether the event may have changed the contents of the folder. Reads do not count, because the scan itself causes them.
 fn concerns(event: &Event, path: &Path, stale: &AtomicBool) -> bool {
     let read_only =
         matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write));
@@ -202,7 +201,7 @@ fn concerns(event: &Event, path: &Path, stale: &AtomicBool) -> bool {
         if changed == path {
             stale.store(true, Ordering::Release);
         }
-        // The folder above tells of its other contents, too.
+        // The parent folder reports its other contents, too.
         relevant |= changed.starts_with(path);
     }
     relevant

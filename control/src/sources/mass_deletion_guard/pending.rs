@@ -1,5 +1,5 @@
-//! A pending deletion of one kind: when it begins, what it keeps, and what ends it. It is the set of the missing objects'
-//! names, while the store holds the objects.
+//! Pending deletion of one kind: when it starts, what it keeps, and what ends it. It contains the names of the missing objects,
+//! while the store has the objects.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::api::kinds::{Kind, object_key};
 use crate::api::owners::names_of;
 use crate::api::store::{Change, Delta, ObjectKey, Objects};
 
-/// Fewer objects than these may go at once without a question: that happens in small clusters.
+/// Fewer objects than this may disappear at once, as happens in small clusters.
 const PLENTY: usize = 10;
-/// A list is suspicious if it lacks this many of a hundred objects.
+/// Percentage of missing objects at which a list is suspicious.
 const NEARLY_ALL: usize = 90;
 
-/// What a list lacks that is not accepted yet.
+/// Objects that a list lacks, while their deletion is not accepted.
 #[derive(Debug)]
 pub(super) struct PendingDeletion {
     kind: &'static str,
-    /// What says that one is gone.
+    /// Creates the deletion of an object.
     gone: fn(ObjectKey) -> Change,
-    /// What the newest list lacks and nothing since has settled; never empty.
+    /// Objects that the newest list lacks and that no later change has settled; never empty.
     missing: BTreeSet<ObjectKey>,
     there: usize,
     listed: usize,
@@ -37,7 +37,7 @@ impl PendingDeletion {
         Held { kind, there, listed, kept: missing.len(), since, until }
     }
 
-    /// What it held back is gone.
+    /// The deletions of the objects that were held back.
     pub(super) fn accept(self) -> impl Iterator<Item = Change> {
         self.log_accepted();
         self.missing.into_iter().map(self.gone)
@@ -79,10 +79,10 @@ fn log_ended(kind: &str) {
     );
 }
 
-/// Judges a whole list. Answers the objects that it lacks and that stay for now.
+/// Evaluates a complete list. Returns the missing objects that stay for now.
 ///
-/// While a deletion is pending, only a list that has more than a tenth of its objects ends it: otherwise a few new ones
-/// would make the same wrong list look better.
+/// A pending deletion is ended only by a list with more than a tenth of its objects. Otherwise a few new objects would make the
+/// same wrong list look better.
 pub(super) fn judge<K: Kind>(
     kind: &'static str,
     pending: &mut Option<PendingDeletion>,
@@ -123,7 +123,7 @@ pub(super) fn judge<K: Kind>(
     missing
 }
 
-/// An object that came, changed or was deleted by name is no longer pending. With the last one the hold ends.
+/// Settles an object that was added, changed or deleted by name. The hold ends with the last pending one.
 pub(super) fn settle<K: Kind>(kind: &str, pending: &mut Option<PendingDeletion>, delta: &Delta<K::Object>) {
     let Some(PendingDeletion { missing, .. }) = pending else { return };
     match delta {

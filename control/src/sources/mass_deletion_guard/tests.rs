@@ -1,4 +1,4 @@
-//! What is held back and what is not, and that holding back ends.
+//! Which deletions are held back, and that every hold ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ mod model;
 const HOLD: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A guard before a store, with a clock that stands until told.
+/// A guard with a store and a manual clock.
 struct Bench {
     guard: Guard,
     store: Store,
@@ -24,14 +24,14 @@ struct Bench {
 }
 
 impl Bench {
-    /// With `count` Services, as after the first list.
+    /// A bench with `count` Services, as after the first list.
     fn with(count: usize) -> Self {
         let mut bench = Self { guard: Guard::new(HOLD), store: Store::default(), now: Instant::now() };
         assert!(!bench.apply(services(0..count)), "the first list is believed");
         bench
     }
 
-    /// Applies a change as the gateway does. Answers whether it was completed.
+    /// Applies a change like the gateway. Returns whether it was completed.
     fn apply(&mut self, change: Change) -> bool {
         let reported = change.clone();
         let admitted = self.guard.admit(change, self.store.objects(), self.now);
@@ -40,7 +40,7 @@ impl Bench {
         completed
     }
 
-    /// Lets time pass, and what is due happen.
+    /// Advances the time and accepts what is due.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         for change in self.guard.release(self.now) {
@@ -131,7 +131,7 @@ fn a_list_that_lacks_them_still_neither_ends_nor_extends_the_doubt() {
     assert!(bench.apply(services([])));
     let due = bench.guard.due();
     bench.pass(30 * SECOND);
-    // Many new ones do not make it better: none of the doubted ones is among them.
+    // Many new objects do not help: none of the missing ones is among them.
     assert!(bench.apply(services(60..100)));
     assert_eq!((bench.there(), bench.held()), (90, vec![("Service", 50, 40, 50)]));
     assert!(bench.apply(services(60..100)), "nor does the same list again");

@@ -1,4 +1,4 @@
-//! Replacing one file of a directory as a whole.
+//! Atomic replacement of a file in a directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use crate::api::store::ControlPlane;
 
-/// Who serves what is nobody else's business.
+/// Mode of the file: its contents are only for the owner.
 const FILE_MODE: u32 = 0o600;
-/// As the file's, for a directory.
+/// Mode of the directory, for the same reason.
 const DIR_MODE: u32 = 0o700;
 
-/// The file's name.
+/// Name of the file.
 pub(super) fn name(part: ControlPlane) -> &'static str {
     match part {
         ControlPlane::Local => "snapshot.jsonl",
@@ -20,7 +20,7 @@ pub(super) fn name(part: ControlPlane) -> &'static str {
     }
 }
 
-/// What files begin with that are being written. One writer must not take the other's for leftovers.
+/// Prefix of files that are being written. It differs for each file, because writers remove leftovers of their own.
 fn temporary(part: ControlPlane) -> &'static str {
     match part {
         ControlPlane::Local => ".snapshot-",
@@ -28,15 +28,15 @@ fn temporary(part: ControlPlane) -> &'static str {
     }
 }
 
-/// A file under a name of its own until it is complete; removed if it does not get that far.
+/// A file with a temporary name, which is removed unless it is renamed.
 struct Temporary {
     path: PathBuf,
     file: File,
 }
 
 impl Temporary {
-    /// The name is random: in containers every gateway has process number 1, and during a roll-out two of them may share
-    /// the directory.
+    /// Creates a file with a random name: in containers every gateway has process ID 1, and during a rollout two of them may
+    /// share the directory.
     fn create(dir: &Path, part: ControlPlane) -> io::Result<Self> {
         let path = dir.join(format!("{}{:016x}", temporary(part), fastrand::u64(..)));
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
@@ -46,13 +46,13 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename there is nothing under this name any more.
+        // After the rename there is no file with this name.
         fs::remove_file(&self.path).ok();
     }
 }
 
-/// The file for reading. What is no regular file is refused: opening a FIFO would wait for somebody to write into it, and
-/// devices have no end.
+/// Opens the file for reading. Anything but a regular file is refused: opening a FIFO would wait for a writer, and devices have
+/// no end.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -60,8 +60,8 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Puts what `fill` writes in place of the file, and returns once that would survive a power failure: the file's
-/// contents are on the disk before its name is, and its name before this returns (rename(2), fsync(2)).
+/// Replaces the file by what `fill` writes, and returns once that would survive a power failure: the contents are synced before
+/// the rename, and the rename before this function returns (rename(2), fsync(2)).
 pub(super) fn replace(
     dir: &Path,
     part: ControlPlane,
@@ -75,7 +75,7 @@ pub(super) fn replace(
     File::open(dir)?.sync_all()
 }
 
-/// Only the last part of the path is made: where more is missing, a mount or a correct path is missing.
+/// Creates only the last part of the path: if more is missing, a mount is missing or the path is wrong.
 fn ensure(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(DIR_MODE).create(dir) {
         Err(error) if !dir.is_dir() => Err(error),
@@ -83,12 +83,12 @@ fn ensure(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what a process left that was killed while it wrote. Another one that writes at this moment fails for once and
-/// tries again.
+/// Removes files of a process that was killed during a write. A process that is writing at the same moment fails once and tries
+/// again.
 pub(super) fn remove_leftovers(dir: &Path, part: ControlPlane) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(temporary(part).as_bytes()) {
-            // What cannot be removed is in nobody's way.
+            // Files that cannot be removed do no harm.
             fs::remove_file(entry.path()).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! The lines of a snapshot, both ways.
+//! Encoding and decoding of a snapshot's lines.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,13 +14,13 @@ use crate::api::kinds::{KINDS, Kind, KindVisitor, visit_kinds};
 use crate::api::store::{ControlPlane, Objects};
 use crate::text::{LONGEST_MESSAGE, cut_middle};
 
-/// Changes with whatever an older version would misread. The kinds of a fleet are in a file of their own, which an older
-/// version does not look for.
+/// Format version. It changes with anything that an older version would misread. The kinds of a fleet are in a separate file,
+/// which an older version does not look for.
 pub(super) const VERSION: u32 = 1;
 
-/// Bytes of the first line, at most.
+/// Largest length of the first line in bytes.
 const LONGEST_HEADER: u64 = 64 << 10;
-/// Bytes of another line, at most: several times as many as an API server takes of one object.
+/// Largest length of any other line in bytes: several times the size of an object that an API server accepts.
 const LONGEST_LINE: u64 = 16 << 20;
 
 /// The first line.
@@ -31,21 +31,21 @@ pub(super) struct Header {
     sheave: String,
     server: String,
     cluster: String,
-    /// Older versions neither write nor look for it.
+    /// Older versions neither write nor read it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     authorities: BTreeSet<String>,
-    /// As RFC 3339 has it.
+    /// In RFC 3339 format.
     written_at: String,
 }
 
-/// What every version's first line has.
+/// Field that the first line has in every version.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AnyHeader {
     sheave_snapshot: u32,
 }
 
-/// A line behind the first: what it holds, under its name.
+/// A line after the first: a value under its name.
 struct SnapshotLine<'a, T>(&'static str, &'a T);
 
 impl<T: Serialize> Serialize for SnapshotLine<'_, T> {
@@ -54,19 +54,19 @@ impl<T: Serialize> Serialize for SnapshotLine<'_, T> {
     }
 }
 
-/// The name of the last line.
+/// Name of the last line.
 const END: &str = "end";
 
 /// The last line.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Footer {
-    /// Lines between the first and this one.
+    /// Number of lines between the first and this one.
     objects: u64,
-    /// Of every byte before this line.
+    /// CRC-32 of every byte before this line.
     crc32: u32,
 }
 
-/// Why lines are no snapshot of ours.
+/// Reason why a snapshot cannot be decoded.
 #[derive(Debug)]
 pub(super) enum DecodeError {
     Io(io::Error),
@@ -76,7 +76,7 @@ pub(super) enum DecodeError {
 }
 
 impl DecodeError {
-    /// With the file that it is about.
+    /// Adds the path of the file.
     pub(super) fn at(self, path: PathBuf) -> SnapshotError {
         match self {
             Self::Io(error) => SnapshotError::Unreadable { path, error },
@@ -102,7 +102,8 @@ impl Header {
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-/// Writes lines and sums them up. Line by line: the CRC is slow on the few bytes at a time that serde writes.
+/// Writes lines and computes their CRC. It works on whole lines, because the CRC is slow on the few bytes at a time that serde
+/// writes.
 struct Encoder<W> {
     out: W,
     line: Vec<u8>,
@@ -120,7 +121,7 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// Writes the whole snapshot of this part of the objects.
+/// Writes the snapshot of one part of the objects.
 pub(super) fn encode(
     header: &Header,
     objects: &Objects,
@@ -161,7 +162,7 @@ impl<W: Write> KindVisitor for KindWriter<'_, W> {
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-/// Gives lines and sums up those that were used.
+/// Reads lines. The caller computes the CRC of those that it uses.
 struct Decoder<R> {
     input: R,
     line: Vec<u8>,
@@ -169,8 +170,8 @@ struct Decoder<R> {
 }
 
 impl<R: BufRead> Decoder<R> {
-    /// The next line, with its end. A line that the file ends in is cut off, and of one without an end no more is read than
-    /// there may be.
+    /// The next line, including its end. A line without an end is truncated by the end of the file, and no more is read of it
+    /// than the largest length.
     fn next(&mut self) -> Result<&[u8], DecodeError> {
         self.line.clear();
         self.number += 1;
@@ -186,7 +187,7 @@ impl<R: BufRead> Decoder<R> {
         }
     }
 
-    /// Why the line that was given last is none.
+    /// The error for a malformed last line.
     fn malformed(&self, error: &serde_json::Error) -> DecodeError {
         let why = cut_middle(error.to_string(), LONGEST_MESSAGE / 2);
         DecodeError::Damaged(format!("line {}: {why}", self.number))
@@ -240,7 +241,7 @@ pub(super) fn decode(input: impl BufRead, expected: &Identity) -> Result<Snapsho
     Ok(Snapshot { identity, written_at, sheave, objects })
 }
 
-/// The format is looked at first: of another one nothing else is known.
+/// Reads the header. The format comes first: nothing is known about any other format.
 fn read_header<R: BufRead>(lines: &Decoder<R>) -> Result<Header, DecodeError> {
     let malformed = |error| lines.malformed(&error);
     let AnyHeader { sheave_snapshot } = serde_json::from_slice(&lines.line).map_err(malformed)?;
@@ -250,9 +251,9 @@ fn read_header<R: BufRead>(lines: &Decoder<R>) -> Result<Header, DecodeError> {
     serde_json::from_slice(&lines.line).map_err(malformed)
 }
 
-/// What a line behind the first was.
+/// Kind of a line after the first.
 enum Read {
-    /// An object, which is among the others now.
+    /// An object, which was added to the others.
     Object,
     /// An object of the other file.
     OtherPart,
@@ -267,7 +268,7 @@ fn read_line(line: &[u8], part: ControlPlane, objects: &mut Objects) -> serde_js
     Ok(read)
 }
 
-/// Reads a line with one entry. What it holds follows from the entry's name, so it is read as its type at once.
+/// Reads a line with one entry. The entry's name determines the type of its value, so it is decoded directly.
 struct LineReader<'a> {
     part: ControlPlane,
     objects: &'a mut Objects,
@@ -302,7 +303,7 @@ impl<'de> Visitor<'de> for LineReader<'_> {
     }
 }
 
-/// Reads the object of the kind whose lines have this name. Parts of a kind share one.
+/// Decodes the object of the kind whose lines have this name. Parts of a kind share one name.
 struct ObjectReader<'a, 'de, A: MapAccess<'de>> {
     name: &'a str,
     objects: &'a mut Objects,

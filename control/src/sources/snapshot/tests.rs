@@ -1,4 +1,4 @@
-//! What is written comes back as it was, and what is not exactly that is refused.
+//! Written objects come back unchanged, and any other file is refused.
 
 mod not_a_file;
 mod skew;
@@ -143,7 +143,7 @@ fn the_directory_is_made_but_not_the_path_to_it() {
 #[test]
 fn what_cannot_be_put_in_place_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
-    // A name that nothing can be renamed to, whoever runs the test: a directory that is not empty.
+    // A name that no file can be renamed to, even for root: a directory that is not empty.
     fs::create_dir_all(path(dir.path(), ControlPlane::Local).join("in the way")).unwrap();
     let error = write(dir.path(), &identity(), &objects()).unwrap_err();
     assert!(matches!(error, SnapshotError::Unwritable { .. }), "{error}");
@@ -229,7 +229,7 @@ fn a_file_about_a_cluster_of_the_same_name_and_address_is_refused() {
              API server"
         )
     );
-    // One that was written before authorities were.
+    // A snapshot from before authorities were recorded.
     write(dir.path(), &identity(), &objects()).unwrap();
     assert!(!fs::read_to_string(&file).unwrap().contains("authorities"));
     assert!(read(dir.path(), &trusted_by(&["cc"])).unwrap().is_some());
@@ -237,12 +237,12 @@ fn a_file_about_a_cluster_of_the_same_name_and_address_is_refused() {
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-/// Any text, as annotations have it: control characters, line ends, every script.
+/// Any text, as in annotations: control characters, line ends, every script.
 fn text() -> impl Strategy<Value = String> {
     any::<String>()
 }
 
-/// Few names, so that owners and objects meet.
+/// Few names, so that owners and objects interact.
 fn name() -> impl Strategy<Value = String> {
     "[a-c]"
 }

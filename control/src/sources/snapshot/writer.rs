@@ -1,5 +1,5 @@
-//! When the snapshot is written: soon after the first sync, then at most every ten seconds, more seldom where it takes long,
-//! never twice at once, and only if something changed. Whether it can be written stops nobody.
+//! Schedule of snapshot writes: soon after the first sync, then at most every ten seconds and less often if a write takes long,
+//! never two at once, and only after changes. A failed write affects nothing else.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,46 +11,47 @@ use tokio::time::{Instant, sleep_until};
 use super::{Identity, SnapshotError, folder};
 use crate::api::store::Objects;
 
-/// From the first change to the first write: a gateway that has just started is settling, and the burst of its first lists
+/// Delay from the first change to the first write: a gateway that has just started is settling, and the burst of its first lists
 /// need not be written piece by piece.
 const FIRST: Duration = Duration::from_secs(1);
-/// From the end of one write to the next: losing ten seconds of changes costs little after a restart without an API
-/// server, and ten thousand Services are some ten megabytes, which a disk should not take with each of them.
+/// Shortest pause after a write. Losing ten seconds of changes costs little in a restart without an API server, and ten thousand
+/// Services are some ten megabytes, which should not be written for each change.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// So many times as long as a write took passes until the next: half a second for a large cluster's thirty megabytes becomes
-/// twenty, so that whatever changes all the time takes no more than a fortieth of a core, and of what the disk can do.
+/// Pause after a write, in multiples of its duration. Half a second for a large cluster's thirty megabytes results in twenty, so
+/// that constant changes use at most a fortieth of a core and of the disk's throughput.
 const SHARE: u32 = 40;
-/// No pause is longer: on a slow disk as well the snapshot should not be of another hour.
+/// Longest pause: even on a slow disk the snapshot should not be hours old.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What the blocking part of a write answers.
+/// Result of the blocking part of a write.
 type Written = Result<Timestamp, SnapshotError>;
 
-/// Keeps the snapshot in step with a store, off the loop that owns the store.
+/// Keeps the snapshot up to date with a store, outside of the loop that owns the store.
 ///
-/// The loop says when something [`changed`](Self::changed), which costs nothing, waits for [`due`](Self::due) beside its
-/// other events, and then [`start`](Self::start)s a write. Only that copies the objects' handles: once in ten seconds at
-/// most, not with each change.
+/// The loop reports changes with [`changed`](Self::changed), which costs nothing, waits for [`due`](Self::due) among its other
+/// events, and then calls [`start`](Self::start). Only that copies the objects' handles: at most once in ten seconds, and not for
+/// each change.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     dir: PathBuf,
     identity: Identity,
-    /// Not in the snapshot yet, nor in the one that is being written.
+    /// Whether there are changes that are neither in the snapshot nor in the one being written.
     changed: bool,
-    /// No write starts earlier; none before the first change.
+    /// Earliest start of the next write; `None` before the first change.
     not_before: Option<Instant>,
     writing: Option<JoinHandle<Written>>,
-    /// When that began.
+    /// Start of the current write.
     began: Instant,
-    /// The first write looks for what a killed process has left.
+    /// Whether leftovers of a killed process were removed, which the first write does.
     tidied: bool,
     last_written: Option<Timestamp>,
     error: Option<String>,
 }
 
 impl SnapshotWriter {
-    /// For the state directory `dir`, of which `last_written` is known from reading the snapshot. Touches nothing yet.
+    /// A writer for the state directory `dir`. `last_written` is known from reading the snapshot. It does not touch the directory
+    /// yet.
     pub fn new(dir: &Path, identity: Identity, last_written: Option<Timestamp>) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -65,8 +66,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// The objects differ from before in a way that counts (`Store::take_dirty` has something). Not to be called before
-    /// every kind has been listed: half of the objects are no good input.
+    /// Reports a relevant change of the objects (`Store::take_dirty` returned something). Must not be called before every kind
+    /// has been listed, because an incomplete set of objects is no good input.
     pub fn changed(&mut self) {
         self.changed = true;
         self.not_before.get_or_insert_with(|| Instant::now() + FIRST);
@@ -83,7 +84,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Starts writing `objects` on the blocking pool, unless a write still runs. Must be called inside a Tokio runtime.
+    /// Starts writing `objects` on the blocking pool, unless a write is in progress. Must be called within a Tokio runtime.
     pub fn start(&mut self, objects: &Objects) {
         if self.writing.is_some() {
             return;
@@ -100,10 +101,10 @@ impl SnapshotWriter {
         }));
     }
 
-    /// Writes what is not written yet, and returns when it is on the disk or has failed. For the end of the process; a
-    /// hung disk is the caller's to lose patience with.
+    /// Writes outstanding changes, and returns when they are on disk or have failed. For the end of the process; if the disk
+    /// hangs, the caller has to give up.
     ///
-    /// Cancel safe: a write that runs goes on.
+    /// Cancel safe: a write in progress continues.
     pub async fn flush(&mut self, objects: &Objects) {
         self.finish().await;
         if self.changed {
@@ -112,29 +113,29 @@ impl SnapshotWriter {
         }
     }
 
-    /// When the snapshot on the disk was written, if there is one.
+    /// Time of the snapshot on disk, if there is one.
     pub fn last_written(&self) -> Option<Timestamp> {
         self.last_written
     }
 
-    /// Why the newest objects could not be written; `None` again once they could.
+    /// Why the latest objects could not be written; `None` after a success.
     pub fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
 
-    /// Where the snapshot is.
+    /// Path of the snapshot.
     pub fn path(&self) -> PathBuf {
         super::path(&self.dir, self.identity.part)
     }
 
-    /// Waits for the write that runs, if any, and takes note of its outcome. Cancel safe: the handle is let go only after
-    /// it has answered.
+    /// Waits for the write in progress, if any, and records its result. Cancel safe: the handle is dropped only after it has
+    /// completed.
     async fn finish(&mut self) {
         let Some(writing) = &mut self.writing else { return };
         let outcome = match writing.await {
             Ok(Ok(written)) => Ok(written),
             Ok(Err(error)) => Err(error),
-            // A panic is a bug, but none that clients should notice.
+            // A panic is a bug, but clients should not notice it.
             Err(error) => {
                 Err(SnapshotError::Unwritable { path: self.path(), error: std::io::Error::other(error) })
             }
@@ -154,7 +155,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Said once for each reason, not with each try.
+    /// Logs each reason once, not for each attempt.
     fn failed(&mut self, error: &SnapshotError) {
         self.changed = true;
         let advice = error.advice(&self.dir);
@@ -171,7 +172,7 @@ impl SnapshotWriter {
     }
 }
 
-/// From the end of a write that took so long to the next.
+/// Pause after a write of this duration.
 fn pause_after(took: Duration) -> Duration {
     took.saturating_mul(SHARE).clamp(EVERY, LONGEST)
 }

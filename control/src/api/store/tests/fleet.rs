@@ -1,4 +1,4 @@
-//! Which news of a Karmada control plane make which MultiClusterServices dirty.
+//! Changes in a Karmada control plane and the MultiClusterServices that they make dirty.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -13,7 +13,7 @@ fn multi_cluster(names: &[&str]) -> Dirty {
     Dirty::Services(names.iter().map(|name| ServiceKey::multi_cluster("shop", name)).collect())
 }
 
-/// Collected from a member cluster unless it carries a Service, and about `owner`.
+/// A Work of `owner` with an EndpointSlice; with the label of collected Works if `collected`.
 fn work(name: &str, owner: &str, collected: bool) -> Arc<Work> {
     let mut labels = BTreeMap::from([
         ("multiclusterservice.karmada.io/namespace".to_owned(), "shop".to_owned()),
@@ -214,7 +214,8 @@ fn a_slice_from_another_cluster_belongs_to_the_service_that_was_exported() {
 }
 
 proptest! {
-    /// Also without the owner being told, by a list or one by one.
+    /// Single events and lists leave a store that equals one replacement, even where the owner changes; deletions then empty
+    /// both.
     #[test]
     fn works_one_by_one_end_where_one_replacement_ends(events in prop::collection::vec(event(), 0..40)) {
         let mut store = Store::default();

@@ -1,4 +1,4 @@
-//! Answers as a real API server gives them.
+//! Answers recorded from a real API server.
 
 use serde_json::{Value, json};
 

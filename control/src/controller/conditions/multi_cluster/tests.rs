@@ -1,4 +1,4 @@
-//! What each state of a MultiClusterService is called, and that the words are stable.
+//! Conditions of each state of a MultiClusterService, with their exact texts.
 
 use super::*;
 use crate::api::names::{ALLOCATED, PROGRAMMED};
@@ -120,7 +120,7 @@ fn what_it_names_and_is_not_there_is_told() {
     );
 }
 
-/// Nothing counts clusters and ports of what is not served, and what annotations name is no list of the object.
+/// An unserved object has no list of clusters and ports, and annotations are in no list of any object.
 #[test]
 fn what_is_missing_is_told_of_what_is_not_served_too() {
     let none = problem(reason::NOT_SERVED, "the Service has none of the ports", None);

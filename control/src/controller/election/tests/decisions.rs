@@ -1,4 +1,4 @@
-//! What a candidate does, state by state.
+//! The action of a candidate in each state.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -57,7 +57,8 @@ fn what_someone_else_holds_is_taken_only_after_its_own_duration_here() {
     assert_eq!((spec.acquire_time, spec.renew_time), (Some(MicroTime(wall(9))), Some(MicroTime(wall(9)))));
 }
 
-/// API servers refuse 0 and less, but nobody has to be elected by one: a holder that was not asked leads for its own deadline.
+/// API servers reject 0 and less, but other tools can write any duration: a holder that does not know of it leads for its own
+/// deadline.
 #[test]
 fn a_duration_that_somebody_else_wrote_makes_neither_two_leaders_nor_none() {
     let start = Instant::now();
@@ -106,7 +107,7 @@ fn only_a_changed_spec_counts_as_renewal() {
         replaced(me(Some(&annotated), start + Duration::from_secs(15))).metadata.resource_version.as_deref(),
         Some("8")
     );
-    // A renewal by a clock of the past counts as any other.
+    // A renewal time in the past counts like any other.
     touched.spec.as_mut().unwrap().renew_time = Some(MicroTime(wall(-86_400)));
     let renewed = Observed::new(touched, Some(&observed), late);
     assert_eq!(me(Some(&renewed), start + Duration::from_secs(28)), Action::Wait);
@@ -152,7 +153,7 @@ fn a_deleted_lease_still_protects_who_held_it() {
     assert!(matches!(me(Some(&gone("me")), start), Action::Create(_)));
 }
 
-/// Any other number of digits is refused: 400 on POST, 422 on PATCH.
+/// API servers reject any other number of digits: 400 on POST, 422 on PATCH.
 #[test]
 fn times_have_six_digits() {
     for (nanos, text) in

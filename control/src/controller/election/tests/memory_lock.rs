@@ -1,4 +1,4 @@
-//! A Lease in memory behind a server that may fail. It knows resource versions, and nothing of elections.
+//! A Lease in memory behind a server that may fail. It implements resource versions but no part of the election.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::sleep;
 
 use crate::controller::election::lease_lock::{LeaseLock, LeaseWrite};
 
-/// How often what goes wrong, in percent.
+/// Probability of each fault, in percent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
-    /// Fails without effect.
+    /// The request fails without effect.
     fails: u8,
-    /// Never answers. A write comes into effect, or not, some seconds later.
+    /// The request is never answered. A write takes effect, or not, some seconds later.
     hangs: u8,
-    /// A write has its effect, but the answer is an error.
+    /// A write takes effect, but the answer is an error.
     loses: u8,
 }
 
@@ -24,7 +24,7 @@ impl Faults {
     pub(super) const HANGS: Self = Self { fails: 0, hangs: 100, loses: 0 };
     pub(super) const LOST_ANSWERS: Self = Self { fails: 0, hangs: 0, loses: 100 };
 
-    /// A quiet time, a bad one, or one kind of failure alone.
+    /// No faults, a mixture, or one kind of fault alone.
     pub(super) fn any() -> Self {
         match fastrand::u8(0..6) {
             0 => Self::NONE,
@@ -67,7 +67,7 @@ impl MemoryLeaseLock {
         self.0.lock().unwrap().lease = None;
     }
 
-    /// How many writes came into effect.
+    /// Number of writes that took effect.
     pub(super) fn writes(&self) -> u64 {
         self.0.lock().unwrap().writes
     }
@@ -115,7 +115,7 @@ impl MemoryLeaseLock {
         state.writes += 1;
         let mut lease = lease.clone();
         lease.metadata.resource_version = Some(state.version.to_string());
-        // As over the wire.
+        // Serialized as on the wire.
         let lease: Lease = serde_json::from_value(serde_json::to_value(lease).unwrap()).unwrap();
         state.lease = Some(lease.clone());
         LeaseWrite::Yes(Box::new(lease))

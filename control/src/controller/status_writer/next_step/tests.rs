@@ -1,4 +1,4 @@
-//! Which write comes next, for each thing that a Service may carry.
+//! The next write, for every combination of marks on a Service.
 
 mod multi_cluster;
 
@@ -48,7 +48,7 @@ fn with_finalizers(finalizers: &[&str]) -> Service {
     service(&json!({"metadata": {"finalizers": finalizers}}))
 }
 
-/// As it is when everything is written.
+/// The Service after all writes.
 fn published(desired_status: &DesiredStatus) -> Service {
     let bare = with_finalizers(&[FINALIZER]);
     let WriteStep::ApplyStatus(body) = step(&bare, &Desired::Published(desired_status.clone()), PLAIN) else {
@@ -110,7 +110,7 @@ fn no_address_is_said_as_an_empty_list() {
     let step = step(&with_finalizers(&[FINALIZER]), &Desired::Published(DesiredStatus::default()), PLAIN);
     let WriteStep::ApplyStatus(body) = &step else { panic!("{step:?}") };
     assert_eq!(body["status"]["loadBalancer"], json!({"ingress": []}));
-    // The API server keeps no empty list.
+    // The API server does not store an empty list.
     let stored = json!({"metadata": {"finalizers": [FINALIZER]},
                         "status": {"loadBalancer": {"ingress": null}, "conditions": body["status"]["conditions"]}});
     let again = next_step(
@@ -218,7 +218,7 @@ fn conditions_of_ours_that_are_left_after_clearing_are_taken_out_by_name() {
 
 #[test]
 fn a_service_that_changed_its_type_is_cleaned() {
-    // The API server has wiped the ingress and kept conditions and finalizers.
+    // The API server has removed the ingress and kept conditions and finalizers.
     let mut seen = published(&desired_status());
     seen.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
     seen.status.as_mut().unwrap().load_balancer = None;
@@ -235,7 +235,7 @@ fn a_service_that_is_deleted_is_released_whatever_is_desired() {
     assert!(matches!(publish(&seen), WriteStep::ClearStatus(_)));
     seen.status = None;
     assert!(matches!(publish(&seen), WriteStep::RemoveFinalizer(_)));
-    // New finalizers are refused by then.
+    // The API server rejects new finalizers at that point.
     assert_eq!(publish(&service(&leaving)), WriteStep::Nothing);
 }
 
@@ -267,12 +267,12 @@ fn without_the_finalizer_nothing_is_taken() {
     assert_eq!(release_cleared(&seen), WriteStep::Nothing);
     seen.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
     assert_eq!(release(&seen), WriteStep::Nothing);
-    // While it is ours it is put right.
+    // While the Service is ours, the finalizer is restored.
     seen.spec.as_mut().unwrap().type_ = Some("LoadBalancer".into());
     assert!(matches!(publish(&seen), WriteStep::AddFinalizer(_)));
 }
 
-/// The states through which a Service goes that `names` publish and release.
+/// The states that a Service passes through while `names` publishes and releases it.
 fn life(names: &Ownership) -> Vec<Service> {
     let finalizers: Vec<&str> = names.finalizers().collect();
     let held = with_finalizers(&finalizers);
@@ -329,7 +329,7 @@ fn the_shared_finalizer_is_touched_only_if_asked_for() {
     assert_eq!(*finalizers(&step(&own, &published, SHARED)), json!([FINALIZER, SHARED_FINALIZER]));
 }
 
-/// A user has turned the setting off since: the Service could never be deleted.
+/// The finalizer goes even if a user has turned the setting off: otherwise the Service could never be deleted.
 #[test]
 fn the_shared_finalizer_that_we_set_goes_without_the_setting() {
     let key = format!("v:\"{SHARED_FINALIZER}\"");
@@ -366,7 +366,7 @@ fn a_condition_about_announcing_that_does_not_apply_is_taken_out_by_name() {
     let left: Vec<&str> = left.iter().filter_map(|condition| condition["type"].as_str()).collect();
     assert_eq!(left, ["sheave.dev/Allocated", "sheave.dev/Programmed", "sheave.dev/Ready"]);
     assert_eq!(patch["status"].as_object().unwrap().len(), 1, "nothing else is touched");
-    // Both installations write conditions of the same names.
+    // Both installations write conditions with the same names.
     let mut shared = published(&announced_by("gw-1"));
     let theirs = Ownership::new("example.com/inside", false).finalizer().to_owned();
     shared.metadata.finalizers.get_or_insert_default().push(theirs);

@@ -1,24 +1,24 @@
-//! How long to wait before writing again what others undid.
+//! Delays before writing again what others undid.
 
 use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
 
-/// What was not undone for so long is over.
+/// How long a write has to stay before a contest is over.
 const PEACE: Duration = Duration::from_secs(600);
 
-/// How often others undid what we wrote. One undoing costs nothing: it may be a mistake. Two that go on wait longer and
-/// longer, since each of our writes provokes the next of theirs.
+/// Count of how often others undid our writes. The first time causes no delay, because it may be a mistake. After that the delays
+/// grow, because each write of ours provokes another of theirs.
 #[derive(Debug, Default)]
 pub(super) struct Contest {
     rounds: Backoff,
     last: Option<Instant>,
-    /// This round is counted: our write is not through yet.
+    /// Whether the current round is counted and our write has not succeeded yet.
     open: bool,
 }
 
 impl Contest {
-    /// Ours was undone, or is refused because somebody else's stands. How long to wait before the next write.
+    /// Records that our write was undone, or rejected because of another manager's. Returns the delay before the next write.
     pub(super) fn undone(&mut self, now: Instant) -> Duration {
         if self.open {
             return Duration::ZERO;
@@ -33,17 +33,17 @@ impl Contest {
         self.rounds.pause(None)
     }
 
-    /// Our write is through. Whether it ends a round.
+    /// Records that our write succeeded. Returns whether that ends a round.
     pub(super) fn written(&mut self) -> bool {
         std::mem::take(&mut self.open)
     }
 
-    /// Nothing that could matter is remembered.
+    /// Whether there is nothing left to remember.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         !self.open && self.last.is_none_or(|last| now.saturating_duration_since(last) > PEACE)
     }
 
-    /// More than a single undoing.
+    /// Whether it was undone more than once.
     pub(super) fn goes_on(&self) -> bool {
         self.rounds.failures() > 0
     }

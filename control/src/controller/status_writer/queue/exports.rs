@@ -1,6 +1,6 @@
-//! Exports in the queue: when to list what is there, and what follows from the answer to a write. They have their own limit and
-//! their own pauses, so that neither thousands of them nor a webhook that is down for them delays a status. Each is written again
-//! when Karmada's own controller has a new leader.
+//! Exports in the queue: when to list existing objects, and how to proceed after the answer to a write. They have their own
+//! concurrency limit and pauses, so that neither thousands of exports nor a broken webhook for them delays a status. Each is
+//! written again when Karmada's own controller has a new leader.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -18,51 +18,51 @@ use crate::controller::status_writer::target::WriteTarget;
 use crate::controller::status_writer::write_notice::WriteNotice;
 use crate::token_bucket::TokenBucket;
 
-/// Writes of exports under way at the same time: nobody waits for one as for a status.
+/// Largest number of concurrent writes of exports, which are less urgent than a status.
 const MOST: usize = 8;
-/// What others changed or deleted of ours is seen after this at the latest.
+/// Longest time until changes and deletions by others are noticed.
 const LIST_AGAIN: Duration = Duration::from_secs(600);
-/// What was refused is tried again after this at the latest: a definition or a right may be there by then.
+/// Longest time until a rejected write is retried: the definition or the permission may exist by then.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
-/// The first pause after a failure, at most: each further one in a row is twice as long, up to [`TRY_AGAIN`].
+/// Longest first pause after a failure. It doubles with each further failure in a row, up to [`TRY_AGAIN`].
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// What is being deleted is looked at again after this: Karmada has finalizers of its own there.
+/// Time until an object that is being deleted is checked again: Karmada has finalizers of its own on it.
 const GOING: Duration = Duration::from_secs(5);
-/// Exports that are written at once for a new leader of Karmada's controller, and the time after which one more is. Each makes
-/// Karmada write to all members of the export, and the first one for a member is enough for it to collect everything there.
+/// Burst of exports written for a new leader of Karmada's controller, and the time for one more after it. Each write makes
+/// Karmada write to all members of the export, and the first one for a member makes it collect everything there.
 const TOUCHES: (u32, Duration) = (20, Duration::from_millis(100));
 
-/// All exports that are desired, and what is known of those that are there.
+/// All desired exports, and the known state of the existing ones.
 pub(super) struct Exports {
     diff: ExportDiff,
-    /// Those that may not be as desired.
+    /// Exports that may differ from the desired state.
     open: BTreeSet<ServiceKey>,
-    /// The last one that was looked at: the others come first.
+    /// The last export that was processed; the next one after it comes first.
     last: Option<ServiceKey>,
-    /// When to list the next time; none before the first.
+    /// Time of the next list; `None` before the first.
     list_at: Option<Instant>,
     listing: bool,
     /// Whether a list has succeeded.
     listed: bool,
-    /// A list and writes are never under way together, so that the list shows what was written.
+    /// Exports with a write in flight. Lists and writes never overlap, so that a list includes all writes.
     writing: HashSet<ServiceKey>,
-    /// Nothing is written before, after a failure.
+    /// No writes before this time, after a failure.
     not_before: Option<Instant>,
-    /// Counts the pauses: writes sent before a pause that fail after it do not make it longer.
+    /// Number of pauses so far. A write that was sent before a pause and fails after it does not extend the pause.
     epoch: u64,
     backoff: Backoff,
-    /// What was reported, and has not gone since.
+    /// Notices that were reported and still apply.
     reported: BTreeSet<String>,
-    /// What was met since the last list.
+    /// Notices since the last list.
     met: BTreeSet<String>,
     pub(super) notices: Vec<WriteNotice>,
     collector: Collector,
-    /// Full before the first touch.
+    /// Limit of touches; full before the first one.
     touches: Option<TokenBucket>,
-    /// Those that wait for their touch, and when the next one may have it.
+    /// Exports that wait for their touch, and the time of the next one.
     untouched: BTreeSet<ServiceKey>,
     touch_at: Option<Instant>,
-    /// Those whose endpoints may be out of date, as reported.
+    /// Exports whose endpoints may be out of date, as reported.
     outdated: BTreeMap<ServiceKey, Outdated>,
 }
 
@@ -122,7 +122,7 @@ impl Exports {
         [list, write, touch, read].into_iter().flatten().min()
     }
 
-    /// Whether the Lease of Karmada's controller is to be read now. Then [`Self::on_read`] is to be called with the answer.
+    /// Whether to read the Lease of Karmada's controller now. If so, the caller must pass the answer to [`Self::on_read`].
     pub(super) fn start_read(&mut self, now: Instant) -> bool {
         self.diff.keys().next().is_some() && self.collector.start_read(now)
     }
@@ -148,7 +148,7 @@ impl Exports {
         }
     }
 
-    /// Reports whether the endpoints of an export may be out of date.
+    /// Records and reports whether the endpoints of an export may be out of date.
     fn mark(&mut self, key: &ServiceKey, outdated: Option<Outdated>) {
         let before = match outdated {
             Some(why) => self.outdated.insert(key.clone(), why),
@@ -159,14 +159,14 @@ impl Exports {
         }
     }
 
-    /// The export is as the present leader of Karmada's controller has to see it.
+    /// Withdraws [`Outdated::WriteRefused`], because the export now names the current term.
     fn written_for_the_leader(&mut self, key: &ServiceKey) {
         if self.outdated.get(key) == Some(&Outdated::WriteRefused) {
             self.mark(key, None);
         }
     }
 
-    /// Takes a token for a touch; otherwise the export waits for one.
+    /// Takes a token for a touch. Without one, the export waits.
     fn may_touch(&mut self, key: &ServiceKey, now: Instant) -> bool {
         let now = now.into();
         let bucket = self.touches.get_or_insert_with(|| TokenBucket::new(TOUCHES.0, TOUCHES.1, now));
@@ -180,7 +180,7 @@ impl Exports {
         may
     }
 
-    /// One of those that wait for their touch may have it.
+    /// Opens one of the exports that wait for their touch.
     fn release_untouched(&mut self, now: Instant) {
         if self.touch_at.is_some_and(|at| at <= now) {
             self.open.extend(self.untouched.pop_first());
@@ -204,7 +204,7 @@ impl Exports {
                 self.open.extend(self.diff.keys().cloned());
                 self.listed = true;
                 self.list_at = Some(now + LIST_AGAIN);
-                // What was not met again has gone.
+                // Notices that did not recur since the last list no longer apply.
                 self.reported = std::mem::take(&mut self.met);
                 return;
             }
@@ -221,11 +221,11 @@ impl Exports {
             }
         }
         let until = now + self.backoff.pause(None);
-        // What was known before may have changed: the list comes first.
+        // What was known may have changed, so list before writing again.
         (self.list_at, self.not_before) = (Some(until), Some(until));
     }
 
-    /// Whether [`next`](Self::next) may have something.
+    /// Whether [`next`](Self::next) may return a write.
     pub(super) fn may_write(&mut self, now: Instant) -> bool {
         self.not_before = self.not_before.filter(|at| *at > now);
         self.release_untouched(now);
@@ -233,7 +233,7 @@ impl Exports {
         known && self.not_before.is_none() && self.next_key().is_some()
     }
 
-    /// One that may not be as desired, and of which no write is under way.
+    /// An export that may differ from the desired state and has no write in flight.
     fn next_key(&self) -> Option<&ServiceKey> {
         if self.writing.len() >= MOST {
             return None;
@@ -242,7 +242,7 @@ impl Exports {
         later.into_iter().flatten().chain(&self.open).find(|key| !self.writing.contains(*key))
     }
 
-    /// The next write, which is then under way.
+    /// The next write, which is then in flight.
     pub(super) fn next(&mut self, now: Instant) -> Option<WriteJob> {
         while self.may_write(now) {
             let key = self.next_key()?.clone();
@@ -279,7 +279,7 @@ impl Exports {
 
     pub(super) fn on_answer(&mut self, job: &WriteJob, answer: ApiAnswer, manager: &str, now: Instant) {
         let (WriteTarget::Export(key), WriteStep::Export(step)) = (&job.target, &job.step) else { return };
-        // None is under way where everything was dropped meanwhile.
+        // The export is no longer in `writing` if everything was dropped in the meantime.
         let Some((part, verb)) = step.write().filter(|_| self.writing.remove(key)) else { return };
         let deleted = verb == "delete";
         let fails = matches!(answer, ApiAnswer::Failed(_) | ApiAnswer::Forbidden(_) | ApiAnswer::Refused(_));
@@ -315,7 +315,7 @@ impl Exports {
                 self.report(WriteNotice::ExportRefused { object, what, message });
                 self.give_up(key, TRY_AGAIN, now);
             }
-            // Another object, none, or no such kind any more.
+            // Another object, no object, or the kind is gone.
             _ => self.list_soon(key, now),
         }
     }
@@ -325,7 +325,7 @@ impl Exports {
         self.open.insert(key.clone());
     }
 
-    /// Nothing is written for a while, and then the others first.
+    /// Pauses all writes. After that, other exports come first.
     fn pause(&mut self, job: &WriteJob, key: &ServiceKey, why: &str, asked: Option<Duration>, now: Instant) {
         tracing::debug!(object = %key.object(), why, "an export could not be written: retrying later");
         self.open.insert(key.clone());
@@ -335,13 +335,14 @@ impl Exports {
         }
     }
 
-    /// A list shows what exists.
+    /// Lists again soon, after a pause.
     fn list_soon(&mut self, key: &ServiceKey, now: Instant) {
         let pause = self.backoff.pause(None);
         self.give_up(key, pause, now);
     }
 
-    /// Leaves it as it is until the next list, which comes within `pause`, unless something else has been desired meanwhile.
+    /// Leaves the export as it is until the next list, at most `pause` from now, unless its desired state has changed in the
+    /// meantime.
     fn give_up(&mut self, key: &ServiceKey, pause: Duration, now: Instant) {
         if !self.open.contains(key) {
             self.diff.close(key);
@@ -349,9 +350,9 @@ impl Exports {
         self.list_at = self.list_at.map(|at| at.min(now + pause));
     }
 
-    /// Reports what is new.
+    /// Reports a notice if it is new.
     fn report(&mut self, notice: WriteNotice) {
-        // Messages of API servers may name versions and times: what differs in them alone is the same.
+        // Messages of API servers can contain versions and times, so only the stable parts identify a notice.
         let about = match &notice {
             WriteNotice::ExportUndefined { definition } => definition.clone(),
             WriteNotice::ExportForbidden { verb, resource, .. } => format!("{verb} {resource}"),
@@ -366,7 +367,7 @@ impl Exports {
     }
 }
 
-/// Kind and name.
+/// Kind and name of an object, for messages.
 fn what(part: ExportObject, key: &ServiceKey) -> String {
     format!("{} {}", part.kind(), part.name(key))
 }

@@ -1,4 +1,4 @@
-//! The state of one object in the queue: what is desired, what was written, and how long to wait.
+//! State of one object in the queue: the desired state, the last writes, and when to write next.
 
 use std::time::{Duration, Instant};
 
@@ -14,20 +14,20 @@ use crate::token_bucket::TokenBucket;
 
 /// How long a write's answer outranks the watch cache.
 const CACHE_LAG: Duration = Duration::from_secs(30);
-/// The longest wait for an object whose writes get no answer; the queue pauses for the server as a whole.
+/// Longest wait for an object whose writes get no answer. For an outage of the whole server, the queue pauses.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
-/// How long addresses have to be announced by the same gateways before a message names these: most moves are undone, as when a
+/// How long addresses must be announced by the same gateways before a message names them: most moves are undone soon, as when a
 /// gateway restarts.
 const SETTLE: Duration = Duration::from_secs(10);
-/// How often in a row the status of conditions is written as it changes, and after which time once more. Three restarts in a row are
-/// told as they happen; ten thousand Services whose endpoints flap together cost 500 writes a second.
+/// How many changes of a condition's status in a row are written immediately, and the time for one more after that. Three
+/// restarts in a row are published as they happen; ten thousand Services whose endpoints flap together cost 500 writes a second.
 const CHANGES: (u32, Duration) = (6, Duration::from_secs(20));
-/// Failures after which a refusal is reported: races are over by then.
+/// Failures after which a rejection is reported. Races are resolved by then.
 const REPORTED_AFTER: u32 = 3;
-/// The same for failures that a newer object, or a server that comes back, usually ends.
+/// Failures after which a problem is reported that a newer object or a recovered server usually resolves.
 const LONG_REPORTED_AFTER: u32 = 6;
 
-/// What to do next.
+/// Next action for an object.
 #[must_use]
 pub(super) enum NextWrite {
     Rest,
@@ -35,48 +35,49 @@ pub(super) enum NextWrite {
     Write { step: WriteStep, urgency: Urgency, fingerprint: u64, force: bool, uid: String, version: String },
 }
 
-/// The object as the API server last sent it to us, which is newer than what the cache has.
+/// The object from the API server's last answer, which is newer than the version in the cache.
 struct WrittenObject {
-    /// `None`: it has gone.
+    /// `None` if it was deleted.
     object: Option<WriteSubject>,
     version: String,
     until: Instant,
 }
 
-/// One object. The default knows nothing.
+/// State of one object. The default is an unknown object without a desired state.
 #[derive(Default)]
 pub(super) struct ObjectState {
     pub(super) uid: String,
     pub(super) writing: bool,
     pub(super) queued: bool,
     pub(super) not_before: Option<Instant>,
-    /// What is desired; none while the object is as it should be.
+    /// The desired state; `None` while the object is as desired.
     subject: Option<WriteSubject>,
     released: bool,
     known: Option<WrittenObject>,
-    /// The version for which a write came too late: any other ends the wait.
+    /// The version that a write was based on and that was outdated. Any other version ends the wait.
     stale: Option<String>,
     failures: Backoff,
-    /// The notice about refused writes, while they are refused.
+    /// The notice about rejected writes, while they are rejected.
     pub(super) refused: Option<WriteNotice>,
     contest: Contest,
     force: bool,
-    /// The cache still has what we changed more than [`CACHE_LAG`] ago, or the server has been restored to a time before that.
+    /// Whether the cache still shows a state that we changed more than [`CACHE_LAG`] ago, or the server was restored to an
+    /// earlier state.
     is_lagging: bool,
-    /// `ClearStatus` was carried out.
+    /// Whether a `ClearStatus` succeeded.
     cleared: bool,
-    /// What is left of [`CHANGES`], once one was written.
+    /// Tokens left of [`CHANGES`], once one was used.
     changes: Option<TokenBucket>,
-    /// Until then no status is written that differs in words alone.
+    /// Until then, no status is written that differs only in texts.
     minor_after: Option<Instant>,
-    /// The write that waits until it has been the same for [`SETTLE`], by its fingerprint, and since when it has.
+    /// Fingerprint of the write that waits until it has been the same for [`SETTLE`], and the start of that time.
     settling: Option<(u64, Instant)>,
-    /// What was written last, by kind of step: if it has to be written again, somebody has undone it.
+    /// Fingerprint of the last write of each kind of step. If the same has to be written again, others have undone it.
     written: [Option<u64>; 4],
 }
 
 impl ObjectState {
-    /// Sets what is desired, with the object as the cache has it.
+    /// Sets the desired state, with the version in the cache.
     pub(super) fn set_desired(&mut self, cached: WriteSubject, now: Now) {
         if self.uid != cached.uid() {
             let uid = cached.uid().to_owned();
@@ -102,7 +103,7 @@ impl ObjectState {
         self.subject = subject;
     }
 
-    /// Ends the waits and forgets the writes that belong to the subject before.
+    /// Ends waits, and forgets writes that belong to the previous subject.
     fn reset_for(&mut self, subject: &WriteSubject) {
         if self.released != subject.is_released() {
             let (uid, known) = (std::mem::take(&mut self.uid), self.known.take());
@@ -115,7 +116,7 @@ impl ObjectState {
         }
     }
 
-    /// Nothing is desired any more, and answers that are still to come are ignored.
+    /// Drops the desired state and ignores answers that are still to come.
     pub(super) fn forget(&mut self) {
         *self = Self { writing: self.writing, queued: self.queued, ..Self::default() };
     }
@@ -124,7 +125,7 @@ impl ObjectState {
         self.uid.is_empty()
     }
 
-    /// Whether it holds what is still needed: what others undid, and what the cache does not have yet.
+    /// Whether the state is still needed: for what others undid, or for what the cache does not show yet.
     pub(super) fn is_needed(&self, now: Instant) -> bool {
         let gone = self.known.as_ref().is_some_and(|known| known.until > now);
         gone || self.written.iter().any(Option::is_some) || self.cleared || !self.contest.is_over(now)
@@ -142,7 +143,7 @@ impl ObjectState {
         if let WriteStep::ApplyStatus(body) = &mut step
             && self.is_lagging
         {
-            // A finalizer that the cache shows may be gone: nobody would ever clear a status without one.
+            // The finalizer in the cache may be gone by now, and a status without a finalizer would never be cleared.
             body["metadata"]["resourceVersion"] = subject.version().into();
         }
         let fingerprint = fingerprint(&step);
@@ -183,7 +184,7 @@ impl ObjectState {
         kind(step).is_some_and(|kind| self.written[kind] == Some(fingerprint))
     }
 
-    /// Takes the answer to a write for this object.
+    /// Processes the answer to a write for this object.
     pub(super) fn on_answer(&mut self, job: &WriteJob, answer: ApiAnswer, now: Now) -> Option<WriteNotice> {
         let (message, reported_after) = match answer {
             ApiAnswer::Done(body) => return self.written(job, &body, now),
@@ -192,7 +193,7 @@ impl ObjectState {
                 self.wait(Duration::MAX, now);
                 (format!("it belongs to {}", conflict.rivals.join(", ")), REPORTED_AFTER)
             }
-            // The watch decides whether it has gone: whoever answered may not be the server that holds it.
+            // Only the watch decides whether it is gone: the answer may come from a server that does not have it.
             ApiAnswer::Gone => {
                 self.wait_for_newer(job, now);
                 ("it has no such object".to_owned(), LONG_REPORTED_AFTER)
@@ -216,7 +217,7 @@ impl ObjectState {
                 (reason, LONG_REPORTED_AFTER)
             }
         };
-        // The first message stays: another in its place would be another Event.
+        // The first message stays, because a different one would be another Event.
         if self.failures.failures() >= reported_after && self.refused.is_none() {
             let (object, what) = (job.target.object(), part(&job.step));
             self.refused = Some(WriteNotice::Refused { object, what, message });
@@ -228,7 +229,7 @@ impl ObjectState {
         self.not_before = Some(now.instant + self.failures.pause(None).min(longest));
     }
 
-    /// As [`wait`](Self::wait), unless there is an object of another version, or until there is.
+    /// Like [`wait`](Self::wait), but only until there is another version of the object.
     fn wait_for_newer(&mut self, job: &WriteJob, now: Now) {
         self.wait(Duration::MAX, now);
         self.stale = Some(job.version.clone());
@@ -249,7 +250,7 @@ impl ObjectState {
         self.force = false;
         self.cleared |= matches!(job.step, WriteStep::ClearStatus(_));
         if let Some(kind) = kind(&job.step) {
-            // Either may undo the other, and does it by our own will.
+            // Each of the two may undo the other, intentionally.
             if kind == STATUS || kind == REST {
                 (self.written[STATUS], self.written[REST]) = (None, None);
             }
@@ -274,13 +275,14 @@ impl ObjectState {
         })
     }
 
-    /// The answer has the object as it is now. If the cache was faster, or it cannot be read, the cache decides.
+    /// Uses the object in the answer, unless the cache is newer or the answer cannot be parsed.
     fn renew(&mut self, body: &[u8], now: Now) {
         let Some(subject) = &self.subject else { return };
         let Some(renewed) = subject.renewed(body).filter(|renewed| renewed.uid() == self.uid) else { return };
         let version = renewed.version().to_owned();
         if renewed.is_gone() {
-            // It has the version of before (the store deletes, and does not update), so the cache cannot show it.
+            // The deleted object has its previous version (the store deletes without an update), so the cache cannot show a newer
+            // one.
             self.gone(version, now);
             return;
         }
@@ -305,7 +307,8 @@ impl ObjectState {
         })
     }
 
-    /// Often the object has just changed so that this write makes no sense; a newer object shows it.
+    /// Waits after a rejection. Often the object has just changed so that the write no longer applies, and a newer version will
+    /// show that.
     fn wait_after_refusal(&mut self, job: &WriteJob, now: Now) {
         if self.failures.failures() + 1 < REPORTED_AFTER {
             self.wait_for_newer(job, now);
@@ -315,8 +318,8 @@ impl ObjectState {
     }
 }
 
-/// Whether the cache does not have what we know. Versions are numbers that grow (Kubernetes 1.35 promises it, KEP-5504); if
-/// a server's are not, any other version counts as newer.
+/// Whether the cached version is older than the known one. Versions are increasing numbers (guaranteed by Kubernetes 1.35,
+/// KEP-5504); if a server's are not, any other version counts as newer.
 fn is_older(cached: &WriteSubject, known: &WrittenObject) -> bool {
     match (cached.version().parse::<u64>(), known.version.parse::<u64>()) {
         (Ok(cached), Ok(version)) if known.object.is_none() => cached <= version,
@@ -325,7 +328,7 @@ fn is_older(cached: &WriteSubject, known: &WrittenObject) -> bool {
     }
 }
 
-/// The places in [`ObjectState::written`] of two kinds of step.
+/// Indexes in [`ObjectState::written`] of two kinds of step.
 const STATUS: usize = 1;
 const REST: usize = 3;
 
@@ -335,12 +338,12 @@ fn kind(step: &WriteStep) -> Option<usize> {
         WriteStep::ApplyStatus(_) => Some(STATUS),
         WriteStep::RemoveFinalizer(_) => Some(2),
         WriteStep::RemoveRest(_) => Some(REST),
-        // What it leaves belongs to others, so it is never undone.
+        // What a clear leaves belongs to others, so it is never undone.
         WriteStep::ClearStatus(_) | WriteStep::Nothing | WriteStep::Export(_) => None,
     }
 }
 
-/// The part of the object that a step writes.
+/// The part of the object that a step writes, for messages.
 fn part(step: &WriteStep) -> &'static str {
     match step {
         WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_) => "metadata.finalizers",

@@ -1,4 +1,4 @@
-//! The queue against a model of the server.
+//! The queue against a model of the API server.
 
 mod api_server;
 mod exports;
@@ -48,7 +48,7 @@ fn the_second_write_does_not_wait_for_the_cache() {
     assert!(harness.write(WriteFate::Answered));
     assert!(harness.write(WriteFate::Answered));
     assert!(!harness.write(WriteFate::Answered));
-    // The cache is at the very beginning, and is told so again: it is not believed.
+    // The cache still has the first version and is processed again; the queue must not trust it.
     harness.decide();
     assert!(!harness.write(WriteFate::Answered));
     harness.settle();
@@ -155,7 +155,7 @@ fn conditions_of_others_are_kept() {
 #[test]
 fn an_ingress_of_others_stays_when_we_let_go() {
     let mut harness = Harness::settled();
-    // While we are away the Service becomes somebody else's, who publishes at once.
+    // While no controller runs, the Service moves to another installation, which publishes at once.
     harness.server.set_type("ClusterIP");
     harness.server.set_type("LoadBalancer");
     harness.server.rival("other", "ingress", &foreign_ingress(1));
@@ -182,7 +182,7 @@ fn a_rival_is_named_and_then_overruled() {
     assert_eq!(harness.elapsed, Duration::ZERO, "a single mistake is put right at once");
 }
 
-/// A rival that answers each of our writes at once, for an hour.
+/// A rival undoes each of our writes immediately, for an hour.
 fn fight(strike: impl Fn(&mut ModelServer)) -> Harness {
     let mut harness = Harness::settled();
     strike(&mut harness.server);
@@ -242,7 +242,7 @@ fn a_server_that_does_not_keep_what_is_written_is_not_hammered() {
     let mut harness = Harness::settled();
     harness.wanted.ingress = vec![ingress("203.0.113.9", None)];
     harness.decide();
-    // As an admission webhook would: each write is changed at once.
+    // Like an admission webhook that changes each write on the way.
     while harness.elapsed < Duration::from_secs(3600) {
         if let Some(job) = harness.send() {
             let ApiAnswer::Done(_) = harness.server.answer(&job) else { panic!("refused") };
@@ -471,7 +471,7 @@ fn a_service_is_ready_as_soon_as_its_first_endpoint_is() {
     harness.check();
 }
 
-/// An endpoint that comes and goes ten times a second, for ten minutes.
+/// An endpoint comes and goes ten times a second, for ten minutes.
 #[test]
 fn an_endpoint_that_flaps_is_written_a_few_times_at_once_and_then_rarely() {
     let mut harness = Harness::settled();

@@ -1,4 +1,4 @@
-//! What counts at once, and what only after it has lasted.
+//! States that count at once, and states that must last.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn web() -> ServiceKey {
     ServiceKey::new("shop", "web")
 }
 
-/// `web`, with these addresses, after so many polls.
+/// The Service `web` with these addresses, after `polls` polls.
 struct World {
     announcements: Announcements,
     polls: u64,
@@ -51,13 +51,13 @@ impl World {
         Self { announcements, polls: 0 }
     }
 
-    /// The reports of the moment, read again without another poll. Whether that changed something.
+    /// Observes reports without another poll. Returns whether the announcement changed.
     fn read(&mut self, announcers: &[Announcer]) -> bool {
         let changed = self.announcements.observe(AnnounceMode::On, announcers.to_vec(), self.polls);
         changed.contains(&web())
     }
 
-    /// As [`Self::read`], after another poll.
+    /// Like [`Self::read`], after another poll.
     fn poll(&mut self, announcers: &[Announcer]) -> bool {
         self.polls += 1;
         self.read(announcers)
@@ -188,7 +188,7 @@ fn gateways_that_share_addresses_come_and_go_without_another_condition() {
         }
         assert_eq!(world.announcements.of(&web()), by_all);
     }
-    // One that takes the address for its own does not share it.
+    // A gateway that claims the address for itself does not share it.
     let alone = gateway("gw-3", &[A]);
     for _ in 0..=LASTS {
         world.poll(&[two.clone(), alone.clone()]);

@@ -1,41 +1,42 @@
-//! Which reports of draining gateways count. Pure; the time is given.
+//! Which reports of draining gateways count. No I/O; the caller passes the time.
 //!
-//! Reports have no TLS, so whoever can change the traffic between controller and gateways can forge one. A forged one must not take the
-//! addresses of all nodes, nor those of one node for good: see [`ACCEPTED`] and [`DrainReports::update`].
+//! Reports have no TLS, so an attacker between controller and gateways can forge one. A forged report must not withdraw the
+//! addresses of all nodes, or of one node permanently: see [`ACCEPTED`] and [`DrainReports::update`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// For how long such a report counts in each [`PERIOD`] while its endpoint stays ready. A drain lasts about a minute by default
-/// (`timeouts.lameDuck`, `timeouts.drain`), and the kubelet reports its end, or that the Pod terminates.
+/// How long a report counts in each [`PERIOD`] while its endpoint stays ready. A drain lasts about a minute by default
+/// (`timeouts.lameDuck`, `timeouts.drain`), and then the kubelet reports its end, or that the Pod terminates.
 pub(super) const ACCEPTED: Duration = Duration::from_secs(300);
-/// From the first report on.
+/// Period of [`ACCEPTED`], from the first report on.
 pub(super) const PERIOD: Duration = Duration::from_secs(3_600);
-/// What a report takes of [`ACCEPTED`] even if it is taken back at once: each one moves the addresses of every Service.
+/// Smallest part of [`ACCEPTED`] that a report uses up, even if it is withdrawn at once: each one moves the addresses of every
+/// Service.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// An endpoint of a gateway, as the API server has it.
+/// An endpoint of a gateway, from the API server.
 pub(super) struct GatewayAddress<'a> {
     pub(super) address: IpAddr,
     pub(super) node: &'a str,
-    /// It is ready, and does not terminate.
+    /// Whether it is ready and does not terminate.
     pub(super) ready: bool,
 }
 
-/// The reports, by the address that each came from.
+/// Reports of draining gateways, by the address that they came from.
 #[derive(Debug, Default)]
 pub(super) struct DrainReports {
     by_address: BTreeMap<IpAddr, DrainReport>,
 }
 
-/// What an address reported.
+/// Reports from one address.
 #[derive(Clone, Copy, Debug)]
 struct DrainReport {
     first: Instant,
-    /// Since when it reports so, if it does.
+    /// Start of the current report, if there is one.
     since: Option<Instant>,
-    /// For how long it did before.
+    /// Duration of earlier reports in this period.
     spent: Duration,
     accepted: bool,
 }
@@ -45,14 +46,14 @@ impl DrainReport {
         Self { first: now, since: None, spent: Duration::ZERO, accepted: false }
     }
 
-    /// Until when it can count.
+    /// Time until which the current report can count.
     fn until(&self) -> Option<Instant> {
         Some(self.since? + ACCEPTED.saturating_sub(self.spent))
     }
 }
 
 impl DrainReports {
-    /// Sets which addresses report that they drain; whether that is new.
+    /// Sets which addresses report that they drain. Returns whether that changed.
     pub(super) fn set(&mut self, reported: &BTreeSet<IpAddr>, now: Instant) -> bool {
         let mut differs = false;
         for (address, report) in &mut self.by_address {
@@ -71,8 +72,9 @@ impl DrainReports {
         differs
     }
 
-    /// Decides which count. By reports alone it is at most half of the nodes with a ready gateway: those that reported first.
-    /// The only one is not: its clients have nowhere else to go. A report that the API server confirms takes no time and no place.
+    /// Decides which reports count. Without confirmation by the API server, they cover at most half of the nodes with a ready
+    /// gateway, those that reported first, and never the only one, whose clients have no alternative. A report that the API
+    /// server confirms is not limited.
     pub(super) fn update(&mut self, gateways: &[GatewayAddress<'_>], now: Instant) {
         let ready = || gateways.iter().filter(|gateway| gateway.ready);
         let mut nodes: BTreeMap<IpAddr, BTreeSet<&str>> = BTreeMap::new();
@@ -110,7 +112,7 @@ impl DrainReports {
         self.by_address.is_empty()
     }
 
-    /// When to update by time alone.
+    /// Time of the next update that only the time requires.
     pub(super) fn due(&self) -> Option<Instant> {
         self.by_address.values().filter(|report| report.accepted).filter_map(DrainReport::until).min()
     }

@@ -1,4 +1,4 @@
-//! Gateways that come, go, come back and flap.
+//! Gateways that come, go, return and flap.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::drain_reports::{ACCEPTED, PERIOD};
 use super::*;
 use crate::api::store::Store;
 
-/// A store that is told what the slices say, and a clock.
+/// A membership with the store that receives its slices, and a clock.
 struct SliceHarness {
     membership: GatewayMembership,
     store: Store,
@@ -47,12 +47,12 @@ impl SliceHarness {
         }
     }
 
-    /// The gateways as the API server has them from now on.
+    /// Replaces the gateways in the API server.
     fn are(&mut self, gateways: &[(&str, Value)]) {
         self.take(Change::Slices(Delta::Put(Self::slice("gateways-1", gateways))));
     }
 
-    /// So many ready gateways, each on its own node, with its number at the end of its address.
+    /// This many ready gateways, each on its own node and with its number as the last byte of its address.
     fn with_addresses(gateways: u8) -> Self {
         let mut world = Self::new();
         for number in 1..=gateways {
@@ -62,7 +62,7 @@ impl SliceHarness {
         world
     }
 
-    /// The state of the gateway with this number.
+    /// Sets the conditions of the gateway with this number.
     fn put(&mut self, number: u8, conditions: &Value) {
         let node = number.to_string();
         let mut slice =
@@ -71,14 +71,14 @@ impl SliceHarness {
         self.take(Change::Slices(Delta::Put(Arc::new(slice))));
     }
 
-    /// Sets the numbers of the gateways that report that they drain; whether that is new.
+    /// Sets the numbers of the gateways that report that they drain. Returns whether that changed.
     fn drain(&mut self, numbers: &[u8]) -> bool {
         let draining = numbers.iter().map(|number| IpAddr::from([192, 0, 2, *number])).collect();
         let now = self.now();
         self.membership.set_draining(&draining, now)
     }
 
-    /// The gateways that count after so many seconds.
+    /// The gateways that count after this many more seconds.
     fn after(&mut self, seconds: u64) -> String {
         self.elapsed += Duration::from_secs(seconds);
         self.update();
@@ -152,7 +152,7 @@ fn one_that_terminates_is_out_soon_and_one_that_has_gone_at_once() {
     assert_eq!(world.after(0), "");
 }
 
-/// `kubectl delete pod`: the replacement takes over from the lame duck.
+/// `kubectl delete pod`: the replacement takes over from the draining Pod.
 #[test]
 fn a_node_whose_pod_is_replaced_counts_all_along() {
     for reports in [false, true] {
@@ -251,7 +251,7 @@ fn a_report_that_comes_and_goes_soon_does_not_count_until_an_hour_has_passed() {
         world.after(0);
         let out = world.after(2) == "1";
         world.drain(&[]);
-        // It counts when it has lasted.
+        // The gateway counts again after the hold.
         world.after(0);
         assert_eq!(world.after(HOLD.as_secs()), "1 2");
         out

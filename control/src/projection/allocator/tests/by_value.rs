@@ -1,4 +1,4 @@
-//! Addresses that are asked for by value: whose they are, and how many one Service gets.
+//! Addresses requested by value: whether they can be shared, and how many one Service gets.
 
 use super::super::assignment::AddressSummary;
 use super::*;
@@ -12,10 +12,10 @@ fn an_address_belongs_to_the_namespace_that_had_it_first() {
     assert_eq!(stranger("b", &["10.0.0.2"]).ask(&mut allocator), given(&["10.0.0.2"]));
     let asks = |name, ip: &str| Wish { addresses: vec![ip.parse().unwrap()], ..wish(name) };
     assert_eq!(asks("c", "10.0.0.2").ask(&mut allocator), in_use("10.0.0.2"));
-    // The same name elsewhere in the fleet is the same tenant.
+    // A MultiClusterService in the same namespace is the same tenant.
     let fleet = Wish { key: ServiceKey::multi_cluster("shop", "a"), ..asks("a", "10.0.0.1") };
     assert_eq!(fleet.ask(&mut allocator), given(&["10.0.0.1"]));
-    // It is free for others once the last one of the namespace has left.
+    // The address is free for other namespaces after the last Service of this one has released it.
     let _ = allocator.take_freed();
     allocator.release(&wish("a").key);
     assert_eq!(stranger("d", &["10.0.0.1"]).ask(&mut allocator), in_use("10.0.0.1"));
@@ -32,7 +32,7 @@ fn who_asks_for_what_another_is_given_keeps_what_it_has() {
         (mine.ask(&mut allocator), theirs.ask(&mut allocator)),
         (given(&["10.0.0.1"]), given(&["10.0.0.2"]))
     );
-    // Both ask for the third one in one round.
+    // Both request the third address in the same pass.
     let third: IpAddr = [10, 0, 0, 3].into();
     let (mine, theirs) = (Wish { addresses: vec![third], ..mine }, stranger("b", &["10.0.0.3"]));
     for wish in [&mine, &theirs] {
@@ -53,7 +53,7 @@ fn namespaces_share_an_address_where_every_pool_that_lists_it_consents() {
             false,
         ),
         (vec!["addresses: [10.0.0.1], sharing: Cluster", "addresses: [192.0.2.0/24]"], true),
-        // Listed, and a gateway node's: the list says more.
+        // Both listed and a gateway node's: the list takes precedence.
         (vec!["addresses: [192.0.2.1], fromGatewayNodes: true"], false),
         (vec!["fromGatewayNodes: true"], true),
     ] {
@@ -105,7 +105,7 @@ fn a_pool_gives_one_service_only_so_many_addresses_by_value() {
           (spec.maxPerService)"
         ]
     );
-    // The limit is each pool's own, and what is asked for in another order is what it has.
+    // Each pool has its own limit, and addresses in another order are the same request.
     let more = Wish {
         addresses: [[10, 0, 7, 9], [10, 0, 7, 1], [10, 1, 0, 1], [10, 0, 7, 0]].map(IpAddr::from).to_vec(),
         ..wish("a")
@@ -124,7 +124,7 @@ fn what_is_beyond_the_limit_is_refused_for_that_whoever_has_it() {
     assert_eq!(first, (vec!["10.0.0.1".into()], vec![refusal("10.0.0.2", why)]));
     assert_eq!(wish("b").ask(&mut allocator), given(&["10.0.0.2"]));
     assert_eq!(greedy.ask(&mut allocator), first);
-    // Also where what it cannot have comes first.
+    // The refused address may come first, too.
     let (mut allocator, _) = allocator_of_two();
     assert_eq!(wish("b").ask(&mut allocator), given(&["10.0.0.1"]));
     let second = greedy.ask(&mut allocator);
@@ -133,7 +133,7 @@ fn what_is_beyond_the_limit_is_refused_for_that_whoever_has_it() {
     assert_eq!(greedy.ask(&mut allocator), second);
 }
 
-/// The first of two is given to whoever asks for any, and one Service may ask for one by value.
+/// Two addresses: the first goes to a Service that requests any, and one Service may request one by value.
 fn allocator_of_two() -> (Allocator, usize) {
     allocator(&[("p", "addresses: [10.0.0.1, 10.0.0.2], maxPerService: 1")])
 }

@@ -1,4 +1,4 @@
-//! What becomes of addresses when pools and requests change.
+//! Retention of addresses when pools and requests change.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn an_address_stays_whatever_becomes_of_its_pool() {
             no_access(Shortfall::NotAdmitted("p".into())),
         ),
         (vec![("p", "addresses: [10.0.0.1], autoAssign: false"), q], None, None),
-        // Also where gateway nodes would give theirs.
+        // Even if gateway nodes could replace it.
         (vec![("nodes", "fromGatewayNodes: true")], None, Some(Reservation::NotInPool)),
     ] {
         let (mut allocator, _) = allocator(&[("p", "addresses: [10.0.0.1, 10.0.0.2]"), q]);
@@ -53,7 +53,7 @@ fn an_address_stays_whatever_becomes_of_its_pool() {
         set_pools(&mut allocator, &pools);
         let asks = Wish { pool, ..wish("a") };
         assert_eq!(reserved(&asks, &mut allocator), ("10.0.0.1".into(), reservation), "{pools:?} {pool:?}");
-        // The pool is there again: nothing has changed hands.
+        // The pool is restored: no address has changed its Service.
         set_pools(&mut allocator, &[("p", "addresses: [10.0.0.1, 10.0.0.2]"), q]);
         assert_eq!(wish("b").ask(&mut allocator), given(&["10.0.0.2"]), "{pools:?} {pool:?}");
         assert!(stranger("c", &["10.0.0.1"]).ask(&mut allocator).0.is_empty());
@@ -86,9 +86,9 @@ fn what_a_service_has_stays_while_nothing_that_it_asks_for_can_be_given() {
     let mistyped = asks(&["10.0.9.1", "fd00::7"]);
     let refused = vec![refusal("10.0.9.1", Refusal::NotInPool)];
     assert_eq!(mistyped.ask(&mut allocator), (vec!["fd00::7".into(), "10.0.0.1".into()], refused));
-    // Of a family that it does not ask for it keeps nothing.
+    // In a family that it no longer requests it keeps no address.
     assert_eq!(asks(&["10.0.0.2"]).ask(&mut allocator), given(&["10.0.0.2"]));
-    // Nor is what it asks for taken away when the pool has it no longer.
+    // A requested address stays even when the pool no longer has it.
     set_pools(&mut allocator, &[("p", "addresses: [10.0.0.3]")]);
     assert_eq!(
         reserved(&asks(&["10.0.0.2"]), &mut allocator),

@@ -1,4 +1,4 @@
-//! What may happen in a world: few names and few addresses, so that objects meet.
+//! Events in a world, with few names and few addresses, so that objects interact.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::server::Kind;
 use sheave_model::FrontendSource;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone)]
 pub(super) enum Event {
     Put(Kind, Value),
     Delete(Kind, &'static str, String),
 }
 
-/// As a script of what was applied, one object a line.
+/// Prints events as a script with one object on each line.
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -26,34 +26,34 @@ impl fmt::Debug for Event {
     }
 }
 
-/// What happens between two looks at the world.
+/// Events between two checks of the world.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) events: Vec<Event>,
-    /// Watches of these end, and a list comes in place of what they would have said.
+    /// Kinds whose watches end, so that a list replaces their events.
     pub(super) listed: Vec<Kind>,
-    /// What happened to the last kinds is heard of first.
+    /// Whether changes of the last kinds are delivered first.
     pub(super) reversed: bool,
     pub(super) term: Term,
-    /// The leader writes what it has found.
+    /// Whether the leader writes its results.
     pub(super) written: bool,
-    /// The API server refuses every write of these objects meanwhile.
+    /// Objects whose writes the API server rejects meanwhile.
     pub(super) refused: Vec<(FrontendSource, &'static str, &'static str)>,
 }
 
-/// Who leads afterwards.
+/// Change of leadership after the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Term {
     Same,
-    /// A new leader, which knows nothing but what is stored.
+    /// A new leader, which knows only the stored state.
     New,
-    /// Another installation gets, or loses, the seats on Karmada; `true` = this one has them.
+    /// Another installation gains or loses the Leases on Karmada; `true` means that this one has them.
     Seats(bool),
-    /// It is not the one that takes what names no class.
+    /// This installation holds the Lease of its class, but not that for objects without a class.
     ClassSeat,
 }
 
-/// The worlds.
+/// The worlds, as sequences of batches.
 pub(super) fn batches() -> impl Strategy<Value = Vec<Batch>> {
     let term = prop_oneof![
         8 => Just(Term::Same),
@@ -108,7 +108,7 @@ const SERVICES: [&str; 3] = ["s0", "s1", "s2"];
 const POOLS: [&str; 3] = ["p0", "p1", "p2"];
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 const CLUSTERS: [&str; 2] = ["m1", "m2"];
-/// Where the gateways are.
+/// Namespace and name of the gateways' Service.
 pub(super) const GATEWAYS: (&str, &str) = ("system", "gateways");
 
 fn deletion() -> impl Strategy<Value = Event> {
@@ -132,7 +132,7 @@ fn deletion() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the spec and the annotations ask for.
+/// Annotations and spec fields with the requests of a Service.
 fn asks() -> impl Strategy<Value = (Value, Value)> {
     let annotated = |name: &str, value: &str| (json!({name: value}), json!({}));
     let addresses = |value: &str| annotated("sheave.dev/addresses", value);
@@ -205,7 +205,7 @@ fn service() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Some are addresses that pools or Nodes have.
+/// An endpoint and whether it is IPv4. Some are addresses of pools or Nodes.
 fn endpoint() -> impl Strategy<Value = (bool, Value)> {
     let v4 = select(vec!["10.1.0.1", "10.1.0.2", "203.0.113.1", "192.0.2.10"]);
     let v6 = select(vec!["fd00::1", "2001:db8:f::1"]);
@@ -222,7 +222,7 @@ fn endpoint() -> impl Strategy<Value = (bool, Value)> {
     )
 }
 
-/// Those of one family, as a slice has them.
+/// Endpoints of one family with its `addressType`.
 fn endpoints() -> impl Strategy<Value = (&'static str, Vec<Value>)> {
     (any::<bool>(), prop::collection::vec(endpoint(), 0..4)).prop_map(|(v6, all)| {
         let of_family = all.into_iter().filter(|(is_v4, _)| *is_v4 != v6).map(|(_, endpoint)| endpoint);
@@ -260,7 +260,7 @@ fn gateways() -> impl Strategy<Value = Value> {
     })
 }
 
-/// None lists an address of a Node: whose that is, the one that gives it says.
+/// A pool. None lists an address of a Node, because then the sharing rule of that pool would apply to it.
 fn pool() -> impl Strategy<Value = Value> {
     let addresses = select(vec![
         json!({"addresses": ["203.0.113.0-203.0.113.1"]}),
@@ -371,7 +371,7 @@ fn template() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Collected endpoints, or the Service as it is in the cluster.
+/// A Work with collected endpoints, or with the Service as it is in the cluster.
 fn work() -> impl Strategy<Value = Event> {
     (select(&CLUSTERS[..]), 0..2_u8, select(&SPACES[..]), select(&SERVICES[..2]), endpoints(), 0..4_u8).prop_map(
         |(cluster, index, namespace, owner, (family, endpoints), carries)| {

@@ -1,4 +1,4 @@
-//! What API servers have, as JSON by kind and name, and what they tell of it: each change by itself, or whole lists.
+//! Objects of API servers as JSON, by kind and name, and the changes that they deliver: single changes, or whole lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step::{Seen, WriteStep, next_step};
 
-/// What is listed and watched by itself.
+/// A kind that is listed and watched separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Service,
@@ -46,7 +46,7 @@ impl Kind {
         Self::Cluster,
     ];
 
-    /// Whether our finalizer may keep its objects, and the server counts what is made of them.
+    /// Whether our finalizer may keep its objects, and the server counts their creations.
     fn is_ours(self) -> bool {
         matches!(self, Self::Service | Self::MultiClusterService)
     }
@@ -55,7 +55,7 @@ impl Kind {
 /// Namespace and name; cluster-scoped objects have no namespace.
 type Name = (String, String);
 
-/// The objects of both API servers.
+/// Objects of both API servers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     objects: BTreeMap<(Kind, Name), Value>,
@@ -63,7 +63,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Makes an object, or replaces all of it but its status and what only the server writes.
+    /// Creates an object, or replaces all of it except its status and the fields that only the server writes.
     pub(super) fn put(&mut self, kind: Kind, mut object: Value) -> Change {
         let at = (kind, name(&object));
         let before = self.objects.get(&at);
@@ -85,13 +85,13 @@ impl Server {
             object["metadata"]["resourceVersion"] = json!("1");
         }
         if kind == Kind::Service && object["spec"]["type"] != "LoadBalancer" {
-            // As the API server does (pkg/registry/core/service, `dropTypeDependentFields`).
+            // As in the API server (pkg/registry/core/service, `dropTypeDependentFields`).
             object["status"]["loadBalancer"] = json!({});
         }
         self.set(kind, object)
     }
 
-    /// Deletes an object, if it is there; one with our finalizer stays until that goes.
+    /// Deletes an object if it exists. An object with our finalizer stays until that is removed.
     pub(super) fn delete(&mut self, kind: Kind, namespace: &str, name: &str) -> Option<Change> {
         let at = (kind, (namespace.to_owned(), name.to_owned()));
         let mut object = self.objects.get(&at)?.clone();
@@ -103,7 +103,7 @@ impl Server {
         Some(change(kind, News::Gone(&at.1)))
     }
 
-    /// Does what the controller would write next to bring an object nearer to what is desired, if anything.
+    /// Executes the controller's next write toward the desired state of an object, if there is one.
     pub(super) fn write(&mut self, kind: Kind, key: &ServiceKey, desired: &Desired) -> Option<Change> {
         let at = (kind, (key.namespace.to_string(), key.name.to_string()));
         let mut object = self.objects.get(&at)?.clone();
@@ -112,7 +112,7 @@ impl Server {
             _ => ServiceObject::MultiClusterService(read(&object)),
         };
         let now = jiff::Timestamp::UNIX_EPOCH;
-        // Nobody else writes, so that what was cleared is empty.
+        // There are no other writers, so a cleared status is empty.
         let seen = Seen { object: &exposed, status_cleared: false, now };
         match next_step(&seen, desired, &Ownership::default()) {
             WriteStep::Nothing | WriteStep::Export(_) => return None,
@@ -131,7 +131,7 @@ impl Server {
         Some(self.set(kind, object))
     }
 
-    /// What a new list of the kind says.
+    /// A new list of the kind.
     pub(super) fn list(&self, kind: Kind) -> Change {
         let all = self.objects.iter().filter(|((of, _), _)| *of == kind).map(|(_, object)| object);
         change(kind, News::All(all.collect()))

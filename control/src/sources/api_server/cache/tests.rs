@@ -1,4 +1,4 @@
-//! What is kept of one kind, and what is told of it.
+//! Objects in the cache of a kind, and the changes that it reports.
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn take<K: Kind>(kept: &Cache<K>) -> Option<Batch> {
     kept.take(&mut batch).then_some(batch)
 }
 
-/// The versions that the Services of a batch have; none for one that is gone.
+/// Versions of the Services in a batch; `None` for a deleted one.
 fn versions(batch: Option<Batch>) -> Vec<Option<String>> {
     let version = |service: &Arc<Service>| service.metadata.resource_version.clone();
     let of = |change: &Change| match change {

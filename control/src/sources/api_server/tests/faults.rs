@@ -1,5 +1,5 @@
-//! Every fault at every point, in simulated time: what the server has is known again within a bounded time, and then in the
-//! best way, which is one stream and a watch.
+//! Every fault at every point, in simulated time: the source knows the server's objects again within a bounded time, and then
+//! works in the best way, with one stream and a watch.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use super::memory::{Fault, MemoryServer, PAGE, Plan, Point};
 use super::*;
 use crate::api::kinds;
 
-/// A fault that lasts, lasts so long. Then nothing is wrong.
+/// Duration of a lasting fault. After that the server has no fault.
 const LASTS: Duration = Duration::from_secs(180);
-/// Everything is known within this time of what can be known.
+/// Time within which everything is known that can be known.
 const BOUND: Duration = Duration::from_secs(90);
-/// How long a refusal of streams counts at most, after all that may be refused while a fault lasts.
+/// Longest time that a refusal of streams counts, after all refusals during a fault.
 const UNSTREAMED: Duration = Duration::from_secs(11 * 60);
 
 const STATUSES: [u16; 13] = [400, 401, 403, 404, 405, 409, 410, 422, 429, 500, 502, 503, 504];
 
-/// The follower of a server's Nodes.
+/// A source of a server's Nodes.
 struct Bench {
     server: MemoryServer,
     watch: ApiWatch,
@@ -48,7 +48,7 @@ impl Bench {
         self.store.objects().nodes.keys().map(|name| &**name).collect()
     }
 
-    /// Takes in what comes until it is what the server has.
+    /// Receives batches until the objects equal those of the server.
     async fn until_known(&mut self, what: &str, limit: Duration) -> Result<(), String> {
         let until = Instant::now() + limit;
         while self.names() != self.server.names() {
@@ -68,7 +68,7 @@ impl Bench {
         }
     }
 
-    /// A change comes at once, and a version that is forgotten costs one stream.
+    /// Checks that a change arrives at once, and that a forgotten version costs one stream.
     async fn is_at_its_best(&mut self) -> Result<(), String> {
         self.server.set("e", true);
         self.until_known("a watch brings a change", Duration::from_secs(1)).await?;
@@ -87,13 +87,13 @@ impl Bench {
     }
 }
 
-/// A fault that befalls so many requests from the start on, and is over after [`LASTS`].
+/// A fault that affects the first `times` requests and ends after [`LASTS`].
 async fn recovers(point: Point, fault: Fault, times: usize) -> Result<(), String> {
     let server = MemoryServer::new(&["a", "b", "c"]);
     server.plan(Some(Plan { point, fault, times }));
     let mut bench = Bench::start(server.clone());
     let began = Instant::now();
-    // Pages that fail for ever leave nothing that could be known before the end.
+    // Pages that always fail leave nothing that could be known before the end.
     let hopeless = times > 1 && matches!(point, Point::FirstPage | Point::SecondPage);
     if !hopeless {
         bench.until_known("the first list", BOUND).await?;
@@ -106,7 +106,7 @@ async fn recovers(point: Point, fault: Fault, times: usize) -> Result<(), String
     tokio::time::sleep_until(began + LASTS).await;
     server.plan(None);
     bench.until_known("what changed meanwhile", BOUND).await?;
-    // A watch that the fault left hanging may last as long.
+    // A watch that the fault left hanging can last this long.
     sleep(BOUND).await;
     bench.is_well()?;
     bench.is_at_its_best().await
@@ -151,11 +151,11 @@ async fn comes_back_without_its_past() {
     bench.until_known("the first list", BOUND).await.unwrap();
     let away = Plan { point: Point::Everywhere, fault: Fault::Cut, times: usize::MAX };
     server.plan(Some(away));
-    // The watch that is under way lasts for some of it.
+    // The current watch lasts for part of this time.
     sleep(Duration::from_secs(180)).await;
     server.set("b", true);
     server.plan(Some(Plan { point: Point::WatchStart, fault: Fault::Status(410), times: 1 }));
-    // The longest pause, and no other one.
+    // The longest pause, and no further one.
     bench.until_known("the list", Duration::from_secs(12)).await.unwrap();
     server.set("c", true);
     bench.until_known("a watch brings a change", Duration::from_secs(1)).await.unwrap();
@@ -164,7 +164,7 @@ async fn comes_back_without_its_past() {
     bench.is_well().unwrap();
 }
 
-/// The follower of a server that has a fault at each watch.
+/// A source whose server has a fault at each watch.
 async fn unwatched(fault: Fault) -> Bench {
     let server = MemoryServer::new(&["a"]);
     server.plan(Some(Plan { point: Point::WatchStart, fault, times: usize::MAX }));
@@ -237,7 +237,7 @@ async fn a_long_watch_that_hangs_is_noticed() {
     bench.is_well().unwrap();
 }
 
-/// As when the watch cache of an API server starts again.
+/// Like the restart of an API server's watch cache.
 #[tokio::test(start_paused = true)]
 async fn versions_that_are_forgotten_together_are_not_listed_together() {
     let server = MemoryServer::new(&["a"]).with_bookmarks();
@@ -245,7 +245,7 @@ async fn versions_that_are_forgotten_together_are_not_listed_together() {
     for gateway in &mut gateways {
         gateway.until_known("the first list", BOUND).await.unwrap();
     }
-    // Their watches have begun.
+    // Let their watches start.
     sleep(Duration::from_secs(1)).await;
     let lists = || server.requests().streams + server.requests().pages;
     let before = lists();

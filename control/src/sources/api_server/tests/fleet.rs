@@ -1,4 +1,4 @@
-//! A Karmada API server as the source: what is followed there, and what one that is in trouble costs.
+//! A Karmada API server as the source: the watched kinds, and the cost of one with problems.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -60,7 +60,7 @@ fn cluster() -> Value {
     )
 }
 
-/// What a control plane with one MultiClusterService lists.
+/// Lists of a control plane with one MultiClusterService.
 fn karmada(asked: &Asked) -> Reply {
     if asked.streams() || asked.is_watch() {
         return nothing(asked);
@@ -128,7 +128,7 @@ async fn what_a_control_plane_has_arrives_without_what_is_not_of_services() {
     assert_eq!(kind(&kinds, "Work").objects, 2);
 }
 
-/// A Work is whatever Karmada brings to a cluster, and its status changes with what it brings.
+/// A Work can carry any object that Karmada brings to a cluster, and its status changes with that object's.
 #[tokio::test]
 async fn works_of_everything_that_is_propagated_are_not_asked_for_unless_wanted() {
     for service_works in [false, true] {
@@ -144,7 +144,7 @@ async fn works_of_everything_that_is_propagated_are_not_asked_for_unless_wanted(
         let wanted = FleetWanted { service_works };
         let mut watch = watch_fleet_with(&Connection::to(&stub.url), wanted, LIMITS);
         let mut store = Store::default();
-        // From a snapshot, with another configuration.
+        // From a snapshot that was written with another configuration.
         let web = ServiceKey::multi_cluster("shop", "web");
         let stored: Work = serde_json::from_value(carrying("web-stored", "Service")).unwrap();
         store.apply(Change::ServiceWorks(Delta::Put(Arc::new(stored))));

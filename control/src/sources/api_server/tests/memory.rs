@@ -1,5 +1,5 @@
-//! An API server without sockets, so that time may be simulated: it has Nodes, serves lists, streams and watches of them, and
-//! has whatever fault a test wants at whatever point of them.
+//! An API server without sockets, so that time can be simulated: it has Nodes, serves lists, streams and watches of them, and
+//! injects any fault at any point.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, pending};
@@ -20,10 +20,10 @@ use tower_service::Service;
 
 use super::{event, node};
 
-/// How many objects there are to a page.
+/// Number of objects in a page.
 pub(super) const PAGE: u32 = 2;
 
-/// Where a fault comes.
+/// Point at which a fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Point {
     FirstPage,
@@ -32,14 +32,14 @@ pub(super) enum Point {
     MidStream,
     WatchStart,
     MidWatch,
-    /// At whatever begins.
+    /// At the start of every request.
     Everywhere,
 }
 
-/// What happens there.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// As an HTTP status, or as an `ERROR` event where an answer has begun.
+    /// An HTTP status, or an `ERROR` event if an answer has started.
     Status(u16),
     Cut,
     Silence,
@@ -52,16 +52,16 @@ impl Point {
     }
 }
 
-/// A fault, and where.
+/// A fault and its point.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) point: Point,
     pub(super) fault: Fault,
-    /// How many requests it still befalls.
+    /// Number of requests that it still affects.
     pub(super) times: usize,
 }
 
-/// How often the server was asked for what.
+/// Number of requests of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Requests {
     pub(super) pages: usize,
@@ -69,7 +69,7 @@ pub(super) struct Requests {
     pub(super) watches: usize,
 }
 
-/// The server; clones are the same.
+/// The server; clones share their state.
 #[derive(Clone)]
 pub(super) struct MemoryServer {
     state: Arc<Mutex<State>>,
@@ -77,17 +77,17 @@ pub(super) struct MemoryServer {
 }
 
 struct State {
-    /// Each version's change: the name, and whether it is there since.
+    /// The change of each version: a name, and whether the object exists since then.
     changes: Vec<(&'static str, bool)>,
     plan: Option<Plan>,
     requests: Requests,
-    /// Sends bookmarks as kube-apiserver does: once a minute, and 2 s before the end.
+    /// Whether to send bookmarks like kube-apiserver: once a minute, and 2 s before the end.
     bookmarks: bool,
-    /// How often it has forgotten all versions, and ended all watches for it.
+    /// How often it has forgotten all versions and ended all watches because of that.
     forgotten: usize,
 }
 
-/// What a request gets.
+/// Reaction to a request.
 enum Answer {
     Begun(u16, mpsc::UnboundedReceiver<Piece>),
     /// The connection is reset.
@@ -119,19 +119,19 @@ impl MemoryServer {
         self.state.lock().unwrap().plan = plan;
     }
 
-    /// Sets whether the object is there.
+    /// Sets whether the object exists.
     pub(super) fn set(&self, name: &'static str, there: bool) {
         self.state.lock().unwrap().changes.push((name, there));
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Ends all watches because it has no history any more.
+    /// Ends all watches, because the history is gone.
     pub(super) fn forget(&self) {
         self.state.lock().unwrap().forgotten += 1;
         self.version.send_modify(|_| ());
     }
 
-    /// The names of what is there.
+    /// Names of the existing objects.
     pub(super) fn names(&self) -> BTreeSet<&'static str> {
         self.state.lock().unwrap().at(usize::MAX).into_keys().collect()
     }
@@ -152,7 +152,7 @@ impl MemoryServer {
         }
     }
 
-    /// One page; the token has the version and how many objects came before.
+    /// Serves a page; the token contains the version and the number of earlier objects.
     fn page(&self, query: &BTreeMap<String, String>) -> Answer {
         let mut state = self.state.lock().unwrap();
         let token = query.get("continue").and_then(|token| token.split_once('.'));
@@ -161,7 +161,7 @@ impl MemoryServer {
             None => (state.changes.len(), 0),
         };
         let limit: usize = query.get("limit").map_or(usize::MAX, |limit| limit.parse().unwrap());
-        // Asking for one object is asking for the version.
+        // A request for one object is a request for the version.
         if limit == 1 && state.plan.is_some_and(|plan| plan.point == Point::Everywhere) {
             return Answer::Reset;
         }
@@ -185,10 +185,10 @@ impl MemoryServer {
         Answer::whole(200, &json!({"metadata": metadata, "items": items}).to_string())
     }
 
-    /// A watch, or a stream and what follows it.
+    /// Serves a watch, or a stream followed by a watch.
     fn lines(&self, start: Point, amid: Point, query: &BTreeMap<String, String>) -> Answer {
         let mut state = self.state.lock().unwrap();
-        // Where pages are in trouble, they are asked for because streams are refused.
+        // For faults of pages, streams are refused, so that pages are requested.
         if start == Point::StreamStart && state.plan.is_some_and(|plan| plan.point.is_of_pages()) {
             return Answer::whole(422, "no streams here");
         }
@@ -247,7 +247,7 @@ impl MemoryServer {
 }
 
 impl State {
-    /// What was there as of a version, and since when.
+    /// The objects that exist in a version, with the version of their creation.
     fn at(&self, version: usize) -> BTreeMap<&'static str, usize> {
         let mut there = BTreeMap::new();
         for (index, (name, is_there)) in self.changes.iter().take(version).enumerate() {
@@ -276,13 +276,13 @@ impl State {
     }
 }
 
-/// Whoever asked may be gone.
+/// The receiver may be gone.
 fn send(pieces: &mpsc::UnboundedSender<Piece>, kind: &str, object: &Value) {
     pieces.send(Ok(format!("{}\n", event(kind, object)).into())).unwrap_or_default();
 }
 
 impl Fault {
-    /// In place of an answer.
+    /// The fault in place of an answer.
     fn instead(self) -> Answer {
         match self {
             Self::Status(code) => Answer::whole(code, "a test wants it"),
@@ -292,7 +292,7 @@ impl Fault {
         }
     }
 
-    /// After an answer has begun.
+    /// The fault after an answer has started.
     fn amid(self, pieces: mpsc::UnboundedSender<Piece>) {
         match self {
             Self::Status(code) => {
@@ -315,7 +315,7 @@ impl Answer {
     }
 }
 
-/// The body of an answer.
+/// Body of an answer.
 pub(super) struct Pieces(mpsc::UnboundedReceiver<Piece>);
 
 impl hyper::body::Body for Pieces {

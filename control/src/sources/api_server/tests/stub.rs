@@ -1,4 +1,4 @@
-//! A server that answers as a test says, request by request. It knows nothing of Kubernetes.
+//! A server that gives scripted answers to each request. It has no knowledge of Kubernetes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// The last part of the path.
+    /// Last segment of the path.
     pub(super) plural: String,
     pub(super) query: BTreeMap<String, String>,
     pub(super) bearer: String,
@@ -30,12 +30,12 @@ impl Asked {
     }
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: String,
-    /// Whether the body goes on for ever.
+    /// Whether the body never ends.
     pub(super) hangs: bool,
 }
 
@@ -44,7 +44,7 @@ impl Reply {
         Self { status, body: body.to_string(), hangs: false }
     }
 
-    /// Lines of a watch that does not end.
+    /// Lines of a watch that never ends.
     pub(super) fn lines(lines: impl IntoIterator<Item = serde_json::Value>) -> Self {
         let body = lines.into_iter().map(|line| format!("{line}\n")).collect();
         Self { status: 200, body, hangs: true }
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-/// Answers until it is dropped.
+/// Serves until it is dropped.
 pub(super) struct Stub {
     pub(super) url: String,
     _server: JoinSet<()>,
@@ -78,7 +78,7 @@ impl Stub {
     }
 }
 
-/// One request per connection. A client that went away does not matter.
+/// Serves one request on a connection. Errors do not matter, as the client may be gone.
 async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Asked) -> Reply>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -90,7 +90,7 @@ async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Asked) -> Reply>) {
     let reply = answer(&asked(&String::from_utf8(head).unwrap()));
     let text = format!("HTTP/1.1 {} -\r\nconnection: close\r\n\r\n{}", reply.status, reply.body);
     if stream.write_all(text.as_bytes()).await.is_ok() && reply.hangs {
-        // Until the client goes.
+        // Until the client closes the connection.
         let _gone = stream.read_u8().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Real folders: what counts, what is believed, what stays in effect after a mistake.
+//! Real folders: which files are read, when changes are accepted, and what stays in effect after a mistake.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn service(name: &str) -> String {
     format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n")
 }
 
-/// A folder with a file in it.
+/// A folder with one file.
 fn folder(name: &str, text: &str) -> (TempDir, Folder) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(name), text).unwrap();
@@ -146,7 +146,7 @@ fn a_file_that_is_not_text_keeps_its_last_good_state() {
 fn a_file_that_may_not_be_read_keeps_its_last_good_state() {
     let (dir, mut folder) = folder("a.yaml", &service("a"));
     assert_eq!(folder.scan(), Scan::CHANGED);
-    // A link to itself fails for root, too, whom no permission keeps out.
+    // A link to itself fails even for root, whom no permission excludes.
     let path = dir.path().join("a.yaml");
     fs::remove_file(&path).unwrap();
     symlink(&path, &path).unwrap();
@@ -305,7 +305,7 @@ fn a_shorter_file_with_the_same_end_takes_effect_at_once_and_one_that_replaces_a
     assert_eq!(services(&folder), ["b"]);
 }
 
-/// As `git checkout` and `tar` do it.
+/// Like `git checkout` and `tar`.
 #[test]
 fn whatever_is_seen_while_a_file_is_deleted_and_written_anew_nothing_is_lost() {
     let text = service("a") + &service("b");

@@ -1,4 +1,4 @@
-//! Texts as users write them, and the Problems that their mistakes become.
+//! Texts as users write them, and the Problems for mistakes in them.
 
 use super::*;
 

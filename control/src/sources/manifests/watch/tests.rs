@@ -1,4 +1,5 @@
-//! Real inotify: each way in which editors and ConfigMap mounts change a folder. Waits on events, never on time alone.
+//! Real inotify, with every way in which editors and ConfigMap mounts change a folder. The tests wait for events and never only
+//! for time.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Long enough for a loaded machine, and shorter than RESYNC: what arrives in time was told by the kernel.
+/// Long enough for a loaded machine, and shorter than RESYNC, so that what arrives in time was reported by the kernel.
 const DEADLINE: Duration = Duration::from_secs(8);
 
 fn service(name: &str) -> String {
@@ -31,10 +32,10 @@ async fn expect(watch: &mut FileWatch, wanted: &[&str]) -> Arc<Loaded> {
     found.await.unwrap_or_else(|_| panic!("{wanted:?} did not come"))
 }
 
-/// A watched folder with one file, whose first state was given.
+/// A watched folder with one file, whose first state was received.
 async fn watched() -> (TempDir, FileWatch) {
     let dir = tempfile::tempdir().unwrap();
-    // A folder of its own inside, so that tests do not see each other's events in the one above.
+    // A folder inside, so that tests do not get each other's events through the parent folder.
     let inside = dir.path().join("manifests");
     fs::create_dir(&inside).unwrap();
     fs::write(inside.join("a.yaml"), service("a")).unwrap();
@@ -49,7 +50,7 @@ async fn files_written_renamed_over_and_deleted_take_effect() {
     let inside = dir.path().join("manifests");
     fs::write(inside.join("b.yaml"), service("b")).unwrap();
     expect(&mut watch, &["a", "b"]).await;
-    // As editors save: a new file takes the old one's name.
+    // Like an editor that saves: a new file replaces the old one.
     fs::write(inside.join(".a.yaml.new"), service("c")).unwrap();
     fs::rename(inside.join(".a.yaml.new"), inside.join("a.yaml")).unwrap();
     expect(&mut watch, &["b", "c"]).await;
@@ -80,7 +81,7 @@ async fn a_file_written_in_place_step_by_step_never_loses_what_it_gave() {
     let whole = service("a") + &service("b");
     fs::write(&path, &whole).unwrap();
     expect(&mut watch, &["a", "b"]).await;
-    // Emptied, and then another file's coming tells that the empty one was looked at.
+    // The file is emptied, and the arrival of another file shows that the empty one was scanned.
     let mut file = fs::File::create(&path).unwrap();
     fs::write(dir.path().join("manifests/c.yaml"), service("c")).unwrap();
     let seen = watch.next().await.unwrap();
@@ -91,7 +92,7 @@ async fn a_file_written_in_place_step_by_step_never_loses_what_it_gave() {
     assert_eq!(names(&seen), ["a", "b", "c", "d"]);
     std::io::Write::write_all(&mut file, service("b").as_bytes()).unwrap();
     drop(file);
-    // What is meant to go goes, without another event.
+    // An intended deletion takes effect without another event.
     fs::write(&path, service("a")).unwrap();
     expect(&mut watch, &["a", "c", "d"]).await;
 }
@@ -108,7 +109,7 @@ async fn a_mounted_config_map_is_followed_when_its_data_link_is_swapped() {
     symlink("..data/web.yaml", inside.join("web.yaml")).unwrap();
     let mut watch = watch(&inside);
     expect(&mut watch, &["a"]).await;
-    // The kubelet's AtomicWriter: a new link is renamed over the old one, and the old version deleted.
+    // Like the kubelet's AtomicWriter: a new link is renamed over the old one, and the old version is deleted.
     symlink("..2", inside.join("..data_tmp")).unwrap();
     fs::rename(inside.join("..data_tmp"), inside.join("..data")).unwrap();
     fs::remove_dir_all(inside.join("..1")).unwrap();
@@ -221,9 +222,9 @@ async fn each_of_many_changes_takes_effect_soon_after_it_was_made() {
             newest = names(&loaded);
         }
     }
-    // Of each change that is 40 ms apart from the next, not of all together twice a second.
+    // One state for each change that is 40 ms after the previous one, instead of two states a second for all.
     assert!(states >= CHANGES / 4, "{states} states for {CHANGES} changes");
-    // A machine with other work may have shown the last one already.
+    // A busy machine may have shown the last one already.
     let last = ["a", &format!("s{}", CHANGES - 1)];
     if newest != last {
         expect(&mut watch, &last).await;

@@ -1,4 +1,4 @@
-//! Whatever a source says in whatever order: the guard only ever keeps too much, and never for longer than its time.
+//! For any sequence of changes, the guard only ever keeps too much, and never for longer than the hold.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Step {
     List(BTreeSet<usize>),
@@ -15,7 +15,7 @@ enum Step {
     Pass(u64),
 }
 
-/// More than the rule needs, few enough that steps meet.
+/// More than the rule needs, and few enough that steps interact.
 const NAMES: usize = 24;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the source has said in truth: the names that there are, and since when a name is missing from lists alone.
+/// True state of the source: the existing names, and since when a name is missing only from lists.
 #[derive(Default)]
 struct Truth {
     there: BTreeSet<usize>,

@@ -1,4 +1,4 @@
-//! What may be in the place of a snapshot: nothing that is not read to its end soon, or written over, may stop a gateway.
+//! Other things in place of a snapshot: a gateway must never hang on one that cannot be read to its end or overwritten.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use crate::api::kinds;
 
 const INSTEAD: &str = "it is not used, and the gateway waits for the API server";
 
-/// What reading says after `make` put something in the snapshot's place, which a good snapshot then replaces.
+/// The error of a read after `make` put something in the snapshot's place, which a good snapshot then replaces.
 fn told_of(make: impl FnOnce(&Path)) -> String {
     let dir = tempfile::tempdir().unwrap();
     let file = path(dir.path(), ControlPlane::Local);
@@ -60,7 +60,7 @@ fn no_more_is_read_of_a_huge_file_than_a_line_may_have() {
     assert!(told.contains("is damaged: line 2 is longer than 16777216 bytes"), "{told}");
 }
 
-/// As large as an object on an API server can be, and then some.
+/// Somewhat larger than the largest object of an API server.
 #[test]
 fn a_large_object_comes_back() {
     let mut store = Store::default();
@@ -72,7 +72,7 @@ fn a_large_object_comes_back() {
     assert_eq!(decode(bytes(objects).as_slice(), &identity()).unwrap().objects, *objects);
 }
 
-/// A process that is killed while it writes leaves a file of any length beside the snapshot, and nothing else.
+/// A process that is killed during a write leaves a file of any length next to the snapshot, and nothing else.
 #[test]
 fn a_write_that_broke_off_anywhere_leaves_the_old_snapshot_in_use() {
     let dir = tempfile::tempdir().unwrap();

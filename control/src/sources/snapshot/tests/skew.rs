@@ -1,12 +1,12 @@
-//! Snapshots of other versions: an older one without what is new, a newer one with what is unknown, and samples of the format
-//! as it is, recorded so that no change of the types behind it goes unnoticed.
+//! Snapshots of other versions: an older one without new fields, a newer one with unknown fields, and recorded samples of the
+//! current format, so that no change of the types goes unnoticed.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// As a gateway writes them. A later version reads them as this one does: whoever has to change them raises the format's
-/// number, and keeps these as what it refuses.
+/// Samples of the current format. Later versions must read them like this one. An incompatible change must raise the format
+/// version, and keep these as samples that are refused.
 const LOCAL: &str = include_str!("snapshot-1.jsonl");
 const KARMADA: &str = include_str!("karmada-1.jsonl");
 
@@ -14,7 +14,7 @@ fn of(part: ControlPlane) -> Identity {
     Identity { part, ..trusted_by(&["aa"]) }
 }
 
-/// A snapshot of these lines, the last of which is right about them.
+/// A snapshot of these lines, with a matching last line.
 fn sealed(lines: &[Value]) -> String {
     let mut text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let end = json!({"end": {"objects": lines.len() - 1, "crc32": crc32fast::hash(text.as_bytes())}});
@@ -92,7 +92,7 @@ fn fields_of_a_newer_version_are_ignored() {
     assert_eq!(newer.objects, decode(LOCAL.as_bytes(), &of(ControlPlane::Local)).unwrap().objects);
 }
 
-/// Either would be served beside what the other file has.
+/// Objects of the wrong file would be served in addition to those of the other file.
 #[test]
 fn what_belongs_into_the_other_file_is_refused_with_its_line() {
     for (recorded, part) in [(LOCAL, ControlPlane::Karmada), (KARMADA, ControlPlane::Local)] {

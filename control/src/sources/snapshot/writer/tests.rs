@@ -1,4 +1,4 @@
-//! When something is written, by a clock that the test turns, and what happens if it cannot be.
+//! Times of writes on a simulated clock, and the handling of failures.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +13,7 @@ fn writer(dir: &TempDir) -> SnapshotWriter {
     SnapshotWriter::new(dir.path(), identity(), None)
 }
 
-/// Takes part as the gateway's loop does, until nothing is to be done for `time`. Answers when writes started.
+/// Acts like the gateway's loop until nothing happens for `time`. Returns the times at which writes started.
 async fn idle_for(writer: &mut SnapshotWriter, time: Duration) -> Vec<Duration> {
     let begun = Instant::now();
     let mut starts = Vec::new();
@@ -59,7 +59,7 @@ async fn a_flush_writes_what_is_not_written_and_nothing_twice() {
     assert_eq!(fs::metadata(path(dir.path(), ControlPlane::Local)).unwrap().ino(), inode);
     writer.changed();
     writer.start(&Objects::default());
-    // A write that runs is waited for, and what changed meanwhile follows.
+    // A write in progress is awaited, and changes of the meantime follow.
     writer.changed();
     writer.flush(&objects()).await;
     assert_eq!(read(dir.path(), &identity()).unwrap().unwrap().objects, objects());
@@ -80,7 +80,7 @@ async fn leftovers_go_with_the_first_write() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_is_tried_again_until_it_can() {
     let dir = tempfile::tempdir().unwrap();
-    // A file in place of the directory: nobody can write into it, not even root.
+    // A file in place of the directory: not even root can write into it.
     let state = dir.path().join("state");
     fs::write(&state, "").unwrap();
     let known = Some(Timestamp::UNIX_EPOCH);

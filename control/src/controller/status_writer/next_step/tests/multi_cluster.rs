@@ -1,4 +1,4 @@
-//! The same for MultiClusterServices, where it differs.
+//! The next write for MultiClusterServices, where it differs from that for Services.
 
 use serde_json::Value;
 
@@ -185,7 +185,7 @@ fn one_that_never_had_an_address_loses_its_conditions_once() {
     assert_eq!(applied(&clear)["status"], json!({}));
     let seen = Seen { object: &object, status_cleared: true, now: at(0) };
     assert_eq!(next_step(&seen, &Desired::Released, &Ownership::default()), WriteStep::Nothing);
-    // Another installation's finalizer says whose the conditions are.
+    // The finalizer of the other installation shows that the conditions belong to it.
     let theirs = Ownership::new("example.com/inside", false);
     let ServiceObject::MultiClusterService(service) = &mut object else { panic!() };
     Arc::make_mut(service).metadata.finalizers = Some(vec![theirs.finalizer().to_owned()]);

@@ -1,5 +1,5 @@
-//! A model of an API server that has one Service: versions, finalizers, deletion, and who owns which field of the status.
-//! What it answers is what recorded answers of a real one say.
+//! Model of an API server with one Service: versions, finalizers, deletion, and the owners of the status fields. It answers like
+//! the real API server whose answers were recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,15 @@ const OURS: &str = "sheave";
 
 pub(super) struct ModelServer {
     pub(super) object: Option<Value>,
-    /// Everything that a watch has sent; `None` is a deletion.
+    /// Everything that a watch has received; `None` is a deletion.
     pub(super) history: Vec<Option<Service>>,
-    /// Managers by field: `ingress`, or a condition's type. Ours by apply, others by plain writes.
+    /// Managers by field: `ingress`, or a condition's type. We apply fields; others write them directly.
     owners: BTreeMap<String, BTreeSet<String>>,
     version: u64,
     uids: u32,
-    /// Writes that changed something.
+    /// Number of writes that changed something.
     pub(super) changes: usize,
-    /// Somebody else took our finalizer away, and it was not put back: what else is on the object is nobody's to clean.
+    /// Whether others removed our finalizer and it was not restored. Then our other marks on the object need not be cleaned up.
     pub(super) stripped: bool,
 }
 
@@ -65,7 +65,7 @@ impl ModelServer {
         self.history.push(Some(serde_json::from_value(object.clone()).unwrap()));
     }
 
-    /// Changes the object; nothing happens if that makes no difference.
+    /// Changes the object. A change without a difference has no effect.
     fn change(&mut self, change: impl FnOnce(&mut Value)) {
         let Some(object) = &mut self.object else { return };
         let before = object.clone();
@@ -84,12 +84,12 @@ impl ModelServer {
         }
     }
 
-    /// What users and others do.
+    /// A write of users and others.
     pub(super) fn merge(&mut self, patch: &Value) {
         self.change(|object| json_patch::merge(object, patch));
     }
 
-    /// Users can do that, too.
+    /// Users can also remove every finalizer.
     pub(super) fn strip(&mut self) {
         self.stripped = true;
         self.merge(&json!({"metadata": {"finalizers": null}}));
@@ -99,7 +99,7 @@ impl ModelServer {
         self.merge(&json!({"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}}));
     }
 
-    /// The API server wipes the ingress itself.
+    /// The API server itself removes the ingress when the type changes.
     pub(super) fn set_type(&mut self, kind: &str) {
         if self.kind() == Some("LoadBalancer") && kind != "LoadBalancer" {
             self.owners.remove("ingress");
@@ -121,7 +121,7 @@ impl ModelServer {
         self.object.as_ref().is_none_or(|object| !object["metadata"]["deletionTimestamp"].is_null())
     }
 
-    /// A plain write of a field of the status takes it from everybody. Null removes it.
+    /// A direct write of a status field takes it from all other managers. Null removes it.
     pub(super) fn rival(&mut self, manager: &str, field: &str, value: &Value) {
         if field == "ingress" && self.kind() != Some("LoadBalancer") || self.object.is_none() {
             return;
@@ -172,7 +172,7 @@ impl ModelServer {
         });
     }
 
-    /// Carries out one of our writes.
+    /// Executes one of our writes.
     pub(super) fn answer(&mut self, job: &WriteJob) -> ApiAnswer {
         let before = self.version;
         let answer = match &job.step {
@@ -218,7 +218,7 @@ impl ModelServer {
         let mut last = object.clone();
         json_patch::merge(&mut last, &json!({"metadata": {"finalizers": stored}}));
         self.merge(&json!({"metadata": {"finalizers": stored}}));
-        // With the last finalizer of a leaving object the answer still has the version of before.
+        // If the last finalizer of a deleted object is removed, the answer still has the previous version.
         ApiAnswer::Done(self.object.clone().unwrap_or(last).to_string().into_bytes())
     }
 

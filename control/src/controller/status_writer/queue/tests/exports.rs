@@ -1,4 +1,4 @@
-//! Exports: when they are listed, and what follows from each answer.
+//! Exports: when they are listed, and the reaction to each answer.
 
 use super::*;
 use crate::controller::service_exports::{
@@ -6,7 +6,7 @@ use crate::controller::service_exports::{
 };
 use crate::controller::tests::objects::at;
 
-/// A queue for which one export each is desired, before the first list.
+/// A queue with one desired export for each name, before the first list.
 struct ExportHarness {
     queue: WriteQueue,
     now: Now,
@@ -177,7 +177,7 @@ fn without_the_lease_nothing_is_known_of_exports() {
     assert_eq!(harness.queue.wakes_at(), None);
 }
 
-/// What the Lease of Karmada's controller has after so many changes of its holder, renewed at this second.
+/// The Lease of Karmada's controller after this many changes of its holder, renewed at this second.
 fn lease(transitions: u32, renewed: u64) -> LeaseRead {
     let lease = serde_json::json!({"metadata": {"uid": "u"}, "spec": {
         "holderIdentity": "karmada-controller-manager-0_1", "leaseTransitions": transitions,
@@ -187,7 +187,7 @@ fn lease(transitions: u32, renewed: u64) -> LeaseRead {
 }
 
 impl ExportHarness {
-    /// Both objects of each are there, as they were written before anything was known of Karmada's controller.
+    /// A queue for which both objects of each export exist, as written before the leader of Karmada's controller was known.
     fn exported(names: &[&str]) -> Self {
         let mut harness = Self::new(names);
         assert!(harness.queue.start_list(harness.now));
@@ -202,7 +202,7 @@ impl ExportHarness {
         harness
     }
 
-    /// Reads the Lease as it is for 15 s, and lets the last read be now.
+    /// Reads the Lease for 15 s, with the last read now.
     fn read(&mut self, lease: impl Fn(u64) -> LeaseRead) {
         for second in [0, 5, 10, 15] {
             if second > 0 {
@@ -214,7 +214,7 @@ impl ExportHarness {
         }
     }
 
-    /// Writes what may be written at once, and returns what the API server has got.
+    /// Writes everything that is due now, and returns the bodies that the API server received.
     fn write_all(&mut self, answer: impl Fn(&WriteJob) -> ApiAnswer) -> Vec<serde_json::Value> {
         let mut bodies = Vec::new();
         while let Some(job) = self.queue.next(self.now) {
@@ -225,7 +225,7 @@ impl ExportHarness {
     }
 }
 
-/// The object as a write leaves it.
+/// The object after a write.
 fn body(job: &WriteJob) -> Vec<u8> {
     let (WriteTarget::Export(key), WriteStep::Export(ExportStep::Apply(part, export, uid))) =
         (&job.target, &job.step)
@@ -264,7 +264,7 @@ fn ten_thousand_exports_are_written_for_a_new_leader_at_a_steady_rate() {
     let mut harness = ExportHarness::exported(&names);
     harness.read(|second| lease(3, second));
     assert_eq!(harness.write_all(done).len(), 20);
-    // What is wanted of one of them meanwhile waits for nobody.
+    // A change of the desired state in the meantime does not wait for touches.
     harness.queue.set_export(key("09999"), DesiredExport::Nothing);
     let removed = harness.queue.next(harness.now).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A queue, a cache that lags, and a server: the whole of what may go wrong between them, without a network.
+//! A queue, a lagging cache and a server, to produce every failure between them without a network.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::controller::status_writer::target::{WriteSubject, WriteTarget};
 use crate::controller::status_writer::write_notice::WriteNotice;
 use crate::controller::tests::objects::{at, ingress};
 
-/// What becomes of a write.
+/// Fate of a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum WriteFate {
     Answered,
-    /// It is done, and nobody tells.
+    /// The write succeeds, but the answer is lost.
     AnswerLost,
-    /// It never arrives.
+    /// The write never arrives.
     Lost,
     /// The server is busy.
     Rejected,
@@ -31,7 +31,7 @@ pub(super) enum WriteFate {
 pub(super) struct Harness {
     pub(super) server: ModelServer,
     pub(super) queue: WriteQueue,
-    /// How much of the server's history the cache has seen.
+    /// How much of the server's history the cache has received.
     cached: usize,
     pub(super) wanted: DesiredStatus,
     start: Instant,
@@ -41,7 +41,7 @@ pub(super) struct Harness {
 }
 
 impl Harness {
-    /// The cache has the Service; nothing is written yet.
+    /// A harness whose cache has the Service and whose queue has written nothing.
     pub(super) fn new() -> Self {
         let mut harness = Self {
             server: ModelServer::new(),
@@ -61,7 +61,7 @@ impl Harness {
         harness
     }
 
-    /// A Service that is published, and a cache that knows.
+    /// A harness with a published Service and a cache that is up to date.
     pub(super) fn settled() -> Self {
         let mut harness = Self::new();
         harness.settle();
@@ -79,7 +79,7 @@ impl Harness {
         WriteTarget::Service(ServiceKey::new("shop", "web"))
     }
 
-    /// The next event of the watch. Whether there was one.
+    /// Delivers the next event of the watch. Returns whether there was one.
     pub(super) fn deliver(&mut self) -> bool {
         let more = self.cached + 1 < self.server.history.len();
         if more {
@@ -89,13 +89,13 @@ impl Harness {
         more
     }
 
-    /// A relist: what came between is never seen.
+    /// Lists again: the cache skips all events in between.
     pub(super) fn relist(&mut self) {
         self.cached = self.server.history.len() - 1;
         self.decide();
     }
 
-    /// As the control loop does, by the cache alone.
+    /// Sets the desired state from the cache, as the control loop does.
     pub(super) fn decide(&mut self) {
         let now = self.now();
         let Some(service) = &self.server.history[self.cached] else {
@@ -111,7 +111,7 @@ impl Harness {
         self.queue.set_desired(Self::target(), subject, now);
     }
 
-    /// The process is started again: it lists, and remembers nothing.
+    /// Restarts the process: it lists and has no memory.
     pub(super) fn crash(&mut self) {
         self.queue = WriteQueue::new(Ownership::default());
         self.relist();
@@ -140,7 +140,7 @@ impl Harness {
         self.notices.append(&mut self.queue.take_notices());
     }
 
-    /// One write, if there is one. Whether there was.
+    /// Sends one write if one is due. Returns whether it did.
     pub(super) fn write(&mut self, fate: WriteFate) -> bool {
         match self.send() {
             Some(job) => {
@@ -151,12 +151,12 @@ impl Harness {
         }
     }
 
-    /// Everything goes well until nothing more happens.
+    /// Lets every write succeed until nothing more happens.
     pub(super) fn settle(&mut self) {
         self.settle_until(|_| false);
     }
 
-    /// As [`settle`](Self::settle), or until `enough`.
+    /// Like [`settle`](Self::settle), but stops once `enough` is true.
     pub(super) fn settle_until(&mut self, enough: impl Fn(&Self) -> bool) {
         for _ in 0..200 {
             if enough(self) {
@@ -173,7 +173,7 @@ impl Harness {
         panic!("it never comes to rest: {:?}", self.server.object);
     }
 
-    /// Until the queue wants to be asked again.
+    /// Advances the time until the queue is due.
     pub(super) fn sleep(&mut self) {
         if let Some(at) = self.queue.wakes_at() {
             self.elapsed = self.elapsed.max(at - self.start);
@@ -190,7 +190,7 @@ impl Harness {
         panic!("nothing is to be written");
     }
 
-    /// The server has what is wanted, nobody else lost anything, and nothing more is to be written.
+    /// Checks that the server has the desired state, that other managers lost nothing, and that no write is left.
     pub(super) fn check(&mut self) {
         if let Some(object) = &self.server.object {
             let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Everything that may come in between, in any order: crashes, lost answers, a cache that lags, rivals, users.
+//! Crashes, lost answers, a lagging cache, rivals and users, interleaved in any order.
 
 use std::time::Duration;
 
@@ -129,7 +129,8 @@ proptest! {
     }
 }
 
-/// Hours after our finalizer went, the cache still shows it; meanwhile somebody deletes the Service, which has a finalizer of others.
+/// Hours after our finalizer was removed, the cache still shows it. Meanwhile a user deletes the Service, which has another
+/// finalizer.
 #[test]
 fn no_status_follows_a_finalizer_that_only_an_old_cache_still_has() {
     let mut harness = Harness::settled();

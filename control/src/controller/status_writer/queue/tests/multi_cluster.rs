@@ -1,9 +1,9 @@
-//! Writes to a MultiClusterService: where they differ from those to a Service.
+//! Writes to a MultiClusterService, where they differ from those to a Service.
 
 use super::*;
 use crate::controller::tests::objects::{at, fleet_desired_status, multi_cluster_service};
 
-/// A queue, and the one object that its server has.
+/// A queue, and the only object of its server.
 struct FleetHarness {
     queue: WriteQueue,
     object: Value,
@@ -33,7 +33,7 @@ impl FleetHarness {
         self.queue.set_desired(target, subject, self.now());
     }
 
-    /// Carries out what there is to write, and says to which resources.
+    /// Executes all writes that are due, and returns their resources.
     fn write(&mut self) -> Vec<&'static str> {
         let mut resources = Vec::new();
         while let Some(job) = self.queue.next(self.now()) {

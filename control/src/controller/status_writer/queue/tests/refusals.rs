@@ -1,4 +1,4 @@
-//! Writes that are refused for good: what is told of them, and when.
+//! Writes that are rejected permanently: their notices, and when they appear.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn a_missing_right_is_told_once() {
     harness.check();
 }
 
-/// A Service whose status is to change, and a server that answers each write so.
+/// A Service whose status should change, after `times` writes with this answer.
 fn refused(times: usize, answer: &ApiAnswer) -> Harness {
     let mut harness = Harness::settled();
     harness.wanted.gateways = 0;
