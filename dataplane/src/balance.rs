@@ -1,7 +1,7 @@
-//! Balancing: which of a frontend's candidates takes a new connection or flow. One file per algorithm.
+//! Load balancing: the choice of a frontend's candidate for a new connection or flow. One file per algorithm.
 //!
-//! Pure: no clock, socket, task, log or hidden random numbers. A balancer knows candidates by index, weight and hash
-//! identity; everything else is in [`PickInput`], so the same input gives the same choice.
+//! Balancers have no clock, socket, task, log or hidden random numbers. They identify candidates by index, weight and hash
+//! identity; everything else is in [`PickInput`], so the same input results in the same choice.
 
 pub mod clusters;
 pub mod failover;
@@ -27,21 +27,21 @@ use rendezvous::{MOST_CANDIDATES, Rendezvous, Run, runs};
 use round_robin::RoundRobin;
 use weights::Weights;
 
-/// Whether this client's connection already failed at the candidate with this index.
+/// Predicate: whether this client's connection has failed at the candidate with this index.
 pub type Tried<'a> = &'a dyn Fn(usize) -> bool;
 
-/// Everything a choice may depend on besides the candidates.
+/// Inputs of a choice besides the candidates.
 #[derive(Clone, Copy)]
 pub struct PickInput<'a> {
     /// Stable hash of the client ([`hash::client`] or [`hash::client_ip`]).
     pub hash: u64,
     /// A fresh random number.
     pub random: u64,
-    /// How many choices were made before; only round robin uses it.
+    /// Number of earlier choices; only used by round robin.
     pub turn: usize,
-    /// Open connections or flows of a candidate.
+    /// Number of open connections or flows of a candidate.
     pub load: &'a dyn Fn(usize) -> u32,
-    /// Candidates to avoid while another is left; `None` on the first attempt.
+    /// Candidates to avoid while there is another; `None` on the first attempt.
     pub tried: Option<Tried<'a>>,
 }
 
@@ -52,13 +52,14 @@ pub struct Balancer {
     method: Method,
 }
 
-/// Not a boxed trait object: a pick on a rarely used frontend consists of cache misses, and the box would add one.
+/// Method of choosing. Not a boxed trait object: a pick on a rarely used frontend consists of cache misses, and the box
+/// would add one.
 #[derive(Debug)]
 enum Method {
     LeastConnections,
     Random,
     RoundRobin(RoundRobin),
-    /// The identities of the candidates, and the [`runs`].
+    /// The identities of the candidates, and their [`runs`].
     Rendezvous(Box<[u64]>, Box<[Run]>),
     Maglev(Arc<Maglev>),
     Clusters(Clusters),
@@ -66,7 +67,7 @@ enum Method {
 
 impl Balancer {
     /// The balancer of `algorithm`, without clusters. `identities` are the candidates' [`hash::endpoint`], in the order of
-    /// `weights`. Reuses a table of `known` over the same candidates.
+    /// `weights`. Reuses a table of `known` that has the same candidates.
     pub fn new(
         algorithm: Algorithm,
         weights: Weights,
@@ -85,7 +86,7 @@ impl Balancer {
         Self { weights, method }
     }
 
-    /// The balancer that chooses a cluster first. `weights` are the candidates' overall shares.
+    /// A balancer that chooses a cluster first. `weights` are the candidates' overall shares.
     pub fn of_clusters(
         inside: Inside,
         weights: Weights,
@@ -100,7 +101,7 @@ impl Balancer {
         &self.weights
     }
 
-    /// The tables that it chooses by.
+    /// The Maglev tables in use.
     pub fn maglevs(&self) -> Vec<Arc<Maglev>> {
         match &self.method {
             Method::Maglev(maglev) => vec![Arc::clone(maglev)],
@@ -109,12 +110,12 @@ impl Balancer {
         }
     }
 
-    /// Whether each choice takes a turn of its own.
+    /// Whether choices use the turn.
     pub fn takes_turns(&self) -> bool {
         matches!(self.method, Method::RoundRobin(_))
     }
 
-    /// The index of the chosen candidate: a tried one only if there is no other, never one of weight 0.
+    /// The index of the chosen candidate. Never one of weight 0, and a tried one only if there is no other.
     pub fn choose(&self, input: &PickInput<'_>) -> usize {
         match &self.method {
             Method::LeastConnections => p2c::choose(&self.weights, input),

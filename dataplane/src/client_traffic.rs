@@ -1,8 +1,8 @@
-//! What clients have had by the networks that they are in, and endpoints in bytes, counted while somebody watches.
+//! Traffic of clients by network, and bytes of endpoints, counted while there is a watch.
 //!
-//! Each connection and flow has a meter: two sums that its own worker writes. Once a second, if there is a watch, the worker walks over
-//! all that it has open, a part in each turn, and collects what the meters have; what ends or changes its endpoint is collected then.
-//! Without a watch nothing is collected, so that all there is to it is the two sums.
+//! Each connection and flow has a meter: two sums that only its own worker writes. During a watch the worker walks once a second over
+//! all that is open, a part in each turn, and collects the meters' values; a meter is also collected when its connection ends or its
+//! flow changes its endpoint. Without a watch nothing is collected, and the two sums are the only cost.
 
 mod counts;
 mod meter;

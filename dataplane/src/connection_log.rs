@@ -1,5 +1,5 @@
-//! What workers tell of TCP connections that have ended, for a log. They never wait for whoever writes it: what finds the queue full is
-//! counted, and lost.
+//! Log records of ended TCP connections. Workers never wait for the writer of the log: a record that finds the queue full is counted
+//! and lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,65 +11,65 @@ use sheave_model::{ClientAddr, EndpointAddr, Frontend, FrontendAddr, ServicePort
 
 use crate::counters::CloseReason;
 
-/// Connections that may wait to be written: what a busy gateway ends in some milliseconds. A megabyte at most.
+/// Length of the queue: the connections that a busy gateway ends in some milliseconds, at most a megabyte.
 const QUEUE: usize = 8192;
 
-/// A connection that has ended.
+/// Record of a connection that has ended.
 #[derive(Debug)]
 pub struct ConnectionRecord {
-    /// Its frontend.
+    /// The frontend.
     pub frontend: LoggedFrontend,
-    /// Who opened it.
+    /// The peer that opened the connection.
     pub peer: ClientAddr,
-    /// Whom a trusted peer named as the client.
+    /// The client that a trusted peer named.
     pub named_client: Option<SocketAddr>,
-    /// Its endpoint, or the last that was tried.
+    /// The endpoint, or the last one that was tried.
     pub endpoint: Option<LoggedEndpoint>,
-    /// When it ended.
+    /// When the connection ended.
     pub ended: SystemTime,
-    /// How long after it was accepted the endpoint was connected; `None` = never.
+    /// Time from accept until the endpoint was connected; `None` = never.
     pub connected_after: Option<Duration>,
-    /// From accept to close.
+    /// Time from accept to close.
     pub duration: Duration,
-    /// Passed on from the client.
+    /// Bytes forwarded from the client.
     pub client_bytes: u64,
-    /// Passed on from the endpoint.
+    /// Bytes forwarded from the endpoint.
     pub endpoint_bytes: u64,
-    /// Why it ended.
+    /// Why the connection ended.
     pub reason: CloseReason,
 }
 
-/// What is told of a frontend. Not the frontend itself, which a long connection would keep with all its endpoints.
+/// The recorded part of a frontend. Not the frontend itself, which a long connection would keep in memory with all its endpoints.
 #[derive(Clone, Debug)]
 pub struct LoggedFrontend {
-    /// Where it accepts traffic.
+    /// Address of the frontend.
     pub addr: FrontendAddr,
-    /// Whose it is.
+    /// Service port that the frontend belongs to.
     pub service: ServicePort,
 }
 
-/// What is told of an endpoint.
+/// The recorded part of an endpoint.
 #[derive(Clone, Debug)]
 pub struct LoggedEndpoint {
-    /// Where it serves.
+    /// Address of the endpoint.
     pub addr: EndpointAddr,
-    /// Its cluster and its node, if the table has it.
+    /// Its cluster and node, if the table has the endpoint.
     pub place: Option<(Arc<str>, Arc<str>)>,
 }
 
 impl LoggedFrontend {
-    /// Of a frontend of the table.
+    /// The record of a frontend.
     pub fn of(frontend: &Frontend) -> Self {
         Self { addr: frontend.addr, service: frontend.service.clone() }
     }
 }
 
 impl LoggedEndpoint {
-    /// At this address, by what `frontend` has of it.
+    /// The record of the endpoint at this address, with its cluster and node in `frontend`.
     pub fn of(addr: EndpointAddr, frontend: Option<&Frontend>) -> Self {
         let backends = frontend.into_iter().flat_map(|frontend| frontend.backends.iter());
         let mut places = backends.filter_map(|backend| {
-            // They are sorted by address.
+            // Endpoints are sorted by address.
             let index = backend.endpoints.binary_search_by_key(&addr, |endpoint| endpoint.addr).ok()?;
             Some((Arc::clone(&backend.cluster), Arc::clone(&backend.endpoints.get(index)?.node)))
         });
@@ -77,7 +77,7 @@ impl LoggedEndpoint {
     }
 }
 
-/// Where workers leave their records. Clones share it.
+/// Queue of records, shared by all clones.
 #[derive(Clone, Debug)]
 pub struct ConnectionLog {
     queue: SyncSender<ConnectionRecord>,
@@ -85,13 +85,13 @@ pub struct ConnectionLog {
 }
 
 impl ConnectionLog {
-    /// One, and where its records come out. These end when all clones are gone.
+    /// Creates a queue, and the receiver of its records, which disconnects when all clones are dropped.
     pub fn new() -> (Self, Receiver<ConnectionRecord>) {
         let (queue, records) = sync_channel(QUEUE);
         (Self { queue, lost: Arc::default() }, records)
     }
 
-    /// How many records were lost because the queue was full, now and later.
+    /// Live count of the records that were lost because the queue was full.
     pub fn lost(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.lost)
     }
@@ -103,7 +103,7 @@ impl ConnectionLog {
     }
 }
 
-/// What a connection collects that will be logged.
+/// Data of an open connection that will be logged.
 #[derive(Debug)]
 pub(crate) struct LoggedConnection {
     frontend: LoggedFrontend,
@@ -116,7 +116,7 @@ pub(crate) struct LoggedConnection {
 }
 
 impl LoggedConnection {
-    /// One that was accepted now. Boxed, since few are logged, and every connection would have to carry it.
+    /// Data of a connection that was accepted now. Boxed to keep sessions small, since few connections are logged.
     pub(crate) fn accepted(frontend: &Frontend, now: Instant) -> Box<Self> {
         Box::new(Self {
             frontend: LoggedFrontend::of(frontend),
@@ -137,7 +137,7 @@ impl LoggedConnection {
         self.endpoint = Some(endpoint);
     }
 
-    /// The endpoint that was tried last has answered.
+    /// Records that the last endpoint tried was connected.
     pub(crate) fn connect(&mut self, now: Instant) {
         self.connected = Some(now);
     }
@@ -147,7 +147,7 @@ impl LoggedConnection {
         self.endpoint_bytes += from_endpoint;
     }
 
-    /// It has ended.
+    /// Sends the record of the connection, which has ended.
     pub(crate) fn end(self, log: &ConnectionLog, peer: ClientAddr, reason: CloseReason, now: Instant) {
         let Self { frontend, accepted, named_client, endpoint, connected, client_bytes, endpoint_bytes } =
             self;

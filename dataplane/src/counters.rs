@@ -1,5 +1,5 @@
-//! What workers count: for each frontend by protocol, and at the same time for all frontends that ever were. Any thread that exports
-//! metrics reads it.
+//! Counters of workers: for each frontend by protocol, and in parallel for all frontends that ever existed. Any thread that exports
+//! metrics reads them.
 
 mod counter;
 mod kernel_drops;
@@ -18,61 +18,61 @@ pub use shed::{FrontendUse, ShedCounts, ShedReason};
 pub use tcp::{CloseReason, TcpCounters, TcpTotals};
 pub use udp::{DropReason, Traffic, UdpCounters, UdpTotals};
 
-/// There is one for each frontend and worker.
+/// Size per frontend and worker.
 const _: () = assert!(size_of::<TcpCounters>() <= 224);
 
-/// What all frontends together have had since the start. Frontends that leave take nothing away, so no counter ever falls.
+/// Totals of all frontends since the start. Frontends that leave are not subtracted, so no counter ever decreases.
 #[derive(Debug)]
 pub struct Totals {
     workers: Vec<(Arc<TcpTotals>, Arc<UdpTotals>)>,
     shed: Arc<ShedCounts>,
-    /// What the kernel dropped at sockets of frontends, as far as it was read.
+    /// Kernel drops at sockets of frontends, as of the last read.
     kernel_drops: Arc<AtomicU64>,
-    /// At those that steered frontends share.
+    /// Kernel drops at the sockets that steered frontends share.
     steered_drops: Arc<KernelDrops>,
 }
 
 impl Totals {
-    /// All zero, for so many workers, with what is dropped at the sockets that steered frontends share.
+    /// Creates totals of zero for `workers` workers; `steered_drops` counts at the sockets that steered frontends share.
     pub(crate) fn new(workers: usize, steered_drops: Arc<KernelDrops>) -> Self {
         let workers = std::iter::repeat_with(Default::default).take(workers).collect();
         Self { workers, shed: Arc::default(), kernel_drops: Arc::default(), steered_drops }
     }
 
-    /// What each worker counted for TCP frontends.
+    /// Totals of TCP frontends by worker.
     pub fn tcp(&self) -> impl Iterator<Item = &TcpTotals> {
         self.workers.iter().map(|(tcp, _)| &**tcp)
     }
 
-    /// What each worker counted for UDP frontends.
+    /// Totals of UDP frontends by worker.
     pub fn udp(&self) -> impl Iterator<Item = &UdpTotals> {
         self.workers.iter().map(|(_, udp)| &**udp)
     }
 
-    /// New connections and flows that were not taken.
+    /// Numbers of new connections and flows that were refused.
     pub fn shed(&self) -> &ShedCounts {
         &self.shed
     }
 
-    /// Packets that the kernel dropped at listening sockets, those that steered frontends share included.
+    /// Number of packets that the kernel dropped at listening sockets, including those that steered frontends share.
     fn kernel_drops(&self) -> u64 {
         self.kernel_drops.load(Ordering::Relaxed) + self.steered_drops.packets()
     }
 }
 
-/// Where frontends are counted, for scrapes to look up. It holds no counters: whose are gone has left.
+/// Counters by frontend, for scrapes. It keeps only weak references, so it does not extend the life of counters.
 #[derive(Debug, Default)]
 pub(crate) struct CounterRegistry(Mutex<HashMap<FrontendAddr, Weak<[FrontendCounters]>>>);
 
 impl CounterRegistry {
-    /// The counters of each worker for the frontend; none if it is not there (any more).
+    /// The frontend's counters by worker; `None` if there is no such frontend.
     pub(crate) fn get(&self, addr: FrontendAddr) -> Option<Weak<[FrontendCounters]>> {
         self.all().get(&addr).cloned()
     }
 
-    /// Reads what the kernel has dropped at the sockets of all frontends.
+    /// Reads the kernel drops at the sockets of all frontends.
     pub(crate) fn kernel_drops(&self, totals: &Totals) -> u64 {
-        // Asking the kernel takes a while, and the control loop must not wait for the lock.
+        // Copied, since asking the kernel takes a while, and the control loop must not wait for the lock.
         let all: Vec<_> = self.all().values().cloned().collect();
         for counters in all.iter().filter_map(Weak::upgrade) {
             if let Some(first) = counters.first() {
@@ -98,14 +98,14 @@ impl CounterRegistry {
 /// Counters of one frontend on one worker.
 #[derive(Clone, Debug)]
 pub enum FrontendCounters {
-    /// A TCP frontend's.
+    /// Counters of a TCP frontend.
     Tcp(Arc<TcpCounters>),
-    /// A UDP frontend's.
+    /// Counters of a UDP frontend.
     Udp(Arc<UdpCounters>),
 }
 
 impl FrontendCounters {
-    /// Those of a TCP frontend.
+    /// The counters of a TCP frontend.
     pub fn tcp(&self) -> Option<Arc<TcpCounters>> {
         match self {
             Self::Tcp(counters) => Some(Arc::clone(counters)),
@@ -113,7 +113,7 @@ impl FrontendCounters {
         }
     }
 
-    /// Those of a UDP frontend.
+    /// The counters of a UDP frontend.
     pub fn udp(&self) -> Option<Arc<UdpCounters>> {
         match self {
             Self::Udp(counters) => Some(Arc::clone(counters)),
@@ -121,7 +121,7 @@ impl FrontendCounters {
         }
     }
 
-    /// Those of a TCP frontend, to be read.
+    /// The counters of a TCP frontend, borrowed.
     pub fn as_tcp(&self) -> Option<&TcpCounters> {
         match self {
             Self::Tcp(counters) => Some(counters),
@@ -129,7 +129,7 @@ impl FrontendCounters {
         }
     }
 
-    /// Those of a UDP frontend, to be read.
+    /// The counters of a UDP frontend, borrowed.
     pub fn as_udp(&self) -> Option<&UdpCounters> {
         match self {
             Self::Udp(counters) => Some(counters),
@@ -137,12 +137,12 @@ impl FrontendCounters {
         }
     }
 
-    /// Whether a worker still has them for a UDP frontend, and so its sockets.
+    /// Whether a worker still references the counters of a UDP frontend, and so may have its sockets.
     pub(crate) fn is_used_for_udp(&self) -> bool {
         matches!(self, Self::Udp(counters) if Arc::strong_count(counters) > 1)
     }
 
-    /// What all workers together have of the frontend.
+    /// Use of the frontend over all workers.
     pub fn usage(&self) -> &Arc<FrontendUse> {
         match self {
             Self::Tcp(counters) => counters.usage(),
@@ -150,7 +150,7 @@ impl FrontendCounters {
         }
     }
 
-    /// Those of a frontend on each worker, all zero. `open` counts what its Service has open.
+    /// Creates a frontend's counters for each worker, all zero. `open` counts the open connections and flows of its Service.
     pub(crate) fn of_workers(protocol: Protocol, totals: &Totals, open: Arc<AtomicU32>) -> Arc<[Self]> {
         let kernel_drops = KernelDrops::new(Arc::clone(&totals.kernel_drops));
         let usage = Arc::new(FrontendUse::of_service(open, Arc::clone(&totals.shed), kernel_drops));

@@ -1,4 +1,4 @@
-//! The data plane as a whole: workers, listeners and the table they forward by. A new table takes effect here alone.
+//! Data plane as a whole: workers, listeners and the table by which they forward. The only place where a new table takes effect.
 
 mod client_addresses;
 mod handover;
@@ -42,50 +42,51 @@ pub use handover::{
 };
 pub use observer::Observer;
 
-/// Pipes of one worker, at most.
+/// Maximum number of pipes per worker.
 const PIPES: usize = 64;
-/// Pipes may take this part of the descriptors: what finds none is copied.
+/// Divisor of the descriptors that pipes may use: streams without a pipe are copied.
 const PIPES_SHARE: usize = 32;
 
-/// What a data plane is started with.
+/// Options with which a data plane starts.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that forward; 0 is taken as 1.
+    /// Number of forwarding threads; 0 counts as 1.
     pub workers: usize,
-    /// What [`Dataplane::configure`] can change.
+    /// Settings that [`Dataplane::configure`] can change.
     pub settings: Settings,
-    /// Listening and UDP sockets of frontends, one per frontend and worker, that may be open together; frontends beyond it
-    /// are steered, or stay closed, with `EMFILE`.
+    /// Maximum number of listening and UDP sockets of frontends, one per frontend and worker. Frontends beyond it are steered, or stay
+    /// closed with `EMFILE`.
     pub listening_sockets: usize,
-    /// Which frontends do without sockets of their own.
+    /// Selection of the frontends that are steered.
     pub steering: SteeringMode,
-    /// The network interface of each [`Path`](sheave_model::Path) but the default one, from path 1 on.
+    /// Network interface of each [`Path`](sheave_model::Path) except the default one, from path 1 on.
     pub paths: Arc<[String]>,
-    /// Where connections are told of that are to be logged.
+    /// Queue of the records of logged connections.
     pub connection_log: ConnectionLog,
-    /// Serve nothing before [`Dataplane::serve`]: another process still does.
+    /// Whether to serve nothing before [`Dataplane::serve`], since another process still serves.
     pub held: bool,
 }
 
-/// How long after the start an address of the machine may be that of a process before this one, which is about to let go of it. Later
-/// on it is that of a daemon, which must not lose its port for having been away for a moment.
+/// Time after the start during which another process at an address of the machine may be this process's predecessor, which is about to
+/// release it. After that it is a daemon, which must not lose its port by restarting.
 const FORMER_PROCESS: Duration = Duration::from_secs(120);
 
-/// How a drain ended.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Drained {
-    /// Every connection and flow had ended.
+    /// Every connection and flow has ended.
     Completely,
-    /// The deadline passed first; what was open was ended.
+    /// The deadline passed first, with connections or flows open.
     AtDeadline,
 }
 
-/// Workers that forward by the table last applied. Dropping it closes everything, as soon as each worker notices.
+/// Workers that forward by the last applied table. Dropping it closes everything, as soon as each worker notices.
 #[derive(Debug)]
 pub struct Dataplane {
     table: Arc<ArcSwap<ActiveTable>>,
-    /// Those before it that workers may still have: whoever drops the last copy of a large one is busy for long.
+    /// Earlier tables that workers may still reference. They are kept here because dropping the last reference to a large one takes
+    /// long.
     former_tables: Vec<Arc<ActiveTable>>,
     listeners: ListenerSet,
     /// Frontends of the table that could not be opened.
@@ -97,7 +98,7 @@ pub struct Dataplane {
     affinity: Arc<AffinityTable>,
     health: Health,
     paths: Arc<Paths>,
-    /// Of the process that was taken over from.
+    /// Paths of the process that was taken over.
     former_paths: FormerPaths,
     capacity: Arc<Capacity>,
     ports: Arc<WorkerPorts>,
@@ -109,10 +110,10 @@ pub struct Dataplane {
 }
 
 impl Dataplane {
-    /// Starts the workers, with an empty table.
+    /// Starts the workers with an empty table.
     ///
     /// # Errors
-    /// If a thread or its epoll instance cannot be made.
+    /// Returns an error if a thread, an epoll instance or a waker cannot be created.
     pub fn start(options: Options) -> io::Result<Self> {
         let Options { workers, settings, listening_sockets, steering, paths, connection_log, held } = options;
         let (worker_count, steering) = (workers.max(1), Steering::new(steering));
@@ -177,11 +178,11 @@ impl Dataplane {
         })
     }
 
-    /// Makes `table` the one to forward by, and gives how many frontends came, changed or went. New traffic follows it
-    /// at once; open connections go on. What cannot be opened is in [`Dataplane::failures`].
+    /// Applies a table; returns the number of frontends that were added, changed or removed. New traffic uses it at once; open
+    /// connections continue. [`Dataplane::failures`] lists the frontends that could not be opened.
     ///
-    /// The new table is in place before any socket opens or closes, so a client of a new frontend never meets a table
-    /// without it. Unchanged frontends are not touched.
+    /// The table is swapped before any socket opens or closes, so a client of a new frontend never meets a table without it. Unchanged
+    /// frontends are not touched.
     pub fn apply(&mut self, table: impl Into<Arc<RoutingTable>>) -> usize {
         let table = table.into();
         let previous = self.table.load_full();
@@ -224,15 +225,15 @@ impl Dataplane {
         self.former_tables.retain(|table| Arc::strong_count(table) > 1);
     }
 
-    /// Goes by these settings from now on. What is open goes on, with the time for connections that it had; other times are the new
-    /// ones for flows that are open, too. Where there is more than a lower limit allows, nothing new is taken until there is less.
+    /// Applies new settings. Open connections keep their timeouts; other timeouts also apply to open flows. If more is in use than a
+    /// lowered limit allows, new traffic is refused until there is less.
     pub fn configure(&mut self, settings: Settings) {
         self.capacity.set_limits(settings.capacity);
         self.workers.configure(settings);
     }
 
-    /// Tries again what could not be had or has broken since: workers, sockets, and clients' addresses. Costs next to nothing
-    /// when all is well.
+    /// Retries what failed or has broken since: workers, sockets, and the return path for clients' addresses. Almost free if there is
+    /// nothing to retry.
     pub fn retry(&mut self) {
         claim::retry();
         for index in self.workers.restart_failed() {
@@ -252,7 +253,8 @@ impl Dataplane {
         self.retry_failures(active.table());
     }
 
-    /// Where descriptors are short, the first failure stands for all others of that kind: there may be thousands.
+    /// Retries failed frontends. If descriptors are short, the first failure stands for all others of that kind: there may be
+    /// thousands.
     fn retry_failures(&mut self, table: &RoutingTable) {
         let mut short = !self.listeners.has_room(&self.workers);
         let tried = self.failures.iter().filter(|(_, it)| !it.is_final);
@@ -269,21 +271,22 @@ impl Dataplane {
         }
     }
 
-    /// Sets the TCP addresses where this process itself listens, which steering would take over, and the addresses of this machine,
-    /// where it would take over what other processes listen for. A frontend there fails with `AddrInUse`, as it does anyway
-    /// where it has sockets.
+    /// Sets the TCP addresses where this process itself listens, which steering would intercept, and the addresses of this machine,
+    /// where it would intercept traffic of other processes. A frontend there fails with `AddrInUse`, as it does anyway if it has its
+    /// own sockets.
     pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) {
         let taken = self.listeners.reserve(servers, machine, &self.workers);
         self.open_again(&taken);
     }
 
-    /// Sets the addresses that are on this machine for frontends alone. Ports without an open frontend are refused there, as if nothing
-    /// listened, whatever listens on all addresses of the machine.
+    /// Sets the addresses that this machine has for frontends alone. Ports without an open frontend are refused there as if nothing
+    /// listened, even if other programs listen on all addresses of the machine.
     pub fn dedicate(&mut self, addresses: BTreeSet<IpAddr>) {
         self.listeners.dedicate(addresses);
     }
 
-    /// Why other listeners of the machine answer at [dedicated](Self::dedicate) addresses, if so. [`Dataplane::retry`] tries again.
+    /// Reason why other listeners of the machine answer at [dedicated](Self::dedicate) addresses, if they do. [`Dataplane::retry`]
+    /// tries again.
     pub fn dedicated_obstacle(&self) -> Option<&str> {
         self.listeners.dedicated_obstacle()
     }
@@ -301,8 +304,8 @@ impl Dataplane {
         self.listeners.report()
     }
 
-    /// Waits until something has changed that [`Dataplane::refresh`] puts in force: the health of an endpoint, whether a
-    /// frontend is overloaded, or the addresses of this machine. Endpoints are checked only while this is waited for. Cancel safe.
+    /// Waits for a change that [`Dataplane::refresh`] applies: the health of an endpoint, the overload of a frontend, or the addresses
+    /// of this machine. Active checks only run while this is polled. Cancel safe.
     pub async fn changed(&mut self) {
         tokio::select! {
             () = self.health.changed(&self.table) => {}
@@ -311,8 +314,8 @@ impl Dataplane {
         }
     }
 
-    /// Lets new traffic avoid the endpoints that are unhealthy now, where a frontend has rules for that, and drops or accepts
-    /// the SYNs of overloaded frontends. Open connections go on.
+    /// Applies the current health of endpoints to new traffic, and drops or accepts the SYNs of overloaded frontends. Open connections
+    /// continue.
     pub fn refresh(&mut self) {
         self.client_addresses.refresh();
         self.apply_health();
@@ -332,7 +335,7 @@ impl Dataplane {
         }
     }
 
-    /// Frontends that are refused new connections or flows, or were a moment ago, by address.
+    /// Frontends that refuse new connections or flows, or did a moment ago, by address.
     pub fn overloaded(&self) -> impl Iterator<Item = Overloaded> {
         self.overload.all()
     }
@@ -342,23 +345,23 @@ impl Dataplane {
         self.overload.revision()
     }
 
-    /// Where to set how much memory there is for traffic; unlimited until then.
+    /// The gauge that sets how much memory traffic may use; unlimited until it is set.
     pub fn memory_gauge(&self) -> MemoryGauge {
         self.capacity.gauge(&self.ports)
     }
 
-    /// The endpoints that are taken to be unhealthy, sorted by protocol and address.
+    /// The unhealthy endpoints, sorted by Service port and address.
     pub fn unhealthy(&self) -> impl Iterator<Item = UnhealthyEndpoint> {
         self.health.unhealthy()
     }
 
-    /// What was done since the start to know endpoints' health.
+    /// Counts of ejections and checks since the start.
     pub fn health_counts(&self) -> HealthCounts {
         self.health.counts()
     }
 
-    /// Frontends that could not be opened, each with the latest reason. [`Dataplane::retry`] tries them again, but for those that
-    /// are final.
+    /// Frontends that could not be opened, each with the latest error. [`Dataplane::retry`] retries them, except for those that are
+    /// final.
     pub fn failures(&self) -> impl Iterator<Item = &BindFailure> {
         self.failures.values()
     }
@@ -368,16 +371,16 @@ impl Dataplane {
         self.failures_revision
     }
 
-    /// Why UDP flows do not share local ports, if so. [`Dataplane::retry`] tries again.
+    /// Reason why UDP flows do not share local ports, if they do not. [`Dataplane::retry`] tries again.
     pub fn local_ports_error(&self) -> Option<LocalPortsError> {
         claim::error()
     }
 
-    /// Whether endpoints see clients' addresses where a frontend wants that, and else why not: then they see this machine's until
+    /// Whether endpoints see clients' addresses as far as frontends request it. On an error they see this machine's address until
     /// [`Dataplane::retry`] succeeds.
     ///
     /// # Errors
-    /// As of the latest attempt.
+    /// Returns the error of the latest attempt to establish or restore the return path.
     pub fn client_addresses(&self) -> Result<(), &ReturnPathError> {
         self.client_addresses.status()
     }
@@ -402,17 +405,17 @@ impl Dataplane {
         self.failures_revision += u64::from(failed);
     }
 
-    /// The table that is forwarded by.
+    /// The current table.
     pub fn table(&self) -> Arc<ActiveTable> {
         self.table.load_full()
     }
 
-    /// What each worker counted for a frontend of the table.
+    /// Counters of a frontend by worker; empty if the table does not have it.
     pub fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
         self.listeners.counters(addr)
     }
 
-    /// A view for any thread, which does not involve the owner of the data plane.
+    /// A view for any thread, independent of the thread that owns the data plane.
     pub fn observer(&self) -> Observer {
         Observer {
             table: Arc::clone(&self.table),
@@ -425,47 +428,47 @@ impl Dataplane {
         }
     }
 
-    /// Session affinity records that are kept.
+    /// The session affinity records.
     pub fn affinity(&self) -> &AffinityTable {
         &self.affinity
     }
 
-    /// How often a worker was started again after it had panicked.
+    /// Number of restarts of workers after a panic.
     pub fn worker_restarts(&self) -> u64 {
         self.workers.restarts()
     }
 
-    /// Whether no worker has ended. One that is stuck runs, too; see [`Dataplane::answers`].
+    /// Whether no worker has ended. A stuck worker counts as running; see [`Dataplane::answers`].
     pub fn runs(&self) -> bool {
         self.workers.run()
     }
 
-    /// Whether every worker answers within `patience`. They are asked at once; the answer can be awaited anywhere.
+    /// Whether every worker replies within `patience`. All are asked at once; the future can be awaited on any thread.
     pub fn answers(&self, patience: Duration) -> impl Future<Output = bool> + Send + use<> {
         self.workers.all_reply(Command::Ping, patience)
     }
 
-    /// Calls `stuck`, on a thread of its own, with the first worker whose turn does not end. Then everything that this worker serves
-    /// stands, and only the end of the process helps.
+    /// Calls `stuck`, on its own thread, with the first worker whose turn does not end. Nothing on that worker is served any more, and
+    /// only ending the process helps.
     ///
     /// # Errors
-    /// As thread creation.
+    /// Returns an error if the thread cannot be created.
     pub fn watch_workers(&self, stuck: impl FnOnce(StuckWorker) + Send + 'static) -> io::Result<()> {
         watchdog::start(Arc::downgrade(&self.progress), stuck)
     }
 
-    /// Takes nothing new, and lets the old finish. The answer comes after `deadline` at the latest; what is open then
-    /// is ended by [`Dataplane::close`]. No table may be applied any more.
+    /// Stops accepting new traffic, and lets open connections and flows finish. The future completes after `deadline` at the latest;
+    /// [`Dataplane::close`] ends what is open then. No table may be applied any more.
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
-        // The workers hold the sockets alone now: each closes its own once it has taken what waits in its queue.
+        // Only the workers hold the sockets now: each closes its own once it has accepted the connections in its queue.
         self.listeners.release();
         self.ports.drain();
         let finished = self.workers.all_reply(Command::Drain, deadline);
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }
     }
 
-    /// Ends the workers and what is still open: with FIN at rest, else with RST. A worker that is stuck is left behind
-    /// after `patience`.
+    /// Ends the workers with their connections and flows: with FIN at rest, otherwise with RST. A stuck worker is abandoned after
+    /// `patience`.
     pub async fn close(self, patience: Duration) {
         self.workers.end(patience).await;
     }

@@ -1,8 +1,8 @@
-//! What one process hands to another that takes over from it: sockets with whatever waits in them, flows, and affinity records. The
-//! values say what each descriptor is; how they get from one process to the other is not decided here.
+//! Values that one process hands to another that takes over from it: sockets with their queues, flows, affinity and health records.
+//! They describe each descriptor; the transport between the processes is defined elsewhere.
 //!
-//! Both processes hold the same sockets (unix(7), SCM_RIGHTS), so nothing is closed or bound anew, and a client cannot tell. Only one
-//! of them may read them: workers are [held](crate::Options::held) until the other has let go.
+//! Both processes hold the same sockets (unix(7), SCM_RIGHTS), so nothing is closed or bound again, and clients notice nothing. Only
+//! one process may read them: workers are [held](crate::Options::held) until the other process has left.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -11,46 +11,46 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, FrontendSource, Path, Protocol};
 
-/// A socket that others are given.
+/// A socket that is handed over.
 #[derive(Debug)]
 pub struct HandedSocket {
-    /// What it is.
+    /// Role of the socket.
     pub role: SocketRole,
     /// The socket.
     pub fd: OwnedFd,
 }
 
-/// What a socket is for.
+/// Role of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SocketRole {
-    /// A frontend's own, of the worker of this index.
+    /// A frontend's own socket.
     Frontend {
-        /// Where it is bound.
+        /// Address that it is bound to.
         addr: SocketAddr,
-        /// UDP, or else TCP.
+        /// Whether it is for UDP rather than TCP.
         udp: bool,
-        /// Whose it is.
+        /// Index of the worker that reads it.
         worker: usize,
     },
-    /// One that packets of steered frontends arrive on, of the worker of this index. The kind follows from its own address.
+    /// A socket that receives packets of steered frontends. Its address determines its kind.
     Steering {
-        /// Where it is bound.
+        /// Address that it is bound to.
         addr: SocketAddr,
-        /// UDP, or else TCP.
+        /// Whether it is for UDP rather than TCP.
         udp: bool,
-        /// Whose it is.
+        /// Index of the worker that reads it.
         worker: usize,
     },
 }
 
-/// An address with its protocol, as another process is told it.
+/// Address and protocol of a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandedFrontend {
-    /// Where clients connect to.
+    /// Address that clients connect to.
     pub addr: SocketAddr,
-    /// UDP, or else TCP.
+    /// Whether it is for UDP rather than TCP.
     pub udp: bool,
 }
 
@@ -67,44 +67,44 @@ impl From<HandedFrontend> for FrontendAddr {
     }
 }
 
-/// A UDP flow.
+/// A UDP flow that is handed over.
 #[derive(Debug)]
 pub struct HandedFlow {
-    /// What is known of it.
+    /// State of the flow.
     pub record: FlowRecord,
-    /// Its socket, connected to the endpoint.
+    /// The flow's socket, connected to the endpoint.
     pub fd: OwnedFd,
 }
 
-/// What is known of a UDP flow.
+/// State of a UDP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FlowRecord {
-    /// The frontend that the client addresses.
+    /// Frontend that the client sends to.
     pub frontend: SocketAddr,
-    /// The client.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// The endpoint that answers.
+    /// Endpoint of the flow.
     pub endpoint: HandedEndpoint,
-    /// What the endpoint sees of the client.
+    /// Client source that the endpoint sees.
     pub source: HandedSource,
-    /// For how long nothing has passed.
+    /// Time since the last datagram.
     pub quiet_millis: u64,
     /// Whether the endpoint has ever answered.
     pub answered: bool,
-    /// Its endpoint was reported unreachable since.
+    /// Whether the endpoint was reported unreachable since.
     #[serde(default)]
     pub suspect: bool,
-    /// The local port, if it is one of those that flows share.
+    /// Local port, if it is a shared one.
     pub port: Option<u16>,
 }
 
-/// An endpoint.
+/// Address and path of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedEndpoint {
-    /// Where it serves.
+    /// Address of the endpoint.
     pub addr: SocketAddr,
-    /// By which path it is reached, as the process numbers them that hands over.
+    /// Path to the endpoint, as numbered by the process that hands over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub path: u16,
 }
@@ -125,17 +125,17 @@ impl From<HandedEndpoint> for EndpointAddr {
     }
 }
 
-/// What an endpoint sees of a client.
+/// Client source that an endpoint sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HandedSource {
-    /// Nothing: the gateway's address.
+    /// The gateway's address.
     Gateway,
-    /// Its address.
+    /// The client's own address.
     Transparent,
-    /// A PROXY protocol header.
+    /// A PROXY protocol header of version 1 (text).
     ProxyV1,
-    /// The same, in binary.
+    /// A PROXY protocol header of version 2 (binary).
     ProxyV2,
 }
 
@@ -165,114 +165,114 @@ impl From<HandedSource> for ClientSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AffinityRecord {
-    /// The Service port, as every version hashes it.
+    /// Affinity scope, whose hash is the same in every version.
     pub scope: u64,
-    /// The client.
+    /// Address of the client.
     pub client: IpAddr,
-    /// Where it goes.
+    /// Endpoint of the client.
     pub endpoint: HandedEndpoint,
-    /// How long ago it was last used.
+    /// Time since the last use.
     pub quiet_millis: u64,
-    /// How long it was to last then.
+    /// Timeout at the last use.
     pub timeout_millis: u64,
 }
 
-/// An endpoint that is not as good as a new one.
+/// Health of an endpoint that differs from a new one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthRecord {
-    /// Of the Service that judges it.
+    /// Namespace of the Service that judges the endpoint.
     pub namespace: String,
-    /// The Service.
+    /// Name of the Service.
     pub name: String,
-    /// The Service port's name.
+    /// Name of the Service port.
     pub port: String,
-    /// It is of several clusters: a MultiClusterService, or else a Service.
+    /// Whether it is a MultiClusterService rather than a Service.
     #[serde(default)]
     pub of_fleet: bool,
-    /// Of UDP, or else TCP.
+    /// Whether the port is for UDP rather than TCP.
     pub udp: bool,
-    /// Where it serves.
+    /// The endpoint.
     pub endpoint: HandedEndpoint,
-    /// Set if new traffic avoids it.
+    /// Verdict, if new traffic avoids the endpoint.
     pub unhealthy: Option<HandedVerdict>,
-    /// Its connections that failed, if any did.
+    /// Failures of its connections, if there were any.
     pub failures: Option<FailureRecord>,
-    /// How long ago its share began to grow, if it grows.
+    /// Time since its share began to grow, if it grows.
     pub growing_millis: Option<u64>,
 }
 
-/// That an endpoint is unhealthy.
+/// Verdict that an endpoint is unhealthy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandedVerdict {
-    /// The error, for people.
+    /// Text of the error.
     pub why: String,
-    /// Since when.
+    /// Time since it became unhealthy.
     pub for_millis: u64,
 }
 
-/// What is known of an endpoint from connections that failed.
+/// Failure record of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureRecord {
-    /// Consecutive ones.
+    /// Number of consecutive failures.
     pub failures: u8,
-    /// Ejections that are not forgiven.
+    /// Number of ejections that are not forgiven.
     pub ejections: u32,
-    /// The length of the last one.
+    /// Duration of the last ejection.
     pub penalty_millis: u64,
-    /// What has come of them.
+    /// Current phase.
     pub phase: HandedPhase,
-    /// The last one was that it did not answer.
+    /// Whether the last failure was a missing answer.
     #[serde(default)]
     pub silent: bool,
 }
 
-/// Whether an endpoint is ejected.
+/// Phase of an endpoint's failure record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HandedPhase {
-    /// It is used.
+    /// In use.
     Used {
-        /// Since when.
+        /// Time since its last failure or return.
         for_millis: u64,
-        /// One failure ejects it again.
+        /// Whether one failure ejects it again.
         trial: bool,
     },
-    /// It is not.
+    /// Ejected.
     Ejected {
-        /// For so long from now on.
+        /// Remaining time of the ejection.
         for_millis: u64,
     },
 }
 
-/// How many connections and flows a Service with limits has in a process.
+/// Number of connections and flows of a Service with limits in one process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionCount {
-    /// Of the Service.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// The Service.
+    /// Name of the Service.
     pub name: String,
-    /// It is of several clusters: a MultiClusterService, or else a Service.
+    /// Whether it is a MultiClusterService rather than a Service.
     #[serde(default)]
     pub of_fleet: bool,
-    /// So many.
+    /// Number of open connections and flows.
     pub open: u32,
 }
 
-/// Whose a record is, by its `of_fleet`.
+/// The kind of object that `of_fleet` stands for.
 pub(crate) fn source(of_fleet: bool) -> FrontendSource {
     if of_fleet { FrontendSource::MultiClusterService } else { FrontendSource::Service }
 }
 
-/// How long ago `then` was.
+/// Milliseconds from `then` to `now`.
 pub(crate) fn millis_since(then: Instant, now: Instant) -> u64 {
     u64::try_from(now.saturating_duration_since(then).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// So long before `now`; `now`, if that is before this machine's clock began.
+/// The time `millis` before `now`; `now` itself if that is before this machine's clock began.
 pub(crate) fn before(now: Instant, millis: u64) -> Instant {
     now.checked_sub(Duration::from_millis(millis)).unwrap_or(now)
 }

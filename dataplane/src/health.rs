@@ -1,14 +1,13 @@
-//! The health of endpoints: outlier detection from real connections (`outlier`), active checks (`active_checks`), and the
-//! verdict from both.
+//! Health of endpoints: outlier detection from real connections (`outlier`), active checks (`active_checks`), and the verdict from both.
 //!
-//! Where an endpoint is checked, the checks decide when it is healthy again; otherwise it is tried after a time, and returns once that
-//! has succeeded: a TCP endpoint by a connection of the health task, a UDP endpoint by one flow of a client (`trial`).
+//! If an endpoint is checked, the checks decide when it is healthy again. Otherwise it is tried after a time, and returns once the trial
+//! has succeeded: a connection of the health task for a TCP endpoint, one flow of a client for a UDP endpoint (`trial`).
 //!
-//! A failure is a TCP connection that is not established, an ICMP error for a datagram, or datagrams of a client that an endpoint, which
-//! has answered others, does not answer while another endpoint answers. What happens to an established
-//! connection does not count, not even a reset before the first byte: that may be the endpoint's answer to what its client
-//! sent, or to how many connections a client holds, and no client may have an endpoint taken from others. (HAProxy's
-//! `observe layer4` and Envoy's TCP proxy count the same.) Checks find such endpoints.
+//! A failure is a TCP connection that is not established, an ICMP error for a datagram, or datagrams of a client without an answer
+//! although the endpoint has answered others and another endpoint answers. The fate of an established connection does not count, not
+//! even a reset before the first byte: that may be the endpoint's reaction to what its client sent, or to the number of a client's
+//! connections, and no client may deprive others of an endpoint. (HAProxy's `observe layer4` and Envoy's TCP proxy count the same.)
+//! Checks find such endpoints.
 
 mod active_checks;
 mod confirm;
@@ -56,29 +55,29 @@ pub use self::endpoint_failures::{EndpointCounts, EndpointFailures};
 pub(crate) use self::reports::{ConnectedFrom, Reports};
 pub(crate) use self::slots::ProbeBudget;
 
-/// How many reports are processed in one batch.
+/// Maximum number of reports processed in one batch.
 const BATCH: usize = 256;
 
-/// After a new verdict was applied, the next waits for as long as that took, up to this: a whole cluster that fails must
-/// not keep the thread busy.
+/// Maximum pause after a new verdict was applied. The pause is as long as applying took: a whole cluster that fails must not keep the
+/// thread busy.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// An endpoint that new traffic avoids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnhealthyEndpoint {
-    /// Which Service port avoids it.
+    /// Service port that avoids it.
     pub service: ServicePort,
-    /// Where it serves.
+    /// Address of the endpoint.
     pub addr: EndpointAddr,
-    /// The error, for people.
+    /// Text of the error.
     pub why: Arc<str>,
     /// When it became unhealthy.
     pub since: Instant,
-    /// An active check fails: whoever has the endpoint in its table finds it out, whether it uses it or not.
+    /// Whether an active check fails. Every gateway with the endpoint in its table detects that, whether it uses the endpoint or not.
     pub checked: bool,
 }
 
-/// Counts of health since the start.
+/// Health counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthCounts {
     /// Endpoints ejected because connections to them failed.
@@ -89,29 +88,29 @@ pub struct HealthCounts {
     pub checks_failed: u64,
 }
 
-/// The health of all endpoints.
+/// Health of all endpoints.
 #[derive(Debug)]
 pub(crate) struct Health {
     reports: Arc<Reports>,
     inbox: mpsc::Receiver<Report>,
     paths: Arc<Paths>,
     suspects: HashMap<EndpointKey, Suspect>,
-    /// Suspects that there have been: each has the number of its watch from this.
+    /// Number of suspects so far, from which each gets the number of its watch.
     watches: u32,
-    /// When to look at a suspect; an entry with another time than the suspect's is stale.
+    /// Next deadlines of suspects; an entry with another time than the suspect's is stale.
     deadlines: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
     checks: ActiveChecks,
     confirmations: Confirmations,
     serving: Serving,
     known: EndpointHealth,
     slow_start: SlowStart,
-    /// Since when each unhealthy endpoint is.
+    /// When each unhealthy endpoint became unhealthy.
     since: HashMap<EndpointKey, Instant>,
     ejections: u64,
     failures: Arc<EndpointFailures>,
-    /// `known` differs from when it was last taken.
+    /// Whether `known` has changed since it was last taken.
     changed: bool,
-    /// Suspects came or went since they were last published to the workers.
+    /// Whether suspects were added or removed since they were last published to the workers.
     suspects_changed: bool,
     rest_until: Instant,
     jitter: RandomState,
@@ -119,7 +118,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Without any endpoint.
+    /// Creates the state without endpoints.
     pub(crate) fn new(paths: Arc<Paths>, probes: ProbeBudget) -> Self {
         let (reports, inbox) = Reports::new();
         Self {
@@ -145,18 +144,18 @@ impl Health {
         }
     }
 
-    /// The handle that workers report with.
+    /// The handle with which workers report.
     pub(crate) fn reports(&self) -> Arc<Reports> {
         Arc::clone(&self.reports)
     }
 
-    /// How often each endpoint failed, now and later.
+    /// Live failure counts of each endpoint.
     pub(crate) fn failures(&self) -> Arc<EndpointFailures> {
         Arc::clone(&self.failures)
     }
 
-    /// Waits until the verdict on any endpoint changes; runs the checks meanwhile. Cancel safe. Returns at once while a change
-    /// has not been taken.
+    /// Waits until the verdict on any endpoint changes, and runs the checks meanwhile. Returns at once while a change has not been
+    /// taken. Cancel safe.
     pub(crate) async fn changed(&mut self, table: &ArcSwap<ActiveTable>) {
         loop {
             if self.changed {
@@ -190,17 +189,17 @@ impl Health {
         }
     }
 
-    /// The health of all endpoints, if it changed since the last call.
+    /// Takes the health of all endpoints if it changed since the last call.
     pub(crate) fn take_changed(&mut self) -> Option<EndpointHealth> {
         std::mem::take(&mut self.changed).then(|| self.known.clone())
     }
 
-    /// The verdict was applied, which took this long.
+    /// Records how long it took to apply the verdict.
     pub(crate) fn rest(&mut self, took: Duration) {
         self.rest_until = now() + took.min(LONGEST_PAUSE);
     }
 
-    /// Processes a report and those that wait behind it.
+    /// Processes a report and those queued behind it.
     fn receive(&mut self, first: Report, active: &ActiveTable) {
         let mut reports = vec![first];
         while reports.len() < BATCH
@@ -212,7 +211,7 @@ impl Health {
             match report {
                 Report::Answered(key) => self.answered(key),
                 Report::Failed { addr, frontend, from, error, moment } => {
-                    // It may be gone since.
+                    // The endpoint may have left since.
                     let serving = active.get(frontend).filter(|frontend| frontend.serves(addr));
                     let Some(serving) = serving else { continue };
                     let key = EndpointKey { service: serving.spec().service.clone(), addr };
@@ -239,7 +238,7 @@ impl Health {
 
     fn apply_opinion(&mut self, SecondOpinion { key, result }: SecondOpinion) {
         match result {
-            // It may be gone since.
+            // The endpoint may have left since.
             _ if !self.serving.contains(&key) => {}
             Ok(()) => self.answered(key),
             Err(error) if error.is_own() => {
@@ -297,7 +296,7 @@ impl Health {
         }
     }
 
-    /// Handles what is due.
+    /// Handles the deadlines that are due by `now`.
     fn expire(&mut self, now: Instant) {
         for (key, parts) in self.slow_start.advance(now) {
             self.show_slow_start(&key, parts);
@@ -321,7 +320,7 @@ impl Health {
         }
     }
 
-    /// Schedules the next look at the suspect.
+    /// Schedules the suspect's next deadline.
     fn watch(&mut self, key: EndpointKey) {
         let due = self.suspects.get_mut(&key).and_then(Suspect::schedule);
         self.deadlines.extend(due.map(|at| Reverse((at, key))));
@@ -345,7 +344,7 @@ impl Health {
         }
     }
 
-    /// Makes it healthy again, unless it is still ejected or fails a check.
+    /// Marks the endpoint as healthy again, unless it is still ejected or fails a check.
     fn reassess(&mut self, key: &EndpointKey) {
         let ejected = self.suspects.get(key).is_some_and(Suspect::is_ejected);
         if !ejected
@@ -390,7 +389,7 @@ impl Health {
     }
 }
 
-/// The runtime's clock.
+/// Current time of the runtime's clock.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,10 +1,11 @@
 //! Sheave's data plane: accepts TCP and UDP on the frontends of a routing table and forwards to their endpoints.
 //!
-//! The packet's way through the modules: `listener` opens the sockets, or has `steering` do without, [`select`] chooses an
-//! endpoint, `tcp` connects and relays, `udp` keeps flows. Both tell `health` of endpoints that fail, and picks avoid
-//! those. The table's way: a `RoutingTable` is compared with the one before, and only what changed touches a socket.
+//! A packet passes these modules: `listener` opens the sockets, or `steering` replaces them by a few shared ones;
+//! [`select`] picks an endpoint; `tcp` connects and relays; `udp` keeps flows. `tcp` and `udp` report failing endpoints to
+//! `health`, and picks avoid those. A new `RoutingTable` is compared with its predecessor, and only the frontends that
+//! changed touch a socket.
 //!
-//! It must not know Kubernetes: everything arrives as the values of [`sheave_model`].
+//! The crate has no knowledge of Kubernetes: everything arrives as values of [`sheave_model`].
 
 pub mod balance;
 mod client_traffic;
@@ -27,7 +28,7 @@ mod udp;
 mod weak_map;
 mod worker;
 
-// As `crate::sync`, so that tests/interleavings can have another one in its place.
+// Under the path `crate::sync`, so that tests/interleavings can substitute its own module.
 use std::sync;
 
 pub use client_traffic::{ClientCounts, ClientPrefix, ClientTraffic, TrafficWatch};

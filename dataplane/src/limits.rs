@@ -1,4 +1,4 @@
-//! What limits traffic: what the gateway has room for, what each Service may have, and what happens beyond that.
+//! Limits of traffic: capacity of the gateway, limits of Services, and overload.
 
 pub(crate) mod capacity;
 pub(crate) mod overload;

@@ -1,9 +1,9 @@
-//! The listeners of all frontends: opens, filters and closes sockets so that they match the routing table. Most frontends have
-//! sockets of their own; those for which there is no room, or all if so configured, are steered.
+//! Listeners of all frontends: opens, filters and closes sockets so that they match the routing table. Most frontends have their
+//! own sockets. Those for which there is no room, or all of them if so configured, are steered.
 //!
 //! `Reject` is a closed socket, so the kernel answers RST or ICMP port unreachable. `Drop` and source ranges are a filter on the
-//! open socket, so packets vanish in silence. Steering reaches the same verdicts without the sockets. A frontend whose state
-//! stays the same keeps its sockets, and whatever waits in their accept queues.
+//! open socket, which drops packets silently. Steering has the same results without the sockets. A frontend whose state does not
+//! change keeps its sockets and the connections in their accept queues.
 
 mod address_claims;
 pub(crate) mod allowed_sources;
@@ -42,10 +42,10 @@ use source_filter::SourceFilters;
 use state::ListenerState;
 use steering::{Steering, SteeringMode, SteeringReport};
 
-/// One frontend, open or closed.
+/// Listener of one frontend, open or closed.
 #[derive(Debug)]
 struct Listener {
-    /// None if it is not known, because a change failed halfway.
+    /// `None` if unknown, because a change failed halfway.
     state: Option<ListenerState>,
     binding: Binding,
     counters: Arc<[FrontendCounters]>,
@@ -56,14 +56,14 @@ impl Listener {
         self.counters.first().map(|counters| counters.usage().kernel_drops())
     }
 
-    /// Counts what the kernel drops at the sockets that it has now.
+    /// Counts the packets that the kernel drops at the current sockets.
     fn count_drops(&self) {
         if let Some(drops) = self.kernel_drops() {
             drops.count_at(self.binding.sockets());
         }
     }
 
-    /// To be called before its sockets close, which forget what they have dropped.
+    /// Stops counting before the sockets close, which discards their counts of drops.
     fn stop_counting_drops(&self) {
         if let Some(drops) = self.kernel_drops() {
             drops.count_at([]);
@@ -71,20 +71,20 @@ impl Listener {
     }
 }
 
-/// The listeners of all frontends.
+/// Listeners of all frontends.
 #[derive(Debug)]
 pub(crate) struct ListenerSet {
-    /// So many sockets may be open, lest none is left for those who connect to them.
+    /// Maximum number of listening sockets, so that descriptors remain for connections.
     room: usize,
     open: usize,
-    /// Frontends that are open, by how clients reach them.
+    /// Numbers of open frontends, by how clients reach them.
     with_sockets: usize,
     steered: usize,
     capacity: Arc<Capacity>,
     listeners: HashMap<FrontendAddr, Listener>,
-    /// What each Service has open.
+    /// Number of open connections and flows of each Service.
     open_of_services: WeakMap<ServiceId, AtomicU32>,
-    /// Those of `listeners`, for others to read.
+    /// Counters of `listeners`, for other readers.
     counters: Arc<CounterRegistry>,
     totals: Arc<Totals>,
     claims: AddressClaims,
@@ -95,7 +95,7 @@ pub(crate) struct ListenerSet {
 }
 
 impl ListenerSet {
-    /// Nothing is open; so many sockets may be, for as many workers at a time as there are.
+    /// Creates an empty set that may open `room` sockets, for `workers` workers.
     pub(crate) fn new(room: usize, workers: usize, capacity: Arc<Capacity>, steering: Steering) -> Self {
         Self {
             room,
@@ -115,7 +115,7 @@ impl ListenerSet {
         }
     }
 
-    /// Whether another frontend may be opened: there is room for a socket for each worker, or it needs none.
+    /// Whether another frontend may be opened: there is room for a socket for each worker, or steering needs none.
     pub(crate) fn has_room(&self, workers: &[WorkerHandle]) -> bool {
         self.has_room_for_sockets(workers) || self.steering.may_be_ready()
     }
@@ -124,10 +124,11 @@ impl ListenerSet {
         self.open + workers.len() <= self.room
     }
 
-    /// Makes one frontend's listener be what the table says. Touches nothing if it is already.
+    /// Brings one frontend's listener to the state that the table requires. Changes nothing if it already has that state.
     ///
     /// # Errors
-    /// As bind(2), or bpf(2) if it is steered. It then stays closed; calling again tries again.
+    /// Returns an error if a socket cannot be opened, bound or filtered, or, for a steered frontend, if bpf(2) fails. The next
+    /// call tries again.
     pub(crate) fn reconcile(
         &mut self,
         frontend: &Arc<Frontend>,
@@ -141,7 +142,7 @@ impl ListenerSet {
             let open = self.open_of_services.get_or_insert(service_id(frontend), AtomicU32::default);
             let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
             self.counters.insert(addr, &counters);
-            // Where all are steered, closed ones are, too.
+            // With [`SteeringMode::Always`] closed frontends are steered, too.
             let state = (self.steering.mode() != SteeringMode::Always).then_some(ListenerState::Closed);
             Listener { state, binding: Binding::Nowhere, counters }
         });
@@ -165,7 +166,7 @@ impl ListenerSet {
         })
     }
 
-    /// Whether this is an address of the machine itself, whose other processes come first there.
+    /// Whether this is an address of the machine itself, where its other processes have precedence.
     pub(crate) fn is_machine(&self, ip: IpAddr) -> bool {
         self.claims.is_machine(ip)
     }
@@ -196,13 +197,13 @@ impl ListenerSet {
                 if let Binding::Sockets { .. } = listener.binding {
                     self.pass_open(addr);
                 }
-                // A start opens thousands; those that cannot be opened are told.
+                // Debug level, since a start opens thousands of frontends; failures are reported.
                 tracing::debug!(frontend = %addr, "listening");
                 Ok(())
             }
             (ListenerState::Open(admission), Binding::Sockets { sockets, filter: filter_lease }) => {
                 let sources = admission.sources(addr.ip);
-                // In one step per socket; waiting connections stay.
+                // Atomically for each socket; waiting connections stay.
                 (*filter_lease, ()) =
                     self.filters.with(&sources, addr.ip, admission.syn_policy(), |filter| {
                         sockets.iter().try_for_each(|socket| filter.attach(socket))
@@ -216,7 +217,7 @@ impl ListenerSet {
         }
     }
 
-    /// Refuses everything new at `addr`, and ends its UDP flows.
+    /// Refuses new traffic at `addr`, and ends its UDP flows.
     fn refuse(
         &mut self,
         addr: FrontendAddr,
@@ -228,7 +229,7 @@ impl ListenerSet {
         }
         let lease = match binding {
             Binding::Steered(lease) => Some(lease.take()),
-            // So that no other process answers there, unless the address is the machine's.
+            // Steered, so that no other process answers there, unless the address is the machine's.
             Binding::Nowhere
                 if self.steering.mode() == SteeringMode::Always && !self.claims.is_machine(addr.ip) =>
             {
@@ -250,7 +251,7 @@ impl ListenerSet {
         Ok(())
     }
 
-    /// Closes a frontend that has left the table. What is open on it has the time of a drain.
+    /// Closes a frontend that has left the table. Its TCP connections end after the drain timeout.
     pub(crate) fn remove(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         if let Some(mut listener) = self.listeners.remove(&addr) {
             self.give_up(addr, &mut listener, workers, Command::Remove);
@@ -274,15 +275,15 @@ impl ListenerSet {
             Binding::Sockets { .. } => self.refuse_closing(addr),
             Binding::Nowhere => {}
         }
-        // Also without sockets: connections may live on.
+        // Even without sockets, since connections may still be open.
         for worker in workers {
             worker.send(command(addr));
         }
         binding.close(addr);
     }
 
-    /// Forgets the sockets of a frontend of which a worker found one broken, so that the next reconcile binds anew.
-    /// False if that socket is not in use any more: closing it is what the worker has seen.
+    /// Discards the sockets of a frontend after a worker found one broken, so that the next reconcile binds again. Returns false
+    /// if that socket is no longer in use: the worker has seen it being closed.
     pub(crate) fn discard(&mut self, broken: &BrokenSocket, workers: &[WorkerHandle]) -> bool {
         let BrokenSocket { addr, socket, error } = broken;
         let Some(socket) = socket.upgrade() else { return false };
@@ -298,7 +299,7 @@ impl ListenerSet {
         current
     }
 
-    /// Closes a frontend, so that the next reconcile opens it anew.
+    /// Closes a frontend, so that the next reconcile opens it again.
     fn start_over(&mut self, addr: FrontendAddr, workers: &[WorkerHandle]) {
         let Some(mut listener) = self.listeners.remove(&addr) else { return };
         self.give_up(addr, &mut listener, workers, Command::Close);
@@ -306,7 +307,7 @@ impl ListenerSet {
         self.listeners.insert(addr, listener);
     }
 
-    /// Gives a worker that was started again the sockets that it had: what waits in their queues is served yet.
+    /// Gives a restarted worker the sockets that it had, so that the connections in their queues are still served.
     pub(crate) fn serve_again(&self, index: usize, worker: &WorkerHandle) {
         for (addr, listener) in &self.listeners {
             let Binding::Sockets { sockets, .. } = &listener.binding else { continue };
@@ -317,7 +318,7 @@ impl ListenerSet {
         self.steering.serve_again(index, worker);
     }
 
-    /// Opens again what steered frontends share, where it was broken. Returns the frontends that must not be steered any more,
+    /// Reopens the shared sockets of steered frontends if they were broken. Returns the frontends that must no longer be steered
     /// because another process of this machine has begun to listen at its own address; the next reconcile fails for them.
     pub(crate) fn retry(&mut self, workers: &[WorkerHandle]) -> Vec<FrontendAddr> {
         self.steering.restore(workers);
@@ -330,8 +331,8 @@ impl ListenerSet {
         taken
     }
 
-    /// Sets the addresses where this process listens for other ends, and those of this machine itself. Returns the frontends
-    /// that must not be steered any more; the next reconcile fails for them.
+    /// Sets the addresses where this process listens for other purposes, and the addresses of this machine itself. Returns the
+    /// frontends that must no longer be steered; the next reconcile fails for them.
     pub(crate) fn reserve(
         &mut self,
         servers: BTreeSet<SocketAddr>,
@@ -353,7 +354,7 @@ impl ListenerSet {
         self.listeners.iter().filter(move |(_, listener)| is_steered(listener)).map(|(addr, _)| *addr)
     }
 
-    /// Lets go of all sockets, so that the workers hold them alone. What was counted stays.
+    /// Releases all sockets, so that only the workers hold them. Counts are kept.
     pub(crate) fn release(&mut self) {
         for listener in self.listeners.values_mut() {
             listener.stop_counting_drops();
@@ -364,22 +365,22 @@ impl ListenerSet {
         self.steering.release();
     }
 
-    /// What each worker counted for a frontend; nothing if it has none.
+    /// Counters of a frontend by worker; empty if there is no such frontend.
     pub(crate) fn counters(&self, addr: FrontendAddr) -> &[FrontendCounters] {
         self.listeners.get(&addr).map_or(&[], |listener| &listener.counters)
     }
 
-    /// What all frontends together have had.
+    /// Totals of all frontends.
     pub(crate) fn totals(&self) -> Arc<Totals> {
         Arc::clone(&self.totals)
     }
 
-    /// Where every frontend is counted.
+    /// Registry of all frontends' counters.
     pub(crate) fn registry(&self) -> Arc<CounterRegistry> {
         Arc::clone(&self.counters)
     }
 
-    /// How clients reach the frontends that are open.
+    /// How clients reach the open frontends.
     pub(crate) fn report(&self) -> SteeringReport<'_> {
         SteeringReport {
             mode: self.steering.mode(),
@@ -400,7 +401,7 @@ impl Frontends for ListenerSet {
     }
 }
 
-/// Has each worker serve its socket of a frontend.
+/// Makes each worker serve its socket of a frontend.
 fn serve(
     addr: FrontendAddr,
     sockets: &[Arc<Socket>],
@@ -412,7 +413,7 @@ fn serve(
     }
 }
 
-/// Has the worker of this index serve a frontend's socket.
+/// The command for worker `worker` to serve a frontend's socket.
 fn listen(
     addr: FrontendAddr,
     socket: &Arc<Socket>,
@@ -421,7 +422,7 @@ fn listen(
 ) -> Command {
     let socket = Arc::clone(socket);
     match counters.get(worker).and_then(FrontendCounters::udp) {
-        // Its own: as long as it has them, the frontend's address is in use.
+        // Only its own counters: as long as a worker holds them, the frontend's address is in use.
         Some(counters) => Command::ListenUdp { addr, socket, counters },
         None => Command::ListenTcp { addr, socket, counters: Arc::clone(counters) },
     }

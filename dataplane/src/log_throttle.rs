@@ -1,9 +1,9 @@
-//! A rate limit for log lines about something that lasts.
+//! Rate limit for log lines about a lasting condition.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Lets one through in so long. For one worker.
+/// Admits one log line per interval. For use on one worker.
 #[derive(Debug)]
 pub(crate) struct LogThrottle {
     every: Duration,
@@ -11,12 +11,12 @@ pub(crate) struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// The first is let through.
+    /// Creates a throttle that admits the first line.
     pub(crate) fn new(every: Duration) -> Self {
         Self { every, last: Cell::new(None) }
     }
 
-    /// Whether this one may pass; then it counts as the last.
+    /// Whether a line may be logged now; if so, the interval starts again.
     pub(crate) fn admits(&self, now: Instant) -> bool {
         let due = self.last.get().is_none_or(|last| now.duration_since(last) >= self.every);
         if due {

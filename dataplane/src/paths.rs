@@ -1,4 +1,4 @@
-//! Paths to clusters: network interfaces that sockets are bound to before they connect, so that two clusters whose pods have the same
+//! Paths to clusters: network interfaces to which sockets are bound before they connect, so that clusters with overlapping pod
 //! addresses are kept apart.
 
 use std::io;
@@ -11,18 +11,18 @@ use thiserror::Error;
 
 use crate::handover::HandedEndpoint;
 
-/// The interfaces of all paths. Shared by all workers.
+/// The interfaces of all paths, shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Paths(Box<[Interface]>);
 
 #[derive(Debug)]
 struct Interface {
     name: String,
-    /// It could not be used the last time, and that was logged.
+    /// Whether the last attempt to use it failed, which was logged.
     lost: AtomicBool,
 }
 
-/// Why a socket cannot be led down a path.
+/// Reason why a socket cannot use a path.
 #[derive(Debug, Error)]
 enum Lost {
     #[error("interface {name}: {error}")]
@@ -32,7 +32,7 @@ enum Lost {
 }
 
 impl Paths {
-    /// The paths 1, 2 and so on lead through these interfaces.
+    /// Creates the paths 1, 2 and so on with these interfaces.
     pub(crate) fn new(interfaces: &Arc<[String]>) -> Arc<Self> {
         let interface = |name: &String| Interface { name: name.clone(), lost: AtomicBool::new(false) };
         Arc::new(Self(interfaces.iter().map(interface).collect()))
@@ -43,10 +43,10 @@ impl Paths {
         self.0.iter().map(|interface| interface.name.as_str())
     }
 
-    /// Makes `socket` use nothing but the path's interface (`SO_BINDTODEVICE`, socket(7)); the default path leaves it alone.
+    /// Restricts `socket` to the path's interface (`SO_BINDTODEVICE`, socket(7)); has no effect for the default path.
     ///
     /// # Errors
-    /// `NetworkUnreachable` if the interface is not there or may not be used: the same as if no route led to the endpoint.
+    /// Returns `NetworkUnreachable` if the interface does not exist or may not be used, as if there were no route to the endpoint.
     pub(crate) fn bind(&self, socket: &Socket, path: Path) -> io::Result<()> {
         let Some(index) = usize::from(path.0).checked_sub(1) else { return Ok(()) };
         let unreachable = |lost| io::Error::new(io::ErrorKind::NetworkUnreachable, lost);
@@ -72,12 +72,12 @@ impl Paths {
     }
 }
 
-/// The paths of another process by their numbers here: its configuration may have named the interfaces in another order.
+/// Paths of another process, renumbered for this one: its configuration may have listed the interfaces in another order.
 #[derive(Debug, Default)]
 pub(crate) struct FormerPaths(Option<Vec<Option<Path>>>);
 
 impl FormerPaths {
-    /// Of a process whose paths lead through these interfaces. One that does not say has the same as this one.
+    /// Creates the mapping from the other process's interfaces. Without them, the numbers are assumed to be the same.
     pub(crate) fn new(former: Option<&[String]>, own: &Paths) -> Self {
         let here = |name: &String| {
             let index = own.interfaces().position(|own| own == name)?;
@@ -86,7 +86,7 @@ impl FormerPaths {
         Self(former.map(|former| former.iter().map(here).collect()))
     }
 
-    /// An endpoint of that process; none if no path leads to it any more.
+    /// The endpoint with its path renumbered; `None` if there is no such path here.
     pub(crate) fn endpoint(&self, former: HandedEndpoint) -> Option<HandedEndpoint> {
         let path = match (&self.0, usize::from(former.path).checked_sub(1)) {
             (Some(paths), Some(index)) => (*paths.get(index)?)?.0,

@@ -1,5 +1,5 @@
-//! Choosing an endpoint: the routing table prepared so that a new connection or flow takes one lookup and one pick. Each
-//! frontend has its balancers, loads and affinity; unchanged ones are carried over from table to table.
+//! Selection of endpoints: the routing table compiled so that a new connection or flow takes one lookup and one pick. Each frontend
+//! has its balancers, loads and affinity; unchanged ones are carried over from table to table.
 
 mod active_frontend;
 pub mod affinity;
@@ -25,7 +25,7 @@ pub use endpoint_health::{EndpointHealth, FULL_SHARE, ServiceHealth};
 pub(crate) use endpoint_load::Unanswered;
 pub use endpoint_load::{EndpointLoad, Picked};
 
-/// The class of a client; decides between a frontend's external and internal route.
+/// Class of a client, which selects a frontend's external or internal route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Origin {
@@ -35,11 +35,11 @@ pub enum Origin {
     Internal,
 }
 
-/// Where a new connection or flow goes.
+/// Result of a pick.
 #[derive(Debug)]
 #[must_use]
 pub enum Pick {
-    /// To this endpoint.
+    /// Goes to this endpoint.
     Forward(Picked),
     /// Refused with TCP reset or ICMP port unreachable.
     Reject,
@@ -47,25 +47,25 @@ pub enum Pick {
     Drop,
 }
 
-/// Everything a pick depends on besides the table.
+/// Inputs of a pick besides the table.
 #[derive(Clone, Copy, Debug)]
 pub struct PickRequest<'a> {
     /// The client.
     pub client: ClientAddr,
-    /// Its class.
+    /// The client's class.
     pub origin: Origin,
-    /// A fresh random number; the pick itself is deterministic.
+    /// A fresh random number; apart from it the pick is deterministic.
     pub random: u64,
-    /// The current time, for the affinity timeout.
+    /// Current time, for the affinity timeout.
     pub now: Instant,
-    /// Endpoints that this client's connection already failed to reach; avoided while another is left.
+    /// Endpoints that this client's connection has failed to reach; avoided while there is another.
     pub tried: &'a [EndpointAddr],
 }
 
-/// The number of shards. A power of two.
+/// Number of shards; a power of two.
 const SHARDS: usize = 256;
 
-/// The frontends of one shard, found by the address in the frontend itself: a table of pointers alone stays in the cache.
+/// The frontends of one shard, keyed by the address inside the frontend: a table of pointers fits the cache.
 type TableShard = HashSet<ByAddr, foldhash::fast::RandomState>;
 
 #[derive(Clone, Debug)]
@@ -91,10 +91,9 @@ impl PartialEq for ByAddr {
 
 impl Eq for ByAddr {}
 
-/// The routing table prepared for picking.
+/// The routing table compiled for picking.
 ///
-/// Shards in which nothing changed are shared with the previous table: one change among ten thousand frontends copies
-/// forty entries.
+/// Shards without changes are shared with the previous table: one change among ten thousand frontends copies forty entries.
 #[derive(Debug)]
 pub struct ActiveTable {
     table: Arc<RoutingTable>,
@@ -104,7 +103,7 @@ pub struct ActiveTable {
 }
 
 impl Default for ActiveTable {
-    /// Without any frontend.
+    /// A table without frontends.
     fn default() -> Self {
         Self {
             table: Arc::default(),
@@ -115,8 +114,8 @@ impl Default for ActiveTable {
     }
 }
 
-/// The shard of an address. Frontend addresses are chosen by the cluster, so nobody can crowd a shard; they come in runs,
-/// which the multiplication spreads (Fibonacci hashing).
+/// The shard of an address. The cluster chooses frontend addresses, so an attacker cannot crowd a shard; they come in runs, which the
+/// multiplication spreads (Fibonacci hashing).
 fn shard_of(addr: FrontendAddr) -> usize {
     let ip = match addr.ip {
         IpAddr::V4(ip) => u64::from(ip.to_bits()),
@@ -130,7 +129,7 @@ fn shard_of(addr: FrontendAddr) -> usize {
 }
 
 impl ActiveTable {
-    /// Prepares `table` with the health of `previous`; frontends with the same value are carried over with their state.
+    /// Compiles `table` with the health of `previous`; frontends with the same value are carried over with their state.
     #[must_use]
     #[expect(clippy::mutable_key_type, reason = "the key is the address, which never changes")]
     pub fn compile(table: impl Into<Arc<RoutingTable>>, previous: &Self) -> Self {
@@ -156,12 +155,13 @@ impl ActiveTable {
         Self { table, health, shards, limiters }
     }
 
-    /// Shared with all tables before and after it.
+    /// The limiters of Services, shared by all successive tables.
     pub(crate) fn limiters(&self) -> &Limiters {
         &self.limiters
     }
 
-    /// The same table with this health of endpoints. Frontends whose endpoints' health did not change are carried over.
+    /// Compiles the same routing table with other health of endpoints. Frontends whose endpoints' health did not change are carried
+    /// over.
     #[must_use]
     pub fn with_health(&self, health: EndpointHealth) -> Self {
         let changed = self.health.difference(&health);
@@ -183,7 +183,7 @@ impl ActiveTable {
         &self.health
     }
 
-    /// The routing table that this was prepared from.
+    /// The routing table that this table was compiled from.
     pub fn table(&self) -> &RoutingTable {
         &self.table
     }
@@ -193,15 +193,15 @@ impl ActiveTable {
         self.shards.get(shard_of(addr))?.get(&addr).map(|ByAddr(frontend)| frontend)
     }
 
-    /// Whether the address is one of Pods, nodes or Services, which stands for more than where packets come from: NetworkPolicies and
-    /// Pods go by it. Whoever only claims it must not get it as the source of a connection.
+    /// Whether the address belongs to a Pod, node or Service, so that NetworkPolicies and Pods trust it as an identity. A client that
+    /// only claims such an address must not get it as the source of a connection.
     pub fn is_identity(&self, ip: IpAddr) -> bool {
         self.table.internal_clients().contains(ip) || self.table.serves(ip)
     }
 
-    /// Whether a client of a frontend is inside the cluster. A packet from the frontend's own address comes from this
-    /// machine: the kernel uses that source when a local process connects to an address of the machine (kube-proxy
-    /// short-circuits such packets as well: `--src-type LOCAL` in pkg/proxy/iptables/proxier.go).
+    /// The class of a frontend's client. A packet from the frontend's own address comes from this machine: the kernel uses that
+    /// source when a local process connects to an address of the machine (kube-proxy short-circuits such packets as well: `--src-type
+    /// LOCAL` in pkg/proxy/iptables/proxier.go).
     pub fn origin(&self, frontend: FrontendAddr, client: ClientAddr) -> Origin {
         let ip = client.ip();
         if ip == frontend.ip || self.table.internal_clients().contains(ip) {

@@ -1,4 +1,4 @@
-//! The workers' random number generator: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+//! Random number generator of the workers: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 //! generators", 2014). Not for secrets. The caller provides the seed, so that a test can replay a run.
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ pub(crate) struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// A stream that depends on `seed` alone.
+    /// A stream that depends only on `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self { state: Cell::new(seed) }
     }

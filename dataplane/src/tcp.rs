@@ -1,7 +1,8 @@
-//! TCP connections from accept to close. Everything runs on the worker that accepted, or on one that it handed the connection to.
+//! TCP connections from accept to close. A connection stays on the worker that accepted it, or on the one that it was handed to.
 //!
-//! The way of a connection: `accept` takes it from its listening socket, `setup` reads who the client is if the peer is a trusted proxy
-//! and picks an endpoint, `connect` reaches that, `relay` moves bytes. `connection_table` keeps them all and gives them their turns.
+//! A connection passes these modules: `accept` takes it from its listening socket; `setup` reads the client's address if the peer is a
+//! trusted proxy, and picks an endpoint; `connect` connects to the endpoint; `relay` moves bytes. `connection_table` holds all
+//! connections and schedules their turns.
 
 mod accept;
 mod connect;
@@ -39,11 +40,11 @@ use pipe_pool::PipePool;
 pub(crate) use port_search::warn_of_slow_connects;
 use splice::RelayBuffers;
 
-/// How long to wait while this machine is short of what sockets need: neither clients nor endpoints are to blame, and the
-/// kernel's queues hold the clients meanwhile. HAProxy waits as long (`src/listener.c`).
+/// Pause after a shortage of the resources that sockets need. Neither clients nor endpoints cause it, and the kernel's queues hold the
+/// clients meanwhile. HAProxy waits as long (`src/listener.c`).
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// TCP on one worker.
+/// TCP proxy of one worker.
 pub(crate) struct Tcp {
     worker: Rc<WorkerContext>,
     listeners: Listeners,
@@ -51,7 +52,7 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    /// Listens nowhere yet.
+    /// Creates a proxy without listeners.
     pub(crate) fn new(worker: &Rc<WorkerContext>, pipes: PipeBudget, steered: Arc<SteeredFrontends>) -> Self {
         let pipes = PipePool::new(pipes, worker.now());
         let buffers = RelayBuffers::new(pipes, Arc::clone(&worker.shared.capacity));
@@ -72,102 +73,99 @@ impl Tcp {
         self.listeners.listen(addr, socket, counters);
     }
 
-    /// Serves a socket of steered frontends; `addr` is its own.
+    /// Serves a socket that steered frontends share; `addr` is the socket's own address.
     pub(crate) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
         self.listeners.steer(addr, socket);
     }
 
-    /// Takes nothing new on a frontend.
+    /// Stops accepting on a frontend.
     pub(crate) fn close(&mut self, addr: FrontendAddr) {
         self.listeners.close(addr);
     }
 
-    /// The frontend has left the table: takes nothing new, and ends its connections after the time of a drain.
+    /// Stops accepting on a frontend that has left the table, and ends its connections after the drain timeout.
     pub(crate) fn remove(&mut self, addr: FrontendAddr) {
         self.close(addr);
         self.connections.remove_frontend(addr);
     }
 
-    /// Takes what has already shaken hands, and then nothing new.
+    /// Accepts the connections that have completed their handshake, and then no more.
     pub(crate) fn drain(&mut self) {
         let Self { listeners, connections, .. } = self;
         listeners.drain(|accepted, active| connections.admit(accepted, active));
     }
 
-    /// Takes nothing new for as long as another process is taking over.
+    /// Stops accepting while another process is taking over.
     pub(crate) fn pause(&mut self) {
         self.listeners.pause();
     }
 
-    /// Goes on, since nobody has taken over.
+    /// Resumes accepting after a pause: the other process did not take over.
     pub(crate) fn resume(&mut self) {
         self.listeners.resume();
     }
 
-    /// Lets go of the listening sockets, which another process has taken over. Connections go on.
+    /// Releases the listening sockets, which another process has taken over. Connections continue.
     pub(crate) fn leave(&mut self) {
         self.listeners.leave();
     }
 
-    /// Connections wait at a listening socket.
+    /// Handles an event of a listening socket: connections wait to be accepted.
     pub(crate) fn on_listener(&mut self, key: Key) {
         self.listeners.on_ready(key);
     }
 
-    /// Something has happened to a client's socket.
     pub(crate) fn on_client(&mut self, key: Key, readiness: Readiness) {
         self.connections.on_client(key, readiness);
     }
 
-    /// Something has happened to an endpoint's socket.
     pub(crate) fn on_endpoint(&mut self, key: Key, readiness: Readiness) {
         self.connections.on_endpoint(key, readiness);
     }
 
-    /// Takes connections that other workers have accepted.
+    /// Admits connections that other workers have accepted.
     pub(crate) fn adopt(&mut self, handed_on: Vec<Accepted>) {
         for accepted in handed_on {
             let active = self.worker.table().get(accepted.frontend).cloned();
             self.connections.admit(accepted, active.as_ref());
-            // It was counted when it was left here, and has been again.
+            // The connection was counted when it entered the inbox, and again on admission.
             self.worker.port().closed();
         }
     }
 
-    /// Looks for memory to give back, if more is taken than there may be.
+    /// Releases memory if more is in use than allowed.
     pub(crate) fn relieve_memory(&mut self) {
         self.connections.relieve_memory(&self.worker.shared.capacity);
     }
 
-    /// Does what is due.
+    /// Handles the deadlines that are due by `now`.
     pub(crate) fn on_time(&mut self, now: Instant) {
         self.listeners.on_time(now);
         self.connections.on_time(now);
     }
 
-    /// Has a watch know what the connections in these places have. Says whether there are places behind them.
+    /// Adds the traffic of the connections in these slots to a watch. Returns whether there are slots beyond them.
     pub(crate) fn collect(&mut self, places: Range<usize>) -> bool {
         self.connections.collect(places)
     }
 
-    /// Gives everyone a turn who waits for one.
+    /// Serves the listeners and connections that wait for their turn.
     pub(crate) fn serve(&mut self) {
         let Self { listeners, connections, .. } = self;
         listeners.serve(|accepted, active| connections.admit(accepted, active));
         connections.serve();
     }
 
-    /// Whether somebody waits for a turn.
+    /// Whether a listener or connection waits for its turn.
     pub(crate) fn has_work(&self) -> bool {
         self.listeners.has_work() || self.connections.has_work()
     }
 
-    /// When something is due.
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         [self.listeners.next_deadline(), self.connections.next_deadline()].into_iter().flatten().min()
     }
 
-    /// The worker has other settings.
+    /// Applies the worker's new settings.
     pub(crate) fn settings_changed(&mut self) {
         self.connections.set_timeouts(self.worker.timeouts());
     }

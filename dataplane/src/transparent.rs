@@ -1,5 +1,5 @@
-//! Connections from the client's own address ([`ClientSource::Transparent`]): for which clients and endpoints they are
-//! possible, and the return path that they need.
+//! Connections from the client's own address ([`ClientSource::Transparent`]): the clients and endpoints for which they are possible,
+//! and the return path that they need.
 
 mod local_addresses;
 mod netlink;
@@ -16,14 +16,14 @@ use arc_swap::ArcSwapOption;
 use sheave_model::{AddressSet, ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 use thiserror::Error;
 
-/// The mark of packets that are delivered locally, and the bits of the mark that count. No other program uses bit 12 on its own:
-/// Kubernetes has 14 and 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
-/// <https://github.com/fwmark/registry>). Cilium and Istio use it or its neighbours with a number other than 0 in bits 8
-/// to 11 (0x0f00; `MARK_MAGIC_*` in Cilium's bpf/lib/common.h, 0x539 in Istio), so that number must be 0 for us.
+/// Mark of packets that are delivered locally, and the bits that it covers. No other program uses bit 12 alone: Kubernetes has 14 and
+/// 15, CNI portmap 13, the AWS plugin 7, Calico and Tailscale those from 16 (the registry of marks,
+/// <https://github.com/fwmark/registry>). Cilium and Istio use it or its neighbours with a value other than 0 in bits 8
+/// to 11 (0x0f00; `MARK_MAGIC_*` in Cilium's bpf/lib/common.h, 0x539 in Istio), so the mark requires 0 there.
 const MARK: u32 = 0x1000;
 const MARK_MASK: u32 = 0x1f00;
 
-/// The addresses of this machine, once the return path is established. Shared by all workers.
+/// Addresses of this machine, once the return path is established. Shared by all workers.
 #[derive(Debug, Default)]
 pub struct Transparency(ArcSwapOption<AddressSet>);
 
@@ -35,8 +35,8 @@ impl Transparency {
         }
     }
 
-    /// The client's address and port, if `source` asks for them and connections from that address to the endpoint are possible now. The
-    /// port may be another socket's.
+    /// The client's address and port, if `source` requests them and connections from that address to the endpoint are possible now. The
+    /// port may be in use by another socket.
     pub(crate) fn source_addr(
         &self,
         source: ClientSource,
@@ -52,7 +52,7 @@ impl Transparency {
     }
 }
 
-/// Why an endpoint sees the gateway's address in place of a client's.
+/// Reason why an endpoint sees the gateway's address instead of a client's.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[must_use]
 pub enum Masked {
@@ -63,26 +63,26 @@ pub enum Masked {
     /// The endpoint would see its own address ("loops back to the originator" in the same file).
     #[error("the client is the endpoint itself, which would not reply through the gateway")]
     Endpoint,
-    /// IPv4 to one side and IPv6 to the other.
+    /// The client and the endpoint have addresses of different families.
     #[error("the client's address is of the other family")]
     OtherFamily,
     /// Replies from this machine itself do not pass the return path.
     #[error("the endpoint is on the gateway's machine, whose replies go to the client directly")]
     EndpointHere,
-    /// Loopback, unspecified, multicast, broadcast or this machine's own: a proxy may claim any.
+    /// The address is loopback, unspecified, multicast, broadcast or this machine's own, any of which a proxy may claim.
     #[error("the client's address is not that of another machine")]
     NoClient,
 }
 
-/// The addresses of this machine, as the kernel has them now; none if it does not answer.
+/// Current addresses of this machine; empty if the kernel does not return them.
 pub fn local_addresses() -> AddressSet {
     local_addresses::read().unwrap_or_default()
 }
 
-/// The source address of connections to `endpoint` for `client`: the client's. `local` are the addresses of this machine.
+/// Source address of connections to `endpoint` for `client`: the client's. `local` are the addresses of this machine.
 ///
 /// # Errors
-/// If replies would not come back through this machine: then the gateway uses its own address.
+/// Returns the reason why replies would not come back through this machine; the gateway then uses its own address.
 pub fn source_ip(
     client: IpAddr,
     frontend: FrontendAddr,
@@ -101,10 +101,10 @@ pub fn source_ip(
     }
 }
 
-/// The part of [`source_ip`] that does not depend on the endpoint.
+/// Checks the conditions of [`source_ip`] that do not depend on the endpoint.
 ///
 /// # Errors
-/// If no endpoint can be reached from the client's address.
+/// Returns the reason why no endpoint can be connected from the client's address.
 pub fn presentable(client: IpAddr, frontend: FrontendAddr, local: &AddressSet) -> Result<IpAddr, Masked> {
     if client == frontend.ip {
         Err(Masked::FrontendAddress)

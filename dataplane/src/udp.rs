@@ -1,9 +1,9 @@
-//! UDP on one worker. A frontend's datagrams arrive on a socket bound to its address; each client's go through a flow, which is a
-//! socket connected to one endpoint, and the answers return through the frontend's socket. Datagrams of steered frontends arrive on a
-//! socket that they share.
+//! UDP on one worker. A frontend's datagrams arrive on a socket bound to its address. Each client has a flow, which is a socket
+//! connected to one endpoint; the answers return through the frontend's socket. Datagrams of steered frontends arrive on a socket that
+//! they share.
 //!
-//! The way of a datagram: `registry` queues the socket that it has come to, `forward` sorts by client, `flow_table` decides, `batch`
-//! sends; back through `reply` and `batch`. Everything of one frontend on one worker stays on that worker's thread.
+//! A datagram passes these modules: `registry` queues the socket that it arrived on, `forward` sorts by client, `flow_table` routes,
+//! `batch` sends. Answers return through `reply` and `batch`. All flows of one frontend on one worker stay on that worker's thread.
 
 mod batch;
 mod context;
@@ -45,23 +45,23 @@ use crate::worker::context::WorkerContext;
 use crate::worker::steps::Step;
 use crate::worker::token::Key;
 
-/// All of UDP on one worker.
+/// UDP proxy of one worker.
 pub(crate) struct Udp {
     context: Rc<UdpContext>,
     frontends: UdpFrontends,
-    /// The places of frontends with a socket of their own.
+    /// Keys of frontends with their own socket.
     own: HashMap<FrontendAddr, Key>,
     steered: SteeredUdp,
-    /// Flows of frontends that are closed: they serve nobody, and their sockets are closed a few at a time.
+    /// Flows of closed frontends. They forward nothing, and their sockets are closed a few at a time.
     ended: VecDeque<EndedFlows<Link>>,
     walk: FlowWalk,
-    /// Another process is taking over.
+    /// Whether another process is taking over.
     paused: bool,
     outgoing: OutgoingFlows,
 }
 
 impl Udp {
-    /// Serves nothing yet.
+    /// Creates a proxy without frontends.
     pub(crate) fn new(worker: &Rc<WorkerContext>, steered: Arc<SteeredFrontends>) -> Self {
         let context = UdpContext::new(worker);
         let steered = SteeredUdp::new(steered, &context);
@@ -93,15 +93,15 @@ impl Udp {
         replaced.into_iter().for_each(|place| self.end(place));
     }
 
-    /// Serves a socket of the steered frontends; `addr` is its own.
+    /// Serves a socket that steered frontends share; `addr` is the socket's own address.
     pub(crate) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
         if let Err(error) = self.steered.listen(addr, Arc::clone(&socket)) {
             self.context.worker.report_broken(addr, socket, error);
         }
     }
 
-    /// Ends a frontend with its flows. Its own socket is closed at once, so that the kernel refuses clients with ICMP; those that still
-    /// send do not reach an endpoint that may be another tenant's by now (kube-proxy does the same: `CleanStaleEntries` in
+    /// Ends a frontend with its flows. Its own socket is closed at once, so that the kernel refuses clients with ICMP. The flows end,
+    /// too, since the endpoint's address may already belong to another tenant (kube-proxy does the same: `CleanStaleEntries` in
     /// pkg/proxy/conntrack/cleanup.go).
     pub(crate) fn close(&mut self, addr: FrontendAddr) {
         let serving = [self.own.remove(&addr), self.steered.remove(&mut self.frontends, addr)];
@@ -114,7 +114,7 @@ impl Udp {
         }
     }
 
-    /// Closes sockets of flows that have ended, until this turn has been long enough.
+    /// Closes sockets of ended flows, within the budget of the turn.
     fn close_ended(&mut self) {
         while !self.context.has_worked_enough()
             && let Some(flows) = self.ended.front_mut()
@@ -126,14 +126,14 @@ impl Udp {
         }
     }
 
-    /// Opens no new flows and serves the others until they are quiet, for at most two seconds each.
+    /// Stops opening flows, and serves the others until each has been idle, for at most two seconds.
     pub(crate) fn drain(&mut self) {
         self.steered.drain();
         self.frontends.iter_mut().for_each(|(_, frontend)| frontend.drain());
         self.walk.request(self.context.worker.now());
     }
 
-    /// The worker has other settings. Open flows have the new times, too.
+    /// Applies the worker's new settings, to open flows as well.
     pub(crate) fn settings_changed(&mut self) {
         let settings = self.context.worker.settings();
         self.context.budget.set_limit(settings.udp_flows);
@@ -146,12 +146,11 @@ impl Udp {
         self.context.budget.is_unused()
     }
 
-    /// A socket has something.
     pub(crate) fn on_socket(&mut self, key: Key) {
         self.context.registry.on_socket(key);
     }
 
-    /// Does what is due by `now`, or the first part of it.
+    /// Handles the deadlines that are due by `now`, within the budget of the turn.
     pub(crate) fn on_time(&mut self, now: Instant) {
         if self.paused {
             return;
@@ -168,7 +167,6 @@ impl Udp {
         }
     }
 
-    /// When something is due next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         if self.paused {
             return None;
@@ -178,14 +176,14 @@ impl Udp {
         [registry.next_deadline(), sweeps.borrow().next(), walk].into_iter().flatten().min()
     }
 
-    /// Whether some sockets are still to be read or closed, or flows to be looked at.
+    /// Whether sockets wait to be read or closed, or a walk over the flows is under way.
     pub(crate) fn has_work(&self) -> bool {
         let waiting = self.context.registry.has_ready() || !self.ended.is_empty() || self.walk.is_under_way();
         waiting && !self.paused
     }
 
-    /// Reads sockets that have something, a batch of each in turn, until this turn has been long enough. Closes those of flows that have
-    /// ended for as long.
+    /// Reads ready sockets in turn, a batch from each, within the budget of the turn. Before that, closes sockets of ended flows within
+    /// the same amount of work, and takes the next step of the walk over flows.
     pub(crate) fn serve(&mut self) {
         if self.paused {
             return;
@@ -202,7 +200,7 @@ impl Udp {
         }
     }
 
-    /// Has some flows know of what has changed, if that is due.
+    /// Applies changes of the table to some flows, if a walk is due.
     fn walk_on(&mut self) {
         let Self { context, frontends, walk, .. } = self;
         let (now, grace) = (context.worker.now(), context.worker.timeouts().drain);
@@ -226,7 +224,7 @@ impl Udp {
         }
     }
 
-    /// Has a watch know what the flows in these places have. Says whether there are places behind them.
+    /// Adds the traffic of the flows in these slots to a watch. Returns whether there are slots beyond them.
     pub(crate) fn collect(&mut self, places: Range<usize>) -> bool {
         let Self { context, frontends, .. } = self;
         context.registry.each_flow(places, |place, client| {
@@ -236,7 +234,7 @@ impl Udp {
         })
     }
 
-    /// Receives one batch and sends it on.
+    /// Receives one batch and forwards it.
     fn batch(&mut self, source: &Source) -> Progress {
         let progress = match source {
             Source::Inlet(own, socket) => {

@@ -1,4 +1,5 @@
-//! What several owners share by key for as long as any of them has it: limits of a Service, kernel programs and sets of sources.
+//! Map of values that several owners share by key while any of them has one: limiters of Services, kernel programs and source
+//! sets.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,7 +11,7 @@ use sheave_model::{Frontend, FrontendSource};
 #[derive(Debug)]
 pub(crate) struct WeakMap<K, V> {
     known: HashMap<K, Weak<V>, foldhash::fast::RandomState>,
-    /// So many were left when dead entries were last removed.
+    /// Number of entries left at the last removal of dead ones.
     left: usize,
 }
 
@@ -21,19 +22,19 @@ impl<K, V> Default for WeakMap<K, V> {
 }
 
 impl<K: Hash + Eq, V> WeakMap<K, V> {
-    /// The value, if anybody has it.
+    /// The value, if it has an owner.
     pub(crate) fn get(&self, key: &K) -> Option<Arc<V>> {
         self.known.get(key).and_then(Weak::upgrade)
     }
 
-    /// Those that anybody has.
+    /// The values that have an owner.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, Arc<V>)> {
         self.known.iter().filter_map(|(key, value)| Some((key, value.upgrade()?)))
     }
 
-    /// Shares a value from now on.
+    /// Adds a value to share.
     pub(crate) fn insert(&mut self, key: K, value: &Arc<V>) {
-        // Not at each of thousands that come together.
+        // Not at each of thousands that are added together.
         if self.known.len() > 2 * self.left {
             self.known.retain(|_, value| value.strong_count() > 0);
             self.left = self.known.len();
@@ -41,7 +42,7 @@ impl<K: Hash + Eq, V> WeakMap<K, V> {
         self.known.insert(key, Arc::downgrade(value));
     }
 
-    /// The value, made by `new` if nobody has it.
+    /// The value, created by `new` if it has no owner.
     pub(crate) fn get_or_insert(&mut self, key: K, new: impl FnOnce() -> V) -> Arc<V> {
         self.get(&key).unwrap_or_else(|| {
             let value = Arc::new(new());
@@ -50,13 +51,13 @@ impl<K: Hash + Eq, V> WeakMap<K, V> {
         })
     }
 
-    /// Shares the value with nobody else.
+    /// Stops sharing the value.
     pub(crate) fn remove(&mut self, key: &K) {
         self.known.remove(key);
     }
 }
 
-/// A Service with frontends.
+/// Identity of a Service with frontends.
 pub(crate) type ServiceId = (FrontendSource, Arc<str>, Arc<str>);
 
 /// The Service of a frontend.

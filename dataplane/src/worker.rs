@@ -1,5 +1,6 @@
-//! A worker: one OS thread with its own event loop, sockets and buffers. It serves what it accepts to the end, unless another has
-//! clearly fewer connections. It decides nothing: sockets come from the listener, endpoints from the table.
+//! Worker: one OS thread with its own event loop, sockets and buffers. It serves a connection that it accepted to the end, unless
+//! it hands the new connection to a worker with clearly fewer. It makes no decisions: sockets come from the listener, endpoints
+//! from the table.
 
 mod command;
 pub(crate) mod context;
@@ -23,19 +24,19 @@ use event_loop::EventLoop;
 pub(crate) use event_loop::WorkerSeed;
 use port::WorkerPorts;
 
-/// A running worker, as its owner sees it. Dropping it ends the thread and everything that it serves, as soon as the
-/// thread notices: nothing waits for that, so a stuck thread cannot hold its owner, and the process's end takes it along.
+/// Owner's handle of a running worker. Dropping it ends the thread and everything that the thread serves, as soon as the thread
+/// notices. The drop does not wait for the thread, so a stuck thread cannot block its owner; it ends with the process.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     commands: CommandSender,
-    /// Nothing is ever sent: the thread drops the other end when it is over.
+    /// Never receives a value: the thread drops the sender when it ends.
     over: oneshot::Receiver<()>,
 }
 
-/// Once this is dropped the worker's loop ends, and its sockets close.
+/// Sender of commands to a worker. Dropping it ends the worker's loop, which closes the worker's sockets.
 #[derive(Debug)]
 struct CommandSender {
-    /// Always there until it is dropped.
+    /// `None` only during the drop.
     channel: Option<mpsc::UnboundedSender<Command>>,
     ports: Arc<WorkerPorts>,
     index: usize,
@@ -58,7 +59,7 @@ impl WorkerHandle {
     /// Starts a worker's thread.
     ///
     /// # Errors
-    /// If the thread or its epoll instance cannot be made.
+    /// Returns an error if the thread or its epoll instance cannot be created.
     pub(crate) fn start(seed: WorkerSeed) -> io::Result<Self> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (started, outcome) = thread_channel::channel();
@@ -81,7 +82,7 @@ impl WorkerHandle {
         Ok(Self { commands: CommandSender { channel: Some(commands), ports, index }, over })
     }
 
-    /// Ends the worker, cutting what it serves, and waits until that is done.
+    /// Ends the worker, which cuts its connections and flows, and waits until the thread has ended.
     pub(crate) async fn end(self) {
         let Self { commands, over } = self;
         drop(commands);
@@ -97,12 +98,12 @@ impl WorkerHandle {
         self.commands.ports.of(self.commands.index).waker.wake();
     }
 
-    /// Whether the thread has ended, with all that it had.
+    /// Whether the thread has ended and dropped everything it owned.
     pub(crate) fn is_over(&mut self) -> bool {
         self.over.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
 
-    /// Whether the thread still takes commands. It may be stuck all the same. One that has panicked does not.
+    /// Whether the thread still accepts commands. A stuck thread does; one that has panicked does not.
     pub(crate) fn runs(&self) -> bool {
         self.commands.channel().is_some()
     }

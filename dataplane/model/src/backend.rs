@@ -11,14 +11,14 @@ pub struct Backend {
     pub cluster: Arc<str>,
     /// Share among the backends of equal priority.
     pub weight: Weight,
-    /// 0 is used first.
+    /// Lower values are preferred: 0 is used first.
     pub priority: u32,
-    /// How many endpoints the cluster has, including those that serve nothing at present: [`Failover`](crate::Failover)
-    /// measures its health by this, or by the number of `endpoints` if that is larger.
+    /// Number of endpoints in the cluster, including those that serve nothing at present. [`Failover`](crate::Failover)
+    /// measures the cluster's health against this number, or against the number of `endpoints` if that is larger.
     pub capacity: u32,
-    /// Every endpoint that still serves, sorted by address and port. [`Route`](crate::Route) lists those that may be chosen.
+    /// Every endpoint that still serves, sorted by address and port. [`Route`](crate::Route) lists those that may be picked.
     pub endpoints: Vec<Endpoint>,
-    /// Endpoints that are neither Ready nor Terminating but still serve existing flows: never chosen, but their flows stay
-    /// (kube-proxy keeps UDP flows by `serving`, not by `ready`: pkg/proxy/conntrack/cleanup.go).
+    /// Endpoints that are neither Ready nor Terminating but still serve existing flows. They get no new traffic but keep
+    /// their flows: kube-proxy, too, keeps UDP flows by `serving`, not by `ready` (pkg/proxy/conntrack/cleanup.go).
     pub lingering: Vec<EndpointAddr>,
 }

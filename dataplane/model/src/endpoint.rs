@@ -1,37 +1,37 @@
-//! Endpoints: their address, the path to it, their weight and state.
+//! Endpoints: address, network path, weight and state.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The path to a cluster's endpoints: a number that the configuration assigns to a network interface. It distinguishes
-/// clusters whose pod networks overlap.
+/// Network path to a cluster's endpoints: a number that the configuration assigns to a network interface. It
+/// distinguishes clusters whose pod networks overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path(pub u16);
 
 impl Path {
-    /// The system's routing table decides.
+    /// The path that the system's routing table chooses.
     pub const DEFAULT: Self = Self(0);
 }
 
-/// Where an endpoint serves. Prints as `ip:port`, IPv6 in brackets. The same address on another path is another endpoint.
+/// Address of an endpoint. Prints as `ip:port`, IPv6 in brackets. The same address on another path is another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointAddr {
     /// The endpoint's address.
     pub ip: IpAddr,
     /// 1 to 65535.
     pub port: u16,
-    /// The path to it.
+    /// Network path to the endpoint.
     pub path: Path,
 }
 
 impl EndpointAddr {
-    /// An endpoint on the default path.
+    /// Address of an endpoint on the default path.
     pub const fn new(ip: IpAddr, port: u16) -> Self {
         Self { ip, port, path: Path::DEFAULT }
     }
 
-    /// The socket address to connect to.
+    /// The socket address to connect to, without the path.
     pub fn socket_addr(self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
     }
@@ -43,7 +43,8 @@ impl fmt::Display for EndpointAddr {
     }
 }
 
-/// Relative share of new traffic. 0 gets none while any other candidate has more; if all are 0 they share equally.
+/// Relative share of new traffic. An endpoint of weight 0 gets none while another candidate has more; if all are 0 they
+/// share equally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight(pub u16);
 
@@ -54,25 +55,25 @@ impl Default for Weight {
     }
 }
 
-/// Whether an endpoint takes new traffic.
+/// Whether an endpoint gets new traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndpointState {
-    /// Takes new traffic.
+    /// Gets new traffic.
     Ready,
-    /// Still serves, but is shutting down: new traffic only when no endpoint is Ready.
+    /// Shutting down but still serving: gets new traffic only when no endpoint is Ready.
     Terminating,
 }
 
-/// One address and port that serves.
+/// One address and port that serves a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Where to connect.
+    /// Address, port and path.
     pub addr: EndpointAddr,
     /// Node name inside the endpoint's own cluster; empty if the endpoint has none.
     pub node: Arc<str>,
     /// Zone name inside the endpoint's own cluster; empty if unknown.
     pub zone: Arc<str>,
-    /// Runs on this gateway's node.
+    /// Whether the endpoint runs on this gateway's node.
     pub local: bool,
     /// Ready or Terminating.
     pub state: EndpointState,

@@ -24,7 +24,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name, the same as in the Kubernetes API.
+    /// The protocol's name as the Kubernetes API spells it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -32,7 +32,7 @@ impl Protocol {
         }
     }
 
-    /// The one of this name.
+    /// The protocol of this name; `None` if there is no such protocol.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Tcp, Self::Udp].into_iter().find(|protocol| protocol.name() == name)
     }
@@ -44,11 +44,11 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Where a frontend accepts traffic: address, port and protocol. Sorts IPv4 before IPv6, then by address, port and
-/// protocol, which is the order of every listing.
+/// Address, port and protocol at which a frontend accepts traffic. Sorts IPv4 before IPv6, then by address, port and protocol,
+/// which is the order of every listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrontendAddr {
-    /// The address that clients connect to. Never unspecified: a frontend answers from the address that was addressed.
+    /// Address that clients connect to. Never unspecified: a frontend replies from the address that the client used.
     pub ip: IpAddr,
     /// 1 to 65535.
     pub port: u16,
@@ -117,7 +117,7 @@ impl fmt::Display for FrontendKind {
     }
 }
 
-/// The kind of object that asked for the frontend.
+/// Kind of object that requests the frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrontendSource {
     /// A core/v1 Service.
@@ -129,7 +129,7 @@ pub enum FrontendSource {
 /// One port of one Service: the scope of session affinity and health, and the label of metrics. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServicePort {
-    /// Which kind of object it is: one of each kind may have the same name.
+    /// Kind of the object: a Service and a MultiClusterService may have the same name.
     pub source: FrontendSource,
     /// The Service's namespace.
     pub namespace: Arc<str>,
@@ -141,14 +141,14 @@ pub struct ServicePort {
     pub protocol: Protocol,
 }
 
-/// `namespace/name`, without the port: how users name a Service.
+/// Formats as `namespace/name`, without the port: how users name a Service.
 impl fmt::Display for ServicePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// Whether new traffic of a client goes to the endpoint of its previous traffic.
+/// Session affinity: whether new traffic of a client goes to the endpoint of its previous traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Affinity {
     /// Every connection or flow is balanced independently.
@@ -157,38 +157,38 @@ pub enum Affinity {
     ClientIp {
         /// 1 s to 24 h (Kubernetes allows no other values).
         timeout: Duration,
-        /// What a client's traffic has one endpoint for.
+        /// Ports that share a client's endpoint.
         scope: AffinityScope,
     },
 }
 
-/// How far affinity reaches.
+/// Scope of session affinity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AffinityScope {
-    /// One port of the Service: each has its own records.
+    /// One port of the Service: each port has its own records.
     #[default]
     Port,
-    /// All ports and protocols of the Service, as far as one host has endpoints of them.
+    /// All ports and protocols of the Service, provided that one host has endpoints for them.
     Service,
 }
 
-/// What an endpoint sees as its peer, and how it learns of the client.
+/// Source address that an endpoint sees, and how the endpoint learns the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientSource {
-    /// The gateway's address; the client stays unknown.
+    /// The gateway's address; the endpoint does not learn the client's.
     #[default]
     Gateway,
-    /// The client's own address: the gateway connects from it (`IP_TRANSPARENT`, ip(7)). The endpoint's replies must come
+    /// The client's own address: the gateway connects from it (`IP_TRANSPARENT`, ip(7)). The endpoint's replies must be routed
     /// back through this gateway.
     Transparent,
-    /// The gateway's address, and a PROXY protocol header of version 1 (text) at the beginning. TCP only.
+    /// The gateway's address, with a PROXY protocol header of version 1 (text) at the beginning of the connection. TCP only.
     ProxyV1,
-    /// The gateway's address, and a PROXY protocol header of version 2 (binary) at the beginning of a connection, or of
-    /// each datagram.
+    /// The gateway's address, with a PROXY protocol header of version 2 (binary) at the beginning of a connection, or of each
+    /// datagram.
     ProxyV2,
 }
 
-/// What endpoints see of each class of clients.
+/// Client source for each class of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClientSources {
     /// For clients outside the cluster.
@@ -198,26 +198,26 @@ pub struct ClientSources {
 }
 
 impl ClientSources {
-    /// Whether endpoints see either class of clients this way.
+    /// Whether either class of clients uses `source`.
     pub fn any(self, source: ClientSource) -> bool {
         self.external == source || self.internal == source
     }
 }
 
-/// How an endpoint is chosen for a new connection or flow.
+/// Load balancing algorithm: how an endpoint is picked for a new connection or flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// The less loaded of two random candidates.
     LeastConnections,
-    /// Consistent hash of the client, the same on every gateway.
+    /// Consistent hash of the client address; every gateway picks the same endpoint.
     Maglev,
-    /// Weighted, in turn.
+    /// Weighted round robin.
     RoundRobin,
-    /// Uniformly at random, by weight.
+    /// Weighted random.
     Random,
 }
 
-/// Names an endpoint of a frontend: `frontend.backends[backend].endpoints[endpoint]`.
+/// Index of an endpoint within a frontend: `frontend.backends[backend].endpoints[endpoint]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Candidate {
     /// Index into [`Frontend::backends`].
@@ -226,12 +226,12 @@ pub struct Candidate {
     pub endpoint: u32,
 }
 
-/// What happens to new traffic of one class of clients.
+/// Routing decision for the new traffic of one class of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Balanced over these; never empty.
+    /// Balanced over these candidates; never empty.
     Forward(Arc<[Candidate]>),
-    /// Refused with TCP reset or ICMP port unreachable: there is no endpoint anywhere.
+    /// Refused with a TCP reset or ICMP port unreachable: no cluster has an endpoint.
     Reject,
     /// Dropped: endpoints exist, but the traffic policy allows none of them here.
     Drop,
@@ -247,43 +247,44 @@ impl Route {
     }
 }
 
-/// One address and port where traffic is accepted, with everything that decides where it goes.
+/// One address and port where traffic is accepted, with everything that decides where the traffic goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
-    /// Where traffic is accepted.
+    /// Address, port and protocol.
     pub addr: FrontendAddr,
-    /// Which part of the Service asked for it.
+    /// Part of the Service API that the frontend comes from.
     pub kind: FrontendKind,
-    /// Which Service port it belongs to.
+    /// Service port that the frontend belongs to.
     pub service: ServicePort,
     /// Session affinity of the Service port.
     pub affinity: Affinity,
-    /// Clients that may use it; others are dropped.
+    /// Clients that may use the frontend; traffic of others is dropped.
     pub source_ranges: Arc<SourceRanges>,
-    /// Peers whose connections begin with a PROXY protocol header that names the client; `None` = no peers. TCP only.
+    /// Peers whose connections begin with a PROXY protocol header that carries the client's address; `None` = no peers. TCP
+    /// only.
     pub proxied_by: Option<Arc<AddressSet>>,
-    /// What endpoints see of the client.
+    /// Source address that endpoints see.
     pub client_sources: ClientSources,
-    /// The application protocol (`spec.ports[].appProtocol`); only shown in listings and metrics.
+    /// Application protocol (`spec.ports[].appProtocol`); only shown in listings and metrics.
     pub app_protocol: Option<Arc<str>>,
-    /// How an endpoint is chosen.
+    /// Load balancing algorithm.
     pub algorithm: Algorithm,
-    /// Clients outside the cluster are served by endpoints on the gateway's own node alone (`externalTrafficPolicy: Local`), so
-    /// that it makes a difference to which gateway they are sent.
+    /// Whether endpoints on the gateway's own node alone serve clients outside the cluster (`externalTrafficPolicy: Local`). If
+    /// so, it matters which gateway those clients reach.
     pub node_local: bool,
-    /// What clients outside the cluster get.
+    /// Route of clients outside the cluster.
     pub external: Route,
-    /// What clients inside the cluster get.
+    /// Route of clients inside the cluster.
     pub internal: Route,
-    /// The Service's share of the gateway.
+    /// Limits of the Service on this gateway.
     pub limits: ServiceLimits,
     /// Timeouts of the Service.
     pub timeouts: ServiceTimeouts,
-    /// Which part of its TCP connections is logged.
+    /// Share of the Service's TCP connections that is logged.
     pub logged: LogSample,
-    /// How the health of its endpoints decides which of them get new traffic.
+    /// Health checks of the endpoints, and how health affects new traffic.
     pub health: Arc<HealthPolicy>,
-    /// How traffic is spread over several clusters; `None` = there is only one.
+    /// Spread over several clusters; `None` = there is only one.
     pub failover: Option<Failover>,
     /// Endpoints by cluster; shared by the frontends of one Service port.
     pub backends: Arc<[Backend]>,
@@ -298,7 +299,7 @@ impl Frontend {
         &self.backends[candidate.backend as usize].endpoints[candidate.endpoint as usize]
     }
 
-    /// Whether any endpoint still serves, ready or terminating.
+    /// Whether any endpoint still serves, Ready or Terminating.
     pub fn has_endpoints(&self) -> bool {
         self.backends.iter().any(|backend| !backend.endpoints.is_empty())
     }

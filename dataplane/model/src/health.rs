@@ -1,63 +1,63 @@
-//! How endpoints of one Service are judged, and what that means for new traffic.
+//! Health policy of one Service: how its endpoints are checked, and how health affects new traffic.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The rules by which a Service's endpoints get new traffic or not.
+/// Rules that decide which of a Service's endpoints get new traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HealthPolicy {
-    /// In percent: below this part of healthy endpoints, the unhealthy ones are used as well. 0 = never while any is healthy.
+    /// Percentage of healthy endpoints below which unhealthy ones are used as well. 0 = never while any is healthy.
     pub panic_threshold: u8,
     /// The active check of each endpoint; `None` = only failed connections count.
     pub check: Option<Check>,
-    /// How long a new or returned endpoint takes to get its full share, except by hash; zero = it gets that at once.
+    /// How long a new or recovered endpoint takes to reach its full share, except with Maglev; zero = no slow start.
     pub slow_start: Duration,
 }
 
 impl Default for HealthPolicy {
-    /// Half of the endpoints must be healthy, as in Envoy.
+    /// A panic threshold of 50 %, as in Envoy; no active check and no slow start.
     fn default() -> Self {
         Self { panic_threshold: 50, check: None, slow_start: Duration::ZERO }
     }
 }
 
-/// An active check of an endpoint.
+/// Active health check of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Check {
-    /// What counts as success.
+    /// Kind of check, with what it requires of the endpoint.
     pub kind: CheckKind,
     /// The port to check; `None` = the endpoint's own.
     pub port: Option<u16>,
-    /// From one check to the next; at least 1 s.
+    /// Time from one check to the next; at least 1 s.
     pub interval: Duration,
-    /// How long a check may take; no longer than `interval`, and at most 10 s.
+    /// Timeout of one check; no longer than `interval`, and at most 10 s.
     pub timeout: Duration,
-    /// Consecutive failures that make the endpoint unhealthy.
+    /// Consecutive failures after which the endpoint is unhealthy.
     pub failures: u8,
-    /// Consecutive successes that make it healthy again.
+    /// Consecutive successes after which an unhealthy endpoint is healthy again.
     pub successes: u8,
 }
 
-/// What counts as success.
+/// Kind of check, and when it succeeds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CheckKind {
     /// The endpoint accepts a connection.
     Tcp,
-    /// It answers `GET` with a status from 200 to 399.
+    /// The endpoint answers `GET` with a status from 200 to 399.
     Http {
-        /// Begins with `/`.
+        /// Path of the request; begins with `/`.
         path: Arc<str>,
     },
-    /// It answers gRPC's health check, over HTTP/2 without TLS, with `SERVING`.
+    /// The endpoint answers the gRPC health check, over HTTP/2 without TLS, with `SERVING`.
     Grpc {
-        /// Empty = the server as a whole.
+        /// Service to check; empty = the server as a whole.
         service: Arc<str>,
     },
-    /// It answers a datagram.
+    /// The endpoint answers a datagram.
     Udp {
-        /// The datagram.
+        /// Datagram to send.
         payload: Arc<[u8]>,
-        /// How the answer begins.
+        /// Prefix that the answer must have.
         answer: Arc<[u8]>,
     },
 }

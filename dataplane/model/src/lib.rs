@@ -1,8 +1,8 @@
-//! The values that the control loop writes and the data plane forwards by: frontends, backends, endpoints, the policies
-//! between them, and the routing table that holds them all.
+//! Data model of the load balancer: frontends, backends, endpoints, their policies, and the routing table that holds them
+//! all. The control loop builds these values; the data plane forwards by them.
 //!
-//! Sockets, clocks and balancers belong to `sheave-dataplane`, Kubernetes objects to `sheave-control`: the same table can
-//! be compiled to other data paths than the socket proxy.
+//! The crate has no sockets, clocks or balancers (`sheave-dataplane`) and no Kubernetes objects (`sheave-control`), so
+//! that the same table can be compiled to other data paths than the socket proxy.
 #![forbid(unsafe_code)]
 
 mod address_set;

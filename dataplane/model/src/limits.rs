@@ -15,33 +15,33 @@ pub struct ServiceLimits {
     pub connections_per_client: Option<NonZeroU32>,
     /// New connections a second from one client; the burst is the same number.
     pub connection_rate_per_client: Option<NonZeroU32>,
-    /// What counts as one client of IPv6.
+    /// Prefix by which IPv6 addresses count as one client.
     pub client_prefix: Ipv6Prefix,
 }
 
-/// How long a prefix the addresses of one IPv6 client have in common: a host may use any address of its network.
+/// Prefix length that the addresses of one IPv6 client share: a host may use any address of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv6Prefix(u8);
 
 impl Ipv6Prefix {
-    /// What hosts get at least (RFC 6177, RFC 7421).
+    /// /64, the smallest network that hosts are assigned (RFC 6177, RFC 7421).
     pub const DEFAULT: Self = Self(64);
-    /// What is shorter joins whole providers.
+    /// Shortest prefix: a shorter one would join the customers of whole providers.
     pub const SHORTEST: u8 = 32;
-    /// Each address by itself.
+    /// Longest prefix: every address is a client of its own.
     pub const LONGEST: u8 = 128;
 
-    /// A prefix of so many bits; `None` if that is out of bounds.
+    /// A prefix of `bits` bits; `None` if that is out of bounds.
     pub fn new(bits: u8) -> Option<Self> {
         (Self::SHORTEST..=Self::LONGEST).contains(&bits).then_some(Self(bits))
     }
 
-    /// How many bits it has.
+    /// Length of the prefix in bits.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// What stands for the client of this address: IPv4 addresses stand for themselves.
+    /// The address that identifies the client: an IPv6 address is masked to the prefix, an IPv4 address stays as it is.
     pub fn client(self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V4(_) => address,
@@ -74,16 +74,16 @@ impl ServiceLimits {
 /// Timeouts of one Service where they differ from those of the gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServiceTimeouts {
-    /// How long a connection or flow may be idle.
+    /// Idle timeout of a connection or flow.
     pub idle: Option<Duration>,
-    /// TCP keepalives that peers send count as traffic.
+    /// Whether TCP keepalives that peers send count as traffic.
     pub keepalives: bool,
-    /// How long one attempt to connect to an endpoint may take.
+    /// Timeout of one attempt to connect to an endpoint.
     pub connect: Option<Duration>,
-    /// How old a TCP connection may become; `None` = as old as it likes.
+    /// Maximum age of a TCP connection; `None` = unlimited.
     pub max_age: Option<Duration>,
-    /// How long a TCP connection that is too old may wait for a pause.
+    /// How long a TCP connection past its maximum age may wait for a pause in its traffic.
     pub max_age_grace: Option<Duration>,
-    /// How long a TCP connection may go on once its endpoint serves no more; `None` = as long as it likes.
+    /// How long a TCP connection may continue after its endpoint stopped serving; `None` = without limit.
     pub removed_endpoint_grace: Option<Duration>,
 }

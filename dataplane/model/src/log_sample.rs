@@ -1,18 +1,19 @@
-//! Which part of a Service's connections is logged.
+//! Log sampling: the share of a Service's connections that is logged.
 
 use std::fmt;
 
-/// A part of all connections, in millionths.
+/// Share of all connections, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LogSample(u32);
 
 impl LogSample {
-    /// None of them.
+    /// No connection.
     pub const NONE: Self = Self(0);
-    /// Every one.
+    /// Every connection.
     pub const ALL: Self = Self(MILLION);
 
-    /// Reads a percentage such as `1%`, `0.05%` or `100%`: four decimals at most. `None` if it is something else.
+    /// Parses a percentage such as `1%`, `0.05%` or `100%` with at most four decimals; `None` if the text is anything
+    /// else.
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, decimals) = match text.strip_suffix('%')?.split_once('.') {
             Some((_, "")) => return None,
@@ -37,7 +38,7 @@ impl LogSample {
         self == Self::NONE
     }
 
-    /// Whether the connection with this random number is among them.
+    /// Whether the connection with this random number is logged.
     pub fn takes(self, random: u64) -> bool {
         random % u64::from(MILLION) < u64::from(self.0)
     }
@@ -45,7 +46,7 @@ impl LogSample {
 
 const MILLION: u32 = 1_000_000;
 
-/// As it is parsed.
+/// Formats as the percentage that [`LogSample::parse`] accepts.
 impl fmt::Display for LogSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, decimals) = (self.0 / 10_000, format!("{:04}", self.0 % 10_000));

@@ -14,24 +14,24 @@ pub struct SourceRanges {
 }
 
 impl SourceRanges {
-    /// Only these clients; an empty list means every client.
+    /// Allows only these clients; an empty list allows every client.
     pub fn new(cidrs: Vec<IpNet>) -> Self {
         let allowed = if cidrs.is_empty() { AddressSet::all() } else { AddressSet::from_cidrs(&cidrs) };
         Self { cidrs, allowed }
     }
 
-    /// The clients in `allowed`; `cidrs` are what is displayed.
+    /// Allows the clients in `allowed`, and displays `cidrs`.
     pub fn showing(cidrs: Vec<IpNet>, allowed: AddressSet) -> Self {
         Self { cidrs, allowed }
     }
 
-    /// The same CIDRs, but this client may use the frontend as well.
+    /// Returns the same CIDRs, with `client` allowed as well.
     #[must_use]
     pub fn with_also(&self, client: IpAddr) -> Self {
         Self { cidrs: self.cidrs.clone(), allowed: self.allowed.with(client) }
     }
 
-    /// The CIDRs in the order given; empty = everyone, unless [`Self::allowed`] is empty as well.
+    /// The CIDRs in the order given; empty = every client, unless [`Self::allowed`] is empty as well.
     pub fn cidrs(&self) -> &[IpNet] {
         &self.cidrs
     }

@@ -1,4 +1,5 @@
-//! The routing table: an immutable snapshot of all frontends, looked up by address, and the difference of two of them.
+//! Routing table: an immutable snapshot of all frontends, looked up by address, and the difference between two
+//! snapshots.
 
 mod frontend_list;
 #[cfg(test)]
@@ -11,12 +12,12 @@ use std::sync::Arc;
 pub use self::frontend_list::FrontendList;
 use crate::{AddressSet, Frontend, FrontendAddr};
 
-/// A frontend's value from now on; `None` removes it.
+/// New value of a frontend; `None` removes the frontend.
 pub type FrontendChange = (FrontendAddr, Option<Arc<Frontend>>);
 
-/// All frontends at one moment, sorted by address, and who counts as a client inside the cluster.
+/// All frontends at one moment, sorted by address, and the set of clients that count as inside the cluster.
 ///
-/// Unchanged frontends keep their `Arc` from table to table: pointer equality is what makes a swap cheap.
+/// Unchanged frontends keep their `Arc` from table to table: pointer equality makes a swap cheap.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingTable {
     generation: u64,
@@ -25,8 +26,8 @@ pub struct RoutingTable {
 }
 
 impl RoutingTable {
-    /// Sorts the frontends. Of two with the same address the first given stays: the projection resolves conflicts, and
-    /// reports them.
+    /// Builds a table and sorts the frontends. If two have the same address, the first one given stays: the projection
+    /// resolves and reports conflicts.
     pub fn new(
         generation: u64,
         mut frontends: Vec<Arc<Frontend>>,
@@ -37,7 +38,7 @@ impl RoutingTable {
         Self { generation, frontends: FrontendList::from_sorted(&frontends), internal_clients }
     }
 
-    /// The next table: this one with `changes`, which are sorted by address, each address once.
+    /// The next table: this one with `changes`, which are sorted by address and name each address once.
     #[must_use]
     pub fn with(&self, changes: &[FrontendChange], internal_clients: Arc<AddressSet>) -> Self {
         debug_assert!(changes.is_sorted_by(|(one, _), (next, _)| one < next));
@@ -45,7 +46,8 @@ impl RoutingTable {
         Self { generation: self.generation + 1, frontends, internal_clients }
     }
 
-    /// Grows by one with each table that differs from the one before; 0 is the empty table at start.
+    /// Generation of the table: grows by one with each table that differs from its predecessor; 0 is the empty table at
+    /// start.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -65,15 +67,15 @@ impl RoutingTable {
         self.frontends.has(ip)
     }
 
-    /// Addresses whose traffic counts as coming from inside the cluster (semantics of `externalTrafficPolicy: Local`:
-    /// such clients get the cluster-wide endpoints).
+    /// Addresses whose traffic counts as coming from inside the cluster: with `externalTrafficPolicy: Local` such
+    /// clients get the cluster-wide endpoints.
     pub fn internal_clients(&self) -> &Arc<AddressSet> {
         &self.internal_clients
     }
 }
 
 /// The changes that turn `old` into `new`: every frontend whose value differs, sorted by address. Skips the chunks that
-/// both tables share; of other frontends that kept their `Arc` it does not even read the address.
+/// both tables share, and compares pointers before addresses for the other frontends.
 pub fn diff(old: &RoutingTable, new: &RoutingTable) -> Vec<FrontendChange> {
     let [before, after] = old.frontends.unshared(&new.frontends);
     let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());

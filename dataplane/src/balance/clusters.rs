@@ -1,12 +1,12 @@
-//! Chooses in two steps: first a cluster by its load, then an endpoint inside it.
+//! Balancing in two steps: first a cluster by its load, then an endpoint inside it.
 //!
-//! With [`Inside::Maglev`] both steps are consistent: the client's hash chooses the cluster. Endpoints that come and go in one
-//! cluster move no client of another, and a client whose endpoint is gone stays in its cluster while that takes traffic.
-//! With [`Inside::LeastConnections`] the cluster is random and connections are compared only within a cluster; otherwise
-//! long connections in one cluster would push more traffic to the others than their loads allow.
+//! With [`Inside::Maglev`] both steps are consistent: the client's hash chooses the cluster. Endpoints that are added or
+//! removed in one cluster move no client of another, and a client whose endpoint is gone stays in its cluster while that takes
+//! traffic. With [`Inside::LeastConnections`] the cluster is random, and connections are compared only within a cluster;
+//! otherwise long connections in one cluster would push more traffic to the others than their loads allow.
 //!
-//! [Rendezvous hashing](super::rendezvous) chooses the cluster: a load that falls moves only its own clients away, and one that
-//! rises only attracts clients.
+//! [Rendezvous hashing](super::rendezvous) chooses the cluster: if its load falls, only its own clients move, and if it rises,
+//! clients only move to it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,45 +17,45 @@ use super::rendezvous::{self, MOST_CANDIDATES, Rendezvous, Run};
 use super::weights::Weights;
 use super::{PickInput, Tried, p2c};
 
-/// From this many failures in one cluster on, the cluster is to blame rather than its endpoints.
+/// Number of failures in one cluster from which the cluster is to blame rather than its endpoints.
 pub const SUSPICIOUS: usize = 2;
 
-/// One cluster and its candidates.
+/// A cluster and its candidates.
 #[derive(Clone, Debug)]
 pub struct ClusterSpec {
-    /// Its [`hash::cluster`](super::hash::cluster).
+    /// The cluster's [`hash::cluster`](super::hash::cluster).
     pub identity: u64,
     /// Share among the clusters; not 0.
     pub load: u64,
-    /// Its candidates; not empty.
+    /// Candidates in the cluster; not empty.
     pub members: Vec<ClusterMember>,
 }
 
-/// How an endpoint is chosen inside its cluster.
+/// Choice of an endpoint inside its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
-    /// By the client's hash.
+    /// Hash of the client.
     Maglev,
-    /// The less loaded of two.
+    /// The less loaded of two random candidates.
     LeastConnections,
 }
 
-/// One candidate of a cluster.
+/// A candidate of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterMember {
     /// Index among all candidates.
     pub index: u32,
-    /// Its [`hash::endpoint`](super::hash::endpoint).
+    /// The endpoint's [`hash::endpoint`](super::hash::endpoint).
     pub identity: u64,
     /// Share inside the cluster.
     pub weight: u32,
 }
 
-/// The balancer over clusters and their candidates.
+/// Balancer over clusters and their candidates.
 #[derive(Debug)]
 pub struct Clusters {
     inside: Inside,
-    /// Apart from `inner`, which is in the same order, because every choice reads all identities.
+    /// Separate from `inner`, which has the same order, because every choice reads all identities.
     identities: Box<[u64]>,
     runs: Box<[Run]>,
     inner: Box<[InnerCluster]>,
@@ -66,11 +66,11 @@ pub struct Clusters {
 
 #[derive(Debug)]
 struct InnerCluster {
-    /// Where its candidates begin.
+    /// Index of its first candidate.
     start: u32,
     weights: Weights,
     runs: Box<[Run]>,
-    /// The table of many candidates.
+    /// Maglev table, if there are many candidates.
     maglev: Option<Arc<Maglev>>,
 }
 
@@ -82,9 +82,9 @@ impl InnerCluster {
 }
 
 impl Clusters {
-    /// A balancer over `clusters`; reuses the tables of `known` for clusters whose candidates are the same.
+    /// Creates a balancer over `clusters`; reuses the tables of `known` for clusters with the same candidates.
     pub fn new(inside: Inside, mut clusters: Vec<ClusterSpec>, known: &[Arc<Maglev>]) -> Self {
-        // In long runs of equal weight.
+        // Sorted, so that equal weights form long runs.
         clusters.sort_by_key(|cluster| cluster.load);
         clusters.iter_mut().for_each(|cluster| cluster.members.sort_by_key(|member| member.weight));
         let cluster = |start: &mut u32, ClusterSpec { members, .. }: &ClusterSpec| {
@@ -108,12 +108,12 @@ impl Clusters {
         }
     }
 
-    /// The tables of its clusters.
+    /// The Maglev tables of the clusters.
     pub fn maglevs(&self) -> impl Iterator<Item = &Arc<Maglev>> {
         self.inner.iter().filter_map(|cluster| cluster.maglev.as_ref())
     }
 
-    /// The indices of a cluster's candidates among all.
+    /// Indices of a cluster's candidates among all candidates.
     fn indices(&self, cluster: &InnerCluster) -> &[u32] {
         self.member_indices.get(cluster.range()).unwrap_or_default()
     }
@@ -122,14 +122,14 @@ impl Clusters {
         self.indices(cluster).iter().filter(|&&index| tried(index as usize)).count()
     }
 
-    /// The cluster of a client among those that `keep` keeps.
+    /// The client's cluster among those that `keep` accepts.
     fn first(&self, client: u64, keep: impl Fn(&InnerCluster) -> bool) -> Option<&InnerCluster> {
         let keep = |index: usize| self.inner.get(index).is_some_and(&keep);
         let clusters = Rendezvous { identities: &self.identities, runs: &self.runs };
         self.inner.get(clusters.first(client, keep)?)
     }
 
-    /// After failures: another candidate of the same cluster, then other clusters, then whatever is left.
+    /// The cluster of a retry: the same cluster, then another one, then any.
     fn again(&self, client: u64, tried: Tried<'_>) -> Option<&InnerCluster> {
         let left = |cluster: &InnerCluster| self.tried(cluster, tried) < cluster.weights.len();
         self.first(client, |cluster| left(cluster) && self.tried(cluster, tried) < SUSPICIOUS)
@@ -141,7 +141,7 @@ impl Clusters {
     pub fn choose(&self, input: &PickInput<'_>) -> usize {
         let draw = match self.inside {
             Inside::Maglev => input.hash,
-            // Not the number that draws an endpoint, or the cluster would decide which one.
+            // Not the number that chooses an endpoint, since the cluster would otherwise determine which one.
             Inside::LeastConnections => mix(!input.random),
         };
         let cluster = match input.tried {

@@ -1,8 +1,7 @@
-//! The result of the failover rules: the share of each backend by priority, health and weight, and of each endpoint inside
-//! it. The model is Envoy's priority levels, overprovisioning factor, locality weights and panic threshold, with one
-//! difference: panic sets in gradually.
+//! Failover: computes the share of each backend by priority, health and weight, and of each endpoint inside it. The model is Envoy's
+//! priority levels, overprovisioning factor, locality weights and panic threshold, with one difference: panic sets in gradually.
 //!
-//! Pure, and in integers, so that gateways with the same view of health compute the same shares.
+//! The computation has no state and uses integers, so that gateways with the same view of health compute the same shares.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +9,22 @@ use sheave_model::{Backend, Frontend, Spread, Weight};
 
 use super::shares::Member;
 
-/// The rules of one frontend.
+/// Failover rules of one frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverRules {
-    /// As in [`Failover`](sheave_model::Failover).
+    /// See [`Failover`](sheave_model::Failover).
     pub spread: Spread,
-    /// As in [`Failover`](sheave_model::Failover).
+    /// See [`Failover`](sheave_model::Failover).
     pub overprovisioning: u16,
-    /// As in [`HealthPolicy`](sheave_model::HealthPolicy).
+    /// See [`HealthPolicy`](sheave_model::HealthPolicy).
     pub panic_threshold: u8,
-    /// Endpoints that serve nothing at present count as lost. Within one cluster they do not: there is no other to take over, and a Pod
-    /// that is not ready says nothing of those that are.
+    /// Whether endpoints that serve nothing at present count as lost. Not within one cluster: no other could take over, and a Pod that
+    /// is not ready says nothing about those that are.
     pub counts_lost: bool,
 }
 
 impl FailoverRules {
-    /// Those of `frontend`. Within one cluster only the panic threshold matters.
+    /// The rules of `frontend`. Within one cluster only the panic threshold matters.
     pub fn of(frontend: &Frontend) -> Self {
         let (spread, overprovisioning) = match frontend.failover {
             Some(failover) => (failover.spread, failover.overprovisioning),
@@ -36,30 +35,30 @@ impl FailoverRules {
     }
 }
 
-/// What shares depend on of a candidate.
+/// Properties of a candidate that determine its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverCandidate {
     /// Index into the backends.
     pub backend: u32,
     /// Share among the endpoints of its backend.
     pub weight: Weight,
-    /// Ready, and not known to be unhealthy.
+    /// Whether it is Ready and not known to be unhealthy.
     pub healthy: bool,
 }
 
 /// All traffic; loads of tiers are parts of it.
 const WHOLE: u64 = 1 << 20;
-/// The score of a healthy endpoint; in panic an unhealthy one scores a part of it.
+/// Score of a healthy endpoint; in panic an unhealthy one scores a part of it.
 const SOUND: u64 = 1 << 12;
-/// The resolution of the division of a tier's load among its backends.
+/// Resolution of the division of a tier's load among its backends.
 const GRAIN: u128 = 1 << 24;
 
-/// The candidates as members to [fold](super::shares::fold), in order.
+/// Converts the candidates, in order, to members to [fold](super::shares::fold).
 ///
-/// Health is measured over the candidates, and by the rules over the endpoints in a backend's `capacity` that serve nothing at present.
-/// Endpoints that serve but are no candidates were left out by a policy and do not count as lost, nor do those of a backend
-/// of weight 0: while any candidate has more, its own get nothing, in whatever tier. When nothing is healthy anywhere, every
-/// candidate counts as healthy: traffic is never refused while an endpoint exists.
+/// Health is measured over the candidates, and, if the rules count lost endpoints, also over those in a backend's `capacity` that serve
+/// nothing at present. Endpoints that serve but are no candidates were excluded by a policy and do not count as lost, nor do those of a
+/// backend of weight 0: such a backend gets nothing in any tier while any candidate has a weight. When nothing is healthy anywhere,
+/// every candidate counts as healthy: traffic is never refused while an endpoint exists.
 pub fn members(backends: &[Backend], candidates: &[FailoverCandidate], rules: FailoverRules) -> Vec<Member> {
     let mut clusters = ClusterHealth::all(backends, candidates, rules);
     if clusters.iter().all(|cluster| cluster.healthy == 0) {
@@ -102,22 +101,22 @@ fn member(clusters: &[ClusterHealth], candidate: &FailoverCandidate) -> Member {
     }
 }
 
-/// The health of one backend.
+/// Health of one backend.
 struct ClusterHealth {
     priority: u32,
-    /// 0 only beside others.
+    /// 0 only if other backends have a weight.
     weight: u64,
-    /// All its candidates have weight 0 and share equally.
+    /// Whether all its candidates have weight 0 and share equally.
     even: bool,
-    /// Candidates with any weight.
+    /// Number of candidates with a weight.
     candidates: u64,
-    /// Those among them that count as healthy.
+    /// Number of those that count as healthy.
     healthy: u64,
-    /// The number that `healthy` is compared with.
+    /// Number that `healthy` is compared with.
     total: u64,
-    /// The score of an unhealthy candidate.
+    /// Score of an unhealthy candidate.
     unsound: u64,
-    /// Its share among all backends.
+    /// Share among all backends.
     share: u64,
 }
 
@@ -149,7 +148,7 @@ impl ClusterHealth {
         clusters
     }
 
-    /// Without candidates yet.
+    /// Creates the state before candidates are counted.
     fn new(backend: &Backend, rules: FailoverRules) -> Self {
         let lost = u64::from(backend.capacity).saturating_sub(backend.endpoints.len() as u64);
         Self {
@@ -170,24 +169,24 @@ impl ClusterHealth {
 
     /// The candidate's score, in parts of [`SOUND`].
     fn counts(&self, candidate: &FailoverCandidate) -> u64 {
-        // If all of them count as healthy, so does this one.
+        // If all candidates count as healthy, so does this one.
         if candidate.healthy || self.healthy == self.candidates { SOUND } else { self.unsound }
     }
 
-    /// The sum of its candidates' scores.
+    /// Sum of the candidates' scores.
     fn sound(&self) -> u64 {
         self.healthy * SOUND + (self.candidates - self.healthy) * self.unsound
     }
 }
 
-/// The backends of one priority.
+/// Tier: the backends of one priority.
 #[derive(Default)]
 struct Tier {
     total: u64,
     healthy: u64,
-    /// How much of all traffic it can take: parts of [`WHOLE`].
+    /// Part of all traffic that it can take, of [`WHOLE`].
     health: u64,
-    /// How much it takes, in proportion to the other tiers.
+    /// Part of all traffic that it takes, in proportion to the other tiers.
     load: u64,
 }
 
@@ -206,12 +205,12 @@ impl Tier {
         tiers
     }
 
-    /// The score of an unhealthy candidate: 0, unless the tier is in panic, below `threshold` per cent of health with too
+    /// The score of an unhealthy candidate: 0, unless the tier is in panic, that is, below `threshold` percent of health with too
     /// little health in all tiers.
     ///
-    /// Envoy then uses all endpoints alike, and the share of the healthy ones drops at once by half or more. Here they keep the
-    /// share that they had at the threshold, and the unhealthy ones get the rest. With healthy part h, threshold t and
-    /// availability a over all tiers, the rest is min(1 - h/t, 1 - a), divided among the unhealthy.
+    /// Envoy then uses all endpoints alike, and the share of the healthy ones drops at once by half or more. Here they keep the share
+    /// that they had at the threshold, and the unhealthy ones get the rest. With healthy part h, threshold t and availability a over
+    /// all tiers, the rest is min(1 - h/t, 1 - a), divided among the unhealthy.
     fn unsound(&self, available: u64, threshold: u8) -> u64 {
         let percent = u64::from(threshold.min(100));
         if self.load == 0 || available >= WHOLE || 100 * self.healthy >= percent * self.total {
@@ -225,8 +224,8 @@ impl Tier {
     }
 }
 
-/// Loads the tiers, the first as far as its health allows, then the next. With too little health for all traffic, each
-/// takes its part of what there is.
+/// Loads the tiers in order, each as far as its health allows. If there is too little health for all traffic, each takes its part of
+/// the available health.
 fn distribute(tiers: &mut BTreeMap<u32, Tier>) {
     let enough = tiers.values().map(|tier| tier.health).sum::<u64>() >= WHOLE;
     let mut left = WHOLE;
@@ -236,10 +235,10 @@ fn distribute(tiers: &mut BTreeMap<u32, Tier>) {
     }
 }
 
-/// The parts of a tier's backends by weight. A backend that lost endpoints takes no more than its healthy part,
-/// overprovisioned, of its weight; the rest goes to backends with room. Beyond that all are overloaded alike.
+/// Parts of a tier's backends by weight. A backend that lost endpoints takes at most its weight times its overprovisioned health; the
+/// rest goes to backends with room. Beyond that all are overloaded alike.
 fn fill(clusters: &[&mut ClusterHealth], overprovisioning: u64) -> Vec<u64> {
-    /// The part of weight 1.
+    /// Part of weight 1.
     const UNIT: u64 = 1 << 16;
     let wanted = |cluster: &ClusterHealth| if cluster.total == 0 { 0 } else { cluster.weight * UNIT };
     let able = |cluster: &ClusterHealth| {

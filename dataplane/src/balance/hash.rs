@@ -1,7 +1,7 @@
-//! The hash that makes gateways agree without communication: a client's first pick must be the same endpoint on every
-//! gateway, version and machine. So nothing here may ever change; a test compares it with fixed values.
+//! Hashes with which gateways agree without communication: a client's first pick must be the same endpoint on every gateway,
+//! version and machine. The functions must therefore never change; a test compares them with fixed values.
 //!
-//! It is not keyed: a client that chooses its own address and port can choose its endpoint. Agreement matters more.
+//! The hash has no key: a client that chooses its own address and port can choose its endpoint. Agreement matters more.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use sheave_model::{ClientAddr, EndpointAddr, FrontendSource, Path, ServicePort};
 /// 2^64 divided by the golden ratio: SplitMix64's increment.
 pub(crate) const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Starting values that keep the hashes of clients and endpoints apart, even for equal addresses.
+/// Initial values that keep the hashes of clients and endpoints apart, even for equal addresses.
 const CLIENT: u64 = 0x636c_6965_6e74_0000;
 const ENDPOINT: u64 = 0x656e_6470_6f69_6e74;
 
@@ -36,18 +36,18 @@ fn fold_ip(seed: u64, ip: IpAddr) -> u64 {
     }
 }
 
-/// The client by its address alone: all its connections hash alike.
+/// Hash of the client's address, the same for all its connections.
 pub fn client_ip(client: ClientAddr) -> u64 {
     fold_ip(CLIENT, client.ip())
 }
 
-/// The client by address and port: its connections and flows hash apart.
+/// Hash of the client's address and port, which differs between its connections and flows.
 pub fn client(client: ClientAddr) -> u64 {
     fold(client_ip(client), u64::from(client.0.port()))
 }
 
-/// An endpoint's identity: its address and port, never its index, and its path unless that is the default. Without the
-/// protocol, which all candidates of a frontend share.
+/// Identity of an endpoint: a hash of its address and port, never its index, and of its path unless that is the default.
+/// Excludes the protocol, which all candidates of a frontend share.
 pub fn endpoint(endpoint: EndpointAddr) -> u64 {
     let address = fold(fold_ip(ENDPOINT, endpoint.ip), u64::from(endpoint.port));
     match endpoint.path {
@@ -56,19 +56,19 @@ pub fn endpoint(endpoint: EndpointAddr) -> u64 {
     }
 }
 
-/// A cluster by its name.
+/// Hash of a cluster's name.
 pub fn cluster(name: &str) -> u64 {
     text(name)
 }
 
-/// A Service port by its name, so that records mean the same on every gateway. Kubernetes names contain no `/`, so
-/// different ports never give the same text.
+/// Hash of a Service port's name, so that records have the same meaning on every gateway. Kubernetes names contain no `/`,
+/// so different ports never have the same text.
 pub fn service_port(port: &ServicePort) -> u64 {
     let source = source(port);
     text(&format!("{source}{}/{}/{}/{}", port.namespace, port.name, port.port_name, port.protocol))
 }
 
-/// The Service of a port by its name.
+/// Hash of the name of a port's Service.
 pub fn service(port: &ServicePort) -> u64 {
     text(&format!("{}{}/{}", source(port), port.namespace, port.name))
 }
@@ -76,7 +76,7 @@ pub fn service(port: &ServicePort) -> u64 {
 fn source(port: &ServicePort) -> &'static str {
     match port.source {
         FrontendSource::Service => "",
-        // No namespace is named like this.
+        // No namespace has this name.
         FrontendSource::MultiClusterService => "MultiClusterService/",
     }
 }

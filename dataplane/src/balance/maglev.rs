@@ -1,7 +1,7 @@
-//! Maglev: a consistent hash with even shares (Eisenbud et al., NSDI 2016, section 3.4), weighted. For more candidates than
-//! [rendezvous hashing](super::rendezvous) is for.
+//! Maglev: a weighted consistent hash with even shares (Eisenbud et al., NSDI 2016, section 3.4), for more candidates than
+//! [rendezvous hashing](super::rendezvous) is suited for.
 //!
-//! Every gateway with the same candidates builds the same table, in whatever order it learnt them, and so picks the same
+//! Every gateway with the same candidates builds the same table, in whatever order it learned of them, and so picks the same
 //! endpoint for a client without communication. When one candidate leaves, the others keep nearly all their slots.
 
 use std::cmp::Reverse;
@@ -12,14 +12,14 @@ use super::PickInput;
 use super::hash::mix;
 use super::weights::{Weights, scale};
 
-/// Table sizes: primes, with at least 100 slots per candidate for even shares (the paper's section 5.3), up to 655
-/// candidates. Only two sizes, because a change of size moves nearly every client, and must happen at the same count on
-/// every gateway: with these it happens only where the count crosses 163.
+/// Table sizes: primes, with at least 100 slots per candidate for even shares (the paper's section 5.3), up to 655 candidates.
+/// There are only two sizes, because a change of size moves nearly every client, and must happen at the same count on every
+/// gateway: with these it only happens where the count crosses 163.
 const SMALL: usize = 16_381;
 const LARGE: usize = 65_537;
 const SMALL_CANDIDATES: usize = SMALL / 100;
 
-/// Candidates and their slots.
+/// Maglev table: candidates and their slots.
 #[derive(Debug)]
 pub struct Maglev {
     weights: Weights,
@@ -28,7 +28,7 @@ pub struct Maglev {
     slots: Slots,
 }
 
-/// The candidate of each slot, in the narrowest sufficient type: with many large Services these tables are most of the memory.
+/// Candidate of each slot, in the narrowest sufficient type: with many large Services these tables are most of the memory.
 #[derive(Debug)]
 enum Slots {
     Narrow(Box<[u8]>),
@@ -39,7 +39,7 @@ enum Slots {
 impl Maglev {
     /// Builds the table over these candidates; `identities` are their hashes, in the order of `weights`.
     ///
-    /// Beyond 65,537 candidates there are fewer slots than candidates: those without a slot are not chosen.
+    /// Beyond 65,537 candidates there are fewer slots than candidates: those without a slot are never chosen.
     pub fn new(weights: Weights, identities: Box<[u64]>) -> Self {
         let size = if identities.len() <= SMALL_CANDIDATES { SMALL } else { LARGE };
         let slots = Slots::new(&fill(&weights, &identities, size), identities.len());
@@ -70,7 +70,7 @@ impl Maglev {
     }
 }
 
-/// Candidates take slots in weighted turns, each in its own permutation, until every slot is taken.
+/// Fills the table: candidates take slots in weighted turns, each in its own permutation, until every slot is taken.
 fn fill(weights: &Weights, identities: &[u64], size: usize) -> Vec<u32> {
     let mut owners = vec![0; size];
     let mut taken = TakenSlots::new(size);
@@ -102,7 +102,7 @@ impl Slots {
     }
 }
 
-/// The taken slots, one bit each: fits the fastest cache.
+/// Set of taken slots, one bit each, so that it fits the fastest cache.
 struct TakenSlots(Vec<u64>);
 
 impl TakenSlots {
@@ -110,7 +110,7 @@ impl TakenSlots {
         Self(vec![0; slots.div_ceil(64)])
     }
 
-    /// Takes the slot; false if it was taken before.
+    /// Takes the slot; returns false if it was taken before.
     fn take(&mut self, slot: usize) -> bool {
         let (word, bit) = (&mut self.0[slot / 64], 1 << (slot % 64));
         let free = *word & bit == 0;
@@ -145,12 +145,12 @@ impl Iterator for Permutation {
     }
 }
 
-/// The order in which candidates take slots: at intervals inverse to their weight, and all of them at the start, so that
-/// even the lightest gets a slot. Ties go by identity, never by index.
+/// Order in which candidates take slots: at intervals inverse to their weights, and all of them at the start, so that even the
+/// lightest gets a slot. Ties are broken by identity, never by index.
 struct Turns {
-    /// Sorted by identity.
+    /// Candidates sorted by identity.
     order: Vec<Turn>,
-    /// When each candidate is due, by index in `order`; not needed with equal weights.
+    /// When each candidate is due, by index in `order`; `None` with equal weights.
     due: Option<BinaryHeap<Reverse<(u64, usize)>>>,
     rank: usize,
 }
@@ -163,7 +163,7 @@ struct Turn {
 
 impl Turns {
     fn new(weights: &Weights, identities: &[u64], size: usize) -> Self {
-        // The heaviest has an interval of 2^20 to 2^21: resolves differences of a millionth.
+        // The heaviest has an interval of 2^20 to 2^21, which resolves differences of a millionth.
         let heaviest = weights.iter().max().unwrap_or(1).next_power_of_two() << 20;
         let mut candidates: Vec<(u64, u32, u64)> = identities
             .iter()

@@ -1,6 +1,6 @@
-//! Power of two choices: of two random candidates, the one with fewer connections for its weight (Mitzenmacher 2001).
-//! Nearly as even as comparing all candidates, at constant cost, and without the herd effect of "least loaded of all" when
-//! several gateways see the same idle endpoint.
+//! Power of two choices: of two random candidates, the one with fewer connections relative to its weight (Mitzenmacher
+//! 2001). It is nearly as even as comparing all candidates, at constant cost, and without the herd effect of "least loaded
+//! of all" when several gateways see the same idle endpoint.
 
 use super::PickInput;
 use super::hash::mix;
@@ -29,7 +29,7 @@ fn pair(weights: &Weights, input: &PickInput<'_>) -> (usize, Option<usize>) {
 
 /// Whether `other` would be less loaded than `first` with one more connection, relative to weight.
 ///
-/// Two idle candidates are equal, whatever their weights: the draws are weighted already, so short sequential
+/// Two idle candidates are equal regardless of their weights: the draws are weighted already, so short sequential
 /// connections still spread by weight. Ties go to the first draw, so no index is favoured.
 fn prefers(weights: &Weights, other: usize, first: usize, load: &dyn Fn(usize) -> u32) -> bool {
     let (other_load, first_load) = (u64::from(load(other)), u64::from(load(first)));

@@ -1,4 +1,4 @@
-//! Weighted random.
+//! Weighted random choice.
 
 use super::PickInput;
 use super::weights::Weights;

@@ -1,9 +1,9 @@
 //! Weighted rendezvous hashing (Thaler and Ravishankar 1998; weights: Schindelhauer and Schomaker 2005): each candidate draws a
-//! random time, exponential in its weight, and the first wins.
+//! random time from an exponential distribution whose rate is its weight, and the earliest wins.
 //!
-//! A draw depends on the client and the candidate alone. So every gateway makes the same choice whatever the order of the
-//! candidates, a candidate that leaves moves only its own clients, and a weight that falls moves only its own clients away.
-//! Each choice looks at all candidates, so it is for few; [Maglev](super::maglev) looks at one slot of a table.
+//! A draw depends only on the client and the candidate. So every gateway makes the same choice in any order of the candidates,
+//! a candidate that leaves moves only its own clients, and a falling weight moves only the candidate's own clients away. Each
+//! choice computes the draws of all candidates, so it is for few; [Maglev](super::maglev) reads one slot of a table.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use super::PickInput;
 use super::hash::mix;
 use super::weights::Weights;
 
-/// Up to here comparing all candidates costs less than a miss in a table of 16 KB. A change of this number moves nearly every
-/// client of the Services between the two.
+/// Number of candidates up to which comparing all costs less than a cache miss in a table of 16 KB. A change of this number
+/// moves nearly every client of the Services between the two values.
 pub const MOST_CANDIDATES: usize = 32;
 
-/// Candidates of one weight, one after the other.
+/// Consecutive candidates of equal weight.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     end: u32,
@@ -23,7 +23,7 @@ pub struct Run {
     pace: f64,
 }
 
-/// The candidates in runs of equal weight; nothing if all weights are equal.
+/// The candidates in runs of equal weight; empty if all weights are equal.
 pub fn runs(weights: &Weights) -> Box<[Run]> {
     let mut runs: Vec<(u64, u32)> = Vec::new();
     if !weights.all_equal() {
@@ -37,23 +37,23 @@ pub fn runs(weights: &Weights) -> Box<[Run]> {
     runs.into_iter().map(|(weight, end)| Run { end, pace: 1.0 / weight as f64 }).collect()
 }
 
-/// Candidates of which clients choose. In slices, so that those of several clusters lie side by side.
+/// Candidates to choose from. Slices, so that those of several clusters can lie side by side.
 #[derive(Clone, Copy, Debug)]
 pub struct Rendezvous<'a> {
-    /// What each candidate is known by, not by its index.
+    /// Identity of each candidate, independent of its index.
     pub identities: &'a [u64],
     /// The [`runs`] of their weights.
     pub runs: &'a [Run],
 }
 
 impl Rendezvous<'_> {
-    /// The winner among all candidates for a client, by index, or among those that were not tried.
+    /// The index of the client's winner among the candidates that were not tried, or among all if every one was.
     pub fn choose(&self, input: &PickInput<'_>) -> usize {
         let untried = input.tried.and_then(|tried| self.first(input.hash, |index| !tried(index)));
         untried.or_else(|| self.first(input.hash, |_| true)).unwrap_or_default()
     }
 
-    /// The winner among the candidates that `keep` keeps. `None` if it keeps none that has any weight.
+    /// The winner among the candidates that `keep` accepts; `None` if none of them has a weight.
     pub fn first(&self, client: u64, keep: impl Fn(usize) -> bool) -> Option<usize> {
         if self.runs.is_empty() {
             return self.largest(client, 0..self.identities.len(), &keep).map(|(_, index)| index);
@@ -85,8 +85,8 @@ impl Rendezvous<'_> {
     }
 }
 
-/// Turns a uniform random number into an exponential one, -ln(u), to about a millionth. By hand, because a library's
-/// logarithm may differ in the last bit from machine to machine, and gateways must agree; IEEE 754 fixes these steps.
+/// Converts a uniform random number to an exponential one, -ln(u), with an error of about a millionth. Written out, because a
+/// library's logarithm may differ in the last bit between machines, and gateways must agree; IEEE 754 defines these steps.
 fn exponential(random: u64) -> f64 {
     // u = fraction / 2^shift, with the fraction from 1/2 to 1.
     let random = random | 1;

@@ -1,32 +1,32 @@
-//! Weighted round robin. The caller counts the turns; the candidate of a turn is fixed.
+//! Weighted round robin. The caller counts the turns; a turn determines the candidate.
 
 use super::PickInput;
 use super::shares::gcd;
 use super::weights::Weights;
 
-/// The longest cycle of unequal weights, or [`PER_CANDIDATE`] turns per candidate: weights such as 65535:65534 are rounded
-/// to it (to 1 in 4,096).
+/// Maximum length of a cycle of unequal weights, unless [`PER_CANDIDATE`] turns per candidate are more: weights such as
+/// 65535:65534 are rounded to it (to 1 in 4,096).
 const LONGEST: u64 = 4096;
 const PER_CANDIDATE: u64 = 16;
 
-/// Visits the candidates in turn, each as often per cycle as its weight says, spread over the cycle.
+/// Visits the candidates in turn, each as often per cycle as its weight requires, spread over the cycle.
 #[derive(Debug)]
 pub struct RoundRobin {
-    /// Not needed with equal weights.
+    /// `None` with equal weights.
     cycle: Option<Box<[u32]>>,
-    /// The number of turns per cycle.
+    /// Number of turns per cycle.
     turns: usize,
 }
 
 impl RoundRobin {
-    /// A balancer over candidates of these weights.
+    /// Creates a balancer over candidates of these weights.
     pub fn new(weights: &Weights) -> Self {
         let cycle = (!weights.all_equal()).then(|| cycle(weights));
         let turns = cycle.as_ref().map_or(weights.len(), |cycle| cycle.len());
         Self { cycle, turns }
     }
 
-    /// The candidate whose turn it is, or the next that was not tried.
+    /// The candidate of this turn, or the next that was not tried.
     pub fn choose(&self, input: &PickInput<'_>) -> usize {
         let index = self.at(input.turn);
         match input.tried {
@@ -47,7 +47,7 @@ impl RoundRobin {
     }
 }
 
-/// How often each candidate comes per cycle: exactly its reduced weight, if the cycle is short enough.
+/// Number of visits of each candidate per cycle: exactly its reduced weight, if the cycle is short enough.
 fn visits(weights: &Weights) -> Vec<u64> {
     let unit = weights.iter().fold(0, gcd).max(1);
     let total = weights.total() / unit;
@@ -63,7 +63,7 @@ fn visits(weights: &Weights) -> Vec<u64> {
     weights.iter().map(visits).collect()
 }
 
-/// Puts visit k of n at (k + 1/2) / n of the cycle; ties go by index.
+/// Places visit k of n at (k + 1/2) / n of the cycle; ties are broken by index.
 fn cycle(weights: &Weights) -> Box<[u32]> {
     let mut moments: Vec<(u64, u32)> = visits(weights)
         .into_iter()

@@ -1,9 +1,9 @@
 //! Shares of endpoints: folds the weights of backends and of the endpoints inside them into one weight per endpoint.
 
-/// One candidate before folding.
+/// A candidate before folding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The number of its backend.
+    /// Index of its backend.
     pub backend: u32,
     /// The backend's share among the backends; below 2^60.
     pub backend_weight: u64,
@@ -14,7 +14,7 @@ pub struct Member {
 /// The share of each member, in order: its backend's share, divided inside the backend. On both levels weight 0 gets
 /// nothing unless all weights are 0: then all share equally. Only backends with a member count.
 ///
-/// The shares are exact while they fit 32 bits, otherwise rounded to parts of 2^32, never to 0.
+/// The shares are exact if they fit 32 bits, otherwise rounded to parts of 2^32, never to 0.
 pub fn fold(members: &[Member]) -> Vec<u32> {
     let backends = Backends::of(members);
     if let [single] = backends.0.as_slice() {
@@ -23,7 +23,7 @@ pub fn fold(members: &[Member]) -> Vec<u32> {
     backends.exact(members).unwrap_or_else(|| backends.rounded(members))
 }
 
-/// The totals of one backend's members.
+/// Totals of one backend's members.
 struct BackendTotals {
     backend: u32,
     weight: u64,
@@ -39,7 +39,7 @@ impl BackendTotals {
     }
 }
 
-/// Groups sorted by backend; their weights are not all zero.
+/// Backends with members, sorted; their weights are not all zero.
 struct Backends(Vec<BackendTotals>);
 
 impl Backends {
@@ -69,7 +69,7 @@ impl Backends {
         self.0.get(at)
     }
 
-    /// All shares over a common denominator; `None` when that needs more than 32 bits.
+    /// All shares over a common denominator; `None` if that needs more than 32 bits.
     fn exact(&self, members: &[Member]) -> Option<Vec<u32>> {
         let common = self.0.iter().try_fold(1u64, |common, group| {
             (common / gcd(common, group.sum))

@@ -1,4 +1,4 @@
-//! What every balancer promises: weights, no favourites, retries that avoid what failed.
+//! Tests of the properties of every balancer: weights, no favoured index, retries that avoid failed candidates.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,13 +27,13 @@ fn make(algorithm: Algorithm, weights: &[u32]) -> Balancer {
     Balancer::new(algorithm, weights_of(weights), identities, &[])
 }
 
-/// The input that the `number`th client asks.
+/// The input of the `number`th client.
 fn nth(number: usize) -> PickInput<'static> {
     let random = hash::mix(number as u64 + 1);
     PickInput { hash: hash::mix(random ^ 1), random, turn: number, ..input() }
 }
 
-/// The part of `questions` choices that each candidate gets.
+/// Each candidate's part of `questions` choices.
 fn shares(balancer: &Balancer, candidates: usize, questions: usize) -> Vec<f64> {
     let mut counts = vec![0u32; candidates];
     (0..questions).for_each(|number| counts[balancer.choose(&nth(number))] += 1);

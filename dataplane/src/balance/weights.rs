@@ -1,19 +1,21 @@
 //! Weights of a list of candidates, and weighted random draws from it.
 
-/// Each candidate is a stretch of a line, as wide as its weight; a random point draws a candidate. Never empty, never all 0.
+/// Weights as stretches of a line, each as wide as its candidate's weight; a random point draws a candidate. Never empty,
+/// never all 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weights(Widths);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Widths {
-    /// This many candidates of width 1: a draw reads no memory.
+    /// This number of candidates of width 1: a draw reads no memory.
     Equal(usize),
-    /// Where each candidate's stretch ends.
+    /// End of each candidate's stretch.
     Ends(Box<[u64]>),
 }
 
 impl Weights {
-    /// Any weights: if all are 0 they share equally, otherwise 0 is never drawn. `None` without candidates.
+    /// Creates the list from any weights: if all are 0 they share equally, otherwise 0 is never drawn. `None` without
+    /// candidates.
     pub fn new(weights: impl Iterator<Item = u64> + Clone) -> Option<Self> {
         let first = weights.clone().next()?;
         if weights.clone().all(|weight| weight == first) {
@@ -26,7 +28,7 @@ impl Weights {
         Some(Self(Widths::Ends(ends.collect())))
     }
 
-    /// The number of candidates, including those of weight 0.
+    /// Number of candidates, including those of weight 0.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -66,7 +68,7 @@ impl Weights {
         self.at(scale(random, self.total()))
     }
 
-    /// Draws one candidate other than `first`; `None` if no other has any weight.
+    /// Draws one candidate other than `first`; `None` if no other has a weight.
     pub fn draw_other(&self, random: u64, first: usize) -> Option<usize> {
         let rest = self.total() - self.get(first);
         if rest == 0 {
@@ -81,7 +83,7 @@ impl Weights {
         Some(self.at(if point < before { point } else { point + self.get(first) }))
     }
 
-    /// Draws among the candidates that `keep` selects; `None` if none of them has any weight. Linear: for retries.
+    /// Draws among the candidates that `keep` accepts; `None` if none of them has a weight. Linear, for retries.
     pub fn draw_where(&self, random: u64, keep: impl Fn(usize) -> bool) -> Option<usize> {
         let kept = || self.iter().enumerate().filter(|&(index, weight)| weight > 0 && keep(index));
         let mut point = scale(random, kept().map(|(_, weight)| weight).sum());
@@ -106,7 +108,8 @@ fn start(ends: &[u64], index: usize) -> u64 {
     index.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or_default()
 }
 
-/// A point below `length`, by multiplication instead of division (Lemire 2019); `random` must use all of its bits.
+/// Scales a random number to one below `length`, by multiplication instead of division (Lemire 2019); `random` must use all
+/// of its bits.
 pub(super) fn scale(random: u64, length: u64) -> u64 {
     ((u128::from(random) * u128::from(length)) >> 64) as u64
 }

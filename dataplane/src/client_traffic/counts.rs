@@ -1,4 +1,4 @@
-//! Counters by client network and frontend, of which there are only so many: whoever has a whole /32 of IPv6 must not fill the memory.
+//! Counters by client network and frontend. Their number is bounded: a client with a whole IPv6 /32 must not exhaust the memory.
 
 use std::collections::HashMap;
 use std::ops::AddAssign;
@@ -7,24 +7,24 @@ use sheave_model::FrontendAddr;
 
 use super::prefix::ClientPrefix;
 
-/// Bytes that count as much as a connection where some have to give way.
+/// Number of bytes that weighs as much as a connection when some counters must be merged.
 const BYTES_OF_WEIGHT: u64 = 16 << 10;
 
-/// What clients have, and have had since the last time.
+/// Connections, flows and bytes of clients since the last collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCounts {
-    /// TCP connections and UDP flows that are open.
+    /// Open TCP connections and UDP flows.
     pub open: u64,
-    /// Those that were opened.
+    /// TCP connections and UDP flows that were opened.
     pub opened: u64,
-    /// Bytes passed on from clients to endpoints.
+    /// Bytes forwarded from clients to endpoints.
     pub client_bytes: u64,
-    /// Bytes passed on from endpoints to clients.
+    /// Bytes forwarded from endpoints to clients.
     pub endpoint_bytes: u64,
 }
 
 impl ClientCounts {
-    /// In both directions.
+    /// Bytes in both directions.
     pub fn bytes(&self) -> u64 {
         self.client_bytes.saturating_add(self.endpoint_bytes)
     }
@@ -43,8 +43,8 @@ impl AddAssign for ClientCounts {
     }
 }
 
-/// What clients had between two moments, by network and frontend. There is room for so many of these; when it is full, the lighter
-/// half becomes one sum. Who has had much by then is not in that half, unless most have as much; what it has may be counted from then on.
+/// Traffic of clients between two moments, by network and frontend. Its size is bounded: when it is full, the lighter half becomes one
+/// sum. A network with much traffic by then is not in that half, unless most have as much. A merged network is counted anew from then on.
 #[derive(Debug)]
 pub struct ClientTraffic {
     most: usize,
@@ -54,7 +54,7 @@ pub struct ClientTraffic {
 }
 
 impl ClientTraffic {
-    /// Of nobody, with room for so many.
+    /// Creates an empty record with room for `most` entries.
     pub(super) fn with_room(most: usize) -> Self {
         Self { most, counts: HashMap::default(), others: ClientCounts::default(), merged: 0 }
     }
@@ -64,12 +64,12 @@ impl ClientTraffic {
         self.counts.iter().map(|((client, frontend), counts)| (*client, *frontend, *counts))
     }
 
-    /// The sum of those for which there was no room.
+    /// Sum of the entries for which there was no room.
     pub fn others(&self) -> ClientCounts {
         self.others
     }
 
-    /// How many networks that sum is of. One that came again counts each time.
+    /// Number of entries in that sum. An entry that was added again counts each time.
     pub fn merged(&self) -> u64 {
         self.merged
     }

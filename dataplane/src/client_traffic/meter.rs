@@ -1,11 +1,11 @@
-//! What one connection or flow has had since it was collected last.
+//! Meter of one connection or flow: its traffic since the last collection.
 
 use std::net::IpAddr;
 
 use super::counts::ClientCounts;
 use super::prefix::ClientPrefix;
 
-/// Of one client. Its worker alone has it, so that bytes cost an addition.
+/// Traffic of one client's connection or flow. Only its worker writes it, so counting bytes costs one addition.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(super) client: ClientPrefix,
@@ -15,23 +15,23 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// One that begins now.
+    /// Creates the meter of a new connection or flow.
     pub(crate) fn new(client: IpAddr) -> Self {
         Self { client: ClientPrefix::of(client), is_new: true, client_bytes: 0, endpoint_bytes: 0 }
     }
 
-    /// A trusted proxy has named the client.
+    /// Sets the client that a trusted proxy has named.
     pub(crate) fn set_client(&mut self, client: IpAddr) {
         self.client = ClientPrefix::of(client);
     }
 
-    /// So many bytes were passed on.
+    /// Adds forwarded bytes.
     pub(crate) fn add_bytes(&mut self, from_client: u64, from_endpoint: u64) {
         self.client_bytes += from_client;
         self.endpoint_bytes += from_endpoint;
     }
 
-    /// What it has had since the last time.
+    /// Takes the traffic since the last call.
     pub(super) fn take(&mut self) -> ClientCounts {
         ClientCounts {
             open: 0,

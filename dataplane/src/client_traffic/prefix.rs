@@ -1,15 +1,15 @@
-//! The networks that clients are counted by.
+//! Client networks by which traffic is counted.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bits of an IPv4 address: the least that is routed on the Internet.
+/// Prefix length for IPv4: the longest that is routed on the Internet.
 const IPV4_LENGTH: u32 = 24;
-/// Bits of an IPv6 address: what one site has at least (RFC 6177), so that a site does not look like many clients.
+/// Prefix length for IPv6: the smallest network of a site (RFC 6177), so that a site does not look like many clients.
 const IPV6_LENGTH: u32 = 56;
 
-/// The network of a client: an IPv4 /24 or an IPv6 /56. Eight bytes, since every connection has one: the leading bits of the
-/// address, and in the last byte the family.
+/// Network of a client: an IPv4 /24 or an IPv6 /56. Eight bytes, since every connection has one: the leading bits of the
+/// address, and the family in the last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientPrefix(u64);
 
@@ -17,7 +17,7 @@ const _: () = assert!(IPV4_LENGTH <= 32 && IPV6_LENGTH <= 56, "the family is in 
 const IPV6: u64 = 6;
 
 impl ClientPrefix {
-    /// That of an address.
+    /// The network of an address.
     pub fn of(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self(u64::from(u32::from(ip) & !(u32::MAX >> IPV4_LENGTH)) << 8),

@@ -1,4 +1,4 @@
-//! Where a worker collects what its meters have, while there is a watch.
+//! Tally of a worker: collects its meters' values during a watch.
 
 use std::cell::RefCell;
 
@@ -8,23 +8,24 @@ use super::counts::{ClientCounts, ClientTraffic};
 use super::meter::Meter;
 use crate::select::Picked;
 
-/// Networks with their frontends that a worker keeps apart: a megabyte, in a table of 2^14 places.
+/// Maximum number of networks with their frontends that a worker counts separately: a megabyte, in a table of 2^14
+/// slots.
 const MOST: usize = 14_336;
 
-/// What a worker collects; nothing without a watch.
+/// Traffic that a worker collects; `None` without a watch.
 #[derive(Debug, Default)]
 pub(crate) struct TallyCell(RefCell<Option<Tally>>);
 
 #[derive(Debug)]
 struct Tally {
     watch: u64,
-    /// All meters have been emptied once: what they have is of the time of the watch.
+    /// Whether all meters have been emptied once, so that their values belong to the time of the watch.
     settled: bool,
     traffic: ClientTraffic,
 }
 
 impl TallyCell {
-    /// Collects for this watch from now on, if it does not yet.
+    /// Starts to collect for this watch, unless it does already.
     pub(crate) fn begin(&self, watch: u64) {
         let mut tally = self.0.borrow_mut();
         if tally.as_ref().is_none_or(|tally| tally.watch != watch) {
@@ -32,26 +33,26 @@ impl TallyCell {
         }
     }
 
-    /// This watch is over.
+    /// Ends this watch.
     pub(crate) fn end(&self, watch: u64) {
         self.0.borrow_mut().take_if(|tally| tally.watch == watch);
     }
 
-    /// Collects what has ended, or is about to have another endpoint.
+    /// Collects a meter whose connection ends or whose flow is about to change its endpoint.
     pub(crate) fn collect(&self, meter: &mut Meter, frontend: FrontendAddr, picked: Option<&Picked>) {
         if let Some(tally) = &mut *self.0.borrow_mut() {
             tally.collect(meter, frontend, picked, 0);
         }
     }
 
-    /// Collects what is open, once in each walk.
+    /// Collects the meter of an open connection or flow, once in each walk.
     pub(crate) fn collect_open(&self, meter: &mut Meter, frontend: FrontendAddr, picked: Option<&Picked>) {
         if let Some(tally) = &mut *self.0.borrow_mut() {
             tally.collect(meter, frontend, picked, 1);
         }
     }
 
-    /// A walk has come to its end: all that was collected since the last one; nothing if the watch is over.
+    /// Ends a walk: takes everything collected since the last one; `None` if the watch has ended.
     pub(crate) fn take(&self) -> Option<ClientTraffic> {
         let mut tally = self.0.borrow_mut();
         let tally = tally.as_mut()?;

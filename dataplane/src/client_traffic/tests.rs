@@ -1,4 +1,4 @@
-//! Networks, and what is kept of them when there are too many.
+//! Tests of client networks, and of the entries that are kept when there are too many.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ fn clients_are_in_networks() {
 fn those_with_much_stay_among_any_number_of_others() {
     let mut traffic = ClientTraffic::with_room(1000);
     for number in 0..1_000_000_u32 {
-        // Ten networks have a hundredth each, and the others come once.
+        // Ten networks have a hundredth each, and the others occur once.
         let client = if number % 10 == 0 { number / 10 % 10 } else { 10 + number };
         traffic.add(network(client), frontend_addr(1), counts(1));
     }

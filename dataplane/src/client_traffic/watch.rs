@@ -1,4 +1,4 @@
-//! Whoever watches, and what workers are asked for that: each has a place where the latest request waits for it.
+//! Traffic watches, and their requests to workers: each worker has a slot for the latest request.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use super::counts::ClientTraffic;
 use crate::worker::port::WorkerPorts;
 
-/// Networks with their frontends that are kept apart when all workers are put together: four megabytes.
+/// Maximum number of networks with their frontends that are kept separately after merging all workers: four megabytes.
 const MOST: usize = 57_344;
 
-/// What a worker is asked for.
+/// Request of a watch to a worker.
 #[derive(Debug)]
 pub(crate) enum WatchRequest {
-    /// Walk over all that is open, and send what was collected since the last walk. Dropping it is an answer, too.
+    /// Walk over all that is open, and send what was collected since the last walk. Dropping the sender is a reply, too.
     Walk { watch: u64, reply: Sender<ClientTraffic> },
-    /// The watch is over.
+    /// The watch has ended.
     End { watch: u64 },
 }
 
-/// The requests that wait, by worker. They outlast a worker that is started again.
+/// Pending requests by worker. They survive the restart of a worker.
 #[derive(Debug)]
 pub(crate) struct WatchRequests {
     places: Box<[Place]>,
@@ -29,7 +29,7 @@ pub(crate) struct WatchRequests {
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Workers look at this alone.
+    /// Whether a request is pending: usually the only field that workers read.
     waits: AtomicBool,
     request: Mutex<Option<WatchRequest>>,
 }
@@ -41,16 +41,16 @@ impl Place {
 }
 
 impl WatchRequests {
-    /// For so many workers.
+    /// Creates slots for `workers` workers.
     pub(crate) fn new(workers: usize) -> Arc<Self> {
         let places = std::iter::repeat_with(Place::default).take(workers).collect();
         Arc::new(Self { places, watches: AtomicU64::new(0) })
     }
 
-    /// The request that waits for a worker.
+    /// Takes the pending request of a worker.
     pub(crate) fn take(&self, worker: usize) -> Option<WatchRequest> {
         let place = &self.places[worker];
-        // Unless there is one, nothing is written and nothing is locked.
+        // Without a request nothing is written and no lock is taken.
         if !place.waits.load(Ordering::Relaxed) {
             return None;
         }
@@ -59,11 +59,11 @@ impl WatchRequests {
         request.take()
     }
 
-    /// Leaves a request in the place of the one that waits there.
+    /// Stores a request, replacing a pending one.
     fn leave(&self, worker: usize, request: WatchRequest) {
         let place = &self.places[worker];
         let mut waiting = place.request();
-        // A watch that begins ends the one before in any case.
+        // The beginning of a watch ends the previous one in any case.
         if let (WatchRequest::End { watch }, Some(WatchRequest::Walk { watch: other, .. })) =
             (&request, &*waiting)
             && watch != other
@@ -75,20 +75,20 @@ impl WatchRequests {
     }
 }
 
-/// Has workers collect what connections and flows have, by client network, and endpoints' bytes, until it is dropped. Of several, the
-/// latest has all.
+/// Makes workers collect the traffic of connections and flows by client network, and the bytes of endpoints, until it is dropped. If there
+/// are several watches, only the latest collects.
 #[derive(Debug)]
 pub struct TrafficWatch {
     watch: u64,
     ports: Arc<WorkerPorts>,
     requests: Arc<WatchRequests>,
-    /// Answers that are still to come.
+    /// Walk whose replies are pending.
     walk: Option<Walk>,
 }
 
 #[derive(Debug)]
 struct Walk {
-    /// Ends when all workers have answered.
+    /// Disconnects when all workers have replied.
     replies: Receiver<ClientTraffic>,
     together: ClientTraffic,
 }
@@ -99,9 +99,9 @@ impl TrafficWatch {
         Self { watch, ports, requests, walk: None }
     }
 
-    /// What clients have had since the last time, and have open. The first time it is only what they have open: what was before the
-    /// watch is not counted. None if some worker does not answer within `patience`; then the next call gives the same answers. From then on each call
-    /// gives what the one before has asked for, so that walks lie as far apart as calls.
+    /// Traffic of clients since the last call, and what they have open. The first call only returns what is open: traffic before the watch
+    /// is not counted. Returns `None` if a worker does not reply within `patience`; the next call then waits for the same replies. From
+    /// then on each call returns the result of the walk that the previous call requested, so that walks are as far apart as calls.
     pub fn count(&mut self, patience: Duration) -> Option<ClientTraffic> {
         let until = Instant::now() + patience;
         let late = self.walk.take();

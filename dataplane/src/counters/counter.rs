@@ -1,15 +1,15 @@
-//! Numbers that one worker writes and any thread reads, and enums that are the values of a metric's label.
+//! Counters that one worker writes and any thread reads, and enums that are the values of a metric's label.
 
 use std::time::Duration;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// One number. A single worker writes it, so a plain load and store does: the locked instruction of `fetch_add` buys nothing.
+/// A number that only one worker writes, so a plain load and store suffices instead of the locked instruction of `fetch_add`.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// The present value.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -23,7 +23,7 @@ impl Counter {
     }
 }
 
-/// Upper bounds of the finest histogram's buckets: from neighbours in the same rack to beyond a SYN that was lost and sent again.
+/// Upper bounds of the finest histogram's buckets: from neighbours in the same rack to beyond a retransmitted SYN.
 const BOUNDS: [Duration; 13] = [
     Duration::from_micros(100),
     Duration::from_micros(500),
@@ -40,7 +40,8 @@ const BOUNDS: [Duration; 13] = [
     Duration::from_millis(2_500),
 ];
 
-/// How long something took, in `N` buckets and one beyond them. With fewer than there are bounds, each is several of the finest.
+/// Histogram of durations with `N` buckets and one beyond them. With fewer buckets than bounds, each covers several of the
+/// finest.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     within: [Counter; N],
@@ -48,9 +49,9 @@ pub struct Histogram<const N: usize> {
     nanoseconds: Counter,
 }
 
-/// One of every bound.
+/// Histogram with every bound.
 pub type FineHistogram = Histogram<{ BOUNDS.len() }>;
-/// One for each frontend and worker, of 64 bytes: six buckets up to a second, as after a SYN that was lost, and those beyond.
+/// Histogram for each frontend and worker, of 64 bytes: six buckets up to a second, the delay of a lost SYN, and one beyond.
 pub type CoarseHistogram = Histogram<6>;
 
 impl<const N: usize> Default for Histogram<N> {
@@ -61,21 +62,21 @@ impl<const N: usize> Default for Histogram<N> {
 }
 
 impl<const N: usize> Histogram<N> {
-    /// How many of the finest buckets are one.
+    /// Number of the finest buckets per bucket.
     const WIDTH: usize = BOUNDS.len() / N;
 
-    /// How many took as long as each bound at most, and longer than the one before.
+    /// Upper bound of each bucket, with the number of durations in it (not cumulative).
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let bounds = BOUNDS.into_iter().skip(Self::WIDTH - 1).step_by(Self::WIDTH);
         bounds.zip(self.within.iter().map(Counter::get))
     }
 
-    /// How many took longer than the last bound.
+    /// Number of durations above the last bound.
     pub fn beyond(&self) -> u64 {
         self.beyond.get()
     }
 
-    /// How long all together took.
+    /// Sum of all durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanoseconds.get())
     }

@@ -1,5 +1,4 @@
-//! Packets that the kernel dropped at listening sockets before a worker saw them: those of sources that a filter leaves out, and those
-//! for which a queue had no room.
+//! Packets that the kernel dropped at listening sockets before a worker received them, because of a source filter or a full queue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,28 +7,28 @@ use socket2::Socket;
 
 use crate::sys::sockets::dropped_packets;
 
-/// What some sockets have dropped since they are counted.
+/// Number of packets dropped at some sockets while they were counted.
 #[derive(Debug, Default)]
 pub struct KernelDrops {
     counted: Mutex<Counted>,
-    /// Where the same is counted for all sockets.
+    /// Total over all frontends, to which this count is added.
     by_all: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct Counted {
     packets: u64,
-    /// What each socket said last. They are others' to close.
+    /// The last count of each socket, without keeping it open.
     sockets: Vec<(Weak<Socket>, u32)>,
 }
 
 impl KernelDrops {
-    /// Of no socket yet.
+    /// Creates a count without sockets.
     pub(crate) fn new(by_all: Arc<AtomicU64>) -> Self {
         Self { counted: Mutex::default(), by_all }
     }
 
-    /// Counts at these sockets from now on, and at no others. What a socket dropped before, for another process, does not count.
+    /// Counts at exactly these sockets from now on. Packets that a socket dropped before, for another process, do not count.
     pub(crate) fn count_at<'a>(&self, sockets: impl IntoIterator<Item = &'a Arc<Socket>>) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         self.read(&mut counted);
@@ -44,14 +43,14 @@ impl KernelDrops {
             .collect();
     }
 
-    /// How many there were. It asks the kernel, once for each socket.
+    /// Number of dropped packets, after asking the kernel once for each socket.
     pub fn packets(&self) -> u64 {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         self.read(&mut counted);
         counted.packets
     }
 
-    /// As of the last time that somebody asked the kernel.
+    /// Number of dropped packets when the kernel was last asked.
     pub fn last_packets(&self) -> u64 {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner).packets
     }
@@ -78,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket whose queue has no room for any of these datagrams but the first few.
+    /// A socket whose queue only has room for the first few of these datagrams.
     fn full(datagrams: u32) -> Arc<Socket> {
         let socket = Arc::new(Socket::from(UdpSocket::bind("127.0.0.1:0").unwrap()));
         flood(&socket, datagrams);

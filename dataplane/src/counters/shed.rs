@@ -1,4 +1,4 @@
-//! New connections and flows that were not taken: why, and how many.
+//! Refused connections and flows, by reason.
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use super::kernel_drops::KernelDrops;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 labelled! {
-    /// Why a new connection or flow is not taken.
+    /// Reason why a new connection or flow is refused.
     pub enum ShedReason {
-        /// The gateway has no room left, or the Service has its share of it.
+        /// The gateway has no room left, or the Service has used its share of it.
         Capacity = "capacity",
-        /// The gateway has no memory left, or the Service has its share of it.
+        /// The gateway has no memory left, or the Service has used its share of it.
         Memory = "memory",
-        /// The Service has as many open as it may.
+        /// The Service has its maximum number of open connections.
         Connections = "max_connections",
-        /// The Service got as many within a second as it may.
+        /// The Service has reached its rate of new connections.
         ConnectionRate = "max_connection_rate",
-        /// The client has as many open to the Service as it may.
+        /// The client has its maximum number of open connections to the Service.
         ClientConnections = "max_connections_per_client",
-        /// The client opened as many within a second as it may.
+        /// The client has reached its rate of new connections.
         ClientConnectionRate = "max_connection_rate_per_client",
     }
 }
 
-/// How many new connections and flows were not taken, by reason.
+/// Number of refused connections and flows by reason.
 #[derive(Debug, Default)]
 pub struct ShedCounts([AtomicU64; ShedReason::ALL.len()]);
 
 impl ShedCounts {
-    /// Those that were not taken for this reason.
+    /// Number refused for this reason.
     pub fn get(&self, reason: ShedReason) -> u64 {
         self.0[reason as usize].load(Ordering::Relaxed)
     }
@@ -39,20 +39,20 @@ impl ShedCounts {
     }
 }
 
-/// What one frontend's Service has open, and what the frontend was refused, on all workers together.
+/// Open connections of one frontend's Service, and refusals by the frontend, over all workers.
 #[derive(Debug, Default)]
 pub struct FrontendUse {
     open: Arc<AtomicU32>,
     shed: ShedCounts,
-    /// Where the same is counted for all frontends.
+    /// Refusals of all frontends.
     shed_by_all: Arc<ShedCounts>,
     kernel_drops: KernelDrops,
-    /// It is among those that the control loop has not looked at since it was last refused something.
+    /// Whether the frontend is among those with refusals that the control loop has not checked yet.
     noticed: AtomicBool,
 }
 
 impl FrontendUse {
-    /// That of a frontend whose Service counts here what it has open.
+    /// Creates the use of a frontend; `open` counts the open connections and flows of its Service.
     pub(crate) fn of_service(
         open: Arc<AtomicU32>,
         shed_by_all: Arc<ShedCounts>,
@@ -61,18 +61,18 @@ impl FrontendUse {
         Self { open, shed_by_all, kernel_drops, ..Self::default() }
     }
 
-    /// Connections and flows that the Service has open now, by all its frontends: what there is is shared between Services, or
-    /// whoever has many ports would get as many shares.
+    /// Number of open connections and flows of the Service over all its frontends. Shares of the gateway are per Service,
+    /// since a Service with many ports would otherwise get as many shares.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// New ones that were not taken for this reason.
+    /// Number of connections and flows refused for this reason.
     pub fn shed(&self, reason: ShedReason) -> u64 {
         self.shed.get(reason)
     }
 
-    /// What the kernel dropped at the frontend's own sockets.
+    /// Kernel drops at the frontend's own sockets.
     pub fn kernel_drops(&self) -> &KernelDrops {
         &self.kernel_drops
     }
@@ -82,12 +82,13 @@ impl FrontendUse {
         self.shed_by_all.add(reason, count);
     }
 
-    /// Whether the control loop is to be notified: it has looked since the frontend was last refused something.
+    /// Marks the frontend as refusing; returns whether to notify the control loop, which has checked it since its last
+    /// refusal.
     pub(crate) fn set_noticed(&self) -> bool {
         !self.noticed.load(Ordering::Relaxed) && !self.noticed.swap(true, Ordering::Release)
     }
 
-    /// The control loop wants to be notified of the next refusal, and sees what was counted before the last one.
+    /// Requests a notification of the next refusal, and makes earlier counts visible to the control loop.
     pub(crate) fn clear_noticed(&self) {
         self.noticed.swap(false, Ordering::Acquire);
     }

@@ -1,4 +1,4 @@
-//! What one worker counts for one TCP frontend.
+//! Counters of one TCP frontend on one worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,47 +7,47 @@ use super::counter::{CoarseHistogram, Counter, FineHistogram, labelled};
 use super::shed::FrontendUse;
 
 labelled! {
-    /// Why a connection ended.
+    /// Reason why a connection ended.
     pub enum CloseReason {
         /// Both sides finished.
         Finished = "finished",
-        /// The client reset it or vanished.
+        /// The client reset the connection or vanished.
         ClientReset = "client_reset",
-        /// The endpoint reset it or vanished.
+        /// The endpoint reset the connection or vanished.
         EndpointReset = "endpoint_reset",
-        /// Nothing moved for the idle timeout.
+        /// There was no traffic for the idle timeout.
         Idle = "idle",
-        /// It was older than its Service lets connections become.
+        /// The connection exceeded the maximum age that its Service sets.
         MaxAge = "max_age",
-        /// Its frontend had left the table, and the time of a drain was over; or its endpoint had left, and so was the time that its Service
-        /// gives for that.
+        /// Its frontend left the table and the drain timeout passed, or its endpoint left and the grace period that its Service sets for
+        /// this passed.
         Removed = "removed",
         /// No endpoint could be connected.
         ConnectFailed = "connect_failed",
         /// The table had no endpoint for this client.
         NoEndpoint = "no_endpoint",
-        /// The source ranges exclude this client, and the kernel could not know: a PROXY protocol header named it, or the ranges
-        /// were narrowed meanwhile.
+        /// The source ranges exclude this client, and the kernel could not detect that: a PROXY protocol header named the client, or the
+        /// ranges were narrowed meanwhile.
         Denied = "denied",
-        /// A trusted proxy sent no complete PROXY protocol header in time, or something else.
+        /// A trusted proxy did not send a complete and valid PROXY protocol header in time.
         BadProxyHeader = "bad_proxy_header",
-        /// The client that a PROXY protocol header named had as many connections as it may.
+        /// The client that a PROXY protocol header named exceeded a limit.
         OverLimit = "over_limit",
-        /// Too much waited for peers that did not read, and memory had run out.
+        /// Peers left too much data unread while memory had run out.
         Memory = "memory",
-        /// The gateway stopped while it was open.
+        /// The gateway stopped while the connection was open.
         Aborted = "aborted",
     }
 }
 
-/// What one worker has counted for all TCP frontends together, including those that have left. It is written all the time, so
-/// it shares no cache line with another worker's.
+/// Totals of one worker over all TCP frontends, including those that have left. They are written all the time, so they share no cache line
+/// with another worker's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct TcpTotals {
     /// Sums; their usage belongs to no frontend.
     pub counters: TcpCounters,
-    /// How long endpoints took to answer connects, in finer buckets than those of each frontend.
+    /// Connect times of endpoints, in finer buckets than those of each frontend.
     pub connect_times: FineHistogram,
 }
 
@@ -55,35 +55,35 @@ pub struct TcpTotals {
 #[derive(Debug, Default)]
 pub struct TcpCounters {
     usage: Arc<FrontendUse>,
-    /// Where the worker counts the same for all frontends; none in the totals themselves.
+    /// The worker's totals of all frontends; `None` in the totals themselves.
     totals: Option<Arc<TcpTotals>>,
     /// Connections accepted.
     pub accepted: Counter,
     closed: [Counter; CloseReason::ALL.len()],
-    /// Bytes passed on from clients to endpoints.
+    /// Bytes forwarded from clients to endpoints.
     pub client_bytes: Counter,
-    /// Bytes passed on from endpoints to clients.
+    /// Bytes forwarded from endpoints to clients.
     pub endpoint_bytes: Counter,
-    /// Times that a further endpoint was tried after one could not be connected.
+    /// Number of retries after an endpoint could not be connected.
     pub connect_retries: Counter,
-    /// Connections whose endpoint should see the client's address, but sees the gateway's.
+    /// Connections whose endpoint should see the client's address but sees the gateway's.
     pub source_lost: Counter,
-    /// How long endpoints took to answer connects; nothing in the totals, which have finer buckets.
+    /// Connect times of endpoints; empty in the totals, which have finer buckets.
     pub connect_times: CoarseHistogram,
 }
 
 impl TcpCounters {
-    /// All zero, for one of the workers that share `usage`.
+    /// Counters of zero for one of the workers that share `usage`.
     pub(crate) fn new(usage: Arc<FrontendUse>, totals: Arc<TcpTotals>) -> Self {
         Self { usage, totals: Some(totals), ..Self::default() }
     }
 
-    /// What all workers together have of the frontend.
+    /// Use of the frontend over all workers.
     pub fn usage(&self) -> &Arc<FrontendUse> {
         &self.usage
     }
 
-    /// Connections that ended for this reason.
+    /// Number of connections that ended for this reason.
     pub fn closed(&self, reason: CloseReason) -> u64 {
         self.closed[reason as usize].get()
     }
@@ -107,7 +107,7 @@ impl TcpCounters {
         }
     }
 
-    /// An endpoint answered a connect.
+    /// Records the time in which an endpoint was connected.
     pub(crate) fn add_connected(&self, took: Duration) {
         self.connect_times.record(took);
         if let Some(totals) = &self.totals {

@@ -1,4 +1,4 @@
-//! What one worker counts for one UDP frontend.
+//! Counters of one UDP frontend on one worker.
 
 use std::sync::Arc;
 
@@ -8,56 +8,56 @@ use super::shed::{FrontendUse, ShedReason};
 /// Traffic in one direction.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// Datagrams handed to the kernel.
+    /// Datagrams that the kernel accepted.
     pub datagrams: Counter,
-    /// Their payload.
+    /// Payload bytes of those.
     pub bytes: Counter,
 }
 
 labelled! {
-    /// Why datagrams were not forwarded.
+    /// Reason why datagrams were not forwarded.
     pub enum DropReason {
-        /// Would have opened a flow, and the worker has as many as it may, all of them busy.
+        /// A new flow was needed, and the worker has its maximum of flows, all of them busy.
         FlowLimit = "flow_limit",
-        /// Would have opened a flow, and there is no memory for more.
+        /// A new flow was needed, and memory has run out.
         NoMemory = "no_memory",
-        /// Would have opened a flow, and the Service has as many as it may.
+        /// A new flow was needed, and the Service has its maximum of flows.
         MaxConnections = "max_connections",
-        /// Would have opened a flow, and the Service got as many within a second as it may.
+        /// A new flow was needed, and the Service has reached its rate of new flows.
         MaxConnectionRate = "max_connection_rate",
-        /// Would have opened a flow, and the client has as many to the Service as it may.
+        /// A new flow was needed, and the client has its maximum of flows to the Service.
         MaxConnectionsPerClient = "max_connections_per_client",
-        /// Would have opened a flow, and the client opened as many within a second as it may.
+        /// A new flow was needed, and the client has reached its rate of new flows.
         MaxConnectionRatePerClient = "max_connection_rate_per_client",
-        /// Would have opened a flow while the frontend takes none: it drains or retires.
+        /// A new flow was needed, and the frontend does not accept any: it is draining or being removed.
         Draining = "draining",
         /// No endpoint serves, or the frontend has left the table.
         NoEndpoint = "no_endpoint",
-        /// The source ranges leave this client out, and the kernel let it in: its filter may be wider, or the ranges were narrowed
+        /// The source ranges exclude this client, but the kernel admitted it: its filter may be wider, or the ranges were narrowed
         /// meanwhile.
         Denied = "denied",
         /// Endpoints exist, but the policy allows none of them here.
         Policy = "policy",
-        /// No socket towards the endpoint could be made (descriptors have run out, or there is no route).
+        /// No socket towards the endpoint could be opened: descriptors have run out, or there is no route.
         NoSocket = "no_socket",
-        /// Would have opened a flow, and all local ports towards its endpoints are in use by flows that are busy.
+        /// A new flow was needed, and all local ports towards the endpoints are in use by busy flows.
         NoPort = "no_port",
-        /// Came from a UDP frontend of this gateway, so that the answer would come back, for ever; or would have opened a flow, and has
-        /// passed several of this process already.
+        /// The sender is a UDP frontend of this gateway, so that answers would loop; or a new flow was needed for a datagram that has
+        /// passed several flows of this process already.
         Loop = "loop",
-        /// Came to a flow's socket, but not from its endpoint.
+        /// Arrived at a flow's socket, but not from its endpoint.
         Stranger = "stranger",
-        /// Longer than any UDP datagram can be: received cut, so not forwarded.
+        /// Longer than any UDP datagram can be: received truncated, so not forwarded.
         Truncated = "truncated",
-        /// The kernel did not take it towards the endpoint.
+        /// The kernel did not accept it for sending to the endpoint.
         SendToEndpoint = "send_to_endpoint",
-        /// The kernel did not take it towards the client.
+        /// The kernel did not accept it for sending to the client.
         SendToClient = "send_to_client",
     }
 }
 
 impl DropReason {
-    /// What a new flow was refused for, if that was it.
+    /// The reason for which a new flow was refused, if that is the cause.
     pub(crate) fn shed_reason(self) -> Option<ShedReason> {
         ShedReason::ALL.into_iter().find(|shed| Self::from(*shed) == self)
     }
@@ -76,12 +76,12 @@ impl From<ShedReason> for DropReason {
     }
 }
 
-/// What one worker has counted for all UDP frontends together, those that have left included. It is written all the time, so it
-/// shares no cache line with another worker's.
+/// Totals of one worker over all UDP frontends, including those that have left. They are written all the time, so they share no cache
+/// line with another worker's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct UdpTotals {
-    /// Sums; the usage is nobody's.
+    /// Sums; their usage belongs to no frontend.
     pub counters: UdpCounters,
 }
 
@@ -89,39 +89,39 @@ pub struct UdpTotals {
 #[derive(Debug, Default)]
 pub struct UdpCounters {
     usage: Arc<FrontendUse>,
-    /// Where the worker counts the same for all; none in totals themselves.
+    /// The worker's totals of all frontends; `None` in the totals themselves.
     totals: Option<Arc<UdpTotals>>,
-    /// From clients to endpoints.
+    /// Traffic from clients to endpoints.
     pub to_endpoints: Traffic,
-    /// From endpoints to clients.
+    /// Traffic from endpoints to clients.
     pub to_clients: Traffic,
     /// Flows opened since the start.
     pub flows_opened: Counter,
-    /// Flows open now.
+    /// Open flows.
     pub flows_active: Counter,
-    /// Flows that ended early because others needed the room.
+    /// Flows that were evicted for others.
     pub flows_evicted: Counter,
-    /// Times that a flow was given another endpoint.
+    /// Number of times that a flow moved to another endpoint.
     pub flows_repicked: Counter,
-    /// Times that an endpoint was reported unreachable (ICMP) or could not be sent to.
+    /// Number of times that an endpoint was reported unreachable (ICMP) or could not be reached when sending.
     pub endpoint_errors: Counter,
-    /// Times that a flow was given an endpoint that was to see the client's address and sees the gateway's.
+    /// Number of times that a flow was opened whose endpoint should see the client's address but sees the gateway's.
     pub source_lost: Counter,
     dropped: [Counter; DropReason::ALL.len()],
 }
 
 impl UdpCounters {
-    /// All zero, for one of the workers that share `usage`.
+    /// Counters of zero for one of the workers that share `usage`.
     pub(crate) fn new(usage: Arc<FrontendUse>, totals: Arc<UdpTotals>) -> Self {
         Self { usage, totals: Some(totals), ..Self::default() }
     }
 
-    /// What all workers together have of the frontend.
+    /// Use of the frontend over all workers.
     pub fn usage(&self) -> &Arc<FrontendUse> {
         &self.usage
     }
 
-    /// Datagrams that were not forwarded for this reason.
+    /// Number of datagrams that were not forwarded for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize].get()
     }

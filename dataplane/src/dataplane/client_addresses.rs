@@ -1,4 +1,4 @@
-//! Whether endpoints may see clients' own addresses: the return path that answers need, set up when a frontend first wants it.
+//! Clients' own addresses as seen by endpoints: sets up the return path of replies when a frontend first requests it.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use sheave_model::{ClientSource, Frontend, RoutingTable};
 use crate::transparent::Transparency;
 use crate::transparent::return_path::{ReturnPath, ReturnPathError};
 
-/// The return path, and what workers know of it.
+/// The return path, and its state as published to the workers.
 #[derive(Debug)]
 pub(super) struct ClientAddresses {
     transparency: Arc<Transparency>,
-    /// None until a frontend asks for it. Once established it stays: connections depend on it.
+    /// `None` until a frontend requests it. Once established it stays, since connections depend on it.
     return_path: Option<Result<ReturnPath, ReturnPathError>>,
-    /// Why the one that was established does not lead back now.
+    /// Reason why the established path does not lead back at present.
     interruption: Option<ReturnPathError>,
 }
 
 impl ClientAddresses {
-    /// No frontend wants them yet.
+    /// Creates the state before any frontend requests clients' addresses.
     pub(super) fn new(transparency: Arc<Transparency>) -> Self {
         Self { transparency, return_path: None, interruption: None }
     }
 
-    /// Establishes the return path if one of the frontends that changed wants it, or if that failed before.
+    /// Establishes the return path if a changed frontend requests it, or if an earlier attempt failed.
     pub(super) fn apply<'a>(
         &mut self,
         table: &RoutingTable,
@@ -35,7 +35,7 @@ impl ClientAddresses {
         }
     }
 
-    /// Tries again what failed, and restores what others on this machine have removed of it.
+    /// Retries after a failure, and restores the parts that other programs on this machine have removed.
     pub(super) fn retry(&mut self, table: &RoutingTable) {
         self.establish(table);
         self.interruption = match &mut self.return_path {
@@ -53,7 +53,7 @@ impl ClientAddresses {
         }
     }
 
-    /// Shows the workers the addresses of this machine, if these have changed.
+    /// Publishes the addresses of this machine to the workers, if they have changed.
     pub(super) fn refresh(&mut self) {
         if let Some(Ok(path)) = &self.return_path
             && path.local.is_outdated()
@@ -71,7 +71,8 @@ impl ClientAddresses {
         self.publish();
     }
 
-    /// Without the addresses of this machine, nobody knows which replies would come back.
+    /// Publishes whether endpoints may see clients' addresses. Without this machine's addresses it is unknown which replies
+    /// would return.
     fn publish(&mut self) {
         let local = match &mut self.return_path {
             Some(Ok(path)) => path.local_addresses().map_err(|error| self.interruption = Some(error)).ok(),
@@ -80,7 +81,7 @@ impl ClientAddresses {
         self.transparency.set(local.filter(|_| self.interruption.is_none()));
     }
 
-    /// Why endpoints do not see clients' addresses though a frontend wants that, as of the latest attempt.
+    /// Reason why endpoints do not see clients' addresses although a frontend requests it, as of the latest attempt.
     pub(super) fn status(&self) -> Result<(), &ReturnPathError> {
         match (&self.return_path, &self.interruption) {
             (Some(Err(error)), _) | (_, Some(error)) => Err(error),

@@ -1,5 +1,5 @@
-//! One data plane takes over from another: the one hands over copies of its sockets, rests, hands over its flows and lets go; the other
-//! is held until then. What is said between the two, and who serves if that fails, is up to their owners.
+//! Handover between data planes. The old one hands over copies of its sockets, pauses, hands over its flows and leaves; the new one is
+//! held until then. Their owners define the protocol between the processes, and which one serves if a handover fails.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,31 +21,31 @@ use crate::udp::local_ports::claim;
 use crate::weak_map::ServiceId;
 use crate::worker::Command;
 
-/// What takes new traffic, as a process hands it over before it rests.
+/// Listeners that a process hands over before it pauses.
 #[derive(Debug, Default)]
 pub struct ListenersToHandOver {
-    /// Every socket that takes new traffic.
+    /// Every socket that receives new traffic.
     pub sockets: Vec<(SocketRole, Arc<Socket>)>,
-    /// Frontends that have none of their own.
+    /// Frontends without their own sockets.
     pub steered: Vec<HandedFrontend>,
-    /// The interfaces by which paths lead, from path 1 on.
+    /// Interfaces of the paths, from path 1 on.
     pub interfaces: Vec<String>,
 }
 
-/// The same, as the other process gets it.
+/// Listeners that the other process receives.
 #[derive(Debug, Default)]
 pub struct HandedListeners {
-    /// Every socket that takes new traffic.
+    /// Every socket that receives new traffic.
     pub sockets: Vec<HandedSocket>,
-    /// Frontends that have none of their own.
+    /// Frontends without their own sockets.
     pub steered: Vec<HandedFrontend>,
-    /// The interfaces by which paths lead there, from path 1 on; none if it does not say.
+    /// Interfaces of the other process's paths, from path 1 on; `None` if it does not report them.
     pub interfaces: Option<Vec<String>>,
 }
 
 impl Dataplane {
-    /// What takes new traffic. Nothing changes here, but that [dedicated](Self::dedicate) addresses are as any other until
-    /// [`Dataplane::resume`]: this process would refuse frontends that only the other one knows.
+    /// Returns the listeners to hand over. [Dedicated](Self::dedicate) addresses are not guarded from then on until
+    /// [`Dataplane::resume`], because this process would refuse frontends that only the other one has.
     pub fn listeners_to_hand_over(&mut self) -> ListenersToHandOver {
         self.listeners.suspend_dedicated();
         let steered = self.listeners.steered().map(HandedFrontend::from).collect();
@@ -53,19 +53,19 @@ impl Dataplane {
         ListenersToHandOver { sockets: self.listeners.hand_over(), steered, interfaces }
     }
 
-    /// Stops taking connections and reading datagrams, which wait in the sockets; open connections go on. True once every worker has
-    /// said so, within `patience`. Ends with [`Dataplane::resume`] or [`Dataplane::leave`].
+    /// Stops accepting connections and reading datagrams, which wait in the sockets; open connections continue. Returns whether every
+    /// worker confirmed it within `patience`. Ends with [`Dataplane::resume`] or [`Dataplane::leave`].
     pub fn pause(&self, patience: Duration) -> impl Future<Output = bool> + Send + use<> {
         self.workers.all_reply(Command::Pause, patience)
     }
 
-    /// How many workers have flows to hand over.
+    /// Number of workers, each of which may have flows to hand over.
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// The next UDP flows of a worker that [pauses](Dataplane::pause), with copies of their sockets; none after the last, or if it has
-    /// failed.
+    /// The next UDP flows of a [paused](Dataplane::pause) worker, with copies of their sockets; empty after the last, or if the worker
+    /// has failed.
     pub fn next_flows(&self, worker: usize) -> impl Future<Output = Vec<HandedFlow>> + Send + use<> {
         let (reply, flows) = oneshot::channel();
         if let Some(worker) = self.workers.get(worker) {
@@ -74,17 +74,17 @@ impl Dataplane {
         async { flows.await.unwrap_or_default() }
     }
 
-    /// Affinity records that were used since `since`, or ever.
+    /// Unexpired affinity records, or only those used since `since`.
     pub fn affinity_records(&self, since: Option<Instant>) -> impl Iterator<Item = AffinityRecord> {
         self.affinity.records(since, Instant::now())
     }
 
-    /// What is known of endpoints that are not as good as new ones.
+    /// Records of endpoints whose health differs from that of a new endpoint.
     pub fn health_records(&self) -> Vec<HealthRecord> {
         self.health.records()
     }
 
-    /// Goes on, since nobody has taken over.
+    /// Resumes serving after a pause: the other process did not take over.
     pub fn resume(&mut self) {
         self.workers.tell_all(|| Command::Resume);
         self.listeners.doubt_filters();
@@ -95,16 +95,16 @@ impl Dataplane {
         self.listeners.resume_dedicated();
     }
 
-    /// Lets go of all that another process has taken over, without closing it. Open connections go on;
-    /// [`Dataplane::drain`] ends them. No table may be applied any more.
+    /// Releases everything that another process has taken over, without closing it. Open connections continue; [`Dataplane::drain`]
+    /// ends them. No table may be applied any more.
     pub fn leave(&mut self) {
         self.workers.tell_all(|| Command::Leave);
         self.listeners.leave();
-        // If the other process ends, the next one can have it.
+        // If the other process ends, the next one can claim the ports.
         claim::give_up();
     }
 
-    /// How many connections and flows each Service with limits has here.
+    /// Number of connections and flows of each Service with limits.
     pub fn connection_counts(&self) -> Vec<ConnectionCount> {
         let count = |((source, namespace, name), open): (ServiceId, u32)| ConnectionCount {
             namespace: namespace.to_string(),
@@ -115,8 +115,8 @@ impl Dataplane {
         self.table.load().limiters().counts().into_iter().map(count).collect()
     }
 
-    /// Counts what these Services still have in the other process against their limits, until it is [forgotten](Self::forget_elsewhere)
-    /// or another number comes. Those of single clients are not counted.
+    /// Counts the connections that these Services still have in the other process against their limits, until they are
+    /// [forgotten](Self::forget_elsewhere) or the number is updated. Limits per client do not include them.
     pub fn count_elsewhere(&self, counts: &[ConnectionCount]) {
         let table = self.table.load();
         for ConnectionCount { namespace, name, of_fleet, open } in counts {
@@ -125,20 +125,20 @@ impl Dataplane {
         }
     }
 
-    /// The other process has nothing left.
+    /// Forgets the connections of the other process, which has none left.
     pub fn forget_elsewhere(&self) {
         self.table.load().limiters().forget_elsewhere();
     }
 
-    /// Opens frontends with these sockets from now on. To be called before the first table is applied.
+    /// Uses these sockets for frontends that are opened from now on. Must be called before the first table is applied.
     pub fn take_over(&mut self, listeners: HandedListeners) {
         let HandedListeners { sockets, steered, interfaces } = listeners;
         self.former_paths = FormerPaths::new(interfaces.as_deref(), &self.paths);
         self.listeners.take_over(sockets, steered.into_iter().map(Into::into));
     }
 
-    /// Serves these flows of the other process, on the worker of the same index. To be called after the table was applied, which has
-    /// their frontends.
+    /// Serves these flows of the other process, on the worker with the same index. Must be called after a table with their frontends
+    /// was applied.
     pub fn take_over_flows(&self, worker: usize, mut flows: Vec<HandedFlow>) {
         flows.retain_mut(|flow| self.is_here(&mut flow.record.endpoint));
         if let Some(worker) = self.workers.get(worker) {
@@ -146,50 +146,50 @@ impl Dataplane {
         }
     }
 
-    /// Keeps an affinity record of the other process.
+    /// Restores an affinity record of the other process.
     pub fn take_over_affinity(&self, mut record: AffinityRecord) {
         if self.is_here(&mut record.endpoint) {
             self.affinity.restore(&record, Instant::now());
         }
     }
 
-    /// Takes endpoints for as good as the other process did. To be called after the table was applied, which has them.
+    /// Restores the health records of the other process. Must be called after a table with the endpoints was applied.
     pub fn take_over_health(&mut self, mut records: Vec<HealthRecord>) {
         records.retain_mut(|record| self.is_here(&mut record.endpoint));
         self.health.restore(records);
         self.apply_health();
     }
 
-    /// Names the endpoint as this process does; false if no path leads to it.
+    /// Renumbers the endpoint's path for this process; returns false if it has no such path.
     fn is_here(&self, endpoint: &mut HandedEndpoint) -> bool {
         let here = self.former_paths.endpoint(*endpoint);
         *endpoint = here.unwrap_or(*endpoint);
         here.is_some()
     }
 
-    /// Begins to serve, if it was [held](super::Options::held). What the other process had and the table has not is closed.
+    /// Starts to serve, if it was [held](super::Options::held). Closes the listeners of the other process that the table does not need.
     pub fn serve(&mut self) {
         self.workers.serve();
         self.listeners.forget_former();
     }
 }
 
-/// Claims the local ports that UDP flows share, by a lock on a file in this directory, unless the process that is taken over from has
-/// handed over its claim: one process of a network namespace can have it. Where it is refused, each flow has a port for itself, and
-/// [`Dataplane::retry`] tries again. To be called before [`Dataplane::start`]; a process that does not call it shares ports.
+/// Claims the local ports that UDP flows share, with a lock on a file in this directory, unless the previous process has handed over
+/// its claim: only one process of a network namespace can hold it. If it is refused, each flow takes a port of its own, and
+/// [`Dataplane::retry`] tries again. Must be called before [`Dataplane::start`]; a process that does not call it shares ports.
 pub fn claim_local_ports(directory: &Path) {
     claim::take(directory);
 }
 
-/// The claim on the local ports that UDP flows share; none if another process has it.
+/// A copy of the claim on the local ports that UDP flows share; `None` if this process does not hold it.
 ///
 /// # Errors
-/// As fcntl(2).
+/// Returns an error if fcntl(2) fails.
 pub fn local_ports_claim() -> io::Result<Option<OwnedFd>> {
     claim::copy()
 }
 
-/// Has the claim of the process that is taken over from. To be called before [`Dataplane::start`].
+/// Takes over the claim of the previous process. Must be called before [`Dataplane::start`].
 pub fn take_over_local_ports(claim: OwnedFd) {
     claim::take_over(claim);
 }

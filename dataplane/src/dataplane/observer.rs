@@ -1,5 +1,5 @@
-//! A view of a running data plane for any thread: metrics of a large table take a while, and the loop that owns the data plane must not
-//! wait for them.
+//! Observer: a view of a running data plane for any thread. Metrics of a large table take a while, and the loop that owns the data
+//! plane must not wait for them.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::worker::port::WorkerPorts;
 
-/// A view of a data plane that outlives its changes. Clones see the same.
+/// A view of a data plane that stays current. Clones are equivalent.
 #[derive(Clone, Debug)]
 pub struct Observer {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
@@ -26,39 +26,39 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The table that is forwarded by now.
+    /// The current table.
     pub fn table(&self) -> Arc<ActiveTable> {
         self.table.load_full()
     }
 
-    /// What each worker counts for a frontend; nothing if it is not in the table. Whoever keeps the counters longer than it takes to
-    /// read them makes the data plane believe that a worker still uses them.
+    /// Counters of a frontend by worker; `None` if there is no such frontend. A strong reference must not be kept longer than it takes
+    /// to read the counters: the data plane would assume that a worker still uses them.
     pub fn counters(&self, addr: FrontendAddr) -> Option<Weak<[FrontendCounters]>> {
         self.counters.get(addr)
     }
 
-    /// What all frontends together have had since the start.
+    /// Totals of all frontends since the start.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Packets that the kernel dropped at listening sockets since the start, before a worker saw them. It asks the kernel once for each
-    /// socket: 0.5 us.
+    /// Number of packets that the kernel dropped at listening sockets since the start, before a worker received them. Asks the kernel
+    /// once for each socket: 0.5 us.
     pub fn kernel_drops(&self) -> u64 {
         self.counters.kernel_drops(&self.totals)
     }
 
-    /// Has workers collect what clients and endpoints have.
+    /// Starts a watch, for which workers collect the traffic of clients and endpoints.
     pub fn watch_traffic(&self) -> TrafficWatch {
         TrafficWatch::new(Arc::clone(&self.ports), Arc::clone(&self.watch_requests))
     }
 
-    /// Session affinity records that are kept.
+    /// The session affinity records.
     pub fn affinity(&self) -> &AffinityTable {
         &self.affinity
     }
 
-    /// How often endpoints failed since they serve.
+    /// Failure counts of endpoints since they began to serve.
     pub fn endpoint_failures(&self) -> &EndpointFailures {
         &self.endpoint_failures
     }

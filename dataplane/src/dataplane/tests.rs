@@ -1,4 +1,4 @@
-//! What becomes of frontends for which there are no descriptors, and of workers that panic; what a watch is told.
+//! Tests of frontends without descriptors, of workers that panic, and of traffic watches.
 
 mod watches;
 
@@ -15,7 +15,7 @@ use crate::worker::context::Timeouts;
 use sheave_model::Algorithm;
 use sheave_model::test_util::{frontend, table};
 
-/// With room for so many sockets.
+/// A data plane with room for `listening_sockets` sockets.
 fn dataplane(listening_sockets: usize) -> Dataplane {
     dataplane_of(1, listening_sockets)
 }
@@ -46,7 +46,7 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
     .unwrap()
 }
 
-/// An address for a frontend, of which no other test has the port: it is below what a socket gets for port 0, or connects from.
+/// An address for a frontend, whose port no other test has: it is below the range of ephemeral ports.
 fn free_address(ip: IpAddr, kind: Type) -> SocketAddr {
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 10_000;
@@ -59,7 +59,7 @@ fn free_address(ip: IpAddr, kind: Type) -> SocketAddr {
         .unwrap()
 }
 
-/// Whether nobody has the address, nor shares it.
+/// Whether no other socket has or shares the address.
 fn is_free(addr: SocketAddr, kind: Type) -> bool {
     let socket = Socket::new(Domain::for_address(addr), kind, None).unwrap();
     socket.bind(&addr.into()).is_ok()
@@ -120,7 +120,7 @@ fn a_port_that_a_process_of_the_machine_had_is_not_taken_when_it_is_away_for_a_m
     assert_eq!(failed(&dataplane), [true]);
     let again = std::net::TcpListener::bind(addr).unwrap();
     drop(again);
-    // Elsewhere nobody comes first.
+    // Other processes have no precedence at other addresses.
     dataplane.reserve(BTreeSet::new(), BTreeSet::new());
     dataplane.apply(RoutingTable::default());
     dataplane.apply(served(1));
@@ -128,7 +128,7 @@ fn a_port_that_a_process_of_the_machine_had_is_not_taken_when_it_is_away_for_a_m
 }
 
 mod panics {
-    //! A worker that panics is started again with the sockets that it had; the others notice nothing.
+    //! Tests: a worker that panics is restarted with its sockets; the other workers are not affected.
 
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
@@ -139,7 +139,7 @@ mod panics {
     use super::*;
     use crate::worker::Command;
 
-    /// Two workers in front of an echoing server.
+    /// Two workers in front of an echo server.
     fn serving() -> (Dataplane, SocketAddr) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let serves = server.local_addr().unwrap();
@@ -186,7 +186,7 @@ mod panics {
         }
     }
 
-    /// How often a worker was started again, by one more attempt.
+    /// Retries once, and returns the number of restarts.
     fn restarts(dataplane: &mut Dataplane) -> u64 {
         dataplane.retry();
         dataplane.worker_restarts()
@@ -220,7 +220,7 @@ mod panics {
         let (lost, kept) = (accepted(&dataplane, 0), accepted(&dataplane, 1));
         dataplane.workers[0].send(Command::Panic);
         wait_until("the worker ends", || !dataplane.runs());
-        // These wait in the queue of the one that is gone, or are served by the other.
+        // These wait in the queue of the ended worker, or are served by the other.
         let waiting: Vec<TcpStream> = (0..32).map(|_| TcpStream::connect(to).unwrap()).collect();
         wait_until("it is started again", || restarts(&mut dataplane) == 1);
         assert!(dataplane.runs());
@@ -254,13 +254,13 @@ mod panics {
 }
 
 mod conflicts {
-    //! A frontend that comes back meets whoever took its address meanwhile as a new one would.
+    //! Tests: a frontend that is opened again conflicts with a new owner of its address like a new frontend.
 
     use sheave_model::Protocol;
 
     use super::*;
 
-    /// A socket of another program that shares its address with whoever wants to (SO_REUSEPORT).
+    /// A socket of another program that shares its address (SO_REUSEPORT).
     fn sharing(addr: SocketAddr, kind: Type) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(addr), kind, None)?;
         socket.set_reuse_port(true)?;
@@ -290,7 +290,7 @@ mod conflicts {
             assert!(started.elapsed() < Duration::from_secs(20), "the workers let go");
         }
         let other = sharing(addr, kind).unwrap();
-        // A worker's sockets are closed a moment before it has forgotten them.
+        // A worker closes its sockets a moment before it drops its counters.
         loop {
             dataplane.apply(served());
             let errors: Vec<_> = dataplane.failures().map(|failure| failure.error.kind()).collect();

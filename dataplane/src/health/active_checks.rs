@@ -1,5 +1,5 @@
-//! Active checks: runs each endpoint's check at its interval, a limited number at once, and turns results into verdicts. They
-//! run only while [`ActiveChecks::next`] is polled.
+//! Active checks: runs each endpoint's check at its interval, a limited number at a time, and turns results into verdicts. Checks
+//! only run while [`ActiveChecks::next`] is polled.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -16,22 +16,22 @@ use super::reports::EndpointKey;
 use super::slots::{ProbeSlots, SlotLimits};
 use crate::paths::Paths;
 
-/// The verdict of a check by its latest results.
+/// Verdict of a check, with the latest results to the contrary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streak {
     serves: bool,
-    /// Consecutive results to the contrary.
+    /// Number of consecutive results to the contrary.
     against: u8,
 }
 
 impl Streak {
-    /// A new endpoint serves until a check fails. One that another check found unhealthy stays so until this check succeeds:
-    /// otherwise editing a check would send clients to everything that is down.
+    /// Starts with a verdict. A new endpoint serves until a check fails. One that another check found unhealthy stays so until
+    /// this check succeeds: otherwise editing a check would send clients to every endpoint that is down.
     fn new(serves: bool) -> Self {
         Self { serves, against: 0 }
     }
 
-    /// Adds one result; whether it changed the verdict.
+    /// Adds one result; returns whether it changed the verdict.
     fn add(&mut self, serves: bool, check: &Check) -> bool {
         if serves == self.serves {
             self.against = 0;
@@ -50,13 +50,13 @@ impl Streak {
 /// A Service port that requests a check.
 #[derive(Debug)]
 struct CheckUser {
-    /// The number of its frontends that do.
+    /// Number of its frontends that request the check.
     frontends: usize,
-    /// The results since it does: what its own connections found is not undone by results of before.
+    /// Results since the request: earlier results do not override the findings of the Service's own connections.
     streak: Streak,
 }
 
-/// One check of one address, for every Service port that requests just this.
+/// One check of one address, shared by all Service ports that request exactly this check.
 #[derive(Debug)]
 struct Probe {
     addr: EndpointAddr,
@@ -81,7 +81,7 @@ pub(super) struct CheckVerdict {
     pub(super) failure: Option<String>,
 }
 
-/// All checks.
+/// All active checks.
 #[derive(Debug)]
 pub(super) struct ActiveChecks {
     probes: HashMap<u64, Probe>,
@@ -96,7 +96,7 @@ pub(super) struct ActiveChecks {
 }
 
 impl ActiveChecks {
-    /// Without any check.
+    /// Creates the state without checks.
     pub(super) fn new(limits: SlotLimits) -> Self {
         Self {
             probes: HashMap::new(),
@@ -127,7 +127,7 @@ impl ActiveChecks {
         let id = self.next_id;
         self.next_id += 1;
         self.by_address.entry(addr).or_default().push(id);
-        // Anywhere within the first period, so that endpoints that come together are not checked together.
+        // Spread over the first period, so that endpoints that are added together are not checked together.
         let first = now + check.interval.mul_f64(self.random(!id, now) * self.periods(id, now));
         self.due.push(Reverse((first, id)));
         let probe = Probe { addr, check: check.clone(), users: BTreeMap::new(), running: None };
@@ -168,21 +168,22 @@ impl ActiveChecks {
         ids.find(|id| self.probes.get(id).is_some_and(|probe| probe.check == *check))
     }
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     fn random(&self, id: u64, now: Instant) -> f64 {
         (self.jitter.hash_one((id, now)) % 1024) as f64 / 1024.0
     }
 
-    /// How many intervals are between two checks: between nine and eleven tenths of one.
+    /// Random time between two checks, in intervals: from 0.9 to 1.1.
     fn periods(&self, id: u64, now: Instant) -> f64 {
         0.9 + 0.2 * self.random(id, now)
     }
 
-    /// Starts the checks that are due, as far as there are slots; the others wait for one. Must be called inside a runtime.
+    /// Starts the checks that are due while slots are free; the others wait for one. Must be called inside a runtime.
     pub(super) fn start_due(&mut self, now: Instant, paths: &Arc<Paths>) {
         while let Some(id) = self.take_due(now) {
             let Some(probe) = self.probes.get(&id) else { continue };
-            // Of several that share it, the one with the least: nobody's check waits because somebody with thousands has the same.
+            // Of several namespaces that share the probe, the one with the least load: a namespace with thousands of checks must
+            // not delay others.
             let namespaces = probe.users.keys().map(|service| &service.namespace);
             if let Some(namespace) = namespaces.min_by_key(|namespace| self.slots.load(namespace)) {
                 self.slots.enqueue(namespace, id);
@@ -209,9 +210,9 @@ impl ActiveChecks {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Waits until a check ends; returns the verdicts that it changed. Cancel safe; `None` at once if none runs.
+    /// Waits until a check ends; returns the verdicts that it changed. `None` at once if none runs. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Vec<CheckVerdict>> {
-        // An aborted one belonged to a removed endpoint.
+        // An aborted check belonged to a removed endpoint.
         let ended = self.slots.ended().await?;
         Some(ended.map(|(id, began, answer)| self.finish(id, began, answer)).unwrap_or_default())
     }
@@ -241,8 +242,8 @@ impl ActiveChecks {
         turned.collect()
     }
 
-    /// Outlier detection ejected the endpoint: its checks, if there are any, decide when it is healthy again. Whether there
-    /// are any.
+    /// Makes the endpoint's checks decide when it is healthy again, after outlier detection ejected it. Returns whether it has
+    /// any.
     pub(super) fn eject(&mut self, key: &EndpointKey) -> bool {
         let mut any = false;
         for id in self.by_address.get(&key.addr).into_iter().flatten() {
@@ -262,14 +263,14 @@ impl ActiveChecks {
         users.any(|user| !user.streak.serves)
     }
 
-    /// How many checks passed and failed since the start.
+    /// Number of checks that passed and failed since the start.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.passed, self.failed)
     }
 }
 
-/// The check of a frontend's endpoints. Without a port number it is for endpoints of its own protocol: nobody need listen on the
-/// same number of the other.
+/// The check of a frontend's endpoints. A check without a port number only applies to endpoints of its own protocol, since the
+/// same port of the other protocol may not be served.
 fn check_of(frontend: &Frontend) -> Option<&Check> {
     let check = frontend.health.check.as_ref()?;
     let protocol = match check.kind {
@@ -279,7 +280,7 @@ fn check_of(frontend: &Frontend) -> Option<&Check> {
     (check.port.is_some() || frontend.addr.protocol == protocol).then_some(check)
 }
 
-/// The addresses of all endpoints.
+/// Addresses of all endpoints.
 pub(super) fn endpoints(frontend: &Frontend) -> impl Iterator<Item = EndpointAddr> {
     frontend.backends.iter().flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.addr)
 }

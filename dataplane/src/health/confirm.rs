@@ -1,6 +1,6 @@
-//! Second opinions: connections of the gateway's own to endpoints that connections of clients failed to reach.
+//! Second opinions: the gateway's own connections to endpoints that connections of clients failed to reach.
 //!
-//! They decide in two cases. Failures that may not have been in a row count only if the gateway's connection fails as well. And a
+//! They decide in two cases. Failures that may not have been consecutive count only if the gateway's connection fails as well. And a
 //! connection from a client's own address may fail because of the client: a NetworkPolicy or firewall may refuse that address, so only
 //! a failure from the gateway's address counts.
 
@@ -15,9 +15,10 @@ use super::reports::EndpointKey;
 use super::slots::{ProbeSlots, SlotLimits};
 use crate::paths::Paths;
 
-/// How long one may take, and how long clients get no other of the same endpoint: they must not be able to make more.
+/// Timeout of a second opinion, and minimum interval between two that clients cause for the same endpoint: they must not be able to
+/// cause more.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The check that it is.
+/// The check that a second opinion runs.
 const ONCE: Check = Check {
     kind: CheckKind::Tcp,
     port: None,
@@ -26,44 +27,44 @@ const ONCE: Check = Check {
     failures: 1,
     successes: 1,
 };
-/// From so many entries on it is looked which are too old.
+/// Number of entries at which outdated ones are removed.
 const REMEMBERED: usize = 1024;
 
-/// What an endpoint did when the gateway itself connected to it.
+/// Result of the gateway's own connection to an endpoint.
 #[derive(Debug)]
 pub(super) struct SecondOpinion {
     pub(super) key: EndpointKey,
     pub(super) result: Result<(), ProbeError>,
 }
 
-/// Connections that are tried again from the gateway's address.
+/// Second opinions that run, wait for a slot, or were recent.
 #[derive(Debug)]
 pub(super) struct Confirmations {
     paths: Arc<Paths>,
-    /// What runs or waits for a slot.
+    /// Endpoints whose second opinion runs or waits for a slot.
     asked: HashSet<EndpointKey>,
     /// When each endpoint was tried.
     tried: HashMap<EndpointKey, Instant>,
-    /// When `tried` is this long, entries that are too old go.
+    /// Length of `tried` at which outdated entries are removed.
     full: usize,
     slots: ProbeSlots<EndpointKey, SecondOpinion>,
 }
 
 impl Confirmations {
-    /// Nothing is tried yet.
+    /// Creates the state without second opinions.
     pub(super) fn new(limits: SlotLimits, paths: Arc<Paths>) -> Self {
         let (asked, tried, slots) = (HashSet::new(), HashMap::new(), ProbeSlots::new(limits));
         Self { paths, asked, tried, full: REMEMBERED, slots }
     }
 
-    /// Tries an endpoint because of a client's connection, unless that was done a moment ago. Must be called inside a runtime.
+    /// Tries an endpoint because of a client's connection, unless it was tried within [`PATIENCE`]. Must be called inside a runtime.
     pub(super) fn ask_for_client(&mut self, key: EndpointKey, now: Instant) {
         if self.tried.get(&key).is_none_or(|at| now.saturating_duration_since(*at) >= PATIENCE) {
             self.ask(key, now);
         }
     }
 
-    /// Tries an endpoint, as soon as there is a slot. Must be called inside a runtime.
+    /// Tries an endpoint as soon as there is a slot. Must be called inside a runtime.
     pub(super) fn ask(&mut self, key: EndpointKey, now: Instant) {
         if !self.asked.insert(key.clone()) {
             return;
@@ -88,7 +89,7 @@ impl Confirmations {
         }
     }
 
-    /// Waits until one is there. Cancel safe; `None` at once if none runs.
+    /// Waits for the next second opinion. `None` at once if none runs. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<SecondOpinion> {
         let opinion = self.slots.ended().await?;
         if let Some(opinion) = &opinion {
@@ -122,7 +123,7 @@ mod tests {
         assert!(confirmations.next().await.is_none(), "a moment ago");
         confirmations.ask(key(), now + PATIENCE / 2);
         assert!(confirmations.next().await.is_some());
-        // What finds no slot waits.
+        // An endpoint without a slot waits.
         for port in [addr.port, 1, 2, 3] {
             let addr = sheave_model::EndpointAddr { port, ..addr };
             confirmations.ask(EndpointKey { addr, ..key() }, now);

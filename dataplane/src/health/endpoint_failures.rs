@@ -1,5 +1,5 @@
-//! How often each endpoint failed, for scrapes to look up on any thread. An endpoint is in here from its first failure until no frontend
-//! of its Service port has it any more, so a healthy table takes no room.
+//! Failure counts of endpoints, for scrapes on any thread. An endpoint has an entry from its first failure until no frontend of its
+//! Service port has it any more, so a healthy table takes no memory.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,21 +8,21 @@ use sheave_model::{EndpointAddr, ServicePort};
 
 use super::reports::EndpointKey;
 
-/// How often an endpoint failed.
+/// Failure counts of one endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Connections that failed, and ICMP errors for datagrams, while it was not known to be unhealthy.
+    /// Failed connections, and ICMP errors for datagrams, while the endpoint was not known to be unhealthy.
     pub failures: u64,
-    /// Times that it was ejected for them.
+    /// Number of times that failures ejected it.
     pub ejections: u64,
 }
 
-/// How often endpoints failed, by Service port and address.
+/// Failure counts by Service port and address.
 #[derive(Debug, Default)]
 pub struct EndpointFailures(Mutex<HashMap<EndpointKey, EndpointCounts>>);
 
 impl EndpointFailures {
-    /// Those of one endpoint, as its Service port sees it.
+    /// Counts of one endpoint of a Service port.
     pub fn of(&self, service: &ServicePort, addr: EndpointAddr) -> EndpointCounts {
         let all = self.all();
         if all.is_empty() {
@@ -40,7 +40,7 @@ impl EndpointFailures {
         self.add(key, |counts| &mut counts.ejections);
     }
 
-    /// The endpoint serves its Service port no more.
+    /// Removes an endpoint that no longer serves its Service port.
     pub(super) fn remove(&self, key: &EndpointKey) {
         self.all().remove(key);
     }

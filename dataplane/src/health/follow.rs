@@ -1,4 +1,4 @@
-//! What a change of the table means for what is known of endpoints.
+//! Changes of the table, applied to the health of endpoints.
 
 use sheave_model::{FrontendChange, RoutingTable};
 
@@ -7,10 +7,10 @@ use super::{Health, now, slow_start};
 use crate::select::FULL_SHARE;
 
 impl Health {
-    /// Follows a change of the table.
+    /// Applies a change of the table.
     pub(crate) fn follow(&mut self, previous: &RoutingTable, changes: &[FrontendChange]) {
         let now = now();
-        // Add before removing: an endpoint that moves between frontends keeps its state.
+        // Add before removing, so that an endpoint that moves between frontends keeps its state.
         for (addr, frontend) in changes {
             let Some(frontend) = frontend else { continue };
             self.serving.add(frontend);
@@ -39,7 +39,8 @@ impl Health {
         self.publish_suspects();
     }
 
-    /// No frontend of its Service port has the endpoint any more: if it comes again, nothing is known of it.
+    /// Forgets an endpoint that no frontend of its Service port has any more. If it is added again, its state starts
+    /// afresh.
     fn leave(&mut self, key: &EndpointKey) {
         self.failures.remove(key);
         self.suspects_changed |= self.suspects.remove(key).is_some();

@@ -1,5 +1,5 @@
-//! The health check that gRPC defines (<https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto>): one call over
-//! HTTP/2 without TLS, whose two messages have one field each. Whatever a server answers, little of it is kept.
+//! gRPC health check (<https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto>): one call over HTTP/2 without TLS,
+//! whose two messages have one field each. Limits bound the memory that any server's answer can take.
 
 use std::pin::pin;
 
@@ -10,13 +10,13 @@ use sheave_model::EndpointAddr;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
-/// The call.
+/// Path of the method.
 const METHOD: &str = "/grpc.health.v1.Health/Check";
-/// The longest answer; a usual one has 7 bytes.
+/// Maximum length of the answer; a usual one has 7 bytes.
 const ANSWER: usize = 1024;
-/// All headers of the answer, as RFC 9113 counts them (section 6.5.2).
+/// Maximum size of the answer's headers, as RFC 9113 counts it (section 6.5.2).
 const HEADERS: u32 = 8 << 10;
-/// Statuses of calls, by their number (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
+/// Names of call statuses by number (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
 const STATUSES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -37,33 +37,33 @@ const STATUSES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 const SERVING: u64 = 1;
-/// `HealthCheckResponse.ServingStatus`, by its number.
+/// Names of `HealthCheckResponse.ServingStatus` by number.
 const HEALTH: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
 
-/// Why a check failed.
+/// Reason why a check failed.
 #[derive(Debug, Error)]
 pub(super) enum GrpcError {
-    /// The server speaks no HTTP/2, or ended the call.
+    /// The server does not speak HTTP/2, or ended the call.
     #[error("HTTP/2: {0}")]
     Http2(#[from] h2::Error),
-    /// The HTTP status is not a success.
+    /// The HTTP status is not 200.
     #[error("HTTP status {}", .0.as_u16())]
     Http(StatusCode),
-    /// The call failed. The server may not know the service (`NOT_FOUND`), or not offer health (`UNIMPLEMENTED`).
+    /// The call failed. The server may not know the service (`NOT_FOUND`), or not implement the health check (`UNIMPLEMENTED`).
     #[error("gRPC status {0}")]
     Status(String),
     /// The service does not serve.
     #[error("gRPC health {0}")]
     Health(&'static str),
-    /// The answer is not one to this call.
+    /// The answer is not a valid answer to this call.
     #[error("the answer is not of gRPC's health check")]
     Answer,
 }
 
-/// Asks the server at `endpoint`, which `stream` leads to, whether `service` serves; the empty name stands for the whole server.
+/// Asks the server at `endpoint`, to which `stream` is connected, whether `service` serves; the empty name stands for the whole server.
 ///
 /// # Errors
-/// If it does not, or does not say so.
+/// Returns an error if the service does not serve, or if the server does not answer the call correctly.
 pub(super) async fn check(stream: TcpStream, endpoint: EndpointAddr, service: &str) -> Result<(), GrpcError> {
     let mut client = h2::client::Builder::new();
     client.enable_push(false).max_header_list_size(HEADERS);
@@ -72,7 +72,7 @@ pub(super) async fn check(stream: TcpStream, endpoint: EndpointAddr, service: &s
     tokio::select! {
         biased;
         answer = &mut call => answer,
-        // A call that is answered when the connection ends has its answer already; every other one is told of the end.
+        // When the connection ends, an answered call has its answer already, and every other call fails.
         _ = connection => call.await,
     }
 }
@@ -89,7 +89,7 @@ async fn call(calls: SendRequest<Bytes>, endpoint: EndpointAddr, service: &str) 
     if head.status != StatusCode::OK {
         return Err(GrpcError::Http(head.status));
     }
-    // A call that fails at once has no message, and its status where headers are.
+    // A call that fails at once has no message, and its status is among the headers.
     succeeded(&head.headers)?;
     let mut message = Vec::new();
     while let Some(part) = body.data().await {
@@ -109,7 +109,7 @@ async fn call(calls: SendRequest<Bytes>, endpoint: EndpointAddr, service: &str) 
     }
 }
 
-/// Whether these headers have the status of the call, and that is a success.
+/// Whether these headers contain the status of a successful call.
 fn succeeded(headers: &HeaderMap) -> Result<bool, GrpcError> {
     let Some(status) = headers.get("grpc-status") else { return Ok(false) };
     let number = status.to_str().ok().and_then(|text| text.parse::<u64>().ok()).ok_or(GrpcError::Answer)?;
@@ -124,8 +124,8 @@ fn name(names: &[&'static str], number: u64) -> Option<&'static str> {
     names.get(usize::try_from(number).ok()?).copied()
 }
 
-/// `HealthCheckRequest` behind its length, uncompressed (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>). Its field 1
-/// is the service; an empty one is left out (<https://protobuf.dev/programming-guides/encoding/>).
+/// Encodes a `HealthCheckRequest` with its length, uncompressed (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
+/// Field 1 is the service; an empty one is omitted (<https://protobuf.dev/programming-guides/encoding/>).
 fn encode(service: &str) -> Bytes {
     let mut request = BytesMut::new();
     if !service.is_empty() {
@@ -145,7 +145,7 @@ fn encode(service: &str) -> Bytes {
     message.freeze()
 }
 
-/// The status in a `HealthCheckResponse`, which is field 1; one that is left out is 0. None if it is no such message.
+/// Decodes the status in a `HealthCheckResponse`, which is field 1; an omitted one is 0. `None` if the message is invalid.
 fn decode(message: &[u8]) -> Option<u64> {
     let (length, mut fields) = message.strip_prefix(&[0])?.split_first_chunk()?;
     if u32::from_be_bytes(*length) as usize != fields.len() {

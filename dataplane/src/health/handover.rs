@@ -1,4 +1,4 @@
-//! What one process knows of endpoints' health, in the words in which another one is told.
+//! Handover of the health of endpoints between processes.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{Health, now};
 use crate::handover::{HandedVerdict, HealthRecord, before, millis_since, source};
 
 impl Health {
-    /// Of every endpoint that is not as good as a new one.
+    /// Records of every endpoint whose state differs from that of a new endpoint.
     pub(crate) fn records(&self) -> Vec<HealthRecord> {
         let now = now();
         let ago = |then| millis_since(then, now);
@@ -37,7 +37,7 @@ impl Health {
         keys.into_iter().map(record).collect()
     }
 
-    /// Goes on with what another process knew, as far as the endpoints are still served.
+    /// Restores the records of another process for endpoints that are still served.
     pub(crate) fn restore(&mut self, records: Vec<HealthRecord>) {
         let now = now();
         for record in records {
@@ -58,7 +58,7 @@ impl Health {
                 self.watch(key.clone());
             }
             let Some(HandedVerdict { why, for_millis }) = unhealthy else { continue };
-            // Who is not checked here and was not ejected there has no one to say that it is well again.
+            // An endpoint that is neither checked here nor ejected there would never be marked as healthy again.
             if self.checks.eject(&key) || self.suspects.get(&key).is_some_and(Suspect::is_ejected) {
                 self.set_unhealthy(&key, why);
                 self.since.insert(key, before(now, for_millis));

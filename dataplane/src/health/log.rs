@@ -1,14 +1,14 @@
-//! Logs which endpoints become unhealthy and healthy, a limited number of them.
+//! Log of endpoints that become unhealthy or healthy, rate-limited.
 
 use std::time::{Duration, Instant};
 
 use super::reports::EndpointKey;
 
-/// Lines per window; the first line of the next window has the number of suppressed ones.
+/// Number of lines per window; the first line of the next window has the number of suppressed ones.
 const LINES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Limits the lines.
+/// Rate limiter of the log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     window: Option<Instant>,
@@ -31,7 +31,7 @@ impl Log {
         }
     }
 
-    /// Whether there is room for a line, with the number of lines suppressed before it.
+    /// Whether there is room for a line; returns the number of lines suppressed before it.
     fn admits(&mut self, now: Instant) -> Option<u32> {
         if self.window.is_none_or(|begin| now.saturating_duration_since(begin) >= WINDOW) {
             (self.window, self.lines) = (Some(now), 0);

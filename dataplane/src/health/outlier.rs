@@ -1,69 +1,70 @@
-//! Outlier detection: ejects an endpoint after failed connections. After a time it is tried, and returns once that succeeds (the
-//! half-open state of a circuit breaker). Pure: the caller provides the time.
+//! Outlier detection: ejects an endpoint after consecutive failures. After a time the endpoint is tried, and returns once that
+//! succeeds (the half-open state of a circuit breaker). Has no clock: the caller provides the time.
 
 use std::time::{Duration, Instant};
 
 use crate::handover::{FailureRecord, HandedPhase, before, millis_since};
 
-/// Consecutive failures that eject.
+/// Number of consecutive failures that eject an endpoint.
 pub(super) const FAILURES: u8 = 3;
-/// How long the first ejection lasts; each further one twice as long.
+/// Duration of the first ejection; each further one is twice as long.
 pub(super) const FIRST_EJECTION: Duration = Duration::from_secs(10);
-/// A failure that nothing followed for so long is no part of a row any more.
+/// Time after which a failure no longer counts as consecutive with the next one.
 const MEMORY: Duration = Duration::from_secs(600);
-/// How often a trial without a result is looked at.
+/// Interval at which a trial without a result is checked.
 const TRIAL: Duration = FIRST_EJECTION;
-/// The longest ejection, without jitter.
+/// Maximum ejection, without jitter.
 const LONGEST_EJECTION: Duration = Duration::from_secs(300);
-/// The same, with jitter.
+/// Maximum ejection, with jitter.
 const LONGEST_PENALTY: Duration = Duration::from_secs(375);
 
-/// The effect of an event.
+/// Effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Transition {
-    /// Nothing.
+    /// No change.
     None,
     /// New traffic avoids the endpoint from now on.
     Ejected,
-    /// It is to be tried, and avoided until that has succeeded.
+    /// The endpoint is tried, and avoided until that has succeeded.
     Trial,
     /// The endpoint may be used again.
     Returned,
-    /// The record has no more information.
+    /// The record contains no information any more.
     Forgotten,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// In use, and not ejected since then. `trial` if it returned without a success: until the first one, one failure ejects.
+    /// In use. `since` is the time of the last failure or return. `trial` if it returned without a success: until the first success, one
+    /// failure ejects it.
     Used { since: Instant, trial: bool },
-    /// Avoided until then.
+    /// Avoided until the given time.
     Ejected { until: Instant },
-    /// Avoided, and tried. It was looked at then.
+    /// Avoided and being tried. `since` is the time of the last check of the trial.
     Trial { since: Instant },
 }
 
-/// The failure record of one endpoint.
+/// Failure record of one endpoint.
 #[derive(Debug)]
 pub(super) struct Outlier {
-    /// Consecutive.
+    /// Number of consecutive failures.
     failures: u8,
-    /// Ejections that are not forgiven yet.
+    /// Number of ejections that are not forgiven yet.
     ejections: u32,
-    /// The length of the last ejection.
+    /// Duration of the last ejection.
     penalty: Duration,
     phase: Phase,
 }
 
 impl Outlier {
-    /// The record of an endpoint that did not fail before `now`.
+    /// Creates the record of an endpoint that did not fail before `now`.
     pub(super) fn new(now: Instant) -> Self {
         let phase = Phase::Used { since: now, trial: false };
         Self { failures: 0, ejections: 0, penalty: Duration::ZERO, phase }
     }
 
-    /// What another process is told of it.
+    /// The record in the form that another process restores.
     pub(super) fn record(&self, now: Instant) -> FailureRecord {
         let phase = match self.phase {
             Phase::Used { since, trial } => HandedPhase::Used { for_millis: millis_since(since, now), trial },
@@ -80,7 +81,7 @@ impl Outlier {
         }
     }
 
-    /// As another process tells it. What cannot be is brought within bounds.
+    /// Restores a record of another process. Values out of range are clamped.
     pub(super) fn restored(record: &FailureRecord, now: Instant) -> Self {
         let bounded = |millis| Duration::from_millis(millis).min(LONGEST_PENALTY);
         let phase = match record.phase {
@@ -91,15 +92,15 @@ impl Outlier {
         Self { failures, ejections, penalty: bounded(penalty_millis), phase }
     }
 
-    /// A connection failed. Failures during an ejection do not count: they began before, or there was no other endpoint.
-    /// `jitter` is any number; it lengthens the ejection by up to a quarter, so that endpoints that fail together do not
-    /// return together.
+    /// Records a failed connection. Failures during an ejection do not count: they began before, or there was no other endpoint.
+    /// `jitter` is any number; it lengthens the ejection by up to a quarter, so that endpoints that fail together do not return
+    /// together.
     pub(super) fn failed(&mut self, now: Instant, jitter: u64) -> Transition {
         match self.phase {
             Phase::Ejected { .. } => return Transition::None,
             Phase::Trial { .. } => {}
             Phase::Used { since, trial } => {
-                // Healthy for as long as it was ejected: forgiven.
+                // Forgiven, since it was healthy for as long as it was ejected.
                 let forgiven = self.ejections > 0 && now >= since + self.penalty;
                 if forgiven {
                     self.ejections = 0;
@@ -119,12 +120,12 @@ impl Outlier {
         Transition::Ejected
     }
 
-    /// The failures up to now are in no row with the next one.
+    /// Makes the next failure the first of a new sequence.
     pub(super) fn break_row(&mut self) {
         self.failures = 0;
     }
 
-    /// A connection succeeded. Successes during an ejection do not count: they began before.
+    /// Records a successful connection. Successes during an ejection do not count: they began before.
     pub(super) fn succeeded(&mut self) -> Transition {
         match self.phase {
             Phase::Ejected { .. } => Transition::None,
@@ -140,14 +141,14 @@ impl Outlier {
         }
     }
 
-    /// The trial has shown nothing bad, and no more can be expected of it.
+    /// Ends a trial that has shown no failure and cannot show a success.
     pub(super) fn acquit(&mut self, now: Instant) {
         if self.is_on_trial() {
             self.phase = Phase::Used { since: now, trial: true };
         }
     }
 
-    /// When to call [`Self::expire`], if nothing else happens.
+    /// When to call [`Self::expire`] if no event occurs before.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Ejected { until } => Some(until),
@@ -157,7 +158,7 @@ impl Outlier {
         }
     }
 
-    /// Begins a trial or looks at it again, or forgets the record, when that is due.
+    /// If due, begins a trial, extends it, or forgets the record.
     pub(super) fn expire(&mut self, now: Instant) -> Transition {
         match (self.due().filter(|due| *due <= now), self.phase) {
             (None, _) => Transition::None,
@@ -169,12 +170,12 @@ impl Outlier {
         }
     }
 
-    /// Whether new traffic avoids it.
+    /// Whether new traffic avoids the endpoint.
     pub(super) fn is_ejected(&self) -> bool {
         matches!(self.phase, Phase::Ejected { .. } | Phase::Trial { .. })
     }
 
-    /// Whether it is tried.
+    /// Whether the endpoint is being tried.
     pub(super) fn is_on_trial(&self) -> bool {
         matches!(self.phase, Phase::Trial { .. })
     }

@@ -1,4 +1,4 @@
-//! One active check of one endpoint: a TCP connect, an HTTP GET, a call of gRPC, or a datagram and its answer.
+//! Probe: one active check of one endpoint by a TCP connect, an HTTP GET, a gRPC call, or a datagram and its answer.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,40 +14,41 @@ use super::grpc::{self, GrpcError};
 use crate::paths::Paths;
 use crate::sys::errnos::is_local_shortage;
 
-/// The longest status line. The code is within the first dozen bytes.
+/// Maximum length of the status line. The code is within the first dozen bytes.
 const STATUS_LINE: usize = 256;
 
-/// A timeout that is noticed so much later says nothing about the endpoint: its answer may be there.
+/// Delay from which a timeout shows nothing about the endpoint: its answer may have arrived.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
-/// Why a check failed.
+/// Reason why a check failed.
 #[derive(Debug, Error)]
 pub(super) enum ProbeError {
-    /// The connection failed.
+    /// An I/O error, mostly of the connection.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The check timed out.
     #[error("no answer within {0:?}")]
     Late(Duration),
-    /// This process stood still while the answer may have come.
+    /// This process was not scheduled while the answer may have arrived.
     #[error("the gateway stood still")]
     Standstill,
-    /// The HTTP status is not a success.
+    /// The HTTP status is not from 200 to 399.
     #[error("HTTP status {0}")]
     Status(u16),
-    /// The call of gRPC failed.
+    /// The gRPC check failed.
     #[error("{0}")]
     Grpc(#[from] GrpcError),
-    /// The answer does not begin as it should.
+    /// The answer differs from the expected one.
     #[error("another answer than expected")]
     Answer,
-    /// The answer is not HTTP.
+    /// The answer is not HTTP/1.
     #[error("the answer is not HTTP/1")]
     NotHttp,
 }
 
 impl ProbeError {
-    /// Whether this machine lacks resources for a socket, or time: then the check says nothing about the endpoint.
+    /// Whether the cause is on this machine, a lack of resources or a standstill, so that the check shows nothing about
+    /// the endpoint.
     pub(super) fn is_own(&self) -> bool {
         match self {
             Self::Io(error) => is_local_shortage(error),
@@ -60,7 +61,7 @@ impl ProbeError {
 /// Checks `endpoint` once.
 ///
 /// # Errors
-/// If the check fails.
+/// Returns an error if the check fails.
 pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) -> Result<(), ProbeError> {
     let target = EndpointAddr { port: check.port.unwrap_or(endpoint.port), ..endpoint };
     let answer = async {
@@ -84,7 +85,7 @@ pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) ->
 /// Connects to `endpoint` from the gateway's address.
 ///
 /// # Errors
-/// As socket(2) and connect(2).
+/// Returns an error if socket(2) or connect(2) fails, or if the endpoint's path cannot be used.
 pub(super) async fn connect(endpoint: EndpointAddr, paths: &Paths) -> io::Result<TcpStream> {
     let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     paths.bind(&SockRef::from(&socket), endpoint.path)?;
@@ -105,7 +106,7 @@ async fn exchange(
     socket.connect(endpoint.socket_addr()).await?;
     socket.send(payload).await?;
     let mut answer = vec![0; expected.len()];
-    // What does not fit is cut off.
+    // Bytes beyond the expected length are cut off.
     let length = socket.recv(&mut answer).await?;
     if answer.get(..length) == Some(expected) { Ok(()) } else { Err(ProbeError::Answer) }
 }
@@ -138,7 +139,7 @@ async fn get(stream: &TcpStream, endpoint: EndpointAddr, path: &str) -> Result<(
     }
 }
 
-/// Escapes bytes that could end the request line or begin another (RFC 3986, section 2.1).
+/// Builds the request. Escapes bytes that could end the request line or begin another (RFC 3986, section 2.1).
 fn request(endpoint: EndpointAddr, path: &str) -> String {
     let escaped: String = path
         .bytes()
@@ -151,7 +152,7 @@ fn request(endpoint: EndpointAddr, path: &str) -> String {
     format!("GET {escaped} HTTP/1.1\r\nHost: {endpoint}\r\nUser-Agent: sheave\r\nConnection: close\r\n\r\n")
 }
 
-/// The code of a status line (RFC 9112, section 4) of which these bytes have arrived; `None` if it needs more.
+/// The code of a partially received status line (RFC 9112, section 4); `None` if more bytes are needed.
 fn status(line: &[u8]) -> Result<Option<u16>, ProbeError> {
     const BEGIN: &[u8] = b"HTTP/1.";
     let (known, said) = (line.len().min(BEGIN.len()), line.get(..BEGIN.len()).unwrap_or(line));
@@ -174,7 +175,7 @@ mod tests {
     async fn an_answer_that_the_gateway_was_too_late_for_is_no_failure() {
         let server = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), server.local_addr().unwrap().port());
-        // Not before it has noticed that it is late.
+        // Answers only after the timeout and the standstill.
         std::thread::spawn(move || {
             for mut stream in server.incoming().flatten() {
                 assert_ne!(stream.read(&mut [0; 512]).unwrap(), 0);

@@ -1,5 +1,5 @@
-//! Reports of workers about endpoints. A healthy connection costs one relaxed load: while there is no suspect nothing is
-//! looked up, and of a suspect only the first success is reported.
+//! Reports of workers about endpoints. A healthy connection costs one relaxed load: nothing is looked up while there is no suspect,
+//! and only the first success of a suspect is reported.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,11 +15,11 @@ use super::success_watch::SuccessWatch;
 use super::suspect::FailureMoment;
 use crate::select::ActiveTable;
 
-/// The queue of reports. What does not fit is lost: that many failures are enough.
+/// Length of the queue of reports. Reports beyond it are lost: that many failures suffice.
 const WAITING: usize = 1024;
 
-/// An endpoint of one Service port. Each Service judges by its own connections and its own check, so nobody's annotations,
-/// EndpointSlices or clients decide about the endpoints of another.
+/// An endpoint of one Service port. Each Service judges endpoints by its own connections and its own check, so the annotations,
+/// EndpointSlices or clients of one Service do not affect the endpoints of another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct EndpointKey {
     pub(super) service: ServicePort,
@@ -30,19 +30,19 @@ pub(super) struct EndpointKey {
 pub(super) type Suspects =
     HashMap<EndpointAddr, Vec<(ServicePort, Arc<SuccessWatch>)>, foldhash::fast::RandomState>;
 
-/// From which address a connection failed.
+/// Source address of a failed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectedFrom {
-    /// The gateway's: the client has no part in it.
+    /// The gateway's address, so the client is not the cause.
     Gateway,
-    /// The client's own.
+    /// The client's own address.
     Client,
 }
 
-/// What happened to an endpoint.
+/// Event of an endpoint.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// A client of this frontend could not be connected to it.
+    /// A client of this frontend could not be connected to the endpoint.
     Failed {
         addr: EndpointAddr,
         frontend: FrontendAddr,
@@ -54,7 +54,7 @@ pub(super) enum Report {
     Answered(EndpointKey),
 }
 
-/// The handle that workers report with. Shared by all of them.
+/// Handle with which all workers report.
 #[derive(Debug)]
 pub(crate) struct Reports {
     sender: mpsc::Sender<Report>,
@@ -68,14 +68,14 @@ impl Reports {
         (Arc::new(Self { sender, any_suspect: AtomicBool::new(false), suspects: ArcSwap::default() }), inbox)
     }
 
-    /// For tests of workers whose reports nobody reads.
+    /// A handle whose reports are dropped, for tests of workers.
     #[cfg(test)]
     pub(crate) fn ignored() -> Arc<Self> {
         Self::new().0
     }
 
-    /// A connection to an endpoint failed at that moment, not because of this machine. Of one that is known to be unhealthy that is
-    /// no news, unless a client tries it.
+    /// Reports a failure to reach an endpoint that this machine did not cause. Omitted if the endpoint is already known to be
+    /// unhealthy, unless a client tries it.
     pub(crate) fn failed(
         &self,
         table: &ActiveTable,
@@ -98,7 +98,7 @@ impl Reports {
         self.sender.try_send(Report::Failed { addr, frontend, from, error, moment }).ok();
     }
 
-    /// An endpoint answered a client of this frontend.
+    /// Reports that an endpoint answered a client of this frontend.
     pub(crate) fn answered(&self, table: &ActiveTable, frontend: FrontendAddr, endpoint: EndpointAddr) {
         if self.any_suspect.load(Ordering::Relaxed) {
             self.report_success(table, frontend, endpoint);
@@ -121,7 +121,6 @@ impl Reports {
         }
     }
 
-    /// Publishes the suspects.
     pub(super) fn set_suspects(&self, suspects: Suspects) {
         self.any_suspect.store(!suspects.is_empty(), Ordering::Relaxed);
         self.suspects.store(Arc::new(suspects));

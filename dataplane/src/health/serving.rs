@@ -1,4 +1,4 @@
-//! Which endpoints each Service port serves, counted by its frontends.
+//! Endpoints that each Service port serves, counted by frontend.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use super::reports::EndpointKey;
 #[derive(Debug, Default)]
 pub(super) struct Serving(HashMap<ServicePort, FrontendCounts>);
 
-/// How often each endpoint is in frontends of one Service port; never 0.
+/// Number of frontends of one Service port that have each endpoint; never 0.
 type FrontendCounts = HashMap<EndpointAddr, u32, foldhash::fast::RandomState>;
 
 impl Serving {
-    /// Follows a frontend that came, or the new state of one that changed.
+    /// Adds a new frontend, or the new state of a changed one.
     pub(super) fn add(&mut self, frontend: &Frontend) {
         let mut endpoints = endpoints(frontend).peekable();
         if endpoints.peek().is_some() {
@@ -24,7 +24,7 @@ impl Serving {
         }
     }
 
-    /// Follows a frontend that went, or the former state of one that changed; returns the endpoints that no frontend of its
+    /// Removes a departed frontend, or the former state of a changed one. Returns the endpoints that no frontend of the
     /// Service port has any more.
     pub(super) fn remove(&mut self, frontend: &Frontend) -> Vec<EndpointKey> {
         let Some(counts) = self.0.get_mut(&frontend.service) else { return Vec::new() };

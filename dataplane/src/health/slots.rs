@@ -1,26 +1,26 @@
-//! Slots for probes: a limited number runs at once in all and for each namespace. What finds no slot waits in its namespace's own
-//! queue, and namespaces take turns, so one with thousands of endpoints that hang delays only its own.
+//! Slots for probes: limits how many run at once, in total and per namespace. A probe without a slot waits in its namespace's queue.
+//! Namespaces take turns, so that one with thousands of endpoints that hang delays only its own probes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-/// How many probes run at once.
+/// Maximum number of probes that run at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotLimits {
     pub(super) total: usize,
     pub(super) per_namespace: usize,
 }
 
-/// Descriptors that the owner of a data plane leaves to its probes, beside those of traffic.
+/// Number of descriptors that a data plane's owner reserves for probes, in addition to those of traffic.
 const LEFT_TO_PROBES: usize = 80;
-/// Probes that run at once where there are descriptors.
+/// Maximum number of probes that run at once.
 const MOST: usize = 320;
-/// Of the descriptors of traffic, one in so many may become a probe's.
+/// Divisor of the descriptors of traffic that probes may use.
 const SHARE: usize = 16;
 
-/// How many probes of each kind run at once: four in five are checks.
+/// Slots of each kind of probe: four in five are for checks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeBudget {
     pub(super) checks: SlotLimits,
@@ -28,8 +28,8 @@ pub(crate) struct ProbeBudget {
 }
 
 impl ProbeBudget {
-    /// Where traffic may have so many descriptors: no more than 256 checks, 32 of them of one namespace, and 64 second opinions, 16 of
-    /// them of one namespace.
+    /// The budget if traffic may use this number of descriptors: at most 256 checks, 32 of them of one namespace, and 64 second
+    /// opinions, 16 of them of one namespace.
     pub(crate) fn of(descriptors: usize) -> Self {
         let all = (descriptors / SHARE).clamp(LEFT_TO_PROBES, MOST);
         let (checks, opinions) = (all / 5 * 4, all / 5);
@@ -37,39 +37,39 @@ impl ProbeBudget {
         Self { checks: limits(checks, 32), opinions: limits(opinions, 16) }
     }
 
-    /// Descriptors that it takes from traffic.
+    /// Number of descriptors taken from those of traffic.
     pub(crate) fn of_traffic(&self) -> usize {
         (self.checks.total + self.opinions.total).saturating_sub(LEFT_TO_PROBES)
     }
 }
 
-/// The slots of one kind of probe. What waits is a `T`; a probe that runs ends with an `R`.
+/// Slots of one kind of probe. A waiting probe is a `T`; a running one ends with an `R`.
 #[derive(Debug)]
 pub(super) struct ProbeSlots<T, R> {
     limits: SlotLimits,
     taken: usize,
     namespaces: HashMap<Arc<str>, NamespaceQueue<T>>,
-    /// Namespaces of which something waits and that may take another slot.
+    /// Namespaces with waiting probes that may take another slot.
     turns: VecDeque<Arc<str>>,
     running: JoinSet<R>,
-    /// Whose slot each task has. A task that is aborted has no result that could say so.
+    /// The slot of each task, since an aborted task has no result that could contain it.
     holders: HashMap<Id, ProbeSlot>,
 }
 
-/// What one namespace has and waits for; one that has and wants nothing is not kept.
+/// Taken slots and waiting probes of one namespace; removed when there are neither.
 #[derive(Debug)]
 struct NamespaceQueue<T> {
     taken: usize,
     waiting: VecDeque<T>,
 }
 
-/// A slot that was taken.
+/// A taken slot.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct ProbeSlot(Arc<str>);
 
 impl<T, R: Send + 'static> ProbeSlots<T, R> {
-    /// All are free.
+    /// Creates the slots, all free.
     pub(super) fn new(limits: SlotLimits) -> Self {
         Self {
             limits,
@@ -81,7 +81,7 @@ impl<T, R: Send + 'static> ProbeSlots<T, R> {
         }
     }
 
-    /// Has a probe wait for a slot.
+    /// Queues a probe for a slot.
     pub(super) fn enqueue(&mut self, namespace: &Arc<str>, probe: T) {
         let new = || NamespaceQueue { taken: 0, waiting: VecDeque::new() };
         let queue = self.namespaces.entry(Arc::clone(namespace)).or_insert_with(new);
@@ -91,7 +91,7 @@ impl<T, R: Send + 'static> ProbeSlots<T, R> {
         queue.waiting.push_back(probe);
     }
 
-    /// The probe that is next, with a slot; `None` if nothing waits or no slot is free.
+    /// Takes the next probe and a slot for it; `None` if none waits or no slot is free.
     pub(super) fn dequeue(&mut self) -> Option<(ProbeSlot, T)> {
         if self.taken >= self.limits.total {
             return None;
@@ -107,7 +107,6 @@ impl<T, R: Send + 'static> ProbeSlots<T, R> {
         Some((ProbeSlot(namespace), probe))
     }
 
-    /// Gives back a slot.
     pub(super) fn release(&mut self, ProbeSlot(namespace): ProbeSlot) {
         self.taken -= 1;
         let Some(queue) = self.namespaces.get_mut(&namespace) else { return };
@@ -122,7 +121,7 @@ impl<T, R: Send + 'static> ProbeSlots<T, R> {
         }
     }
 
-    /// Runs a probe, which has the slot until it ends. Must be called inside a runtime.
+    /// Runs a probe, which holds the slot until it ends. Must be called inside a runtime.
     pub(super) fn run(
         &mut self,
         slot: ProbeSlot,
@@ -133,7 +132,7 @@ impl<T, R: Send + 'static> ProbeSlots<T, R> {
         task
     }
 
-    /// Waits until a probe ends; gives its result unless it was aborted. Cancel safe; `None` at once if none runs.
+    /// Waits until a probe ends; returns its result, or `Some(None)` if it was aborted. `None` at once if none runs. Cancel safe.
     pub(super) async fn ended(&mut self) -> Option<Option<R>> {
         let (id, result) = match self.running.join_next_with_id().await? {
             Ok((id, result)) => (id, Some(result)),
@@ -145,7 +144,7 @@ impl<T, R: Send + 'static> ProbeSlots<T, R> {
         Some(result)
     }
 
-    /// How much of one namespace runs and waits.
+    /// Number of running and waiting probes of a namespace.
     pub(super) fn load(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).map_or(0, |queue| queue.taken + queue.waiting.len())
     }
@@ -159,7 +158,7 @@ mod tests {
         ProbeSlots::new(SlotLimits { total, per_namespace })
     }
 
-    /// The namespaces of what gets a slot now.
+    /// Takes probes until no more slots are available.
     fn dequeue_all(slots: &mut ProbeSlots<u32, ()>) -> Vec<(ProbeSlot, u32)> {
         std::iter::from_fn(|| slots.dequeue()).collect()
     }

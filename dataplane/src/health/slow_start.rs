@@ -1,4 +1,4 @@
-//! Slow start: the share of a new or returned endpoint grows over a time that its Service chooses.
+//! Slow start: the share of a new or recovered endpoint grows over a time that its Service configures.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -13,9 +13,9 @@ use crate::select::FULL_SHARE;
 /// A Service port with slow start.
 #[derive(Debug)]
 struct SlowService {
-    /// From the first part of the share to the last.
+    /// Time from the first part of the share to the full share.
     over: Duration,
-    /// The number of its frontends.
+    /// Number of its frontends.
     frontends: usize,
 }
 
@@ -24,12 +24,12 @@ struct SlowService {
 struct Ramp {
     since: Instant,
     over: Duration,
-    /// When the share changes next.
+    /// When the share grows next.
     next: Instant,
 }
 
 impl Ramp {
-    /// How many of [`FULL_SHARE`] parts it gets.
+    /// Number of parts, out of [`FULL_SHARE`], at `now`.
     fn advance(&mut self, now: Instant) -> u8 {
         let step = self.over / u32::from(FULL_SHARE);
         let passed = now.saturating_duration_since(self.since).as_nanos() / step.as_nanos().max(1);
@@ -44,14 +44,14 @@ impl Ramp {
 pub(super) struct SlowStart {
     services: HashMap<ServicePort, SlowService>,
     ramps: HashMap<EndpointKey, Ramp>,
-    /// A Service wants another duration, or none, than its ramps may have.
+    /// Whether the duration of a Service has changed since its ramps were updated.
     durations_changed: bool,
-    /// An entry with another time than the ramp's is stale.
+    /// Next steps of the ramps; an entry with another time than the ramp's is stale.
     due: BinaryHeap<Reverse<(Instant, EndpointKey)>>,
 }
 
 impl SlowStart {
-    /// Follows a frontend that came or changed.
+    /// Adds a new frontend, or the new state of a changed one.
     pub(super) fn add(&mut self, frontend: &Frontend) {
         let over = frontend.health.slow_start;
         if !over.is_zero() {
@@ -62,7 +62,7 @@ impl SlowStart {
         }
     }
 
-    /// Follows a frontend that went, or the former state of one that changed.
+    /// Removes a departed frontend, or the former state of a changed one.
     pub(super) fn remove(&mut self, frontend: &Frontend) {
         if frontend.health.slow_start.is_zero() {
             return;
@@ -76,13 +76,13 @@ impl SlowStart {
         }
     }
 
-    /// An endpoint gets traffic from now on; returns how many parts of its share. One that has begun goes on.
+    /// Starts the ramp of an endpoint, or continues it; returns the number of parts.
     pub(super) fn begin(&mut self, key: &EndpointKey, now: Instant) -> u8 {
         let since = self.began(key).unwrap_or(now);
         self.resume(key, now, since)
     }
 
-    /// The same, of one that has begun before.
+    /// Continues a ramp that began at `since`; returns the number of parts.
     pub(super) fn resume(&mut self, key: &EndpointKey, now: Instant, since: Instant) -> u8 {
         let Some(service) = self.services.get(&key.service) else { return FULL_SHARE };
         let mut ramp = Ramp { since, over: service.over, next: since };
@@ -104,13 +104,13 @@ impl SlowStart {
         self.ramps.get(key).map(|ramp| ramp.since)
     }
 
-    /// An endpoint gets no traffic any more; whether its share was growing.
+    /// Ends the ramp of an endpoint that gets no traffic any more; returns whether there was one.
     pub(super) fn end(&mut self, key: &EndpointKey) -> bool {
         self.ramps.remove(key).is_some()
     }
 
-    /// To be called after frontends were added and removed: shares grow as their Services want it now. Returns the endpoints whose
-    /// parts may have changed, with their parts.
+    /// Applies changed durations to the ramps, after frontends were added and removed. Returns the endpoints whose parts may have
+    /// changed, with their parts.
     pub(super) fn follow_durations(&mut self, now: Instant) -> Vec<(EndpointKey, u8)> {
         if !std::mem::take(&mut self.durations_changed) {
             return Vec::new();
@@ -138,7 +138,7 @@ impl SlowStart {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The endpoints whose parts have changed, with their parts.
+    /// Advances the ramps that are due; returns their endpoints with the number of parts.
     pub(super) fn advance(&mut self, now: Instant) -> Vec<(EndpointKey, u8)> {
         let mut changed = Vec::new();
         while self.due.peek().is_some_and(|Reverse((at, _))| *at <= now)
@@ -157,7 +157,7 @@ impl SlowStart {
     }
 }
 
-/// The endpoints that a frontend did not have before. Those of a new frontend are none: all of them start alike.
+/// Endpoints that a frontend did not have before. None for a new frontend, since all its endpoints start together.
 pub(super) fn new_endpoints(frontend: &Frontend, previous: Option<&Frontend>) -> Vec<EndpointKey> {
     let Some(previous) = previous.filter(|_| !frontend.health.slow_start.is_zero()) else {
         return Vec::new();

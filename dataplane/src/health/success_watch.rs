@@ -1,53 +1,52 @@
-//! What workers and the health task share about a suspect: whether its next success is to be reported, and whether one came between
-//! two moments.
+//! State that workers and the health task share about a suspect: whether its next success must be reported, and whether there was a
+//! success between two moments.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Set while the next success is to be reported.
+/// Bit that is set while the next success must be reported.
 const ARMED: u64 = 1;
-/// What one reported success adds.
+/// Increment per reported success.
 const SUCCESS: u64 = 2;
-/// Where the number of the watch begins, above the successes: no suspect has that many.
+/// Position of the watch's number, above the count of successes, which no suspect exceeds.
 const NUMBER_SHIFT: u32 = 32;
 
-/// One atomic, so that all threads see arming and successes in one order.
+/// Watch of one suspect. A single atomic, so that all threads see arming and successes in the same order.
 #[derive(Debug)]
 pub(super) struct SuccessWatch(AtomicU64);
 
-/// The state of a watch at one moment.
+/// State of a watch at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WatchState(u64);
 
 impl SuccessWatch {
-    /// Waits for a success. No other watch may have the same number: a later suspect's must not be taken for this one.
+    /// Creates an armed watch. The number must be unique, so that a later suspect's watch is not mistaken for this one.
     pub(super) fn armed(number: u32) -> Self {
         Self(AtomicU64::new(u64::from(number) << NUMBER_SHIFT | ARMED))
     }
 
-    /// The next success is to be reported.
+    /// Requests a report of the next success.
     pub(super) fn arm(&self) {
         self.0.fetch_or(ARMED, Ordering::Relaxed);
     }
 
-    /// Whether the next success is to be reported.
+    /// Whether the next success must be reported.
     pub(super) fn is_armed(&self) -> bool {
         self.0.load(Ordering::Relaxed) & ARMED != 0
     }
 
-    /// A success came; whether it is to be reported. Only the first one is.
+    /// Records a success; returns whether to report it. Only the first one after arming is reported.
     pub(super) fn succeeded(&self) -> bool {
         let disarmed = |state| (state & ARMED != 0).then_some((state & !ARMED) + SUCCESS);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, disarmed).is_ok()
     }
 
-    /// The present state.
     pub(super) fn state(&self) -> WatchState {
         WatchState(self.0.load(Ordering::Relaxed))
     }
 }
 
 impl WatchState {
-    /// Whether certainly no success came from this moment to the other one.
+    /// Whether there was certainly no success between this moment and the other one.
     pub(super) fn is_unbroken_until(self, other: Self) -> bool {
         self.0 & ARMED != 0 && self.0 | ARMED == other.0 | ARMED
     }

@@ -1,4 +1,4 @@
-//! A whole data plane with real endpoints on loopback, some of which fail.
+//! Tests of a whole data plane with real endpoints on loopback, some of which fail.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -42,19 +42,19 @@ fn frontend(protocol: Protocol, endpoints: &[EndpointAddr], check: Option<Check>
     frontend
 }
 
-/// An address of the loopback network that no other test has, in this process or another.
+/// An address of the loopback network that no other test uses, in this process or another.
 fn own_address() -> IpAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high | 128, low, NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-/// Where nothing listens.
+/// An endpoint where nothing listens.
 fn refusing() -> EndpointAddr {
     EndpointAddr::new(own_address(), 8080)
 }
 
-/// An endpoint that takes connections, and keeps them open until the far end closes.
+/// An endpoint that accepts connections and keeps them open until the other side closes.
 fn serving() -> EndpointAddr {
     serve(TcpListener::bind((HERE, 0)).unwrap())
 }
@@ -96,7 +96,7 @@ fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
     dataplane
 }
 
-/// Follows the health of endpoints until so many are unhealthy.
+/// Applies health changes until `count` endpoints are unhealthy.
 async fn until_unhealthy(dataplane: &mut Dataplane, count: usize) {
     let follow = async {
         while dataplane.unhealthy().count() != count {
@@ -107,7 +107,7 @@ async fn until_unhealthy(dataplane: &mut Dataplane, count: usize) {
     timeout(PATIENCE, follow).await.expect("nothing is noticed");
 }
 
-/// Follows it for as long as `what` takes.
+/// Applies health changes until `what` completes.
 async fn following<T>(dataplane: &mut Dataplane, what: impl Future<Output = T>) -> T {
     let follow = async {
         loop {
@@ -121,9 +121,9 @@ async fn following<T>(dataplane: &mut Dataplane, what: impl Future<Output = T>) 
     }
 }
 
-/// Whether a client of the frontend gets to an endpoint.
+/// Whether a client of the frontend reaches an endpoint.
 async fn is_served(addr: FrontendAddr) -> bool {
-    // A refusal may come before one has even noticed to be connected.
+    // The reset may arrive before connect returns.
     let Ok(mut stream) = TcpStream::connect(SocketAddr::new(addr.ip, addr.port)).await else { return false };
     matches!(stream.read(&mut [0]).await, Ok(1))
 }

@@ -1,8 +1,8 @@
-//! Trials: how an ejected endpoint shows that it is well, with no more than one client at a time put at risk.
+//! Trials: how an ejected endpoint proves that it serves, with at most one client at a time at risk.
 //!
-//! To a TCP endpoint the health task connects, which costs no client anything. Of UDP only what a client sends and gets says anything:
-//! the next new flow goes to the endpoint, and all others avoid it until that one has been answered. A TCP endpoint that sees the
-//! clients' own addresses may refuse the gateway's for ever: it returns without a trial, and its first failure ejects it again.
+//! The health task connects to a TCP endpoint, which affects no client. Over UDP only the datagrams of a client prove anything: the
+//! next new flow goes to the endpoint, and all others avoid it until that one has been answered. A TCP endpoint that sees the clients'
+//! own addresses may always refuse the gateway's: it returns without a trial, and its first failure ejects it again.
 
 use std::time::Instant;
 
@@ -17,17 +17,17 @@ impl Health {
         self.suspects.get(key).is_some_and(Suspect::is_on_trial)
     }
 
-    /// Has an ejected endpoint be tried, and looks at what has come of a trial that was begun before.
+    /// Starts a trial of an ejected endpoint, or checks the result of an earlier trial.
     pub(super) fn try_again(&mut self, key: &EndpointKey, now: Instant) {
         let Some(suspect) = self.suspects.get_mut(key) else { return };
         let by_client = key.service.protocol == Protocol::Udp;
         if !by_client && !suspect.sees_clients() {
-            // If that is still under way, it stays at one connection.
+            // Ignored while an earlier connection is in progress.
             self.confirmations.ask(key.clone(), now);
             return;
         }
         let trial = self.known.trial(&key.service, key.addr);
-        // Nothing else can try one that sees clients and may refuse the gateway.
+        // Nothing else can try an endpoint that sees clients and may refuse the gateway.
         if !by_client || matches!(trial, Some(trial) if trial.is_taken()) {
             suspect.acquit(now);
         }

@@ -1,8 +1,8 @@
-//! What the process has for traffic, shared by all workers and fairly between Services: descriptors, connections and memory.
+//! Capacity of the process, shared by all workers and fairly between Services: descriptors, connections and memory.
 //!
-//! A Service may have a multiple of what is free, not of what there is (Choudhury and Hahne, "Dynamic queue length thresholds for
-//! shared-memory packet switches", 1998): one alone gets most of it, several greedy ones get equal shares, and a part is always left
-//! for the next one. It takes one comparison, and needs no count of Services.
+//! A Service may use a multiple of the free capacity, not a part of all capacity (Choudhury and Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", 1998). A single Service gets most of it, several greedy ones get equal shares, and
+//! a part is always left for the next one. The rule takes one comparison, and needs no count of Services.
 
 use std::sync::Arc;
 
@@ -10,47 +10,47 @@ use crate::counters::ShedReason;
 use crate::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
 use crate::worker::port::{WorkerPort, WorkerPorts};
 
-/// A Service may have so many times what is free: alone, four fifths of all.
+/// Multiple of the free capacity that a Service may use: a single Service gets four fifths of all.
 const SHARE: usize = 4;
 
-/// A Service that has fewer than this part of what is spared has next to nothing.
+/// Divisor of the spared memory below which a Service counts as small.
 const SMALL: usize = 8;
 
-/// A connection has one socket towards its client and one towards its endpoint.
+/// Number of sockets of a connection: one towards its client and one towards its endpoint.
 const DESCRIPTORS_OF_A_CONNECTION: usize = 2;
 
-/// Bytes that a connection is taken to need: two sockets are about 10 KiB while nothing waits in them.
+/// Memory that is assumed for a connection, in bytes: two sockets take about 10 KiB while their buffers are empty.
 const MEMORY_OF_A_CONNECTION: u64 = 32 << 10;
 
-/// Bytes that a connection may hold: that is when memory runs out, and else.
+/// Bytes that a connection may hold: the minimum, when memory runs out, and the maximum.
 const LEAST_HELD: usize = 2 << 10;
 const MOST_HELD: usize = 64 << 10;
 
-/// What traffic may take.
+/// Limits of all traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityLimits {
-    /// File descriptors, listening sockets included. What is beyond it is left to the process itself.
+    /// Maximum number of file descriptors, including listening sockets. The rest is left to the process itself.
     pub descriptors: usize,
-    /// TCP connections.
+    /// Maximum number of TCP connections.
     pub connections: usize,
 }
 
-/// What traffic may take, and has.
+/// Limits and use of all traffic.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     most_descriptors: AtomicUsize,
     most_connections: AtomicUsize,
     descriptors: AtomicUsize,
     connections: AtomicUsize,
-    /// Connections and flows that memory is good for, as of the last look at it and since.
+    /// Number of connections and flows for which there is memory, as of the last measurement and reduced since.
     memory: AtomicIsize,
-    /// More of them for Services that have next to nothing: those that have most may hold far more than was foreseen.
+    /// Additional number of them for small Services, since the largest ones may hold far more than was assumed.
     spared: AtomicIsize,
-    /// Bytes that are to be given back.
+    /// Number of bytes to release.
     excess: AtomicI64,
 }
 
-/// Sets how much memory workers have.
+/// Handle that sets how much memory workers may use.
 #[derive(Clone, Debug)]
 pub struct MemoryGauge {
     capacity: Arc<Capacity>,
@@ -58,12 +58,12 @@ pub struct MemoryGauge {
 }
 
 impl MemoryGauge {
-    /// Descriptors that traffic has.
+    /// Number of descriptors that traffic uses.
     pub fn descriptors(&self) -> usize {
         self.capacity.descriptors.load(Ordering::Relaxed)
     }
 
-    /// Workers count down from there, so it is to be set again, often.
+    /// Sets the available memory. Workers count down from there, so it must be set frequently.
     pub fn set(&self, left: MemoryLeft) {
         let connections = |bytes| isize::try_from(bytes / MEMORY_OF_A_CONNECTION).unwrap_or(isize::MAX / 2);
         let free = connections(left.free);
@@ -77,19 +77,19 @@ impl MemoryGauge {
     }
 }
 
-/// How much memory there is yet, in bytes.
+/// Available memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryLeft {
-    /// Traffic may take so much.
+    /// Memory that traffic may use.
     pub free: u64,
-    /// Services that have next to nothing may take so much.
+    /// Memory that small Services may use.
     pub by_small_ones: u64,
-    /// So much is to be given back, by resetting connections for which most waits.
+    /// Memory to release by resetting the connections that hold the most unread data.
     pub excess: u64,
 }
 
 impl Capacity {
-    /// Nothing is taken, and memory does not matter until a [`gauge`](Self::gauge) says so.
+    /// Creates an unused capacity without a limit of memory until a [`gauge`](Self::gauge) sets one.
     pub(crate) fn new(limits: CapacityLimits) -> Self {
         Self {
             most_descriptors: AtomicUsize::new(limits.descriptors),
@@ -102,20 +102,20 @@ impl Capacity {
         }
     }
 
-    /// No limits.
+    /// Capacity without limits.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Arc<Self> {
         let all = usize::MAX / 8;
         Arc::new(Self::new(CapacityLimits { descriptors: all, connections: all }))
     }
 
-    /// Has other limits from now on. What is taken stays taken.
+    /// Changes the limits. What is in use stays in use.
     pub(crate) fn set_limits(&self, limits: CapacityLimits) {
         self.most_descriptors.store(limits.descriptors, Ordering::Relaxed);
         self.most_connections.store(limits.connections, Ordering::Relaxed);
     }
 
-    /// Where to set how much memory there is. The workers are woken when some is to be given back.
+    /// The gauge that sets the available memory, and wakes the workers if some must be released.
     pub(crate) fn gauge(self: &Arc<Self>, ports: &Arc<WorkerPorts>) -> MemoryGauge {
         MemoryGauge { capacity: Arc::clone(self), ports: Arc::clone(ports) }
     }
@@ -123,24 +123,24 @@ impl Capacity {
     /// Takes room for one connection of a Service that has `own` open.
     pub(crate) fn take_connection(&self, own: u32) -> Result<(), ShedReason> {
         self.room(own, self.free_connections())?;
-        // Workers may come here at once and take one more each: what the process keeps for itself has room for that.
+        // Several workers may pass the check at once and take one more each: the reserve of the process suffices for that.
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.memory.fetch_sub(1, Ordering::Relaxed);
         self.take(DESCRIPTORS_OF_A_CONNECTION);
         Ok(())
     }
 
-    /// Gives back what [`take_connection`](Self::take_connection) took.
+    /// Returns the room that [`take_connection`](Self::take_connection) took.
     pub(crate) fn give_connection(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
         self.memory.fetch_add(1, Ordering::Relaxed);
         self.give(DESCRIPTORS_OF_A_CONNECTION);
     }
 
-    /// Whether there is room for one more flow of a Service that has `own` open.
+    /// Checks whether there is room for another flow of a Service that has `own` open.
     ///
     /// # Errors
-    /// What there is too little of.
+    /// Returns the resource that is short.
     pub(crate) fn room_for_flow(&self, own: u32) -> Result<(), ShedReason> {
         self.room(own, self.free_descriptors())
     }
@@ -159,20 +159,20 @@ impl Capacity {
         enough.then_some(()).ok_or(ShedReason::Memory)
     }
 
-    /// Takes room for a flow, which has one socket of its own.
+    /// Takes room for a flow, which has one socket.
     pub(crate) fn take_flow(&self) {
         self.memory.fetch_sub(1, Ordering::Relaxed);
         self.take(1);
     }
 
-    /// Gives back what [`take_flow`](Self::take_flow) took.
+    /// Returns the room that [`take_flow`](Self::take_flow) took.
     pub(crate) fn give_flow(&self) {
         self.memory.fetch_add(1, Ordering::Relaxed);
         self.give(1);
     }
 
-    /// How many bytes a connection may hold while its other end does not take them: an equal share of the memory that is free, and
-    /// always some, so that it goes on.
+    /// Number of bytes that a connection may hold while the receiving side does not accept them: an equal share of the free memory,
+    /// and always some, so that it makes progress.
     pub(crate) fn bytes_to_hold(&self) -> usize {
         let (free, connections) = (self.free_memory(), self.connections.load(Ordering::Relaxed));
         if free / 2 >= connections {
@@ -181,18 +181,18 @@ impl Capacity {
         (free * MEMORY_OF_A_CONNECTION as usize / connections).clamp(LEAST_HELD, MOST_HELD)
     }
 
-    /// Whether memory is to be given back.
+    /// Whether memory must be released.
     pub(crate) fn wants_relief(&self) -> bool {
         self.excess.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so much is still to be given back; then it counts as done.
+    /// Whether memory must still be released; if so, counts `bytes` as released.
     pub(crate) fn relieve_of(&self, bytes: u64) -> bool {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.excess.load(Ordering::Relaxed) > 0 && self.excess.fetch_sub(bytes, Ordering::Relaxed) > 0
     }
 
-    /// Takes so many descriptors, if they are there.
+    /// Takes descriptors if they are free.
     pub(crate) fn try_take(&self, descriptors: usize) -> bool {
         let enough = self.free_descriptors() >= descriptors;
         if enough {
@@ -201,23 +201,23 @@ impl Capacity {
         enough
     }
 
-    /// Takes so many descriptors in any case.
+    /// Takes descriptors unconditionally.
     pub(crate) fn take(&self, descriptors: usize) {
         self.descriptors.fetch_add(descriptors, Ordering::Relaxed);
     }
 
-    /// Gives back so many descriptors.
+    /// Returns descriptors.
     pub(crate) fn give(&self, descriptors: usize) {
         self.descriptors.fetch_sub(descriptors, Ordering::Relaxed);
     }
 
-    /// Whether a Service with `own` connections may soon have clearly more: for who has stopped asking meanwhile.
+    /// Whether a Service with `own` connections has clearly more room again, after its clients were kept from connecting.
     pub(crate) fn has_room_again(&self, own: u32) -> bool {
         let free = self.free_connections().min(self.free_memory());
         free > 0 && (own as usize).saturating_mul(8) < free.saturating_mul(SHARE).saturating_mul(7)
     }
 
-    /// How many connections more there may be, memory aside.
+    /// Number of further connections that are possible, apart from memory.
     fn free_connections(&self) -> usize {
         let most = self.most_connections.load(Ordering::Relaxed);
         let connections = most.saturating_sub(self.connections.load(Ordering::Relaxed));
@@ -229,7 +229,7 @@ impl Capacity {
         most.saturating_sub(self.descriptors.load(Ordering::Relaxed))
     }
 
-    /// In connections.
+    /// Free memory, in connections.
     fn free_memory(&self) -> usize {
         usize::try_from(self.memory.load(Ordering::Relaxed)).unwrap_or(0)
     }
@@ -251,7 +251,7 @@ mod tests {
         capacity.gauge(&WorkerPorts::new(0).unwrap()).set(left);
     }
 
-    /// Takes as many as are given.
+    /// Takes connections until one is refused.
     fn fill(capacity: &Capacity, own: &mut u32) {
         while capacity.take_connection(*own).is_ok() {
             *own += 1;

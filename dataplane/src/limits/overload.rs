@@ -1,7 +1,7 @@
-//! Frontends that are refused new connections or flows: why, since when, and whether their SYNs are dropped.
+//! Overload: frontends that refuse new connections or flows, the reason, and whether their SYNs are dropped.
 //!
-//! A worker refuses with a reset, which costs an accept and a close. Where thousands a second are refused for want of room, the
-//! listening sockets drop SYNs instead, before the handshake, and clients try again by themselves, until there is room.
+//! A worker refuses with a reset, which costs an accept and a close. If thousands a second are refused for lack of room, the
+//! listening sockets drop SYNs before the handshake instead, and the clients' kernels retry, until there is room.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::limits::refusals::Refusals;
 use crate::select::ActiveTable;
 use sheave_model::{FrontendAddr, Protocol};
 
-/// How often overloaded frontends are looked at.
+/// Interval at which overloaded frontends are checked.
 const EVERY: Duration = Duration::from_millis(100);
-/// A frontend counts as overloaded for so long after it was last refused something.
+/// How long a frontend counts as overloaded after its last refusal.
 const LASTS: Duration = Duration::from_secs(10);
-/// With so many refused a second, counted from check to check, SYNs are dropped.
+/// Number of refusals per second, measured between checks, from which SYNs are dropped.
 const FLOOD: u64 = 2000;
 
-/// A frontend that is refused new connections or flows.
+/// A frontend that refuses new connections or flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overloaded {
-    /// Which one.
+    /// The frontend.
     pub frontend: FrontendAddr,
-    /// Why most of them are refused.
+    /// The most frequent reason.
     pub reason: ShedReason,
 }
 
-/// What listening sockets do with SYNs.
+/// Handling of SYNs by listening sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum SynPolicy {
@@ -44,37 +44,37 @@ struct Watched {
     reason: ShedReason,
     last: Instant,
     syn_policy: SynPolicy,
-    /// Packets that had been dropped at its sockets at the last check, while SYNs are dropped.
+    /// Number of packets dropped at its sockets at the last check, while SYNs are dropped.
     dropped: u64,
 }
 
-/// What is looked at.
+/// Frontends as the overload control sees them.
 pub(crate) trait Frontends {
-    /// What a frontend has.
+    /// Use of a frontend, if it exists.
     fn usage(&self, frontend: FrontendAddr) -> Option<Arc<FrontendUse>>;
 
-    /// Packets that were dropped at its sockets so far, if it has any.
+    /// Number of packets dropped so far at the frontend's sockets; 0 if it has none.
     fn drops(&self, frontend: FrontendAddr) -> u64;
 }
 
-/// All frontends that are refused something.
+/// All frontends that refuse connections or flows.
 #[derive(Debug)]
 pub(crate) struct Overload {
     refusals: Arc<Refusals>,
     capacity: Arc<Capacity>,
     watched: BTreeMap<FrontendAddr, Watched>,
-    /// When to look at them.
+    /// Time of the last check.
     looked: Instant,
     revision: u64,
 }
 
 impl Overload {
-    /// None is overloaded.
+    /// Creates the state without overloaded frontends.
     pub(crate) fn new(refusals: Arc<Refusals>, capacity: Arc<Capacity>) -> Self {
         Self { refusals, capacity, watched: BTreeMap::new(), looked: Instant::now(), revision: 0 }
     }
 
-    /// Waits until it is time to [look](Self::look). Cancel safe.
+    /// Waits until the next [check](Self::look) is due. Cancel safe.
     pub(crate) async fn due(&self) {
         if self.watched.is_empty() {
             self.refusals.changed().await;
@@ -83,7 +83,7 @@ impl Overload {
         }
     }
 
-    /// Looks at what was refused since the last time. Gives the frontends whose doors are to change.
+    /// Checks the refusals since the last call. Returns the frontends whose SYN policy has changed.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Overload {
     }
 
     fn watch(&mut self, addr: FrontendAddr, usage: Arc<FrontendUse>, now: Instant) {
-        // Before it is counted, so that what comes after is told again.
+        // Before counting, so that later refusals are reported again.
         self.refusals.watch(&usage);
         let known = self.watched.get(&addr).is_some_and(|watched| Arc::ptr_eq(&watched.usage, &usage));
         if !known {
@@ -142,12 +142,12 @@ impl Overload {
         }
     }
 
-    /// A frontend has closed: if it comes back, it begins anew.
+    /// Forgets a frontend that was closed.
     pub(crate) fn forget(&mut self, addr: FrontendAddr) {
         self.revision += u64::from(self.watched.remove(&addr).is_some());
     }
 
-    /// What happens to SYNs of a frontend.
+    /// SYN policy of a frontend.
     pub(crate) fn syn_policy(&self, addr: FrontendAddr) -> SynPolicy {
         self.watched.get(&addr).map_or(SynPolicy::Accept, |watched| watched.syn_policy)
     }
@@ -164,13 +164,13 @@ impl Overload {
 }
 
 impl Watched {
-    /// Clients were refused by the kernel, which cannot say why.
+    /// Counts packets that the kernel dropped, which reports no reason, as refusals for the current reason.
     fn count_dropped(&mut self, dropped: u64) {
         self.usage
             .add_shed(self.reason, dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped)));
     }
 
-    /// How many were refused since the last time; the reason is that of most of them.
+    /// Number of refusals since the last call; updates the reason to that of most of them.
     fn count(&mut self, now: Instant) -> u64 {
         let mut most = 0;
         let mut total = 0;
@@ -189,7 +189,7 @@ impl Watched {
     }
 }
 
-/// Whether it helps to let clients try again later: those of a rate are let in at any moment.
+/// Whether clients should retry later: clients over a rate limit may be admitted at any moment instead.
 fn is_for_want_of_room(reason: ShedReason) -> bool {
     matches!(reason, ShedReason::Capacity | ShedReason::Memory | ShedReason::Connections)
 }
@@ -243,7 +243,7 @@ mod tests {
     const ADDR: u32 = 1;
 
     impl Rig {
-        /// With room for eighty connections of one frontend.
+        /// A rig with room for eighty connections of one frontend.
         fn new() -> Self {
             let refusals = Arc::<Refusals>::default();
             let capacity = Arc::new(Capacity::new(CapacityLimits { descriptors: 200, connections: 100 }));

@@ -1,4 +1,4 @@
-//! What workers tell the control loop of connections and flows that were refused: of each frontend the first since it last looked.
+//! Notifications of refusals from workers to the control loop: for each frontend the first one since the last check.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -9,7 +9,7 @@ use crate::counters::{FrontendUse, ShedReason};
 use crate::sync::Mutex;
 use sheave_model::FrontendAddr;
 
-/// The frontends that were refused something of late.
+/// Frontends with recent refusals.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     addrs: Mutex<BTreeSet<FrontendAddr>>,
@@ -17,7 +17,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// A frontend was refused a connection, or flow. Locks only if the control loop has looked since the last one.
+    /// Counts the refusal of a connection or flow. Locks only if the control loop has checked the frontend since its last refusal.
     pub(crate) fn count(&self, addr: FrontendAddr, usage: &FrontendUse, reason: ShedReason) {
         usage.add_shed(reason, 1);
         if usage.set_noticed() {
@@ -26,17 +26,17 @@ impl Refusals {
         }
     }
 
-    /// Waits until a frontend is refused something that was not since it was last [taken](Self::take). Cancel safe.
+    /// Waits for a frontend's first refusal since the last [`take`](Self::take). Cancel safe.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Those that were refused something since the last call.
+    /// Takes the frontends with refusals since the last call.
     pub(crate) fn take(&self) -> BTreeSet<FrontendAddr> {
         std::mem::take(&mut *self.addrs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Wants to know of the next refusal of a frontend.
+    /// Requests a notification of the next refusal of a frontend.
     pub(crate) fn watch(&self, usage: &FrontendUse) {
         usage.clear_noticed();
     }

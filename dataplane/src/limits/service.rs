@@ -1,6 +1,6 @@
-//! Holds a Service to its limits: how many connections and flows it may have, and how many new ones a second, in all and for each
-//! client. Its frontends and all workers share them; a Service without limits has none of this. A client is an IPv4 address or an IPv6
-//! network: a host has as many addresses of its own network as it likes.
+//! Limits of one Service: how many connections and flows it may have, and how many new ones per second, in total and per client. All its
+//! frontends and all workers share one limiter; a Service without limits has none. A client is an IPv4 address or an IPv6 network, since
+//! a host may use any address of its own network.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -15,40 +15,40 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::weak_map::{ServiceId, WeakMap, service_id};
 use sheave_model::{Frontend, Ipv6Prefix, ServiceLimits};
 
-/// Clients of one Service that are counted each; a few megabytes. Beyond it those with nothing open are forgotten first, and if all have,
-/// new ones count as one client.
+/// Maximum number of clients of one Service that are counted separately: a few megabytes. Beyond it, clients with nothing open are
+/// forgotten first; if all have something open, new clients count together as one.
 const MOST_CLIENTS: usize = 65_536;
-/// Clients that are looked at when one is added, round and round, to forget those that need no remembering.
+/// Number of clients checked in rotation for each one added, to forget those without relevant state.
 const SWEPT: usize = 2;
-/// Clients among which one is chosen to be forgotten where there is no room.
+/// Number of clients compared to forget one when there is no room.
 const SAMPLED: usize = 8;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Counts what one Service has, against what it may have.
+/// Counts the connections of one Service and enforces its limits.
 #[derive(Debug)]
 pub struct Limiter {
     limits: [AtomicU32; 4],
     client_prefix: AtomicU8,
     open: AtomicU32,
-    /// What the process has that this one has taken over from.
+    /// Number of connections in the process that this one has taken over from.
     elsewhere: AtomicU32,
-    /// When the next new one is due at an even rate, in nanoseconds since `epoch`.
+    /// When the next connection is due at an even rate, in nanoseconds since `epoch`.
     due: AtomicU64,
     clients: Mutex<Clients>,
     epoch: Instant,
 }
 
-/// What is known of clients.
+/// Clients of one Service.
 #[derive(Debug, Default)]
 struct Clients {
     known: IndexMap<IpAddr, ClientUse, foldhash::fast::RandomState>,
-    /// All for whom there is no room, together.
+    /// Use of all clients without an entry of their own.
     others: ClientUse,
     hand: usize,
 }
 
-/// Whose use is counted.
+/// Entry in which a connection is counted.
 #[derive(Clone, Copy, Debug)]
 enum LimitedClient {
     Client(IpAddr),
@@ -61,8 +61,8 @@ struct ClientUse {
     due: u64,
 }
 
-/// The generic cell rate algorithm (ITU-T I.371): as many may come at once as are allowed in a second, and then at that rate.
-/// Gives the next due time if one may come now.
+/// The generic cell rate algorithm (ITU-T I.371): permits a burst of one second's worth, and then connections at the rate. Returns the
+/// next due time if a connection conforms now.
 fn conforms(due: u64, now: u64, rate: NonZeroU32) -> Option<u64> {
     let interval = SECOND / u64::from(rate.get());
     (due <= now + (SECOND - interval)).then(|| due.max(now) + interval)
@@ -83,7 +83,7 @@ impl Limiter {
         limiter
     }
 
-    /// Holds to these limits from now on; what is open stays.
+    /// Applies these limits; open connections stay.
     fn set(&self, limits: &ServiceLimits) {
         let ServiceLimits {
             connections,
@@ -112,7 +112,7 @@ impl Limiter {
         }
     }
 
-    /// Takes a place for a new connection or flow of `client`, or of one that is not known yet.
+    /// Admits a new connection or flow of `client`, which is `None` if the client is not known yet.
     pub(crate) fn admit(
         self: &Arc<Self>,
         client: Option<IpAddr>,
@@ -127,7 +127,7 @@ impl Limiter {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|_| ShedReason::Connections)?;
         let mut permit = Permit { limiter: Arc::clone(self), client: None };
-        // First the client's own limits: one that asks too often takes nothing of the others' rate.
+        // The client's own limits first, so that a client over its rate does not consume the rate of others.
         if let Some(client) = client {
             permit.take_client_place(client, now, &limits)?;
         }
@@ -140,7 +140,7 @@ impl Limiter {
         Ok(permit)
     }
 
-    /// Counts what another process has admitted: it stays, whatever the limits are now.
+    /// Counts a connection that another process has admitted, even if it exceeds the current limits.
     pub(crate) fn take_over(self: &Arc<Self>, client: IpAddr, now: Instant) -> Permit {
         self.open.fetch_add(1, Ordering::Relaxed);
         let mut permit = Permit { limiter: Arc::clone(self), client: None };
@@ -154,7 +154,7 @@ impl Limiter {
         permit
     }
 
-    /// Whether one more could be open, clearly.
+    /// Whether there is clearly room for another connection.
     pub(crate) fn has_room_again(&self) -> bool {
         let count = |of: &AtomicU32| u64::from(of.load(Ordering::Relaxed));
         let open = count(&self.open) + count(&self.elsewhere);
@@ -170,16 +170,16 @@ impl Limiter {
     }
 }
 
-/// A place among the connections of a Service, given back when dropped.
+/// A permit for one connection of a Service, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limiter: Arc<Limiter>,
-    /// Whose it is, if it counts for a client.
+    /// The entry in which the connection is counted, if it is counted per client.
     client: Option<LimitedClient>,
 }
 
 impl Permit {
-    /// The connection turned out to be this client's.
+    /// Applies the limits of the client, which was not known at admission.
     pub(crate) fn identify(&mut self, client: IpAddr, now: Instant) -> Result<(), ShedReason> {
         let limits = self.limiter.limits();
         let now = self.limiter.time(now);
@@ -222,7 +222,7 @@ impl Drop for Permit {
 }
 
 impl Clients {
-    /// What is known of a client, or of all others if there is no room for one more, since those that are known have something open.
+    /// The entry of a client, or that of all others if the table is full and no entry can be forgotten.
     fn entry(&mut self, client: IpAddr, now: u64) -> (LimitedClient, &mut ClientUse) {
         if !self.known.contains_key(&client) {
             self.sweep(now);
@@ -249,7 +249,7 @@ impl Clients {
         }
     }
 
-    /// Forgets the client among a few that has nothing open and was quiet the longest.
+    /// Forgets the client, among a few without open connections, that has been idle for longest.
     fn forget_one(&mut self) -> bool {
         let count = self.known.len();
         let sample = (0..SAMPLED).map(|step| (self.hand + step * count / SAMPLED) % count.max(1));
@@ -262,12 +262,12 @@ impl Clients {
     }
 }
 
-/// The limiters of all Services that have limits. They are found again when a table is made, so that what is open counts on.
+/// Limiters of all Services with limits. They are reused across tables, so that open connections stay counted.
 #[derive(Debug, Default)]
 pub(crate) struct Limiters(Mutex<WeakMap<ServiceId, Limiter>>);
 
 impl Limiters {
-    /// That of a frontend's Service, with the limits that it has now; `None` if it has none.
+    /// The limiter of a frontend's Service, updated to the current limits; `None` without limits.
     pub(crate) fn get(&self, frontend: &Frontend) -> Option<Arc<Limiter>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !frontend.limits.any() {
@@ -279,13 +279,13 @@ impl Limiters {
         Some(limiter)
     }
 
-    /// What each Service has in this process.
+    /// Number of open connections and flows of each Service in this process.
     pub(crate) fn counts(&self) -> Vec<(ServiceId, u32)> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(id, limiter)| (id.clone(), limiter.open.load(Ordering::Relaxed))).collect()
     }
 
-    /// What this Service has in another process counts here, too, in place of what was said of it before.
+    /// Sets the number of connections that this Service has in another process, which count here, too.
     pub(crate) fn count_elsewhere(&self, service: &ServiceId, open: u32) {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limiter) = known.get(service) {
@@ -293,7 +293,7 @@ impl Limiters {
         }
     }
 
-    /// No Service has anything in another process any more.
+    /// Clears the numbers of connections in another process.
     pub(crate) fn forget_elsewhere(&self) {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().for_each(|(_, limiter)| limiter.elsewhere.store(0, Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! Who may listen where: addresses that this process or this machine uses for other ends, that other processes listen at, and
-//! that sockets of departed frontends still hold.
+//! Claims on addresses: those where this process or this machine listens for other purposes, where other processes listen, and where
+//! sockets of departed frontends are still open.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -11,30 +11,30 @@ use super::open;
 use crate::counters::{FrontendCounters, UdpCounters};
 use sheave_model::{FrontendAddr, Protocol};
 
-/// What else than the table decides whether a frontend may have its address.
+/// Claims, besides the table, that decide whether a frontend may have its address.
 #[derive(Debug, Default)]
 pub(super) struct AddressClaims {
-    /// Where this process listens for other ends.
+    /// Addresses where this process listens for other purposes.
     reserved: BTreeSet<SocketAddr>,
-    /// The addresses of this machine itself: its sshd or kubelet must stay reachable there.
+    /// Addresses of this machine itself, where its sshd or kubelet must stay reachable.
     machine: BTreeSet<IpAddr>,
     departed: Departed,
 }
 
 impl AddressClaims {
-    /// Sets the addresses that are used for other ends. True if those of this process changed.
+    /// Sets the addresses used for other purposes. Returns whether those of this process changed.
     pub(super) fn set(&mut self, reserved: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) -> bool {
         let changed = self.reserved != reserved;
         (self.reserved, self.machine) = (reserved, machine);
         changed
     }
 
-    /// How many addresses this process itself uses.
+    /// Number of addresses that this process itself uses.
     pub(super) fn reserved(&self) -> usize {
         self.reserved.len()
     }
 
-    /// Whether a steered frontend there would take over a server of this process.
+    /// Whether a steered frontend at this address would intercept the traffic of a server of this process.
     pub(super) fn is_reserved(&self, addr: FrontendAddr) -> bool {
         addr.protocol == Protocol::Tcp && self.reserved.iter().any(|server| addr.is_reached_at(*server))
     }
@@ -44,7 +44,7 @@ impl AddressClaims {
         self.machine.contains(&ip)
     }
 
-    /// Remembers that workers may still have sockets on the address of a frontend that leaves.
+    /// Records that workers may still have sockets on the address of a departing frontend.
     pub(super) fn add_departed(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) {
         self.departed.add(addr, counters);
     }
@@ -54,7 +54,7 @@ impl AddressClaims {
         self.departed.holds(addr, counters)
     }
 
-    /// Which of these steered frontends another process listens at by now, on an address of the machine itself.
+    /// TCP frontends among `steered` whose address is the machine's own and where another process listens now.
     pub(super) fn taken_by_others(&self, steered: impl Iterator<Item = FrontendAddr>) -> Vec<FrontendAddr> {
         let on_machine = |addr: &FrontendAddr| addr.protocol == Protocol::Tcp && self.is_machine(addr.ip);
         let mut asked = steered.filter(on_machine).peekable();
@@ -62,7 +62,7 @@ impl AddressClaims {
             return Vec::new();
         }
         let others = listening();
-        // Connected sockets are in the way of bind(2), too, and a listener for IPv6 alone is not one for IPv4.
+        // bind(2) fails because of connected sockets, too; and a listener that accepts only IPv6 does not affect IPv4.
         let taken = |addr: &FrontendAddr| {
             others.iter().any(|other| addr.is_reached_at(*other))
                 && open::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
@@ -71,20 +71,20 @@ impl AddressClaims {
     }
 }
 
-/// So few may be remembered although all their sockets are closed.
+/// Number of frontends that may be recorded although all their sockets are closed.
 const KEPT: usize = 64;
 
-/// Frontends that have left, while sockets of theirs may still be on their addresses.
+/// Frontends that have left the table while sockets of theirs may still be on their addresses.
 #[derive(Debug, Default)]
 struct Departed {
-    /// The counters of UDP frontends: who still has one has sockets on the address.
+    /// Counters of UDP frontends: a worker that still references one has sockets on the address.
     counters: HashMap<FrontendAddr, Vec<Weak<UdpCounters>>>,
-    /// So many were left when those that are gone were last removed.
+    /// Number of frontends left at the last cleanup.
     left: usize,
 }
 
 impl Departed {
-    /// Remembers who may still have sockets on the address.
+    /// Records that workers may still have sockets on the address.
     fn add(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) {
         let of_udp: Vec<_> = counters.iter().filter_map(FrontendCounters::udp).collect();
         if of_udp.is_empty() {
@@ -98,9 +98,8 @@ impl Departed {
         }
     }
 
-    /// Whether sockets of ours may still be on the address of a frontend that has none now: workers close those of UDP when
-    /// they come to it. Of TCP there are only connections left, which are in
-    /// nobody's way (SO_REUSEADDR, socket(7)).
+    /// Whether this process may still have sockets on the address of a frontend without listening sockets: workers close those of UDP when
+    /// they get to it. Of TCP only connections are left, which do not block the address (SO_REUSEADDR, socket(7)).
     fn holds(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
         let departed = self.counters.remove(&addr).unwrap_or_default();
         let alive: Vec<_> = departed.into_iter().filter(|counters| counters.strong_count() > 0).collect();
@@ -112,10 +111,11 @@ impl Departed {
     }
 }
 
-/// The state of a listening socket (include/net/tcp_states.h).
+/// State of a listening socket (include/net/tcp_states.h).
 const LISTEN: &str = "0A";
 
-/// Where TCP sockets of this thread's network namespace listen, of any process (proc_pid_net(5)). Nothing of a family that this kernel does not have.
+/// Addresses where TCP sockets of any process in this thread's network namespace listen (proc_pid_net(5)). Empty for a family that this
+/// kernel does not support.
 fn listening() -> BTreeSet<SocketAddr> {
     ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"].into_iter().flat_map(of_file).collect()
 }
@@ -123,11 +123,11 @@ fn listening() -> BTreeSet<SocketAddr> {
 fn of_file(path: &str) -> Vec<SocketAddr> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     let rows = BufReader::new(file).lines().skip(1).map_while(Result::ok);
-    // Listening sockets come first (tcp_seq_start in net/ipv4/tcp_ipv4.c): of connections there may be many.
+    // Listening sockets come first (tcp_seq_start in net/ipv4/tcp_ipv4.c), and there may be many connections.
     rows.map_while(|row| row_of(&row)).collect()
 }
 
-/// `sl local_address rem_address st ...`; none for a row of another state.
+/// Parses `sl local_address rem_address st ...`; `None` for a row of another state.
 fn row_of(row: &str) -> Option<SocketAddr> {
     let mut fields = row.split_ascii_whitespace().skip(1);
     let local = fields.next()?;
@@ -138,7 +138,7 @@ fn row_of(row: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address(ip)?, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Words of 32 bits as they lie in memory, each printed as a number.
+/// Parses an address: 32-bit words in memory order, each printed as a number.
 fn address(hex: &str) -> Option<IpAddr> {
     let word = |index: usize| {
         let digits = hex.get(8 * index..8 * index + 8)?;

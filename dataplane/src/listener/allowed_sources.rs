@@ -1,12 +1,12 @@
-//! The sources that a frontend allows, in the form in which the kernel looks them up: equal for as many frontends as possible, and
-//! with the shorter of two lists.
+//! Sources that a frontend allows, normalized for lookup in the kernel: equal for as many frontends as possible, and as the
+//! shorter of two lists.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use sheave_model::AddressSet;
 
-/// The family of a socket.
+/// Address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Family {
     V4,
@@ -25,7 +25,7 @@ impl Family {
         }
     }
 
-    /// Offset of the source address in the header of a packet (RFC 791, RFC 8200). The destination follows.
+    /// Offset of the source address in the header of a packet (RFC 791, RFC 8200). The destination follows it.
     pub(crate) const fn source_offset(self) -> u8 {
         match self {
             Self::V4 => 12,
@@ -33,7 +33,7 @@ impl Family {
         }
     }
 
-    /// Bytes of an address.
+    /// Length of an address in bytes.
     pub(crate) const fn address_length(self) -> u8 {
         match self {
             Self::V4 => 4,
@@ -42,29 +42,29 @@ impl Family {
     }
 }
 
-/// Whom a socket admits, in a form that is the same for as many sockets as possible.
+/// Sources that a socket admits, in a form that is equal for as many sockets as possible.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AllowedSources {
     pub(crate) family: Family,
-    /// Of that family alone.
+    /// Admitted addresses of that family.
     pub(crate) others: AddressSet,
-    /// The socket's own address as a source, if it is not among the others. Frontends that admit the cluster admit
-    /// themselves too: with their addresses in the set no two sets would be the same.
+    /// Whether the socket's own address is admitted in addition to the others. Frontends that admit the cluster admit their own
+    /// address, too; if the set contained that address, no two sets would be equal.
     pub(crate) itself: bool,
 }
 
 impl AllowedSources {
-    /// Whom a socket with this address admits.
+    /// The sources from `set` that a socket with the address `own` admits.
     pub(crate) fn new(set: &AddressSet, own: IpAddr) -> Self {
         let sources = set.of_family(own);
         let others = sources.without(own);
-        // Taking an address out of a wider interval leaves as many intervals, or more.
+        // Taking an address out of a wider interval leaves at least as many intervals.
         let itself = others.intervals() < sources.intervals();
         Self { family: Family::of(own), others: if itself { others } else { sources }, itself }
     }
 
-    /// The prefixes to look up, and what they are: whichever takes fewer of the admitted and the refused. "All but these"
-    /// would take dozens of prefixes for each of these.
+    /// The prefixes to look up, and whether they are allowed or denied: whichever list is shorter. A list of all addresses but a
+    /// few would have dozens of prefixes for each of those.
     pub(crate) fn listed(&self) -> (Vec<IpNet>, Listed) {
         let admitted = self.others.cidrs();
         let refused = self.others.complement().of_family(self.family.any()).cidrs();
@@ -72,7 +72,7 @@ impl AllowedSources {
     }
 }
 
-/// What prefixes in a list are; all other addresses are the opposite.
+/// Meaning of the prefixes in a list; all other addresses have the opposite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     Allowed,

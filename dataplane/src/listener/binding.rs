@@ -1,4 +1,4 @@
-//! How a frontend's packets reach the workers: through its own sockets, through those of all steered frontends, or not at all.
+//! Binding of a frontend: through its own sockets, through those of all steered frontends, or none.
 
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -9,38 +9,38 @@ use super::sk_lookup::SourceSetLease;
 use super::source_filter::FilterLease;
 use sheave_model::{FrontendAddr, Protocol};
 
-/// How packets of a frontend get to the workers.
+/// Sockets through which a frontend's packets reach the workers.
 #[derive(Debug)]
 pub(super) enum Binding {
-    /// Not at all.
+    /// None: the frontend is closed, or only the workers hold its sockets.
     Nowhere,
-    /// Through sockets of its own, one per worker.
+    /// Its own sockets, one per worker.
     Sockets { sockets: Vec<Arc<Socket>>, filter: FilterLease },
-    /// Through the sockets of all steered frontends; `None` while they are refused.
+    /// The sockets of all steered frontends; `None` while new traffic is refused.
     Steered(Option<SourceSetLease>),
 }
 
-/// What one frontend takes of what there is for all.
+/// Resources that one frontend occupies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Occupancy {
-    /// To itself; of an open frontend one per worker.
+    /// Number of its own sockets; one per worker if it is open.
     pub(super) sockets: usize,
-    /// It is open, and reached through the sockets of all.
+    /// Whether it is open and steered.
     pub(super) steered: bool,
 }
 
 impl Binding {
-    /// What it takes of what there is for all.
+    /// Resources that the frontend occupies.
     pub(super) fn occupancy(&self) -> Occupancy {
         Occupancy { sockets: self.sockets().len(), steered: matches!(self, Self::Steered(Some(_))) }
     }
 
-    /// Whether it takes anything new.
+    /// Whether the frontend accepts new traffic.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Sockets { .. } | Self::Steered(Some(_)))
     }
 
-    /// Its own sockets.
+    /// The frontend's own sockets.
     pub(super) fn sockets(&self) -> &[Arc<Socket>] {
         match self {
             Self::Sockets { sockets, .. } => sockets,
@@ -48,17 +48,17 @@ impl Binding {
         }
     }
 
-    /// Whether `socket` is one of its own.
+    /// Whether `socket` is one of the frontend's own.
     pub(super) fn has(&self, socket: &Arc<Socket>) -> bool {
         self.sockets().iter().any(|own| Arc::ptr_eq(own, socket))
     }
 
-    /// Takes nothing new from now on; the workers have been told.
+    /// Stops accepting new traffic. The workers must have been sent a command to close.
     pub(super) fn close(&mut self, addr: FrontendAddr) {
         let Self::Sockets { sockets, .. } = std::mem::replace(self, Self::Nowhere) else { return };
         for socket in sockets {
             if addr.protocol == Protocol::Tcp {
-                // Takes effect at once, however long the worker holds its reference: the kernel leaves LISTEN.
+                // Takes effect at once, even while a worker still references the socket: the kernel leaves LISTEN.
                 if let Err(error) = socket.shutdown(Shutdown::Both) {
                     tracing::debug!(frontend = %addr, %error, "listener was not listening");
                 }
@@ -67,7 +67,7 @@ impl Binding {
         tracing::debug!(frontend = %addr, "closed");
     }
 
-    /// Lets go of its sockets, so that the workers hold them alone.
+    /// Releases its sockets, so that only the workers hold them.
     pub(super) fn release(&mut self) {
         if let Self::Sockets { .. } = self {
             *self = Self::Nowhere;

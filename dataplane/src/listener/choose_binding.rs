@@ -1,4 +1,4 @@
-//! How a frontend that opens gets its packets: by sockets of its own, or steered where there is no room for them or all are.
+//! Choice of a frontend's binding when it opens: its own sockets, or steering if there is no room for them or all are steered.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::sys::Errno;
 use crate::worker::WorkerHandle;
 
 impl ListenerSet {
-    /// Opens a frontend that is closed, with what another process had open for it if there is any.
+    /// Opens a closed frontend, with the sockets of the previous process if it handed over any.
     pub(super) fn open(
         &mut self,
         addr: FrontendAddr,
@@ -31,7 +31,8 @@ impl ListenerSet {
             }
             former => former,
         };
-        // What was steered stays so: until the other process lets go, its program gives the packets to the steered sockets.
+        // A steered frontend stays steered: until the previous process leaves, its program assigns the packets to the steered
+        // sockets.
         if matches!(former, Former::Steered) && self.steering.is_ready() {
             return self.steer(addr, admission, counters, workers);
         }
@@ -45,7 +46,7 @@ impl ListenerSet {
     /// Whether a frontend that opens is to be steered.
     ///
     /// # Errors
-    /// `EMFILE` if it cannot be and there is no room for sockets.
+    /// Returns `EMFILE` if steering is not possible and there is no room for sockets.
     fn chooses_steering(&mut self, workers: &[WorkerHandle]) -> io::Result<bool> {
         let room = self.has_room_for_sockets(workers);
         let steered = (self.steering.mode() == SteeringMode::Always || !room) && self.steering.is_ready();
@@ -78,7 +79,7 @@ impl ListenerSet {
         if self.claims.is_reserved(addr) {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "this gateway itself listens there"));
         }
-        // Packets of connections that have begun do not come this way.
+        // The program does not see packets of established connections.
         let sources = match admission.syn_policy() {
             SynPolicy::Accept => admission.sources(addr.ip),
             SynPolicy::Drop => AddressSet::default(),
@@ -86,8 +87,9 @@ impl ListenerSet {
         self.steering.steer(addr, &sources, counters, workers).map(|lease| Binding::Steered(Some(lease)))
     }
 
-    /// Makes sure that steering to `addr` takes nothing from another process, unless that is what is wanted, which it never is
-    /// at an address of this machine itself. Answers to datagrams leave from a socket on the address in any case.
+    /// Checks that steering to `addr` takes no traffic from another process. The check is skipped where taking over is wanted,
+    /// which is never the case at an address of this machine itself, nor for UDP, whose answers leave from a socket on the
+    /// address.
     fn claim(&mut self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) -> io::Result<()> {
         let takes_over = self.steering.mode() == SteeringMode::Always
             && addr.protocol == Protocol::Tcp

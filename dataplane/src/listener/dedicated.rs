@@ -1,7 +1,8 @@
-//! Dedicated addresses: they are on this machine for frontends alone, so its other listeners must not answer there, though they listen
-//! on all addresses (sshd, kubelet). The kernel refuses whatever is no open frontend's, as if nothing listened.
+//! Dedicated addresses: addresses that this machine has for frontends alone. Its other listeners must not answer there, even if they
+//! listen on all addresses (sshd, kubelet). The kernel refuses traffic that is for no open frontend, as if nothing listened.
 //!
-//! A frontend with sockets of its own is passed after they listen, and no longer before they close. Connected sockets are not asked about.
+//! Traffic of a frontend with its own sockets passes once they listen, and no longer before they close. Connected sockets are not
+//! affected.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,20 +13,20 @@ use sheave_model::FrontendAddr;
 use super::binding::Binding;
 use super::{Listener, ListenerSet};
 
-/// Which addresses are dedicated, and whether the kernel knows.
+/// The dedicated addresses, and which of them are guarded.
 #[derive(Debug, Default)]
 pub(super) struct DedicatedAddresses {
     all: BTreeSet<IpAddr>,
-    /// Those in force.
+    /// Addresses that the kernel guards.
     guarded: BTreeSet<IpAddr>,
-    /// Another process is about to take over, which may have frontends there that this one does not know.
+    /// Whether another process is about to take over, which may have frontends there that this one does not know.
     suspended: bool,
-    /// Why some of them are not in force.
+    /// Reason why some addresses are not guarded.
     obstacle: Option<String>,
 }
 
 impl ListenerSet {
-    /// Refuses what is no frontend's at these addresses, and at no others.
+    /// Refuses traffic that is for no frontend at exactly these addresses.
     pub(crate) fn dedicate(&mut self, addresses: BTreeSet<IpAddr>) {
         if self.dedicated.all != addresses {
             self.dedicated.all = addresses;
@@ -33,25 +34,25 @@ impl ListenerSet {
         }
     }
 
-    /// Refuses nothing at dedicated addresses until [`Self::resume_dedicated`]: each of two processes would refuse what only the other one
-    /// has.
+    /// Refuses nothing at dedicated addresses until [`Self::resume_dedicated`]: each of two processes would refuse the traffic of
+    /// frontends that only the other one has.
     pub(crate) fn suspend_dedicated(&mut self) {
         self.dedicated.suspended = true;
         self.guard_dedicated();
     }
 
-    /// Takes that back.
+    /// Resumes refusing after [`Self::suspend_dedicated`].
     pub(crate) fn resume_dedicated(&mut self) {
         self.dedicated.suspended = false;
         self.guard_dedicated();
     }
 
-    /// Why other listeners of the machine answer at dedicated addresses, if so.
+    /// Reason why other listeners of the machine answer at dedicated addresses, if they do.
     pub(crate) fn dedicated_obstacle(&self) -> Option<&str> {
         self.dedicated.obstacle.as_deref()
     }
 
-    /// Makes the kernel do what is wanted, as far as it does not. Costs next to nothing if it does.
+    /// Updates the kernel's entries where they differ from the wanted ones. Almost free if nothing differs.
     pub(super) fn guard_dedicated(&mut self) {
         let wanted = if self.dedicated.suspended { BTreeSet::new() } else { self.dedicated.all.clone() };
         let gone: BTreeSet<IpAddr> = &self.dedicated.guarded - &wanted;
@@ -61,7 +62,7 @@ impl ListenerSet {
         self.report_obstacle(unguarded.err());
     }
 
-    /// Guards these addresses; the first reason why one cannot be.
+    /// Guards these addresses; returns the first reason why one cannot be guarded.
     fn guard(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<(), String> {
         if !self.steering.attach() {
             return Err(self.steering.program_obstacle().unwrap_or_default().to_owned());
@@ -99,7 +100,7 @@ impl ListenerSet {
         }
     }
 
-    /// The frontends at these addresses that have sockets of their own.
+    /// The frontends at these addresses that have their own sockets.
     fn passed_at(&self, addresses: &BTreeSet<IpAddr>) -> Vec<FrontendAddr> {
         let passed = |(addr, listener): &(&FrontendAddr, &Listener)| {
             addresses.contains(&addr.ip) && matches!(listener.binding, Binding::Sockets { .. })
@@ -110,7 +111,7 @@ impl ListenerSet {
         self.listeners.iter().filter(passed).map(|(addr, _)| *addr).collect()
     }
 
-    /// The sockets of a frontend listen.
+    /// Lets traffic of a frontend pass whose sockets now listen.
     pub(super) fn pass_open(&mut self, addr: FrontendAddr) {
         if self.dedicated.guarded.contains(&addr.ip)
             && let Err(error) = self.steering.pass(addr)
@@ -120,14 +121,14 @@ impl ListenerSet {
         }
     }
 
-    /// The sockets of a frontend are about to close.
+    /// Refuses traffic of a frontend whose sockets are about to close.
     pub(super) fn refuse_closing(&mut self, addr: FrontendAddr) {
         if self.dedicated.guarded.contains(&addr.ip) {
             self.steering.forget(addr);
         }
     }
 
-    /// Knows of none any more: another process has them.
+    /// Forgets all dedicated addresses, which another process guards now.
     pub(super) fn leave_dedicated(&mut self) {
         self.dedicated = DedicatedAddresses::default();
     }

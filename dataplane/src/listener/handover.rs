@@ -1,4 +1,4 @@
-//! Listeners in the hands of two processes: what the one hands over, and what the other takes in place of new sockets.
+//! Handover of listeners: the sockets that one process hands over, and the use of them in place of new sockets in the next.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,27 +14,27 @@ use crate::counters::FrontendCounters;
 use crate::handover::{HandedFrontend, HandedSocket, SocketRole};
 use crate::worker::WorkerHandle;
 
-/// What the process that was there before had open.
+/// Listeners of the previous process.
 #[derive(Debug, Default)]
 pub(super) struct FormerListeners {
-    /// By worker; complete or of no use.
+    /// Sockets by worker. Usable only if there is one for each worker.
     sockets: HashMap<FrontendAddr, Vec<Socket>>,
     steered: HashSet<FrontendAddr>,
 }
 
-/// How a frontend was reached there.
+/// How the previous process reached a frontend.
 #[derive(Debug)]
 pub(super) enum Former {
-    /// By these sockets, one per worker.
+    /// Through these sockets, one per worker.
     Sockets(Vec<Socket>),
-    /// Through those of all steered frontends, so that the address is ours.
+    /// Through the steered sockets, so that this process may use the address.
     Steered,
-    /// Not at all.
+    /// Not at all: it did not serve the frontend.
     Nowhere,
 }
 
 impl FormerListeners {
-    /// What there was of a frontend, for so many workers. It is not asked for twice.
+    /// Takes the listener of a frontend, if it fits the number of workers. A second call finds nothing.
     pub(super) fn take(&mut self, addr: FrontendAddr, workers: usize) -> Former {
         match self.sockets.remove(&addr) {
             Some(sockets) if sockets.len() == workers => Former::Sockets(sockets),
@@ -45,7 +45,7 @@ impl FormerListeners {
 }
 
 impl ListenerSet {
-    /// Every socket that takes new traffic.
+    /// Every socket that receives new traffic.
     pub(crate) fn hand_over(&self) -> Vec<(SocketRole, Arc<Socket>)> {
         let with_sockets = self.listeners.iter().filter_map(|(addr, listener)| match &listener.binding {
             Binding::Sockets { sockets, .. } => Some((*addr, sockets)),
@@ -69,7 +69,7 @@ impl ListenerSet {
         self.steered_frontends().filter(is_open)
     }
 
-    /// Opens frontends with these sockets from now on, and takes these addresses for its own.
+    /// Uses these sockets for the frontends that are opened from now on, and treats the `steered` addresses as this process's own.
     pub(crate) fn take_over(
         &mut self,
         sockets: Vec<HandedSocket>,
@@ -92,13 +92,13 @@ impl ListenerSet {
         }
     }
 
-    /// Closes what no frontend has asked for: they are gone.
+    /// Closes the handed-over sockets that no frontend has used: their frontends are gone.
     pub(crate) fn forget_former(&mut self) {
         self.former = FormerListeners::default();
         self.steering.forget_former();
     }
 
-    /// Serves a frontend with the sockets that it had, and lets in whom it is to let in from now on.
+    /// Serves a frontend with its former sockets, with the current sources.
     pub(super) fn serve_former(
         &mut self,
         addr: FrontendAddr,
@@ -116,13 +116,13 @@ impl ListenerSet {
         Ok(Binding::Sockets { sockets, filter })
     }
 
-    /// Does not know any more whom the sockets let in, since another process may have changed that: the next reconcile sees to it.
+    /// Marks the filters of sockets as unknown, since another process may have changed them; the next reconcile sets them.
     pub(crate) fn doubt_filters(&mut self) {
         let with_sockets = |it: &&mut super::Listener| matches!(it.binding, Binding::Sockets { .. });
         self.listeners.values_mut().filter(with_sockets).for_each(|listener| listener.state = None);
     }
 
-    /// Lets go of everything, without closing it: another process has it.
+    /// Releases everything without closing it: another process has it.
     pub(crate) fn leave(&mut self) {
         self.release();
         self.leave_dedicated();
@@ -132,7 +132,7 @@ impl ListenerSet {
 
 fn by_worker(mut sockets: Vec<(usize, Socket)>) -> Vec<Socket> {
     sockets.sort_by_key(|(worker, _)| *worker);
-    // With one missing, they are not those of all workers.
+    // If one is missing, the set is not complete for all workers.
     let complete = sockets.iter().enumerate().all(|(index, (worker, _))| index == *worker);
     if complete { sockets.into_iter().map(|(_, socket)| socket).collect() } else { Vec::new() }
 }

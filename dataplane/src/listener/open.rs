@@ -1,4 +1,4 @@
-//! Opens listening sockets: one per worker on the same address.
+//! Opening of listening sockets: one per worker on the same address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,27 +13,27 @@ use crate::sys::sockets::{KEEPALIVE_IDLE, UDP_RECEIVE_BUFFER};
 use crate::sys::{Errno, mmsg};
 use sheave_model::{Frontend, FrontendAddr, Protocol};
 
-/// The kernel caps it at net.core.somaxconn, which is the administrator's to raise.
+/// Length of accept queues. The kernel caps it at net.core.somaxconn, which the administrator may raise.
 const BACKLOG: i32 = 65_535;
-/// A client that vanished, as behind NAT, is found in about five minutes.
+/// Keepalive settings of clients. A client that vanished, for example behind NAT, is detected in about five minutes.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(Duration::from_secs(15)).with_retries(9);
 
-/// Whether another process may already hold the address.
+/// Whether this process may already have sockets on the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// No socket of ours is on it: make sure that nobody else's is. With SO_REUSEPORT alone a second process of the same
-    /// user would join in silently and take half of the connections.
+    /// This process has none, and no other process may have one: with SO_REUSEPORT alone a second process of the same user
+    /// would silently join and take half of the connections.
     First,
-    /// Sockets of ours may still be on it.
+    /// This process may have some, so a bind without SO_REUSEPORT could fail because of them.
     Again,
 }
 
-/// Binds one socket per worker. None of them is left behind on error.
+/// Opens one socket per worker. On error all of them are closed.
 ///
 /// # Errors
-/// As bind(2) and listen(2): `AddrInUse` if another process has the address, `PermissionDenied` for a port below 1024
-/// without CAP_NET_BIND_SERVICE.
+/// Returns an error if socket(2), setsockopt(2), bind(2) or listen(2) fails: `AddrInUse` if another process has the address,
+/// `PermissionDenied` for a port below 1024 without CAP_NET_BIND_SERVICE.
 pub(super) fn open(
     addr: FrontendAddr,
     claim: Claim,
@@ -51,15 +51,15 @@ pub(super) fn open(
     Ok(sockets.into_iter().map(Arc::new).collect())
 }
 
-/// Makes sure that no other process has a frontend's address, and holds it no longer.
+/// Checks that no other process has a frontend's address, by binding to it for a moment.
 ///
 /// # Errors
-/// As [`open`].
+/// Returns the errors of [`open`].
 pub(super) fn probe(addr: FrontendAddr) -> io::Result<()> {
     bound(addr.protocol, addr.socket_addr(), false, &SourceFilter::Everyone).map(drop)
 }
 
-/// Only when all are bound: a group that grows while it listens would move connections between its queues.
+/// Starts to listen. All sockets must be bound: a group that grows while it listens would move connections between its queues.
 pub(super) fn listen(protocol: Protocol, sockets: &[Socket]) -> io::Result<()> {
     match protocol {
         Protocol::Tcp => sockets.iter().try_for_each(|socket| socket.listen(BACKLOG)),
@@ -67,7 +67,7 @@ pub(super) fn listen(protocol: Protocol, sockets: &[Socket]) -> io::Result<()> {
     }
 }
 
-/// A socket on an address, bound but not listening yet. Until that it drops what `filter` does not let in.
+/// A socket bound to an address but not listening yet. It drops packets that `filter` does not admit.
 pub(super) fn bound(
     transport: Protocol,
     addr: SocketAddr,
@@ -83,7 +83,7 @@ pub(super) fn bound(
     socket.set_reuse_port(shared)?;
     match transport {
         Protocol::Tcp => {
-            // Connections in TIME_WAIT do not hold the port. Accepted sockets inherit the other two.
+            // Connections in TIME_WAIT do not block the port. Accepted sockets inherit the other two options.
             socket.set_reuse_address(true)?;
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&KEEPALIVE)?;
@@ -93,7 +93,7 @@ pub(super) fn bound(
             mmsg::allow_fragments(&socket, domain)?;
         }
     }
-    // Before bind, so that no packet gets past it.
+    // Before bind, so that no packet bypasses the filter.
     filter.attach(&socket)?;
     bind_freebind(&socket, addr)?;
     Ok(socket)
@@ -102,19 +102,19 @@ pub(super) fn bound(
 /// A frontend that could not be opened.
 #[derive(Debug)]
 pub struct BindFailure {
-    /// Which frontend.
+    /// The frontend.
     pub frontend: Arc<Frontend>,
-    /// As bind(2): mostly `AddrInUse` or `PermissionDenied`; `EMFILE` also if listening sockets have had their share of the
-    /// descriptors.
+    /// The error, mostly `AddrInUse` or `PermissionDenied` of bind(2); also `EMFILE` if listening sockets have reached their
+    /// share of the descriptors.
     pub error: io::Error,
-    /// It still listens, but admits the clients that it admitted before.
+    /// Whether the frontend still listens, with the clients that it admitted before.
     pub listening: bool,
-    /// Another process of the machine has the address, and it is not tried again: that process may only be about to start anew.
+    /// Whether the frontend is not retried: another process of the machine has the address, and may only be restarting.
     pub is_final: bool,
 }
 
 impl BindFailure {
-    /// Whether it is descriptors that are missing, which every other frontend lacks as well.
+    /// Whether descriptors are exhausted, which affects every other frontend as well.
     pub(crate) fn is_of_everyone(&self) -> bool {
         let number = self.error.raw_os_error().map(Errno::from_raw);
         matches!(number, Some(Errno::EMFILE | Errno::ENFILE))
@@ -125,7 +125,7 @@ impl BindFailure {
         self.error.raw_os_error().map(Errno::from_raw) == Some(Errno::EADDRINUSE)
     }
 
-    /// Whether it says the same of the same frontend.
+    /// Whether this is the same failure of the same frontend.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.frontend, &other.frontend)
             && self.listening == other.listening

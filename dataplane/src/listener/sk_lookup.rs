@@ -1,6 +1,5 @@
-//! The program in the kernel that steers, and refuses what is no frontend's at dedicated addresses: for each packet of a new connection, and
-//! each datagram of no connected socket, it looks up a verdict, and assigns a socket to what is steered
-//! (Documentation/bpf/prog_sk_lookup.rst in the kernel).
+//! Kernel program for steering and for dedicated addresses. For each packet of a new connection, and each datagram without a connected
+//! socket, it looks up a verdict and assigns a socket to steered traffic (Documentation/bpf/prog_sk_lookup.rst in the kernel).
 
 mod program;
 mod source_sets;
@@ -18,29 +17,29 @@ use sheave_model::FrontendAddr;
 use source_sets::{SourceSet, SourceSets};
 pub(super) use verdicts::{Verdict, VerdictMap};
 
-/// Kinds of sockets: one for each protocol and address family. In the map of sockets the sink of each kind follows them.
+/// Number of socket kinds, one for each protocol and address family. In the map of sockets the sinks of all kinds follow the sockets.
 pub(super) const SOCKET_KINDS: i32 = 4;
 
-/// Keeps the set of sources that a frontend allows in the kernel.
+/// Keeps the source set of a frontend in the kernel until dropped.
 #[derive(Debug)]
 pub(super) struct SourceSetLease(#[expect(dead_code, reason = "kept for its drop")] Option<Arc<SourceSet>>);
 
-/// The program, attached, with its maps.
+/// The attached program with its maps.
 #[derive(Debug)]
 pub(super) struct SkLookup {
     /// Dropped first: without the maps the program would refuse everything.
     _attached: Attached,
-    /// What happens to packets of each frontend, and to others at its address.
+    /// Verdicts on packets of each frontend, and on other packets to its address.
     pub(super) verdicts: VerdictMap,
     source_sets: SourceSets,
     sockets: Map<4, 4>,
 }
 
 impl SkLookup {
-    /// Loads and attaches the program; nothing has a verdict yet.
+    /// Loads and attaches the program, without any verdict.
     ///
     /// # Errors
-    /// As bpf(2): `EPERM` without the privilege.
+    /// Returns an error if bpf(2) fails: `EPERM` without the privilege.
     pub(super) fn new() -> io::Result<Self> {
         let (verdicts, source_sets) = (VerdictMap::new()?, SourceSets::new()?);
         let sockets = Map::new(map::MapKind::Sockets, 2 * SOCKET_KINDS as usize)?;
@@ -49,20 +48,20 @@ impl SkLookup {
         Ok(Self { _attached: attached, verdicts, source_sets, sockets })
     }
 
-    /// Makes packets of a kind go to this socket, or to this sink if they are to vanish.
+    /// Directs packets of one kind to this socket, or to this sink if they are to be dropped.
     ///
     /// # Errors
-    /// As bpf(2).
+    /// Returns an error if bpf(2) fails.
     pub(super) fn set_sockets(&self, kind: usize, socket: impl AsFd, sink: impl AsFd) -> io::Result<()> {
         let set = |index: usize, fd: i32| self.sockets.put(&(index as u32).to_ne_bytes(), &fd.to_ne_bytes());
         set(kind, socket.as_fd().as_raw_fd())?;
         set(kind + SOCKET_KINDS as usize, sink.as_fd().as_raw_fd())
     }
 
-    /// The verdict on packets to `addr` if these sources are allowed, and a lease on the set that they are looked up in.
+    /// The verdict on packets to `addr` that allows these sources, and a lease on the set in which they are looked up.
     ///
     /// # Errors
-    /// As bpf(2): `ENOSPC` if there are too many prefixes.
+    /// Returns an error if bpf(2) fails: `ENOSPC` if there are too many prefixes.
     pub(super) fn verdict(
         &mut self,
         addr: FrontendAddr,

@@ -1,5 +1,5 @@
-//! Which sources a listening or UDP socket sees: a program in the kernel drops packets from all others, before the handshake. The
-//! sender sees silence, as with a firewall's DROP.
+//! Source filters of listening and UDP sockets: a program in the kernel drops packets of sources that are not allowed, before the
+//! handshake. The sender gets no reply, as with a firewall's DROP.
 
 mod classic;
 mod ebpf;
@@ -18,40 +18,40 @@ use crate::sys::bpf::classic::LONGEST;
 use crate::weak_map::WeakMap;
 use sheave_model::AddressSet;
 
-/// Sets of more intervals are looked up in a map, if the kernel lets us. Attaching a classic program of so many takes 25
-/// (IPv4) or 70 us (IPv6), for each socket anew; loading the map takes 0.5 ms, attaching its program 0.3 us. So lists of
-/// single Services need no privilege, and a large set of in-cluster clients costs thousands of frontends nothing. A packet
-/// pays the same for either, and 0.1 us more for ten thousand intervals.
+/// Number of intervals up to which a set is a classic program; larger sets are looked up in a map if the kernel permits it.
+/// Attaching a classic program of this size takes 25 us (IPv4) or 70 us (IPv6) for each socket; loading the map takes 0.5 ms, and
+/// attaching its program 0.3 us. So lists of single Services need no privilege, and a large set of in-cluster clients is cheap for
+/// thousands of frontends. The cost per packet is the same for both, and 0.1 us more for ten thousand intervals.
 const MOST_CLASSIC: usize = 64;
-/// The shortest length that classic programs are cut to.
+/// Minimum length to which classic programs are cut.
 const SHORTEST: usize = LONGEST / 64;
 
-/// What lets the right packets in.
+/// Filter that admits some sources to a socket.
 ///
-/// Which capability it takes:
+/// Required capability:
 /// - a classic program: none on UDP sockets; CAP_NET_ADMIN on TCP sockets of kernels since 2026 (`sk_attach_filter` in
 ///   net/core/filter.c), none on older ones;
 /// - a shared program: CAP_BPF to load it, none to attach it;
 /// - to detach either: none.
 #[derive(Debug)]
 pub(super) enum SourceFilter {
-    /// No program: the pick alone decides.
+    /// No program: only the pick checks sources.
     Everyone,
     /// A classic program.
     Classic(Vec<SockFilter>),
-    /// A program that others have too.
+    /// A program shared with other sockets.
     Shared(Arc<SocketFilter>),
 }
 
 impl SourceFilter {
-    /// Makes it the socket's filter in one step, whatever it had before; what waits in its queues stays.
+    /// Replaces the socket's filter atomically; the packets and connections in its queues stay.
     ///
     /// # Errors
-    /// As setsockopt(2): `ENOMEM` if the socket's option memory does not suffice.
+    /// Returns an error if setsockopt(2) fails: `ENOMEM` if the socket's option memory does not suffice.
     pub(super) fn attach(&self, socket: &Socket) -> io::Result<()> {
         match self {
             Self::Everyone => match socket.detach_filter() {
-                // There was none.
+                // There was no filter.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 outcome => outcome,
             },
@@ -61,7 +61,7 @@ impl SourceFilter {
     }
 }
 
-/// Keeps a shared program for a listener: while it is kept, others find the program.
+/// Keeps a shared program for a listener. Others find and share the program while it is kept.
 #[derive(Debug, Default)]
 pub(super) struct FilterLease {
     _program: Option<Arc<SocketFilter>>,
@@ -74,10 +74,10 @@ impl From<SourceFilter> for FilterLease {
     }
 }
 
-/// Makes filters, and remembers which can be shared.
+/// Source of filters, which are shared where possible.
 #[derive(Debug, Default)]
 pub(super) struct SourceFilters {
-    /// Programs live as long as a listener has them.
+    /// Programs by sources, kept alive by the listeners that use them.
     shared: WeakMap<AllowedSources, SocketFilter>,
     /// Whether it was logged that programs cannot be loaded.
     told: bool,
@@ -88,14 +88,15 @@ pub(super) struct SourceFilters {
 }
 
 impl SourceFilters {
-    /// Calls `attempt` with the filter that lets the set's addresses into sockets on `own`, and with weaker ones while the
-    /// kernel refuses it. The pick checks addresses again, so a weaker filter costs silence, never admission.
+    /// Calls `attempt` with the filter that admits the set's addresses to sockets on `own`, and with weaker ones while the kernel
+    /// refuses it. The pick checks addresses again, so with a weaker filter some clients are refused visibly, but none is
+    /// admitted.
     ///
-    /// Where SYNs are dropped nobody begins a connection, but what has begun goes on: a client whose SYN was answered takes itself
-    /// for connected.
+    /// With [`SynPolicy::Drop`] no client can begin a connection, but established ones continue, and so do handshakes whose SYN
+    /// was answered, since the client regards those as connected.
     ///
     /// # Errors
-    /// Those of the last attempt.
+    /// Returns the error of the last attempt.
     pub(super) fn with<T>(
         &mut self,
         set: &AddressSet,
@@ -129,7 +130,7 @@ impl SourceFilters {
         }
     }
 
-    /// What is left where classic programs may not be attached.
+    /// The filter to use if classic programs may not be attached.
     fn without_classic(&mut self, set: &AddressSet, own: IpAddr, error: &io::Error) -> SourceFilter {
         if let Some(program) = self.shared(AllowedSources::new(set, own)) {
             return SourceFilter::Shared(program);
@@ -177,7 +178,7 @@ impl SourceFilters {
         }
     }
 
-    /// Logs once what is missing. What the kernel refuses now it will always refuse; a shortage may pass.
+    /// Logs once what is missing. A lack of permission or support is permanent; a shortage may pass.
     fn complain(&mut self, error: &io::Error) {
         self.refused = matches!(
             error.raw_os_error().map(Errno::from_raw),

@@ -1,4 +1,4 @@
-//! The state that the routing table asks of a listener: closed, or open to some clients.
+//! State that the routing table requires of a listener: closed, or open to some clients.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use crate::limits::overload::SynPolicy;
 use sheave_model::{AddressSet, SourceRanges};
 use sheave_model::{Frontend, Route};
 
-/// How a frontend meets packets.
+/// Required state of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum ListenerState {
-    /// No socket: everybody is refused.
+    /// No socket: every client is refused.
     Closed,
     /// A socket that sees packets of some sources only.
     Open(Admission),
 }
 
 impl ListenerState {
-    /// What the table asks for. `internal` is who counts as a client inside the cluster.
+    /// The state that the table requires. `internal` are the clients inside the cluster.
     pub(super) fn of(frontend: &Frontend, internal: &Arc<AddressSet>, syn_policy: SynPolicy) -> Self {
         let scope = match (&frontend.external, &frontend.internal) {
             (Route::Reject, Route::Reject) => return Self::Closed,
@@ -36,8 +36,8 @@ impl ListenerState {
     }
 }
 
-/// Which clients a frontend has anything for. With the set of those inside the cluster where it matters, so that its
-/// changes concern no other frontend.
+/// Clients for which a frontend has a route. Contains the set of clients inside the cluster only if it matters, so that
+/// a change of the set concerns no other frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClientScope {
     Nobody,
@@ -46,23 +46,23 @@ enum ClientScope {
     Inside(Arc<AddressSet>),
 }
 
-/// Whom a socket is to see. It shares what it is made of with the table: thousands of frontends may go by one large set.
+/// Sources that a socket admits. Shares its sets with the table: thousands of frontends may use one large set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Admission {
     scope: ClientScope,
     syn_policy: SynPolicy,
     ranges: Arc<SourceRanges>,
-    /// Whom these bring is known only once their header is read.
+    /// Proxies, whose clients are only known once a header is read.
     peers: Option<Arc<AddressSet>>,
 }
 
 impl Admission {
-    /// Whether any of them may come now.
+    /// Whether new connections are accepted now.
     pub(super) fn syn_policy(&self) -> SynPolicy {
         self.syn_policy
     }
 
-    /// The sources of a socket on `own`, while it accepts SYNs.
+    /// The sources of a socket on `own` while it accepts SYNs.
     pub(super) fn sources(&self, own: IpAddr) -> AddressSet {
         let allowed = self.ranges.allowed();
         let direct = match &self.scope {

@@ -1,9 +1,9 @@
-//! Steering: one program in the kernel gives packets of any number of frontends to a few sockets, one per worker, protocol and
-//! family. So frontends need no descriptors, and no socket of another process is in their way.
+//! Steering: one program in the kernel assigns packets of any number of frontends to a few sockets, one per worker, protocol and
+//! family. Steered frontends need no descriptors, and sockets of other processes do not block them.
 //!
-//! The verdicts are those of sockets: a refused frontend answers like a closed port, and packets of sources that are not allowed
-//! vanish. Only new connections and datagrams are steered: connected sockets come first (`__inet_lookup_skb` in
-//! include/net/inet_hashtables.h, `__udp4_lib_lookup` in net/ipv4/udp.c).
+//! The verdicts match those of sockets: a refused frontend answers like a closed port, and packets of sources that are not
+//! allowed are dropped. Only new connections and datagrams are steered: connected sockets have precedence (`__inet_lookup_skb`
+//! in include/net/inet_hashtables.h, `__udp4_lib_lookup` in net/ipv4/udp.c).
 
 pub(crate) mod frontends;
 mod sockets;
@@ -23,36 +23,36 @@ use sheave_model::AddressSet;
 use sheave_model::FrontendAddr;
 use sockets::{SocketKind, SteeringSockets};
 
-/// Which frontends are steered.
+/// Selection of the frontends that are steered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SteeringMode {
-    /// Those for whose sockets there is no room.
+    /// Frontends for whose sockets there is no room.
     #[default]
     Auto,
-    /// All.
+    /// All frontends.
     Always,
-    /// None.
+    /// No frontend.
     Never,
 }
 
 /// How clients reach the frontends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteeringReport<'a> {
-    /// Which frontends are to be steered.
+    /// Selection of the frontends that are steered.
     pub mode: SteeringMode,
-    /// Frontends that have sockets of their own.
+    /// Number of frontends with their own sockets.
     pub sockets: usize,
-    /// Frontends that are steered.
+    /// Number of steered frontends.
     pub steered: usize,
-    /// Why none can be, and what to do about it. `None` also if nothing had to be steered yet.
+    /// Reason why frontends cannot be steered, with advice. `None` also if no frontend needed steering yet.
     pub obstacle: Option<&'a str>,
 }
 
-/// What keeps the kernel from steering.
+/// Reason why the kernel does not steer.
 #[derive(Debug)]
 struct Obstacle {
     why: String,
-    /// It will not go away by itself.
+    /// Whether it is permanent.
     lasts: bool,
 }
 
@@ -89,51 +89,51 @@ pub(crate) struct Steering {
     frontends: Arc<SteeredFrontends>,
     kernel: Option<Kernel>,
     obstacle: Option<Obstacle>,
-    /// A frontend was to be steered in vain, and the log has the obstacle.
+    /// Whether a frontend could not be steered, and the obstacle was logged.
     in_vain: bool,
-    /// Of the process that was there before, by [`SocketKind::index`].
+    /// Sockets of the previous process, by [`SocketKind::index`].
     former: [Vec<Socket>; SocketKind::COUNT],
     drops: Arc<KernelDrops>,
 }
 
 impl Steering {
-    /// Steers nothing yet.
+    /// Creates the state without steered frontends.
     pub(crate) fn new(mode: SteeringMode) -> Self {
         let (frontends, former, drops) = (Arc::default(), Default::default(), Arc::default());
         Self { mode, frontends, kernel: None, obstacle: None, in_vain: false, former, drops }
     }
 
-    /// Where workers look up steered frontends.
+    /// The steered frontends, for workers to look up.
     pub(crate) fn frontends(&self) -> Arc<SteeredFrontends> {
         Arc::clone(&self.frontends)
     }
 
-    /// What the kernel drops at the sockets that steered frontends share, and at those for what is to vanish.
+    /// Kernel drops at the sockets that steered frontends share, including the sinks.
     pub(crate) fn drops(&self) -> Arc<KernelDrops> {
         Arc::clone(&self.drops)
     }
 
-    /// Which frontends are to be steered.
+    /// Selection of the frontends that are steered.
     pub(crate) fn mode(&self) -> SteeringMode {
         self.mode
     }
 
-    /// Why nothing can be steered, if something was to be.
+    /// Reason why steering is not possible, if a frontend needed it.
     pub(crate) fn obstacle(&self) -> Option<&str> {
         self.program_obstacle().filter(|_| self.in_vain)
     }
 
-    /// Why the program cannot be put in force.
+    /// Reason why the program cannot be attached.
     pub(super) fn program_obstacle(&self) -> Option<&str> {
         self.obstacle.as_ref().map(|obstacle| obstacle.why.as_str())
     }
 
-    /// Whether it is worth while to ask [`is_ready`](Self::is_ready).
+    /// Whether [`is_ready`](Self::is_ready) may return true.
     pub(crate) fn may_be_ready(&self) -> bool {
         self.mode != SteeringMode::Never && !self.obstacle.as_ref().is_some_and(|obstacle| obstacle.lasts)
     }
 
-    /// Whether frontends can be steered. Puts the program in force if it is not yet; logs once why it cannot.
+    /// Whether frontends can be steered. Attaches the program if it is not attached yet, and logs once why that fails.
     pub(crate) fn is_ready(&mut self) -> bool {
         let asked = self.mode != SteeringMode::Never;
         let ready = asked && self.attach();
@@ -147,7 +147,7 @@ impl Steering {
         ready
     }
 
-    /// Puts the program in force if it is not yet, whatever is to be steered; whether it is.
+    /// Attaches the program if it is not attached yet, in any mode. Returns whether it is attached.
     pub(super) fn attach(&mut self) -> bool {
         if self.kernel.is_some() || self.obstacle.as_ref().is_some_and(|obstacle| obstacle.lasts) {
             return self.kernel.is_some();
@@ -164,12 +164,12 @@ impl Steering {
         self.kernel.is_some()
     }
 
-    /// Gives the workers what clients from `sources` send to `addr`; what others send vanishes. Only once it is
-    /// [ready](Self::is_ready). If it was steered before, that changes in one step.
+    /// Delivers traffic from `sources` to `addr` to the workers, and drops other traffic to `addr`. Requires that steering is
+    /// [ready](Self::is_ready). For a frontend that is already steered this is atomic.
     ///
     /// # Errors
-    /// `AddrInUse` where this process listens for other ends; as bpf(2) if there are too many frontends or prefixes, or as
-    /// socket(2).
+    /// Returns an error if socket(2) or bind(2) for the shared sockets fails, or bpf(2), for example because there are too many
+    /// frontends or prefixes.
     pub(super) fn steer(
         &mut self,
         addr: FrontendAddr,
@@ -186,16 +186,16 @@ impl Steering {
         Ok(lease)
     }
 
-    /// Has the kernel refuse what comes for `addr`, whomever it admitted before. The source set may be given back after that.
+    /// Makes the kernel refuse traffic to `addr`. The frontend's source set may be dropped afterwards.
     ///
     /// # Errors
-    /// As [`steer`](Self::steer).
+    /// Returns an error if bpf(2) fails.
     pub(super) fn refuse(&mut self, addr: FrontendAddr) -> io::Result<()> {
         self.frontends.remove(addr);
         self.kernel.as_ref().map_or(Ok(()), |kernel| kernel.program.verdicts.put(addr, Verdict::Refuse))
     }
 
-    /// What comes for `addr` is none of ours any more.
+    /// Removes the verdict on traffic to `addr`.
     pub(super) fn forget(&mut self, addr: FrontendAddr) {
         self.frontends.remove(addr);
         if let Some(kernel) = &self.kernel {
@@ -203,23 +203,24 @@ impl Steering {
         }
     }
 
-    /// Has the kernel look for a socket of what comes for `addr`, also at a dedicated address.
+    /// Makes the kernel look for a socket for traffic to `addr`, even at a dedicated address. Requires that the program is
+    /// [attached](Self::attach).
     ///
     /// # Errors
-    /// As bpf(2) if there are too many entries. Only once it is [attached](Self::attach).
+    /// Returns an error if bpf(2) fails because there are too many entries.
     pub(super) fn pass(&self, addr: FrontendAddr) -> io::Result<()> {
         self.verdicts()?.put(addr, Verdict::Pass)
     }
 
-    /// Has the kernel refuse what comes for this address, apart from what has a verdict.
+    /// Makes the kernel refuse traffic to this address that has no verdict of its own.
     ///
     /// # Errors
-    /// As [`pass`](Self::pass).
+    /// Returns the errors of [`pass`](Self::pass).
     pub(super) fn refuse_all_else(&self, ip: IpAddr) -> io::Result<()> {
         self.verdicts()?.refuse_all_else(ip)
     }
 
-    /// Takes that back.
+    /// Undoes [`refuse_all_else`](Self::refuse_all_else).
     pub(super) fn pass_all_else(&self, ip: IpAddr) {
         if let Ok(verdicts) = self.verdicts() {
             verdicts.pass_all_else(ip);
@@ -231,7 +232,8 @@ impl Steering {
         Ok(&kernel.program.verdicts)
     }
 
-    /// Discards the sockets that this one belongs to, to be [restored](Self::restore); false if it belongs to none.
+    /// Discards the group of sockets that this one belongs to, to be [restored](Self::restore). Returns false if it belongs to
+    /// none.
     pub(crate) fn discard(&mut self, socket: &Arc<Socket>) -> bool {
         let has_it = |slot: &&mut OpenSockets| {
             slot.open.iter().flat_map(|open| &open.sockets).any(|own| Arc::ptr_eq(own, socket))
@@ -239,7 +241,7 @@ impl Steering {
         let Some(slot) = self.kernel.iter_mut().flat_map(|kernel| &mut kernel.sockets).find(has_it) else {
             return false;
         };
-        // While its sink is there to be asked.
+        // Read while the sink still exists.
         self.drops.packets();
         slot.open = None;
         true
@@ -256,7 +258,7 @@ impl Steering {
         }
     }
 
-    /// Opens the sockets again that were discarded.
+    /// Reopens the sockets that were discarded.
     pub(crate) fn restore(&mut self, workers: &[WorkerHandle]) {
         let Some(kernel) = &mut self.kernel else { return };
         let discarded = kernel.sockets.iter().filter(|slot| slot.open.is_none());
@@ -267,7 +269,7 @@ impl Steering {
         }
     }
 
-    /// The sockets that packets of steered frontends arrive on, each with its own address and the index of its worker.
+    /// The sockets that receive packets of steered frontends, each with its own address and the index of its worker.
     pub(super) fn sockets(&self) -> impl Iterator<Item = (FrontendAddr, usize, &Arc<Socket>)> {
         let open =
             self.kernel.iter().flat_map(|kernel| &kernel.sockets).filter_map(|slot| slot.open.as_ref());
@@ -276,7 +278,7 @@ impl Steering {
         })
     }
 
-    /// Has the sockets of the process that is taken over from: those of one address, one per worker.
+    /// Stores sockets of the previous process: those of one address, one per worker.
     pub(super) fn take_over(&mut self, addr: FrontendAddr, sockets: Vec<Socket>) {
         self.former[SocketKind::of(addr).index()] = sockets;
     }
@@ -286,13 +288,13 @@ impl Steering {
         self.former = Default::default();
     }
 
-    /// Ends the steering here: another process steers.
+    /// Ends the steering of this process, since another one steers.
     pub(super) fn leave(&mut self) {
         self.drops.count_at([]);
         self.kernel = None;
     }
 
-    /// Lets go of the sockets, so that the workers hold them alone. The program stays attached for them.
+    /// Releases the sockets, so that only the workers hold them. The program stays attached for the workers.
     pub(crate) fn release(&mut self) {
         self.drops.count_at([]);
         for slot in self.kernel.iter_mut().flat_map(|kernel| &mut kernel.sockets) {
@@ -312,10 +314,10 @@ struct Kernel {
     drops: Arc<KernelDrops>,
 }
 
-/// The sockets of one kind, if a frontend needs them.
+/// Sockets of one kind, if a frontend needs them.
 #[derive(Debug, Default)]
 struct OpenSockets {
-    /// Set once a frontend is of this kind.
+    /// Set once there is a frontend of this kind.
     kind: Option<SocketKind>,
     open: Option<SteeringSockets>,
 }
@@ -325,7 +327,7 @@ impl Kernel {
         Ok(Self { program: SkLookup::new()?, sockets: Default::default(), drops })
     }
 
-    /// Makes sure that there are sockets of this kind, the former ones if there are any, and that workers serve them.
+    /// Ensures that sockets of this kind are open and served by the workers; uses the former ones if there are any.
     fn open(&mut self, kind: SocketKind, former: Vec<Socket>, workers: &[WorkerHandle]) -> io::Result<()> {
         let slot = &mut self.sockets[kind.index()];
         slot.kind = Some(kind);
@@ -337,7 +339,7 @@ impl Kernel {
         } else {
             SteeringSockets::open(kind, workers.len())?
         };
-        // One is enough: the kernel chooses among all that share its address.
+        // One is enough: the kernel selects among all sockets that share its address.
         if let Some(socket) = opened.sockets.first() {
             self.program.set_sockets(kind.index(), socket, &opened.sink)?;
         }

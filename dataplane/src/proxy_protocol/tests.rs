@@ -1,4 +1,4 @@
-//! The specification's corner cases, for both versions.
+//! Tests of the specification's corner cases, for both versions.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ fn header(length: usize, addresses: Option<Addresses>) -> Parsed {
     Parsed::Header { length, addresses }
 }
 
-/// A binary header: command, family, length as announced, and what really follows.
+/// A binary header: command, family, announced length, and the bytes that actually follow.
 fn binary(command: u8, family: u8, announced: u16, following: &[u8]) -> Vec<u8> {
     [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &announced.to_be_bytes(), following].concat()
 }
@@ -251,7 +251,7 @@ mod properties {
     use super::*;
 
     fn any_addresses() -> impl Strategy<Value = Addresses> {
-        // Mapped addresses come out as IPv4, so only canonical ones come out as they went in.
+        // Mapped addresses are parsed as IPv4, so only canonical ones survive a round trip.
         let socket = (any::<IpAddr>(), any::<u16>());
         let socket = socket.prop_map(|(ip, port)| SocketAddr::new(ip.to_canonical(), port));
         (socket.clone(), socket).prop_map(|(client, destination)| Addresses { client, destination })
@@ -272,7 +272,7 @@ mod properties {
         ]
     }
 
-    /// Bytes that get past the signatures more often than chance would have it.
+    /// Bytes that match the signatures more often than by chance.
     fn nearly_a_header() -> impl Strategy<Value = Vec<u8>> {
         let tail = proptest::collection::vec(any::<u8>(), 0..300);
         let begin = prop_oneof![

@@ -7,7 +7,7 @@ use super::{Addresses, Pair, ParseError, Parsed, read};
 
 const BEGIN: &[u8] = b"PROXY ";
 const END: &[u8] = b"\r\n";
-/// The longest line, including its end.
+/// Maximum length of a line, including its end.
 const LONGEST: usize = 107;
 
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
@@ -30,9 +30,9 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     }
 }
 
-/// The part between `PROXY` and the line's end; `None` if it is malformed.
+/// Parses the part between `PROXY` and the line's end; `None` if it is malformed.
 fn line(bytes: &[u8]) -> Option<Option<Addresses>> {
-    // What follows UNKNOWN is ignored, so it need not be text.
+    // The rest of the line after UNKNOWN is ignored, so it need not be text.
     if bytes == b"UNKNOWN" || bytes.starts_with(b"UNKNOWN ") {
         return Some(None);
     }
@@ -52,7 +52,7 @@ fn addresses<A: FromStr + Into<IpAddr>>(text: &str) -> Option<Addresses> {
     all.then(|| read((client.into(), client_port), (destination.into(), destination_port)))
 }
 
-/// Only digits, without a leading zero.
+/// Parses a port: only digits, without a leading zero.
 fn port(text: &str) -> Option<u16> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }

@@ -1,15 +1,15 @@
-//! Version 2: 16 fixed bytes, the addresses, and whatever the sender wants to add (2.2 of the specification).
+//! Version 2: 16 fixed bytes, the addresses, and optional additions of the sender (2.2 of the specification).
 
 use std::net::IpAddr;
 
 use super::{Addresses, Pair, ParseError, Parsed, Transport, read};
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, command, family and length.
+/// Length of signature, command, family and length.
 const FIXED: usize = 16;
 const PORT: usize = 2;
 
-/// Version 2 in the upper half of the command's byte.
+/// Command bytes, with version 2 in the upper half.
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
 
@@ -19,24 +19,25 @@ const UNIX: u8 = 0x30;
 const STREAM: u8 = 0x01;
 const DGRAM: u8 = 0x02;
 
-/// The length in bytes of the longest header: the length field has 16 bits.
+/// Maximum length of a header in bytes: the length field has 16 bits.
 pub const LONGEST: usize = FIXED + u16::MAX as usize;
 
 /// The form of a header's addresses.
 #[derive(Clone, Copy)]
 enum Form {
-    /// None, or of no internet family; at least this many bytes.
+    /// No addresses, or of no internet family; at least this many bytes.
     Ignored(usize),
     V4,
     V6,
 }
 
 impl Form {
-    /// By the bytes of command and family.
+    /// The form that the bytes of command and family specify.
     fn of(command: u8, family: u8) -> Result<Self, ParseError> {
         let (family, transport) = (family & 0xf0, family & 0x0f);
         match (command, family, transport) {
-            // LOCAL is a proxy's own health check; its family "is ignored". Of what is unspecified so are the addresses.
+            // LOCAL is a proxy's own health check, whose family "is ignored". The addresses of an unspecified family or
+            // transport are ignored, too.
             (LOCAL, _, _) | (PROXY, 0 | INET | INET6 | UNIX, 0) | (PROXY, 0, STREAM | DGRAM) => {
                 Ok(Self::Ignored(0))
             }
@@ -56,7 +57,7 @@ impl Form {
         }
     }
 
-    /// From the bytes behind the fixed ones; `None` if there are too few.
+    /// Reads the addresses from the bytes after the fixed part; `None` if they are ignored or there are too few bytes.
     fn read(self, bytes: &[u8]) -> Option<Addresses> {
         match self {
             Self::Ignored(_) => None,
@@ -87,7 +88,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     }
     let length = FIXED + following;
     match bytes.get(FIXED..length) {
-        // TLVs behind the addresses are skipped.
+        // TLVs after the addresses are skipped.
         Some(following) => Parsed::Header { length, addresses: form.read(following) },
         None => Parsed::Incomplete,
     }

@@ -1,4 +1,4 @@
-//! One frontend prepared for picking: route, then affinity, then balancer.
+//! A frontend compiled for picking: route, then affinity, then balancer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,18 +17,18 @@ use crate::balance::hash;
 use crate::balance::maglev::Maglev;
 use crate::limits::service::Limiter;
 
-/// Where a connection or flow would go.
+/// Result of a pick that is only previewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Preview {
-    /// To the endpoint in the client's affinity record.
+    /// Goes to the endpoint in the client's affinity record.
     Affinity {
         /// The endpoint.
         endpoint: EndpointAddr,
-        /// When the record expires unless a new connection renews it.
+        /// Time until the record expires, unless a new connection renews it.
         remaining: Duration,
     },
-    /// To this endpoint, chosen by the balancer.
+    /// Goes to this endpoint, chosen by the balancer.
     Balanced(EndpointAddr),
     /// Refused with TCP reset or ICMP port unreachable.
     Reject,
@@ -36,7 +36,7 @@ pub enum Preview {
     Drop,
 }
 
-/// A route prepared for picking.
+/// A route compiled for picking.
 #[derive(Debug)]
 enum ActiveRoute {
     Forward(Candidates),
@@ -61,21 +61,21 @@ struct Sticky {
     timeout: Duration,
 }
 
-/// A frontend prepared for picking.
+/// A frontend compiled for picking.
 ///
-/// One allocation in which what a pick reads comes first, and behind it only the slice of the endpoints: in a gateway with
-/// thousands of frontends, a pick on one of them consists of cache misses. So it holds copies of what decides in `spec`.
+/// In a gateway with thousands of frontends, a pick consists of cache misses. So the fields that a pick reads come first, refer only to
+/// the slice of the endpoints, and include copies of the decisive fields of `spec`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ActiveFrontend {
     pub(super) addr: FrontendAddr,
-    /// Whether source ranges exclude anybody.
+    /// Whether source ranges exclude any client.
     ranged: bool,
     client_sources: ClientSources,
     sticky: Option<Sticky>,
     serving: ServingEndpoints,
     external: ActiveRoute,
-    /// `None` if it is the external one, so that both take turns together.
+    /// `None` if it equals the external route, so that both share their turns.
     internal: Option<Box<ActiveRoute>>,
     limiter: Option<Arc<Limiter>>,
     proxied_by: Option<Arc<AddressSet>>,
@@ -85,7 +85,7 @@ pub struct ActiveFrontend {
 }
 
 impl ActiveFrontend {
-    /// Prepares `spec`, keeping the loads, turns and Maglev tables of `previous` that are still valid.
+    /// Compiles `spec`, keeping the loads, turns and Maglev tables of `previous` that are still valid.
     pub(super) fn compile(
         spec: Arc<Frontend>,
         health: &EndpointHealth,
@@ -142,7 +142,7 @@ impl ActiveFrontend {
         &self.spec
     }
 
-    /// The limiter of its Service, if the Service has limits.
+    /// The limiter of the Service, if the Service has limits.
     pub fn limiter(&self) -> Option<&Arc<Limiter>> {
         self.limiter.as_ref()
     }
@@ -152,12 +152,12 @@ impl ActiveFrontend {
         self.proxied_by.as_deref()
     }
 
-    /// The timeouts of its Service.
+    /// Timeouts of the Service.
     pub fn timeouts(&self) -> ServiceTimeouts {
         self.timeouts
     }
 
-    /// Which part of its TCP connections is logged.
+    /// Share of the TCP connections that is logged.
     pub(crate) fn logged(&self) -> LogSample {
         self.logged
     }
@@ -167,7 +167,7 @@ impl ActiveFrontend {
         !self.ranged || self.spec.source_ranges.allowed().contains(client.ip())
     }
 
-    /// What [`Self::pick`] returns for a client that gets no endpoint; `None` if it would get one.
+    /// The result of [`Self::pick`] for a client that gets no endpoint; `None` if it would get one.
     pub fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
         match self.route(origin, client) {
             ActiveRoute::Forward(_) => None,
@@ -176,7 +176,7 @@ impl ActiveFrontend {
         }
     }
 
-    /// Chooses an endpoint for a new connection or flow, by affinity first, and records the choice for affinity.
+    /// Picks an endpoint for a new connection or flow, by affinity first, and records the pick for affinity.
     pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
         let candidates = match self.route(request.origin, request.client) {
             ActiveRoute::Forward(candidates) => candidates,
@@ -190,12 +190,12 @@ impl ActiveFrontend {
         self.serving.pick(place).map_or(Pick::Reject, Pick::Forward)
     }
 
-    /// Counts a flow that another process has given this endpoint; `None` if the endpoint serves no more.
+    /// Counts a flow that another process has assigned to this endpoint; `None` if the endpoint no longer serves.
     pub(crate) fn take_over(&self, endpoint: EndpointAddr) -> Option<Picked> {
         self.serving.pick(self.serving.position(endpoint)?)
     }
 
-    /// What [`Self::pick`] would return, without counting, recording or renewing anything.
+    /// The endpoint that [`Self::pick`] would return, without counting, recording or renewing anything.
     pub fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
         let candidates = match self.route(request.origin, request.client) {
             ActiveRoute::Forward(candidates) => candidates,
@@ -215,24 +215,23 @@ impl ActiveFrontend {
         self.serving.get(place).map_or(Preview::Reject, |endpoint| Preview::Balanced(endpoint.addr))
     }
 
-    /// The algorithm that chooses an endpoint where no affinity record does.
+    /// The algorithm that picks an endpoint without an affinity record.
     pub fn algorithm(&self) -> Algorithm {
         effective_algorithm(&self.spec)
     }
 
-    /// The endpoints that new traffic of one class of clients is spread over, sorted by address: those with a share in the
-    /// route.
+    /// The endpoints over which new traffic of one class of clients is spread, sorted by address: those with a share in the route.
     pub fn choices(&self, origin: Origin) -> impl Iterator<Item = EndpointAddr> {
         self.shares(origin).map(|(endpoint, _)| endpoint)
     }
 
-    /// The same endpoints with their shares; only the proportions are meaningful.
+    /// The endpoints of [`Self::choices`] with their shares; only the proportions are meaningful.
     pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u64)> {
         let shares = self.route_of(origin).candidates().into_iter().flat_map(Candidates::shares);
         shares.filter_map(|(place, share)| Some((self.serving.get(place)?.addr, share)))
     }
 
-    /// What endpoints see of a client.
+    /// Client source for this class of clients.
     pub fn client_source(&self, origin: Origin) -> ClientSource {
         match origin {
             Origin::External => self.client_sources.external,
@@ -245,8 +244,8 @@ impl ActiveFrontend {
         self.serving.position(endpoint).is_some()
     }
 
-    /// Whether an endpoint answers no flow any more, since then at the latest, though another one has answered since. One that never
-    /// answered may be of a protocol without answers, and where nobody answers, clients may ask for nothing.
+    /// Whether the endpoint has answered flows before `since` but none after it, while another endpoint has answered since. An endpoint
+    /// that never answered may speak a protocol without answers, and if no endpoint answers, clients may be sending no requests.
     pub(crate) fn has_fallen_silent(&self, endpoint: EndpointAddr, since: Instant) -> bool {
         let own = self.serving.position(endpoint).and_then(|place| self.serving.get(place));
         own.is_some_and(|own| own.load.is_silent_since(since))
@@ -258,8 +257,8 @@ impl ActiveFrontend {
         self.serving.iter().map(|endpoint| (endpoint.addr, &endpoint.load))
     }
 
-    /// Checks source ranges here as well as in the sockets' filter: a filter may be wider than the ranges, and a connection
-    /// may have been established before they were narrowed.
+    /// The route of a client. Checks source ranges here as well as in the sockets' filter: a filter may be wider than the ranges, and a
+    /// connection may have been established before they were narrowed.
     fn route(&self, origin: Origin, client: ClientAddr) -> &ActiveRoute {
         if self.admits(client) { self.route_of(origin) } else { &ActiveRoute::Drop }
     }
@@ -271,7 +270,7 @@ impl ActiveFrontend {
         }
     }
 
-    /// The place of the balancer's choice.
+    /// Index of the balancer's choice among the serving endpoints.
     fn balance(&self, candidates: &Candidates, turn: usize, request: &PickRequest<'_>) -> usize {
         let client_hash = match self.sticky {
             None => hash::client(request.client),
@@ -280,7 +279,7 @@ impl ActiveFrontend {
         candidates.choose(client_hash, turn, request, &self.serving)
     }
 
-    /// The place for a new connection or flow: that of an endpoint on trial, or else the balancer's choice.
+    /// Index of the endpoint for a new connection or flow: one on trial, otherwise the balancer's choice.
     fn new_choice(&self, candidates: &Candidates, request: &PickRequest<'_>) -> usize {
         let trial = candidates.take_trial(request);
         trial.unwrap_or_else(|| self.balance(candidates, candidates.take_turn(), request))
@@ -306,8 +305,8 @@ impl ActiveFrontend {
         })
     }
 
-    /// The place of a recorded endpoint, or of another one on its host if the record is of the whole Service, if that is among the candidates
-    /// and did not just fail.
+    /// Index of the recorded endpoint, or of another one on its host if the record covers the whole Service. `None` if it is no candidate
+    /// or has just failed.
     fn usable(
         &self,
         candidates: &Candidates,
@@ -326,7 +325,7 @@ impl ActiveFrontend {
     }
 }
 
-/// With affinity the first pick is a hash of the client's address, so that every gateway makes the same pick.
+/// The algorithm of the first pick. With affinity it is a hash of the client's address, so that every gateway makes the same pick.
 fn effective_algorithm(spec: &Frontend) -> Algorithm {
     match spec.affinity {
         Affinity::None => spec.algorithm,

@@ -1,5 +1,5 @@
-//! Session affinity by client address: the endpoint of a client's last new connection or flow, and when that record
-//! expires. Shared by all workers and bounded. There is no timer: writing records removes expired ones.
+//! Session affinity by client address: the endpoint of a client's last new connection or flow, and when that record expires. Shared by
+//! all workers and bounded. There is no timer: writing records removes expired ones.
 
 mod records;
 
@@ -17,22 +17,22 @@ use crate::balance::hash;
 use crate::handover::AffinityRecord;
 use records::{AffinityKey, Shard};
 
-/// About 100 MB when full.
+/// Default number of records: about 100 MB when full.
 const DEFAULT_RECORDS: usize = 1_000_000;
-/// Enough that dozens of workers rarely contend for one lock.
+/// Maximum number of shards: dozens of workers rarely contend for one lock.
 const MAX_SHARDS: usize = 64;
-/// Small tables have fewer shards, so that the bound stays accurate.
+/// Minimum number of records per shard: small tables have fewer shards, so that the bound stays accurate.
 const MIN_SHARD_RECORDS: usize = 1024;
 
-/// The scope of affinity: a Service port, with records of its own that all frontends of that port share (kube-proxy: k/k #103000), or a
-/// whole Service, if it asks for that.
+/// Scope of affinity: a Service port, whose records all its frontends share (kube-proxy: k/k #103000), or a whole Service if it is
+/// configured that way.
 ///
-/// A stable hash of the port's name. A collision is harmless: a record is used only if its endpoint is a candidate.
+/// The scope is a stable hash of the name. A collision is harmless: a record is used only if its endpoint is a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope(u64);
 
 impl Scope {
-    /// The scope that a Service port is in.
+    /// The scope of a Service port.
     pub fn of(port: &ServicePort, scope: AffinityScope) -> Self {
         match scope {
             AffinityScope::Port => Self(hash::service_port(port)),
@@ -55,8 +55,8 @@ impl Default for AffinityTable {
 }
 
 impl AffinityTable {
-    /// Keeps at most `max_records` (at least one); allocates as records come. When full, a record that expires soon makes
-    /// room for a new one.
+    /// Creates a table for at most `max_records` (at least one), allocated on demand. When full, a record that expires soon makes room
+    /// for a new one.
     pub fn with_capacity(max_records: usize) -> Self {
         let shards = (max_records / MIN_SHARD_RECORDS).clamp(1, MAX_SHARDS);
         let hasher = foldhash::fast::RandomState::default();
@@ -103,19 +103,18 @@ impl AffinityTable {
         self.shard(&key).record(key, endpoint, timeout, now);
     }
 
-    /// Every record that has been used since `since`, or ever, and has not expired. Each shard is locked for as long as it takes to
-    /// copy it.
+    /// Every unexpired record, or only those used since `since`. Each shard is locked while it is copied.
     pub fn records(&self, since: Option<Instant>, now: Instant) -> impl Iterator<Item = AffinityRecord> {
         self.shards.iter().flat_map(move |shard| lock(shard).records(since, now))
     }
 
-    /// Takes over a record of another process, in place of what is known of the client.
+    /// Restores a record of another process, replacing the client's own record.
     pub fn restore(&self, record: &AffinityRecord, now: Instant) {
         let key = AffinityKey { scope: Scope(record.scope), client: record.client };
         self.shard(&key).restore(key, record, now);
     }
 
-    /// The number of records, including expired ones that are not yet removed.
+    /// Number of records, including expired ones that are not yet removed.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
@@ -126,14 +125,14 @@ impl AffinityTable {
     }
 
     fn shard(&self, key: &AffinityKey) -> MutexGuard<'_, Shard> {
-        // The shard's own map uses the lowest and highest bits of the same hash: use others here.
+        // The shard's own map uses the lowest and highest bits of the same hash, so use others here.
         let bits = (self.hasher.hash_one(key) >> 32) as usize;
         let index = bits % self.shards.len();
         lock(&self.shards[index])
     }
 }
 
-/// A shard is consistent between any two statements, so poisoning does not matter.
+/// Locks a shard. It is consistent between any two statements, so poisoning does not matter.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The candidates of one route with their balancer: what a pick chooses from.
+//! Candidates of one route with their balancer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
 use crate::balance::{Balancer, PickInput, hash};
 
-/// Candidates ready for choosing; never empty. Each is named by its place among the frontend's [`ServingEndpoints`], which are
-/// the same for as long.
+/// Candidates compiled for choosing; never empty. Each is identified by its index in the frontend's [`ServingEndpoints`], which do not
+/// change during the lifetime of the candidates.
 #[derive(Debug)]
 pub(super) struct Candidates {
     balancer: Balancer,
-    /// Where each candidate is, in ascending order; `None` if all serving endpoints are candidates, as nearly always.
+    /// Index of each candidate, in ascending order; `None` if all serving endpoints are candidates, as in most frontends.
     places: Option<Box<[u32]>>,
-    /// Choices so far. Only round robin counts them: other algorithms need no cache line that every pick writes.
+    /// Number of choices so far. Only counted for round robin: other algorithms do not need a cache line that every pick writes.
     turn: AtomicUsize,
-    /// Healthy candidates of the next tier, for connections that keep failing: until the chosen endpoints count as unhealthy,
-    /// nothing spills over.
+    /// Healthy candidates of the next tier, for connections that keep failing: nothing spills over until the failing endpoints count as
+    /// unhealthy.
     spares: Box<[u32]>,
     /// Unhealthy endpoints that one new flow may try.
     trials: Box<[(u32, Arc<Trial>)]>,
 }
 
 impl Candidates {
-    /// Prepares `candidates`, with turns that go on from those of `previous`, or each change would begin with the first endpoint
-    /// again. `None` without candidates.
+    /// Compiles `candidates`. The turn continues from `previous`, since otherwise each change would start at the first endpoint again.
+    /// `None` without candidates.
     pub(super) fn compile(
         frontend: &Frontend,
         algorithm: Algorithm,
@@ -46,7 +46,7 @@ impl Candidates {
         (previous, known): (Option<&Self>, &[Arc<Maglev>]),
     ) -> Option<Self> {
         let mut members = members(frontend, candidates, health, serving);
-        // By hash all gateways pick the same; what each has seen of an endpoint's start differs.
+        // Not with Maglev: all gateways must make the same pick, but each has its own slow start of an endpoint.
         if algorithm != Algorithm::Maglev
             && let Some(health) = health.filter(|health| health.any_slow_start())
         {
@@ -75,7 +75,7 @@ impl Candidates {
         })
     }
 
-    /// The Maglev tables that it chooses by.
+    /// The Maglev tables of the balancer.
     pub(super) fn maglevs(&self) -> Vec<Arc<Maglev>> {
         self.balancer.maglevs()
     }
@@ -84,7 +84,7 @@ impl Candidates {
         self.balancer.weights().len()
     }
 
-    /// The place of the candidate with this index.
+    /// Index in the serving endpoints of the candidate with this index.
     fn place(&self, index: usize) -> usize {
         match &self.places {
             None => index,
@@ -92,12 +92,12 @@ impl Candidates {
         }
     }
 
-    /// The candidates' places with their shares, in ascending order.
+    /// The candidates' indices with their shares, in ascending order.
     pub(super) fn shares(&self) -> impl Iterator<Item = (usize, u64)> {
         self.balancer.weights().iter().enumerate().map(|(index, share)| (self.place(index), share))
     }
 
-    /// Whether the endpoint at this place is a candidate.
+    /// Whether the serving endpoint with this index is a candidate.
     pub(super) fn contains(&self, place: usize) -> bool {
         self.places.as_ref().is_none_or(|places| places.binary_search(&(place as u32)).is_ok())
     }
@@ -116,17 +116,17 @@ impl Candidates {
         tried.len() >= self.len() && (0..self.len()).all(was_tried)
     }
 
-    /// The turn of the next choice, for a preview.
+    /// The turn of the next choice, without taking it.
     pub(super) fn peek_turn(&self) -> usize {
         self.turn.load(Ordering::Relaxed)
     }
 
-    /// The turn of a choice.
+    /// Takes the turn of a choice.
     pub(super) fn take_turn(&self) -> usize {
         if self.balancer.takes_turns() { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
-    /// The place of the balancer's choice.
+    /// Index of the balancer's choice.
     pub(super) fn choose(
         &self,
         client_hash: u64,
@@ -149,14 +149,14 @@ impl Candidates {
         self.place(self.balancer.choose(&input))
     }
 
-    /// The place of an endpoint that this client is to try.
+    /// Takes the trial of an endpoint, if one is on offer; returns the endpoint's index.
     pub(super) fn take_trial(&self, request: &PickRequest<'_>) -> Option<usize> {
-        // A client whose flow has failed already is not put at risk.
+        // A client whose flow has failed before is not put at risk.
         let mut trials = self.trials.iter().filter(|_| request.tried.is_empty());
         trials.find(|(_, trial)| trial.take()).map(|&(place, _)| place as usize)
     }
 
-    /// An endpoint of the next tier, when the clusters in use are to blame for the failures, or all of them were tried.
+    /// An endpoint of the next tier, if the failures suggest that the clusters in use are to blame, or if all of them were tried.
     fn spare(&self, request: &PickRequest<'_>, serving: &ServingEndpoints) -> Option<usize> {
         let tried = request.tried;
         if self.spares.is_empty() || (tried.len() < SUSPICIOUS && !self.is_exhausted(tried, serving)) {
@@ -170,7 +170,7 @@ impl Candidates {
     }
 }
 
-/// Looks candidates up: index of the backend, backend and endpoint. Leaves out those that name no endpoint.
+/// Resolves candidates to the backend's index, the backend and the endpoint. Skips those that name no endpoint.
 fn resolve<'a>(
     frontend: &'a Frontend,
     candidates: &'a [Candidate],
@@ -185,7 +185,7 @@ fn is_unhealthy(endpoint: &Endpoint, health: Option<&ServiceHealth>) -> bool {
     health.is_some_and(|health| health.reason(endpoint.addr).is_some())
 }
 
-/// Whether it may get new connections, were it healthy.
+/// Whether the endpoint may get new connections if it is healthy.
 fn may_serve(backend: &Backend, endpoint: &Endpoint) -> bool {
     backend.weight.0 > 0 && endpoint.weight.0 > 0 && endpoint.state == EndpointState::Ready
 }
@@ -194,10 +194,10 @@ fn has_share(shares: &[(u32, u32)], place: u32) -> bool {
     shares.binary_search_by_key(&place, |&(place, _)| place).is_ok()
 }
 
-/// Trials of a frontend at one time: each new flow looks at them.
+/// Maximum number of simultaneous trials of a frontend: each new flow checks them.
 const MOST_TRIALS: usize = 16;
 
-/// The candidates that are to be tried. Not those of clusters that stand by: no client leaves the clusters in use for a trial.
+/// Candidates that are on trial. Excludes those of standby clusters: no client leaves the clusters in use for a trial.
 fn trials(
     frontend: &Frontend,
     candidates: &[Candidate],
@@ -247,7 +247,7 @@ fn spares(
     spares.into()
 }
 
-/// The candidates' places with their weights on both levels.
+/// The candidates' indices with their weights on both levels.
 fn members(
     frontend: &Frontend,
     candidates: &[Candidate],
@@ -265,7 +265,7 @@ fn members(
         };
         return resolved().map(|found| (place(found.2), plain(found))).collect();
     }
-    // Where all are Terminating, that says nothing about the one or the other.
+    // If all are Terminating, that does not distinguish them.
     let any_ready = resolved().any(|(_, _, endpoint)| endpoint.state == EndpointState::Ready);
     let of_health = |(backend, _, endpoint): (u32, &Backend, &Endpoint)| {
         let counts = endpoint.state == EndpointState::Ready || !any_ready;
@@ -286,8 +286,8 @@ fn start_slowly(members: &mut [(u32, Member)], health: &ServiceHealth, serving: 
     }
 }
 
-/// The share of each place, sorted. Endpoints of share 0 are left out, so affinity does not keep clients there either. One
-/// address in two backends is one endpoint with the sum of both shares.
+/// The share of each index, sorted. Endpoints of share 0 are omitted, so affinity does not keep clients there either. An address in two
+/// backends is one endpoint with the sum of both shares.
 fn shares(members: &[(u32, Member)]) -> Vec<(u32, u32)> {
     let (places, members): (Vec<_>, Vec<_>) = members.iter().copied().unzip();
     let mut shares: Vec<_> = places.into_iter().zip(shares::fold(&members)).collect();
@@ -303,8 +303,8 @@ fn shares(members: &[(u32, Member)]) -> Vec<(u32, u32)> {
     shares
 }
 
-/// What an endpoint is to the hash. Where affinity is that of the whole Service, the ports of a host are one to it, so that all ports of
-/// the Service, and all gateways, make the same first pick.
+/// Identity of an endpoint for hashing. If affinity covers the whole Service, all ports of a host have the same identity, so that all
+/// ports of the Service, and all gateways, make the same first pick.
 fn identity(frontend: &Frontend, endpoint: EndpointAddr) -> u64 {
     match frontend.affinity {
         Affinity::ClientIp { scope: AffinityScope::Service, .. } => {
@@ -314,7 +314,7 @@ fn identity(frontend: &Frontend, endpoint: EndpointAddr) -> u64 {
     }
 }
 
-/// How the algorithms that choose a cluster first choose an endpoint inside it. The others use the shares of all endpoints.
+/// Choice of an endpoint inside its cluster, for algorithms that choose a cluster first. The others use the shares of all endpoints.
 fn inside(algorithm: Algorithm) -> Option<Inside> {
     match algorithm {
         Algorithm::Maglev => Some(Inside::Maglev),
@@ -323,8 +323,7 @@ fn inside(algorithm: Algorithm) -> Option<Inside> {
     }
 }
 
-/// The members that have a share by cluster, in the order of the clusters' identities: the order of backends may differ
-/// between gateways.
+/// The members with a share by cluster, in the order of the clusters' identities: the order of backends may differ between gateways.
 fn clusters(
     frontend: &Frontend,
     members: &[(u32, Member)],

@@ -1,4 +1,4 @@
-//! What is known of endpoints' health, as an immutable value: which ones new traffic avoids, and which ones start slowly.
+//! Health of endpoints as an immutable value: which ones new traffic avoids, and which ones are in slow start.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheave_model::{EndpointAddr, ServicePort};
 
-/// A full share, in the parts that slow start counts in.
+/// A full share, in the parts of slow start.
 pub const FULL_SHARE: u8 = 10;
 
-/// That one flow may try an endpoint.
+/// Permission for one flow to try an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Trial(AtomicBool);
 
 impl Trial {
-    /// Whether it falls to the caller. To one only.
+    /// Takes the permission; true for one caller only.
     pub(super) fn take(&self) -> bool {
         !self.is_taken() && !self.0.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether a flow tries the endpoint, or has.
+    /// Whether a flow has taken the permission.
     pub(crate) fn is_taken(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -33,16 +33,16 @@ impl PartialEq for Trial {
 
 impl Eq for Trial {}
 
-/// Why an endpoint gets less than its share.
+/// Reason why an endpoint gets less than its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Limit {
-    /// It is unhealthy, for this reason; perhaps one flow may try it.
+    /// Unhealthy, for this reason; a trial permits one flow.
     Unhealthy(Arc<str>, Option<Arc<Trial>>),
-    /// It is new or has returned, and gets this many of [`FULL_SHARE`] parts.
+    /// New or recovered: the endpoint gets this many of [`FULL_SHARE`] parts.
     SlowStart(u8),
 }
 
-/// The health of the endpoints of one Service port, of those that are not simply healthy.
+/// Health of the endpoints of one Service port, except for those that are healthy with a full share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceHealth(BTreeMap<EndpointAddr, Limit>);
 
@@ -55,7 +55,7 @@ impl ServiceHealth {
         }
     }
 
-    /// How many of [`FULL_SHARE`] parts of its share an endpoint gets; `None` = all.
+    /// The number of [`FULL_SHARE`] parts that an endpoint gets; `None` = all.
     pub fn slow_start(&self, endpoint: EndpointAddr) -> Option<u8> {
         match self.0.get(&endpoint) {
             Some(Limit::SlowStart(parts)) => Some(*parts),
@@ -63,7 +63,7 @@ impl ServiceHealth {
         }
     }
 
-    /// The trial of an unhealthy endpoint, if it is on offer or under way.
+    /// The trial of an unhealthy endpoint, if one is on offer or was taken.
     pub(super) fn trial(&self, endpoint: EndpointAddr) -> Option<&Arc<Trial>> {
         match self.0.get(&endpoint) {
             Some(Limit::Unhealthy(_, trial)) => trial.as_ref(),
@@ -71,22 +71,22 @@ impl ServiceHealth {
         }
     }
 
-    /// Whether any endpoint starts slowly.
+    /// Whether any endpoint is in slow start.
     pub fn any_slow_start(&self) -> bool {
         self.0.values().any(|limit| matches!(limit, Limit::SlowStart(_)))
     }
 }
 
-/// The health of the endpoints of every Service port, of those that are not simply healthy. Cheap to clone.
+/// Health of the endpoints of every Service port, except for those that are healthy with a full share. Cheap to clone.
 ///
-/// By Service, because each judges its endpoints by its own connections and its own check.
+/// Kept by Service, because each Service judges endpoints by its own connections and its own check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointHealth(Arc<HashMap<ServicePort, Arc<ServiceHealth>>>);
 
 impl EndpointHealth {
-    /// That of one Service port; `None` if all of its endpoints are simply healthy.
+    /// Health of one Service port; `None` if all its endpoints are healthy with a full share.
     pub fn of(&self, service: &ServicePort) -> Option<&ServiceHealth> {
-        // Without a hash of the name while everything is healthy.
+        // Avoids hashing the name while everything is healthy.
         if self.0.is_empty() { None } else { self.0.get(service).map(AsRef::as_ref) }
     }
 
@@ -95,7 +95,7 @@ impl EndpointHealth {
         self.of(service).is_some_and(|health| health.reason(endpoint).is_some())
     }
 
-    /// All unhealthy endpoints, in no order.
+    /// All unhealthy endpoints, in no particular order.
     pub fn unhealthy(&self) -> impl Iterator<Item = (&ServicePort, EndpointAddr)> {
         self.0.iter().flat_map(|(service, health)| {
             let unhealthy = health.0.iter().filter(|(_, limit)| matches!(limit, Limit::Unhealthy(..)));
@@ -103,17 +103,17 @@ impl EndpointHealth {
         })
     }
 
-    /// Makes an endpoint unhealthy.
+    /// Marks an endpoint as unhealthy.
     pub fn set_unhealthy(&mut self, service: &ServicePort, endpoint: EndpointAddr, reason: Arc<str>) {
         self.set(service, endpoint, Limit::Unhealthy(reason, None));
     }
 
-    /// The trial of an unhealthy endpoint, if it is on offer or under way.
+    /// The trial of an unhealthy endpoint, if one is on offer or was taken.
     pub(crate) fn trial(&self, service: &ServicePort, endpoint: EndpointAddr) -> Option<&Trial> {
         self.of(service)?.trial(endpoint).map(AsRef::as_ref)
     }
 
-    /// Lets one flow try an unhealthy endpoint, unless one may already; whether that is news.
+    /// Offers a trial of an unhealthy endpoint, unless one is on offer; returns whether that changed anything.
     pub(crate) fn offer_trial(&mut self, service: &ServicePort, endpoint: EndpointAddr) -> bool {
         if self.trial(service, endpoint).is_some_and(|trial| !trial.is_taken()) {
             return false;
@@ -125,7 +125,7 @@ impl EndpointHealth {
         true
     }
 
-    /// Gives a healthy endpoint so many of [`FULL_SHARE`] parts of its share.
+    /// Gives a healthy endpoint `parts` of [`FULL_SHARE`] parts of its share.
     pub fn set_slow_start(&mut self, service: &ServicePort, endpoint: EndpointAddr, parts: u8) {
         self.set(service, endpoint, Limit::SlowStart(parts));
     }
@@ -135,7 +135,7 @@ impl EndpointHealth {
         Arc::make_mut(health).0.insert(endpoint, limit);
     }
 
-    /// Gives an endpoint its whole share.
+    /// Gives an endpoint its full share.
     pub fn set_healthy(&mut self, service: &ServicePort, endpoint: EndpointAddr) {
         let services = Arc::make_mut(&mut self.0);
         let Some(health) = services.get_mut(service) else { return };

@@ -1,4 +1,4 @@
-//! The endpoints of a frontend side by side, each with the number of its connections or flows through this gateway.
+//! Endpoints of a frontend in one slice, each with the number of its connections or flows through this gateway.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use sheave_model::{EndpointAddr, Frontend};
 
-/// One pick in an [`EndpointLoad`]. The bits below hold what is open: 16 million, each with a descriptor or a port. The bits
-/// above last for 10^12 picks; then the count begins anew, as a Prometheus counter may.
+/// Increment of one pick in an [`EndpointLoad`]. The bits below hold the number of open connections or flows: 16 million,
+/// each with a descriptor or a port. The bits above suffice for 10^12 picks; then the count wraps around, as a Prometheus
+/// counter may.
 const PICK: u64 = 1 << 24;
 
-/// What answers are dated by: a second before the first one, so that none is at 0.
+/// Origin of the times of answers: a second before the first one, so that no answer has time 0.
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
     now.checked_sub(Duration::from_secs(1)).unwrap_or(now)
@@ -20,71 +21,71 @@ fn seconds(at: Instant) -> u64 {
     at.saturating_duration_since(*EPOCH).as_secs()
 }
 
-/// Connections or flows that an endpoint has through this gateway. Shared by all workers and kept across tables.
+/// Number of connections or flows of an endpoint through this gateway. Shared by all workers and kept across tables.
 ///
-/// Picks and what is open are one word, so that a pick writes once.
+/// Picks and open connections share one word, so that a pick writes once.
 #[derive(Debug, Default)]
 pub struct EndpointLoad {
     picks: AtomicU64,
-    /// Likewise: connections that ended without a byte from it, and those of them that still count.
+    /// In the same format: connections that ended without a byte from the endpoint, and how many of those still count.
     unanswered: AtomicU64,
     client_bytes: AtomicU64,
     endpoint_bytes: AtomicU64,
-    /// When it last answered a flow, in seconds since `EPOCH`; 0 = never.
+    /// Time of the last answer to a flow, in seconds since `EPOCH`; 0 = never.
     answered: AtomicU64,
 }
 
 impl EndpointLoad {
-    /// Open connections or flows.
+    /// Number of open connections or flows.
     pub fn active(&self) -> u32 {
         (self.picks.load(Ordering::Relaxed) % PICK) as u32
     }
 
-    /// How often it was chosen since it serves the frontend.
+    /// Number of picks since it began to serve the frontend.
     pub fn picks(&self) -> u64 {
         self.picks.load(Ordering::Relaxed) / PICK
     }
 
-    /// Connections that ended without a byte from it since it serves the frontend.
+    /// Number of connections that ended without a byte from it since it began to serve the frontend.
     pub fn unanswered(&self) -> u64 {
         self.unanswered.load(Ordering::Relaxed) / PICK
     }
 
-    /// What a choice by load goes by: what is open, and what ended a moment ago without a byte from it.
+    /// Load for balancing: open connections, and those that ended a moment ago without a byte from the endpoint.
     pub(crate) fn for_choice(&self) -> u32 {
         self.active().saturating_add((self.unanswered.load(Ordering::Relaxed) % PICK) as u32)
     }
 
-    /// Whether it has answered a flow, but none since then.
+    /// Whether it has answered a flow, but none since `then`.
     pub(super) fn is_silent_since(&self, then: Instant) -> bool {
         let answered = self.answered.load(Ordering::Relaxed);
         answered > 0 && answered <= seconds(then)
     }
 
-    /// Whether it has certainly answered a flow since then.
+    /// Whether it has certainly answered a flow since `then`.
     pub(super) fn has_answered_since(&self, then: Instant) -> bool {
         self.answered.load(Ordering::Relaxed) > seconds(then)
     }
 
-    /// Bytes passed on to it while a [`TrafficWatch`](crate::TrafficWatch) counted.
+    /// Bytes sent to it while a [`TrafficWatch`](crate::TrafficWatch) was counting.
     pub fn client_bytes(&self) -> u64 {
         self.client_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes passed on from it while a watch counted.
+    /// Bytes received from it while a watch was counting.
     pub fn endpoint_bytes(&self) -> u64 {
         self.endpoint_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// An endpoint that serves a frontend. The load lies next to the address, because a pick needs both.
+/// An endpoint that serves a frontend. The load is stored next to the address, because a pick needs both.
 #[derive(Debug)]
 pub(super) struct ServingEndpoint {
     pub(super) addr: EndpointAddr,
     pub(super) load: EndpointLoad,
 }
 
-/// Names one endpoint, and keeps its load alive.
+/// Reference to one endpoint, which keeps its load alive.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointRef {
     slice: Arc<[ServingEndpoint]>,
@@ -97,7 +98,7 @@ impl EndpointRef {
     }
 }
 
-/// A chosen endpoint. Counts as one connection or flow of its endpoint until dropped.
+/// A picked endpoint. Counts as one connection or flow of the endpoint until dropped.
 #[derive(Debug)]
 pub struct Picked(EndpointRef);
 
@@ -107,18 +108,18 @@ impl Picked {
         Self(endpoint)
     }
 
-    /// Where to connect.
+    /// The endpoint's address.
     pub fn addr(&self) -> EndpointAddr {
         self.0.get().addr
     }
 
-    /// Counts a connection that ends without a byte from its endpoint.
+    /// Counts a connection that ended without a byte from its endpoint.
     pub(crate) fn unanswered(&self) -> Unanswered {
         self.0.get().load.unanswered.fetch_add(PICK + 1, Ordering::Relaxed);
         Unanswered(self.0.clone())
     }
 
-    /// It answers a flow. Written once a second: all workers share it.
+    /// Records an answer to a flow. Written at most once a second, since all workers share it.
     pub(crate) fn note_answer(&self, now: Instant) {
         let (answered, now) = (&self.0.get().load.answered, seconds(now).max(1));
         if answered.load(Ordering::Relaxed) < now {
@@ -126,7 +127,7 @@ impl Picked {
         }
     }
 
-    /// Counts bytes that were passed on.
+    /// Counts forwarded bytes.
     pub(crate) fn add_bytes(&self, from_client: u64, from_endpoint: u64) {
         let load = &self.0.get().load;
         for (counter, bytes) in [(&load.client_bytes, from_client), (&load.endpoint_bytes, from_endpoint)] {
@@ -143,7 +144,7 @@ impl Drop for Picked {
     }
 }
 
-/// A connection that ended without a byte from its endpoint. Makes that less likely to be chosen by its load until dropped.
+/// A connection that ended without a byte from its endpoint. Adds to the endpoint's load until dropped.
 #[derive(Debug)]
 pub(crate) struct Unanswered(EndpointRef);
 
@@ -153,19 +154,19 @@ impl Drop for Unanswered {
     }
 }
 
-/// Every endpoint that still serves a frontend, whether or not it may be chosen, with its load. Sorted by address, no address
-/// twice.
+/// Every endpoint that still serves a frontend, including those that must not be picked, with its load. Sorted by address,
+/// without duplicates.
 #[derive(Clone, Debug)]
 pub(super) enum ServingEndpoints {
-    /// All came with one table.
+    /// All were added with one table.
     OneSlice(Arc<[ServingEndpoint]>),
-    /// Some were kept when others came or went.
+    /// Some were kept while others were added or removed.
     Mixed(Arc<[EndpointRef]>),
 }
 
 impl ServingEndpoints {
-    /// The frontend's endpoints; those in `previous` keep their loads, or a change of the table would make a loaded endpoint
-    /// look idle.
+    /// Collects the frontend's endpoints. Those in `previous` keep their loads, since otherwise a change of the table would
+    /// make a loaded endpoint look idle.
     pub(super) fn new(frontend: &Frontend, previous: Option<&Self>) -> Self {
         let endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
         let lingering = frontend.backends.iter().flat_map(|backend| &backend.lingering).copied();
@@ -208,7 +209,7 @@ impl ServingEndpoints {
         (0..self.len()).filter_map(|place| self.get(place))
     }
 
-    /// The place of the endpoint with this address.
+    /// Index of the endpoint with this address.
     pub(super) fn position(&self, addr: EndpointAddr) -> Option<usize> {
         match self {
             Self::OneSlice(slice) => slice.binary_search_by_key(&addr, |endpoint| endpoint.addr),
@@ -217,7 +218,7 @@ impl ServingEndpoints {
         .ok()
     }
 
-    /// The places of all endpoints with the address and path of this one, whatever their ports.
+    /// Indices of all endpoints with the address and path of this one, on any port.
     pub(super) fn of_host(&self, addr: EndpointAddr) -> impl Iterator<Item = usize> {
         let first = match self {
             Self::OneSlice(slice) => slice.partition_point(|endpoint| endpoint.addr.ip < addr.ip),
@@ -228,7 +229,7 @@ impl ServingEndpoints {
         here.filter(move |(_, other)| other.path == addr.path).map(|(place, _)| place)
     }
 
-    /// Counts a connection or flow of the endpoint at this place.
+    /// Counts a connection or flow of the endpoint with this index.
     pub(super) fn pick(&self, place: usize) -> Option<Picked> {
         self.endpoint_ref(place).map(Picked::new)
     }

@@ -1,4 +1,4 @@
-//! The pick as a whole: routes, loads and turns across tables, session affinity by the rules of kube-proxy.
+//! Tests of the pick as a whole: routes, loads and turns across tables, session affinity by the rules of kube-proxy.
 
 mod affinity;
 mod clusters;
@@ -40,13 +40,13 @@ fn compile(frontends: impl IntoIterator<Item = Frontend>, previous: &ActiveTable
     ActiveTable::compile(table(frontends), previous)
 }
 
-/// The only frontend, after a table that had it not.
+/// The only frontend, compiled after a table without it.
 fn active(frontend: Frontend) -> Arc<ActiveFrontend> {
     let addr = frontend.addr;
     Arc::clone(compile([frontend], &ActiveTable::default()).get(addr).unwrap())
 }
 
-/// The same frontend after a change.
+/// Compiles a changed frontend, with its state before the change in the previous table.
 fn changed(frontend: Frontend, before: &Arc<ActiveFrontend>) -> Arc<ActiveFrontend> {
     let addr = frontend.addr;
     let specs = RoutingTable::new(1, vec![Arc::clone(before.spec())], Arc::default());
@@ -62,7 +62,7 @@ fn forward(pick: Pick) -> Picked {
     }
 }
 
-/// Where a connection that ends at once went.
+/// The endpoint of a connection that ends at once.
 fn goes(frontend: &ActiveFrontend, request: &PickRequest<'_>, affinity: &AffinityTable) -> EndpointAddr {
     forward(frontend.pick(request, affinity)).addr()
 }

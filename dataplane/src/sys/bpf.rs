@@ -1,8 +1,8 @@
 //! Extended BPF (bpf(2), linux/bpf.h): maps, and programs written as instructions.
 //!
-//! Loading one needs CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) in the initial user namespace. Memory is charged to the cgroup: a prefix
-//! takes one or two trie nodes of 64 (IPv4) or 96 bytes (IPv6). Before Linux 5.11 it is charged to RLIMIT_MEMLOCK instead, about 60
-//! bytes for each, which the default of 64 KiB does not hold. The kernel answers `EPERM` to either.
+//! Loading a program needs CAP_BPF (CAP_SYS_ADMIN before Linux 5.8) in the initial user namespace. Memory is charged to the cgroup: a
+//! prefix takes one or two trie nodes of 64 (IPv4) or 96 bytes (IPv6). Before Linux 5.11 it is charged to RLIMIT_MEMLOCK instead,
+//! about 60 bytes for each, for which the default of 64 KiB does not suffice. The kernel returns `EPERM` in both cases.
 
 pub(crate) mod assembler;
 pub(crate) mod classic;
@@ -23,12 +23,12 @@ use super::sockets::set_int;
 const BPF_PROG_LOAD: c_long = 5;
 
 const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
-/// No helper that the programs call is for GPL programs only.
+/// Program licence. The programs call no helper that requires the GPL.
 const LICENSE: &CStr = c"Apache-2.0";
-/// The verifier gives way to signals (EAGAIN); libbpf tries as often.
+/// Number of attempts to load a program, as in libbpf: signals interrupt the verifier (EAGAIN).
 const LOAD_ATTEMPTS: usize = 5;
 
-/// Of `union bpf_attr`, as far as BPF_PROG_LOAD needs it.
+/// The part of `union bpf_attr` for BPF_PROG_LOAD.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct ProgramLoad {
@@ -46,30 +46,30 @@ struct ProgramLoad {
     expected_attach_type: u32,
 }
 
-/// A loaded program of type BPF_PROG_TYPE_SOCKET_FILTER. The kernel keeps it, and its maps, while a socket has it.
+/// A loaded program of type BPF_PROG_TYPE_SOCKET_FILTER. The kernel keeps it, with its maps, while a socket uses it.
 #[derive(Debug)]
 pub(crate) struct SocketFilter(OwnedFd);
 
 impl SocketFilter {
-    /// Loads a program; `name` is what `bpftool prog` shows, cut to 15 letters.
+    /// Loads a program; `bpftool prog` shows `name`, cut to 15 bytes.
     ///
     /// # Errors
-    /// As bpf(2): `EPERM` without the privilege, `EACCES` or `EINVAL` if the verifier refuses it.
+    /// Returns an error if bpf(2) fails: `EPERM` without the privilege, `EACCES` or `EINVAL` if the verifier rejects the program.
     pub(crate) fn load(program: &[Instruction], name: &str) -> io::Result<Self> {
         load(BPF_PROG_TYPE_SOCKET_FILTER, 0, program, name).map(Self)
     }
 
-    /// Makes it the socket's filter in one step, in place of any other, classic or not (`__sk_attach_prog` in the
-    /// kernel's net/core/filter.c replaces one pointer).
+    /// Atomically replaces the socket's filter, classic or extended (`__sk_attach_prog` in the kernel's net/core/filter.c replaces one
+    /// pointer).
     ///
     /// # Errors
-    /// As setsockopt(2): `ENOMEM` if the socket's option memory does not suffice.
+    /// Returns an error if setsockopt(2) fails: `ENOMEM` if the socket's option memory does not suffice.
     pub(crate) fn attach(&self, socket: impl AsFd) -> io::Result<()> {
         set_int(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, self.0.as_raw_fd())
     }
 }
 
-/// Lets tests have one without the privilege to load any.
+/// A substitute for tests without the privilege to load programs.
 #[cfg(test)]
 impl From<OwnedFd> for SocketFilter {
     fn from(fd: OwnedFd) -> Self {
@@ -77,7 +77,7 @@ impl From<OwnedFd> for SocketFilter {
     }
 }
 
-/// Loads a program of this type, for an attachment of that type.
+/// Loads a program of this type for this type of attachment.
 fn load(program_type: u32, attach_type: u32, program: &[Instruction], name: &str) -> io::Result<OwnedFd> {
     let mut load = ProgramLoad {
         prog_type: program_type,
@@ -90,7 +90,7 @@ fn load(program_type: u32, attach_type: u32, program: &[Instruction], name: &str
     for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
         *to = from;
     }
-    // SAFETY: instructions and licence outlive the call, and the log, which is not asked for, has no buffer.
+    // SAFETY: instructions and licence outlive the call; no log is requested, so the log needs no buffer.
     let mut attempt = || unsafe { descriptor(BPF_PROG_LOAD, &mut load) };
     for _ in 1..LOAD_ATTEMPTS {
         match attempt() {
@@ -101,26 +101,26 @@ fn load(program_type: u32, attach_type: u32, program: &[Instruction], name: &str
     attempt()
 }
 
-/// The descriptor as bpf(2) takes it.
+/// The descriptor as bpf(2) expects it.
 fn number(fd: &impl AsFd) -> u32 {
     fd.as_fd().as_raw_fd().cast_unsigned()
 }
 
-/// A command that answers with a descriptor, which is close-on-exec.
+/// Runs a command that returns a descriptor, which is close-on-exec.
 ///
 /// # Safety
-/// As [`bpf`].
+/// The requirements of [`bpf`] apply.
 unsafe fn descriptor<A>(command: c_long, attributes: &mut A) -> io::Result<OwnedFd> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
 /// # Safety
-/// `attributes` are those of the command, without padding, and what they point to outlives the call.
+/// `attributes` must be those of the command, without padding, and the data that they point to must outlive the call.
 unsafe fn bpf<A>(command: c_long, attributes: &mut A) -> io::Result<c_long> {
-    // SAFETY: as the caller promises; the kernel reads, and for some commands writes, so many bytes.
+    // SAFETY: guaranteed by the caller; the kernel reads, and for some commands writes, this number of bytes.
     let outcome = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, mem::size_of::<A>()) };
     Errno::result(outcome).map_err(io::Error::from)
 }

@@ -1,6 +1,7 @@
-//! A worker's epoll instance and what wakes it (epoll(7)). A socket is added once, for all of its events, and leaves by being closed.
+//! Poller of a worker, an epoll instance, and the means to wake it (epoll(7)). A socket is added once for all of its events, and is
+//! removed by closing it.
 //!
-//! Not mio: that offers edges alone, and a listener that is level-triggered needs no `accept4` only to be answered `EAGAIN`.
+//! Not mio, which only supports edge-triggered events: a level-triggered listener saves the `accept4` call that returns `EAGAIN`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,50 +14,50 @@ use nix::sys::time::TimeSpec;
 
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-/// Events that are taken at a time.
+/// Maximum number of events per call.
 const EVENTS: usize = 256;
 
-/// What is true of a socket at the moment of asking (epoll_ctl(2)).
+/// Readiness of a socket when the event was fetched (epoll_ctl(2)).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness(EpollFlags);
 
 impl Readiness {
-    /// There is something to read: bytes, FIN or an error.
+    /// Whether there is something to read: data, FIN or an error.
     pub(crate) fn readable(self) -> bool {
         self.0.intersects(
             EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR,
         )
     }
 
-    /// There is room to write, or an error to report.
+    /// Whether there is room to write, or an error to report.
     pub(crate) fn writable(self) -> bool {
         self.0.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR)
     }
 
-    /// The peer's FIN is there, and so is every byte before it.
+    /// Whether the peer's FIN has arrived, with all data before it.
     pub(crate) fn finished(self) -> bool {
         self.0.contains(EpollFlags::EPOLLRDHUP)
     }
 
-    /// An error is pending: mostly a reset.
+    /// Whether an error is pending, mostly a reset.
     pub(crate) fn broken(self) -> bool {
         self.0.contains(EpollFlags::EPOLLERR)
     }
 
-    /// There is urgent data.
+    /// Whether there is urgent data.
     pub(crate) fn urgent(self) -> bool {
         self.0.contains(EpollFlags::EPOLLPRI)
     }
 }
 
-/// For what a socket is watched, and how often that is reported.
+/// Events that a socket is polled for, and how often they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// Bytes, room, FIN, urgent data: each change once (EPOLLET). What is true already counts as a change.
+    /// Data, room, FIN and urgent data, each change once (EPOLLET). The initial state counts as a change.
     Stream,
-    /// Datagrams and ICMP errors, each arrival once. Not room to send: each datagram that leaves would wake the worker to tell so.
+    /// Datagrams and ICMP errors, each arrival once. Not room to send, which would wake the worker for each datagram that leaves.
     Datagrams,
-    /// Connections, for as long as one waits.
+    /// Connections, as long as one waits.
     Listener,
     /// Nothing, for now.
     Nothing,
@@ -79,11 +80,11 @@ impl Watch {
     }
 }
 
-/// The epoll instance.
+/// An epoll instance.
 #[derive(Debug)]
 pub(crate) struct Poller(Epoll);
 
-/// Room for one batch of events.
+/// Buffer for one batch of events.
 #[derive(Debug)]
 pub(crate) struct Events {
     events: Box<[EpollEvent]>,
@@ -95,48 +96,48 @@ impl Events {
         Self { events: vec![EpollEvent::empty(); EVENTS].into(), count: 0 }
     }
 
-    /// The events of the latest batch, each with its token.
+    /// The events of the last batch, each with its token.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Readiness)> + use<'_> {
         self.events.iter().take(self.count).map(|event| (event.data(), Readiness(event.events())))
     }
 }
 
 impl Poller {
-    /// Watches nothing yet.
+    /// Creates an epoll instance without sockets.
     ///
     /// # Errors
-    /// As epoll_create(2).
+    /// Returns an error if epoll_create(2) fails.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?))
     }
 
-    /// Watches a socket from now on, until it is closed by all who have it; its events carry `token`.
+    /// Adds a socket, until its last descriptor is closed; its events carry `token`.
     ///
     /// # Errors
-    /// As epoll_ctl(2).
+    /// Returns an error if epoll_ctl(2) fails.
     pub(crate) fn add(&self, socket: impl AsFd, watch: Watch, token: u64) -> io::Result<()> {
         Ok(self.0.add(socket, EpollEvent::new(watch.flags(), token))?)
     }
 
-    /// Watches a socket for something else than before, which takes nothing that this machine could lack.
+    /// Changes the events that a socket is polled for, which needs no resource that could be exhausted.
     ///
     /// # Errors
-    /// As epoll_ctl(2).
+    /// Returns an error if epoll_ctl(2) fails.
     pub(crate) fn change(&self, socket: impl AsFd, watch: Watch, token: u64) -> io::Result<()> {
         Ok(self.0.modify(socket, &mut EpollEvent::new(watch.flags(), token))?)
     }
 
-    /// Lets go of a socket that others have, too. One that is not watched is no error.
+    /// Removes a socket of which there are other descriptors. Not an error if the socket was not added.
     pub(crate) fn remove(&self, socket: impl AsFd) {
         if let Err(error) = self.0.delete(socket) {
             tracing::debug!(%error, "a socket was not watched");
         }
     }
 
-    /// Gets the events that there are, and first waits until there is one if `sleep` says so.
+    /// Fetches the pending events. With `sleep`, waits until there is at least one.
     ///
     /// # Errors
-    /// As epoll_wait(2); that a signal came first is none.
+    /// Returns an error if epoll_wait(2) fails; an interruption by a signal is no failure.
     pub(crate) fn wait(&self, events: &mut Events, sleep: bool) -> io::Result<()> {
         let timeout = if sleep { EpollTimeout::NONE } else { EpollTimeout::ZERO };
         events.count = 0;
@@ -148,8 +149,8 @@ impl Poller {
     }
 }
 
-/// Wakes the thread that waits at a [`Poller`] at a certain moment. It is set once per deadline; a timeout of epoll_wait(2) would be
-/// set, and taken back, each time that the thread sleeps.
+/// Timer that wakes the thread waiting at a [`Poller`]. It is set once per deadline; a timeout of epoll_wait(2) would be set and
+/// cancelled each time the thread sleeps.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     timer: TimerFd,
@@ -157,10 +158,10 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Wakes nobody until it is set.
+    /// Creates a timer that is not set.
     ///
     /// # Errors
-    /// As timerfd_create(2) and epoll_ctl(2).
+    /// Returns an error if timerfd_create(2) or epoll_ctl(2) fails.
     pub(crate) fn new(poller: &Poller, token: u64) -> io::Result<Self> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -168,20 +169,20 @@ impl Alarm {
         Ok(Self { timer, at: None })
     }
 
-    /// It has woken the thread.
+    /// Records that the timer has expired.
     pub(crate) fn rang(&mut self) {
         self.at = None;
     }
 
-    /// Makes sure that it rings at `due` at the latest. It may ring earlier, for what was due once.
+    /// Ensures that the timer expires at `due` at the latest. It may expire earlier, for a former deadline.
     ///
     /// # Errors
-    /// As timerfd_settime(2).
+    /// Returns an error if timerfd_settime(2) fails.
     pub(crate) fn ring_by(&mut self, now: Instant, due: Instant) -> io::Result<()> {
         if self.at.is_some_and(|at| at <= due) {
             return Ok(());
         }
-        // Zero would take it back.
+        // Zero would cancel the timer.
         let after = due.saturating_duration_since(now).max(Duration::from_nanos(1));
         let once = Expiration::OneShot(TimeSpec::from_duration(after));
         self.timer.set(once, TimerSetTimeFlags::empty())?;
@@ -195,24 +196,24 @@ impl Alarm {
 pub(crate) struct Waker(EventFd);
 
 impl Waker {
-    /// Wakes nobody until it is added.
+    /// Creates a waker that is not attached to a poller.
     ///
     /// # Errors
-    /// As eventfd(2).
+    /// Returns an error if eventfd(2) fails.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?))
     }
 
-    /// Has it wake whoever waits at this poller; what is to wake already counts.
+    /// Attaches the waker to a poller; an earlier call of [`wake`](Self::wake) takes effect.
     ///
     /// # Errors
-    /// As epoll_ctl(2).
+    /// Returns an error if epoll_ctl(2) fails.
     pub(crate) fn attach(&self, poller: &Poller, token: u64) -> io::Result<()> {
-        // Each write is an event of its own (`eventfd_write` in fs/eventfd.c), so nobody has to read what was written.
+        // Each write is a separate event (`eventfd_write` in fs/eventfd.c), so the counter is never read.
         poller.add(&self.0, Watch::Datagrams, token)
     }
 
-    /// Wakes the thread, or keeps it from falling asleep.
+    /// Wakes the thread, or keeps it from going to sleep.
     pub(crate) fn wake(&self) {
         if let Err(error) = self.0.write(1) {
             tracing::error!(%error, "a worker cannot be woken");

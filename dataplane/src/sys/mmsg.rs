@@ -1,5 +1,5 @@
-//! `recvmmsg(2)` and `sendmmsg(2)` over buffers that are allocated once, with `UDP_GRO` on the way in and `UDP_SEGMENT` on the way out
-//! (udp(7)).
+//! Batches of datagrams: `recvmmsg(2)` and `sendmmsg(2)` over buffers that are allocated once, with `UDP_GRO` for receiving and
+//! `UDP_SEGMENT` for sending (udp(7)).
 
 use std::io;
 use std::marker::PhantomData;
@@ -15,16 +15,16 @@ use socket2::{Domain, SockAddr};
 
 use super::sockets::set_int;
 
-/// Messages moved by one system call. More gains little (the per-call cost is already spread thin) and costs memory.
+/// Maximum number of messages per system call. More gains little (the cost per call is spread thin already) and costs memory.
 pub(crate) const BATCH: usize = 32;
 
-/// Bytes received into at a time: the longest UDP payload is 65,527 (IPv6), and the kernel ends a GRO bundle at 65,536.
+/// Length of a receive buffer: the longest UDP payload is 65,527 (IPv6), and the kernel ends a GRO bundle at 65,536.
 const BUFFER: usize = 65_536;
 
-/// Slices that one batch to send may have: every message has one or gathers several.
+/// Maximum number of slices in a batch to send: a message has one or gathers several.
 const SLICES: usize = 2 * BATCH;
 
-/// Room for the control messages of a datagram: an `int` and an address coming in, a `u16` going out.
+/// Length of the control messages of a datagram: an `int` and an address when received, a `u16` when sent.
 const CONTROL: usize = {
     // SAFETY: `CMSG_SPACE` is arithmetic on its argument.
     unsafe {
@@ -33,18 +33,18 @@ const CONTROL: usize = {
     }
 };
 
-/// A control buffer, aligned as the kernel's `cmsghdr` wants it.
+/// A control buffer, aligned as the kernel's `cmsghdr` requires.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL]);
 
-/// Asks the kernel to hand over runs of equal datagrams of one sender as one bundle. An error means a kernel before 5.0.
+/// Lets the kernel deliver consecutive datagrams of equal size from one sender as one bundle. Fails on kernels before 5.0.
 pub(crate) fn enable_gro(socket: impl AsFd) -> io::Result<()> {
     setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(io::Error::from)
 }
 
-/// Turns path MTU discovery off, so that routers may fragment what we send (ip(7), ipv6(7)). Its verdict, EMSGSIZE, would
-/// reach us and not the sender who chose the size.
+/// Turns off path MTU discovery, so that routers may fragment what this machine sends (ip(7), ipv6(7)). Its result, EMSGSIZE, would be
+/// returned here and not to the sender that chose the size.
 pub(crate) fn allow_fragments(socket: impl AsFd, domain: Domain) -> io::Result<()> {
     let (level, option, value) = match domain {
         Domain::IPV4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
@@ -53,7 +53,7 @@ pub(crate) fn allow_fragments(socket: impl AsFd, domain: Domain) -> io::Result<(
     set_int(socket, level, option, value)
 }
 
-/// Has the kernel report where datagrams were sent to, port included (ip(7), ipv6(7)).
+/// Makes the kernel report the destination address and port of datagrams (ip(7), ipv6(7)).
 pub(crate) fn report_destination(socket: impl AsFd, domain: Domain) -> io::Result<()> {
     let (level, option) = match domain {
         Domain::IPV4 => (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
@@ -62,36 +62,36 @@ pub(crate) fn report_destination(socket: impl AsFd, domain: Domain) -> io::Resul
     set_int(socket, level, option, 1)
 }
 
-/// Whether the kernel knows `UDP_SEGMENT` (4.18). An older one ignores the control message and would send a bundle as
-/// one long datagram, so this must be asked before the first bundle goes out.
+/// Whether the kernel supports `UDP_SEGMENT` (4.18). An older one ignores the control message and would send a bundle as one long
+/// datagram, so this must be checked before the first bundle is sent.
 pub(crate) fn segmentation_supported(socket: impl AsFd) -> bool {
     // 0 is the default, "do not segment": setting it changes nothing.
     setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok()
 }
 
-/// Whether a bundle was refused for being one; its datagrams may still go one by one. `EINVAL`: a segment exceeds the
-/// path's MTU, or there are too many. `EMSGSIZE`: too long in all. `EIO`: the device or an IPsec route cannot
+/// Whether a message was refused because it is a bundle; its datagrams may still be sent singly. `EINVAL`: a segment exceeds the
+/// path's MTU, or there are too many. `EMSGSIZE`: the bundle is too long. `EIO`: the device or an IPsec route does not support it
 /// (`udp_send_skb` in net/ipv4/udp.c).
 pub(crate) fn refuses_bundle(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EMSGSIZE | libc::EIO))
 }
 
-/// One message of the last batch received: a datagram, or a bundle of datagrams.
+/// One message of the last received batch: a datagram, or a bundle of datagrams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
-    /// The payload. Of a bundle: datagrams of `segment` bytes each, the last one possibly shorter.
+    /// The payload. For a bundle: datagrams of `segment` bytes each, of which the last may be shorter.
     pub(crate) bytes: &'a [u8],
-    /// The sender; none if the kernel gave an address of a family that we do not know.
+    /// The sender; `None` if its address is of an unknown family.
     pub(crate) from: Option<SocketAddr>,
-    /// Set on a bundle.
+    /// Length of a bundle's datagrams; `None` for a single datagram.
     pub(crate) segment: Option<NonZeroU16>,
-    /// Longer than the buffer: `bytes` is only its beginning.
+    /// Whether the message was longer than the buffer, and `bytes` is only its beginning.
     pub(crate) truncated: bool,
 }
 
-/// Receives batches. Holds 2 MiB of address space, of which only what traffic touches becomes memory.
+/// Receives batches. Reserves 2 MiB of address space, of which only the parts that traffic touches become memory.
 pub(crate) struct Receiver {
-    /// Bytes per message.
+    /// Length of the buffer of each message.
     room: usize,
     buffers: Vec<u8>,
     names: Vec<libc::sockaddr_storage>,
@@ -101,7 +101,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Allocates for [`BATCH`] messages.
+    /// Allocates buffers for [`BATCH`] messages.
     pub(crate) fn new() -> Self {
         Self::with_room(BUFFER)
     }
@@ -117,8 +117,8 @@ impl Receiver {
         }
     }
 
-    /// Receives what is there, at most [`BATCH`] messages, and never waits. Fewer than that means that the socket is
-    /// empty now. [`get`](Self::get) gives the messages until the next call.
+    /// Receives at most [`BATCH`] messages without waiting, and returns their number. Fewer than [`BATCH`] means that the socket is
+    /// empty. [`get`](Self::get) returns the messages until the next call.
     pub(crate) fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
         self.point_headers_at_buffers();
         // SAFETY: `headers` has `BATCH` entries, and each was just made to point at a buffer, a name, a control buffer
@@ -136,7 +136,7 @@ impl Receiver {
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The message at `index`, below the count that the last [`receive`](Self::receive) gave.
+    /// The message at `index`, which must be below the number that the last [`receive`](Self::receive) returned.
     pub(crate) fn get(&self, index: usize) -> Received<'_> {
         let header = &self.headers[index];
         let start = index * self.room;
@@ -149,12 +149,12 @@ impl Receiver {
         }
     }
 
-    /// Where the message at `index` was sent to; none unless [`report_destination`] was asked for.
+    /// The destination of the message at `index`; `None` unless [`report_destination`] was enabled.
     pub(crate) fn destination(&self, index: usize) -> Option<SocketAddr> {
         destination(&self.headers[index].msg_hdr)
     }
 
-    /// The kernel overwrites the lengths with what it used, so they are set anew each time; the pointers with them.
+    /// Resets the headers, in which the kernel overwrites the lengths at each call.
     fn point_headers_at_buffers(&mut self) {
         let buffers = self.buffers.chunks_exact_mut(self.room);
         let parts = buffers.zip(&mut self.names).zip(&mut self.controls).zip(&mut self.iovecs);
@@ -173,7 +173,7 @@ impl Receiver {
     }
 }
 
-/// Sends batches; owns the headers, not the bytes.
+/// Sends batches; owns the headers, not the payload.
 pub(crate) struct Sender {
     iovecs: Vec<libc::iovec>,
     controls: Vec<Control>,
@@ -181,7 +181,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Allocates for [`BATCH`] messages.
+    /// Allocates headers for [`BATCH`] messages.
     pub(crate) fn new() -> Self {
         Self {
             iovecs: vec![empty_slice(); SLICES],
@@ -196,12 +196,12 @@ impl Sender {
     }
 }
 
-/// A batch being put together: slices are pushed, and gathered to a message by [`end_message`](Self::end_message).
+/// A batch under construction: slices are pushed, and [`end_message`](Self::end_message) gathers them into a message.
 pub(crate) struct Outgoing<'s, 'b> {
     sender: &'s mut Sender,
-    /// Slices pushed.
+    /// Number of slices pushed.
     slices: usize,
-    /// Of them, those that belong to an ended message.
+    /// Number of slices that belong to an ended message.
     closed: usize,
     messages: usize,
     /// The iovecs point into these bytes.
@@ -214,19 +214,19 @@ impl<'b> Outgoing<'_, 'b> {
         self.messages < BATCH && self.slices + BATCH <= SLICES
     }
 
-    /// Messages ended so far.
+    /// Number of ended messages.
     pub(crate) fn messages(&self) -> usize {
         self.messages
     }
 
-    /// Adds bytes to the message being made; asked only after [`has_room`](Self::has_room).
+    /// Adds bytes to the current message; only allowed after [`has_room`](Self::has_room).
     pub(crate) fn push(&mut self, bytes: &'b [u8]) {
         self.sender.iovecs[self.slices] =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         self.slices += 1;
     }
 
-    /// Ends the message: a datagram of all bytes pushed since the last one, or a bundle cut into `segment` bytes each.
+    /// Ends the message: a datagram of all bytes pushed since the last one, or a bundle of datagrams of `segment` bytes each.
     pub(crate) fn end_message(&mut self, segment: Option<NonZeroU16>) {
         let header = &mut self.sender.headers[self.messages].msg_hdr;
         header.msg_iovlen = (self.slices - self.closed) as _;
@@ -238,8 +238,8 @@ impl<'b> Outgoing<'_, 'b> {
         self.messages += 1;
     }
 
-    /// Sends, to the peer of a connected socket or to the address given, and never waits. Gives how many messages went
-    /// out; an error is that of the first message, and nothing went out.
+    /// Sends without waiting, to the peer of a connected socket or to the given address. Returns the number of messages sent. An error
+    /// concerns the first message, and means that none was sent.
     pub(crate) fn send(self, socket: impl AsFd, to: Option<SocketAddr>) -> io::Result<usize> {
         let name = to.map(SockAddr::from);
         let (name, name_len) =
@@ -272,7 +272,7 @@ impl<'b> Outgoing<'_, 'b> {
     }
 }
 
-/// Writes the control message that asks for segmentation; gives its length.
+/// Writes the control message that requests segmentation; returns its length.
 fn write_segment(control: &mut Control, segment: NonZeroU16) -> usize {
     let payload = mem::size_of::<u16>() as c_uint;
     let header: *mut libc::cmsghdr = control.0.as_mut_ptr().cast();
@@ -300,14 +300,14 @@ fn destination(header: &libc::msghdr) -> Option<SocketAddr> {
     }
     let name: libc::sockaddr_in6 = control_message(header, libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR)?;
     let name = address_v6(&name);
-    // Of a link, not of the destination.
+    // Without the scope, which belongs to a link and not to the destination.
     Some(SocketAddr::new((*name.ip()).into(), name.port()))
 }
 
-/// The data of the first control message of this kind; `T` is what the kernel writes there, a plain value of C.
+/// The data of the first control message of this kind; `T` is the plain C type that the kernel writes.
 fn control_message<T>(header: &libc::msghdr, level: c_int, kind: c_int) -> Option<T> {
-    // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; `CMSG_FIRSTHDR` and `CMSG_NXTHDR` answer null unless a
-    // whole header is there, and the data is read only if the header's length says that it has a `T`.
+    // SAFETY: the kernel filled `msg_control` up to `msg_controllen`; `CMSG_FIRSTHDR` and `CMSG_NXTHDR` return null unless a whole
+    // header is there, and the data is read only if the header's length covers a `T`.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while let Some(found) = message.as_ref() {
@@ -326,7 +326,7 @@ fn address_v4(name: &libc::sockaddr_in) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)), u16::from_be(name.sin_port))
 }
 
-/// The flow label is no part of who the client is.
+/// Converts an IPv6 address without its flow label, which does not identify the client.
 fn address_v6(name: &libc::sockaddr_in6) -> SocketAddrV6 {
     let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
     SocketAddrV6::new(ip, u16::from_be(name.sin6_port), 0, name.sin6_scope_id)

@@ -1,4 +1,4 @@
-//! A kernel pipe as a buffer for `splice(2)`.
+//! Kernel pipe as a buffer for `splice(2)`.
 
 use std::fs;
 use std::io;
@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// Unprivileged processes get no larger pipe unless the administrator says so (/proc/sys/fs/pipe-max-size).
+/// Maximum capacity in bytes of an unprivileged process's pipe, unless the administrator raises it
+/// (/proc/sys/fs/pipe-max-size).
 const LARGEST: usize = 1 << 20;
 
-/// How many slots all pipes of a user may have before unprivileged processes get pipes of two (pipe(7)).
+/// Limit of the slots of all pipes of a user, beyond which unprivileged processes get pipes of two slots (pipe(7)).
 const USER_LIMIT: &str = "/proc/sys/fs/pipe-user-pages-soft";
 
 /// Both ends of a nonblocking pipe.
@@ -21,24 +22,24 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// Opens a pipe of `slots` slots, a power of two. It has fewer where the kernel refuses so many: see [`Self::slots`].
+    /// Opens a pipe of `slots` slots, a power of two, or of fewer if the kernel refuses that many: see [`Self::slots`].
     /// The kernel counts capacity in pages, but a slot holds one socket fragment of any size.
     ///
     /// # Errors
-    /// As pipe(2).
+    /// Returns an error if pipe(2) fails.
     pub(crate) fn open(slots: usize) -> io::Result<Self> {
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let page = page_size();
         let wanted = i32::try_from((slots * page).min(LARGEST)).unwrap_or(i32::MAX);
         let bytes = match fcntl(&write, FcntlArg::F_SETPIPE_SZ(wanted)) {
             Ok(bytes) => bytes,
-            // Beyond pipe-max-size, or the user has its share.
+            // Above pipe-max-size, or the user's limit is reached.
             Err(_) => fcntl(&write, FcntlArg::F_GETPIPE_SZ)?,
         };
         Ok(Self { read, write, slots: usize::try_from(bytes).unwrap_or_default() / page })
     }
 
-    /// How many slots it has.
+    /// Number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
@@ -52,7 +53,7 @@ impl Pipe {
     }
 }
 
-/// How many slots all pipes of this user may have together; `None` = any number.
+/// Limit of the slots of all pipes of this user; `None` = unlimited.
 pub(crate) fn user_limit() -> Option<usize> {
     let limit: usize = fs::read_to_string(USER_LIMIT).ok()?.trim().parse().ok()?;
     (limit > 0).then_some(limit)

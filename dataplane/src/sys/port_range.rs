@@ -1,4 +1,4 @@
-//! The range of ports from which the kernel chooses local ones, and the part of it in which it is to look for one socket.
+//! Range of local ports from which the kernel chooses, and the part of it that is searched for one socket.
 
 use std::fs;
 use std::io;
@@ -10,13 +10,13 @@ use socket2::{Domain, Socket, Type};
 use super::sockets::set_int;
 
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// Linux's default, where the range cannot be read.
+/// Default range of Linux, used if the range cannot be read.
 const USUAL: RangeInclusive<u16> = 32_768..=60_999;
 
-/// include/uapi/linux/in.h, which libc does not have.
+/// From include/uapi/linux/in.h; missing in libc.
 const IP_LOCAL_PORT_RANGE: libc::c_int = 51;
 
-/// The first and last port that the kernel gives to whom it does not matter.
+/// The first and last port that the kernel assigns to sockets without a requested port.
 pub(crate) fn port_range() -> RangeInclusive<u16> {
     fs::read_to_string(RANGE).ok().and_then(|text| parse(&text)).unwrap_or(USUAL)
 }
@@ -26,22 +26,23 @@ fn parse(text: &str) -> Option<RangeInclusive<u16>> {
     Some(ends.next()?.ok()?..=ends.next()?.ok()?)
 }
 
-/// Whether connect(2) takes ports of connections that ended a second ago (`tcp_tw_reuse`, ip(7)); by default, only towards this machine.
+/// Whether connect(2) reuses ports of connections that ended a second ago (`tcp_tw_reuse`, ip(7)); by default it does only towards this
+/// machine.
 pub(crate) fn reuses_ports_early() -> bool {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_tw_reuse").is_ok_and(|text| text.trim() == "1")
 }
 
-/// Has connect(2) look for a local port among these only (ip(7)). It still is one of the machine's range, none of the reserved ones, and
-/// may serve towards other addresses, too. Of level IP for both families, as `IP_BIND_ADDRESS_NO_PORT` is.
+/// Restricts connect(2) to local ports in this range (ip(7)). The port is still within the machine's range, not reserved, and may also
+/// be used towards other addresses. The option has level IP for both families, like `IP_BIND_ADDRESS_NO_PORT`.
 ///
 /// # Errors
-/// As setsockopt(2); always where [`can_narrow_port_range`] says so.
+/// Returns an error if setsockopt(2) fails, as it always does unless [`can_narrow_port_range`] returns true.
 pub(crate) fn narrow_port_range(socket: &Socket, ports: &RangeInclusive<u16>) -> io::Result<()> {
     let value = u32::from(*ports.end()) << 16 | u32::from(*ports.start());
     set_int(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, value.cast_signed())
 }
 
-/// Whether the kernel can be told so: since Linux 6.3.
+/// Whether the kernel supports [`narrow_port_range`]: since Linux 6.3.
 pub(crate) fn can_narrow_port_range() -> bool {
     static CAN: LazyLock<bool> = LazyLock::new(|| {
         let socket = [Domain::IPV4, Domain::IPV6].map(|family| Socket::new(family, Type::STREAM, None));

@@ -1,4 +1,4 @@
-//! Privileges that a process gives up when it starts, so that whoever takes it over does not have them either.
+//! Privileges that a process gives up when it starts, so that an attacker who takes it over does not have them.
 
 use std::io;
 
@@ -7,20 +7,20 @@ use nix::sys::prctl;
 /// `_LINUX_CAPABILITY_VERSION_3` of linux/capability.h: masks of 64 bits, each in two halves.
 const VERSION: u32 = 0x2008_0522;
 
-/// What stays, by the numbers of linux/capability.h. Services come with new ports, source lists and transparent sources at any time,
-/// so that nothing which traffic needs can go.
+/// Capabilities to keep, by their numbers in linux/capability.h. Services may be added with new ports, source lists and transparent
+/// sources at any time, so every capability that traffic may need is kept.
 const KEPT: [u32; 8] = [
-    // CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: manifests, credentials and stateDir may be somebody else's, and are read anew.
+    // CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: manifests, credentials and stateDir may belong to another user, and are reread.
     1, 2, //
     // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW: ports below 1024, transparent sources, their rules and routes.
     10, 12, 13, //
-    // CAP_SYS_RESOURCE: pipes beyond a user's share.
+    // CAP_SYS_RESOURCE: pipes beyond a user's limit.
     24, //
     // CAP_PERFMON and CAP_BPF: programs for steering and source lists.
     38, CAP_BPF,
 ];
 const CAP_BPF: u32 = 39;
-/// It stands in for `CAP_BPF` before Linux 5.8.
+/// Substitute for `CAP_BPF` before Linux 5.8.
 const CAP_SYS_ADMIN: u32 = 21;
 
 #[repr(C)]
@@ -29,7 +29,7 @@ struct Header {
     pid: i32,
 }
 
-/// One half of the masks.
+/// One half of each mask.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Half {
@@ -38,11 +38,11 @@ struct Half {
     inheritable: u32,
 }
 
-/// Gives up for good, for this thread and those that it will start: every capability that a gateway has no use for, and new
-/// privileges by execve(2), as of setuid programs.
+/// Permanently gives up, for this thread and threads that it starts, every capability that a gateway does not use, and the gain of
+/// privileges by execve(2), for example of setuid programs.
 ///
 /// # Errors
-/// As prctl(2), capget(2) and capset(2).
+/// Returns an error if prctl(2), capget(2) or capset(2) fails.
 pub fn give_up_privileges() -> io::Result<()> {
     prctl::set_no_new_privs()?;
     let mut halves = [Half::default(); 2];
@@ -52,23 +52,23 @@ pub fn give_up_privileges() -> io::Result<()> {
         let mask = u32::try_from(mask).unwrap_or_default();
         half.effective &= mask;
         half.permitted &= mask;
-        // The ambient ones go with these (`cap_capset`, security/commoncap.c).
+        // The ambient set is reduced with these (`cap_capset`, security/commoncap.c).
         half.inheritable &= mask;
     }
     capability_call(libc::SYS_capset, &mut halves)
 }
 
-/// The mask of what stays. Root of a kernel that does not know `CAP_BPF` lacks it among all its others.
+/// Mask of the capabilities to keep. On a kernel without `CAP_BPF` root has all others but not that one.
 fn kept(halves: &[Half; 2]) -> u64 {
     let has = |number: u32| halves[number as usize / 32].permitted & (1 << (number % 32)) != 0;
     let stand_in = (has(CAP_SYS_ADMIN) && !has(CAP_BPF)).then_some(CAP_SYS_ADMIN);
     KEPT.into_iter().chain(stand_in).fold(0, |mask, number| mask | (1 << number))
 }
 
-/// capget(2) or capset(2) for this thread.
+/// Calls capget(2) or capset(2) for this thread.
 fn capability_call(call: libc::c_long, halves: &mut [Half; 2]) -> io::Result<()> {
     let header = Header { version: VERSION, pid: 0 };
-    // SAFETY: both calls take a header and two halves, as version 3 has them; both outlive the call.
+    // SAFETY: both calls take a header and two halves, as version 3 specifies; both outlive the call.
     let result = unsafe { libc::syscall(call, &raw const header, halves.as_mut_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

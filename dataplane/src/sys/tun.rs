@@ -1,26 +1,27 @@
-//! TUN devices: network interfaces that exist for as long as a process holds their descriptor.
+//! TUN devices: network interfaces that exist while a process holds their descriptor.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Where the kernel makes them (Documentation/networking/tuntap.rst).
+/// Device that creates the interfaces (Documentation/networking/tuntap.rst).
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// Checks that this process may open the device that makes them. Whether it may make one (CAP_NET_ADMIN) shows when it does.
+/// Checks that this process may open the device that creates interfaces. The permission to create one (CAP_NET_ADMIN) is only checked
+/// on creation.
 ///
 /// # Errors
-/// As open(2).
+/// Returns an error if open(2) fails.
 pub fn check_tun() -> io::Result<()> {
     open().map(drop)
 }
 
-/// Makes an interface of this name. The kernel removes it, and its addresses, when the last copy of the descriptor is closed, however
-/// the process ends. Needs CAP_NET_ADMIN.
+/// Creates an interface of this name. The kernel removes it with its addresses when the last copy of the descriptor is closed,
+/// however the process ends. Needs CAP_NET_ADMIN.
 ///
 /// # Errors
-/// As open(2), and as `TUNSETIFF`: `EBUSY` if there is such an interface.
+/// Returns an error if open(2) or `TUNSETIFF` fails: `EBUSY` if the interface exists. `InvalidInput` if the name is too long.
 pub fn open_tun(name: &str) -> io::Result<OwnedFd> {
     let device = open()?;
     // SAFETY: all zeros is a valid `ifreq`: integers, and a union of integers and null pointers.
@@ -31,7 +32,7 @@ pub fn open_tun(name: &str) -> io::Result<OwnedFd> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from.cast_signed() as libc::c_char;
     }
-    // Not one that exists already: a persistent one would outlive the process.
+    // Not an existing interface: a persistent one would outlive the process.
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: the kernel reads and writes one `ifreq`, which outlives the call, and the descriptor is open.

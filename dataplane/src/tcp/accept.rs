@@ -1,4 +1,4 @@
-//! The listening sockets of one worker. No error ends accepting: one table maps each errno to an action.
+//! Listening sockets of one worker. Accepting survives every error: one table maps each errno to an action.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -22,17 +22,17 @@ use crate::worker::port::Accepted;
 use crate::worker::token::{Key, KeyedSlab, Token};
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 
-/// What to do about a failed accept.
+/// Action after a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum AcceptAction {
-    /// This one connection is lost; take the next at once.
+    /// Take the next connection at once; only this one is lost.
     Retry,
-    /// The queue is empty: wait for readiness.
+    /// Wait for readiness: the queue is empty.
     Wait,
-    /// A resource is used up: rest, then go on.
+    /// Pause, then go on: a resource is exhausted.
     Pause(Duration),
-    /// The socket itself is of no more use: it has to be bound again.
+    /// Bind the socket again: this one has failed.
     Rebind,
 }
 
@@ -41,8 +41,8 @@ impl AcceptAction {
     fn for_error(error: &io::Error) -> Self {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EAGAIN) => Self::Wait,
-            // Already-pending network errors of the new socket (accept(2), "Error handling"), signals, and what is
-            // not the kernel's error at all but one odd peer's.
+            // Pending network errors of the new socket (accept(2), "Error handling"), signals, and errors without an errno, which
+            // concern one odd peer and not the socket.
             None
             | Some(
                 Errno::EINTR
@@ -64,16 +64,16 @@ impl AcceptAction {
     }
 }
 
-/// Connections that a socket gives before others have their turn, and all sockets together in a turn of the loop.
+/// Maximum number of connections accepted from one socket before others have their turn, and from all sockets in a turn of the loop.
 const MOST_AT_ONCE: usize = 64;
 const MOST_PER_TURN: usize = 256;
 
-/// A frontend as the listeners know it: its counters, and where it is in the table.
+/// A frontend as the listeners know it: its counters, and its entry in the table.
 #[derive(Debug)]
 struct Served {
-    /// Of all workers.
+    /// Counters of all workers.
     counters: Arc<[FrontendCounters]>,
-    /// As of the table of this number.
+    /// The frontend in the table of number `table_number`.
     active: Option<Arc<ActiveFrontend>>,
     table_number: Option<u64>,
 }
@@ -83,12 +83,13 @@ impl Served {
         Self { counters, active: None, table_number: None }
     }
 
-    /// The counters of one worker.
+    /// Counters of one worker.
     fn counters_of(&self, worker: usize) -> Option<Arc<TcpCounters>> {
         self.counters.get(worker)?.tcp()
     }
 
-    /// The frontend in the latest table, looked up once per table. It may have opened in this turn, and the connection been made since.
+    /// The frontend in the latest table, looked up once per table. It loads that table first: the frontend may have opened during this
+    /// turn.
     fn active(&mut self, worker: &WorkerContext, addr: FrontendAddr) -> Option<&Arc<ActiveFrontend>> {
         worker.refresh_table();
         let number = Some(worker.table_number());
@@ -104,11 +105,11 @@ impl Served {
 struct ListeningSocket {
     socket: Arc<Socket>,
     addr: FrontendAddr,
-    /// The frontend of all its connections; `None` if frontends are steered to it.
+    /// The frontend of all its connections; `None` if steered frontends share the socket.
     served: Option<Served>,
-    /// It has been reported and not had its turn yet.
+    /// Whether it is in the queue of ready sockets.
     queued: bool,
-    /// When it had its last turn, and how many connections it might give in it.
+    /// Turn in which it was last served, and the batch size of that turn.
     served_in: u64,
     batch: usize,
 }
@@ -117,21 +118,21 @@ struct ListeningSocket {
 pub(super) struct Listeners {
     worker: Rc<WorkerContext>,
     listeners: KeyedSlab<ListeningSocket>,
-    /// Those that are of one frontend alone.
+    /// Sockets that belong to one frontend.
     of_frontends: HashMap<FrontendAddr, Key>,
     steered: Arc<SteeredFrontends>,
-    /// Steered frontends that have had a connection.
+    /// Steered frontends that have had a connection on this worker.
     met: HashMap<FrontendAddr, Served, foldhash::fast::RandomState>,
     ready: VecDeque<Key>,
-    /// Counts the turns of the loop.
+    /// Number of the current turn of the loop.
     turn: u64,
     rests: Deadlines<Key>,
-    /// Another process is taking over.
+    /// Whether another process is taking over.
     paused: bool,
 }
 
 impl Listeners {
-    /// Listens nowhere yet.
+    /// Creates an empty set.
     pub(super) fn new(worker: &Rc<WorkerContext>, steered: Arc<SteeredFrontends>) -> Self {
         Self {
             worker: Rc::clone(worker),
@@ -158,7 +159,7 @@ impl Listeners {
         }
     }
 
-    /// Listens on a socket that steered frontends share; the address is its own.
+    /// Listens on a socket that steered frontends share; `addr` is the socket's own address.
     pub(super) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
         self.add(addr, socket, None);
     }
@@ -178,7 +179,7 @@ impl Listeners {
         }
     }
 
-    /// The frontend is gone, or takes nothing new: lets go of its socket.
+    /// Releases the socket of a frontend that is gone or takes no new traffic.
     pub(super) fn close(&mut self, addr: FrontendAddr) {
         self.met.remove(&addr);
         if let Some(key) = self.of_frontends.remove(&addr) {
@@ -192,7 +193,7 @@ impl Listeners {
         Some(listener)
     }
 
-    /// A socket is of no more use.
+    /// Removes a socket that has failed, and reports it.
     fn give_up(&mut self, key: Key, error: io::Error) {
         if let Some(ListeningSocket { addr, socket, .. }) = self.remove(key) {
             if self.of_frontends.get(&addr) == Some(&key) {
@@ -202,7 +203,7 @@ impl Listeners {
         }
     }
 
-    /// Connections wait at a socket.
+    /// Queues a socket at which connections wait.
     pub(super) fn on_ready(&mut self, key: Key) {
         if let Some(listener) = self.listeners.get_mut(key)
             && !std::mem::replace(&mut listener.queued, true)
@@ -211,7 +212,7 @@ impl Listeners {
         }
     }
 
-    /// Takes what waits at the sockets that were reported, a bounded number from each.
+    /// Accepts connections at the ready sockets, a bounded number from each.
     pub(super) fn serve(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
         self.turn += 1;
         let mut taken = 0;
@@ -220,7 +221,8 @@ impl Listeners {
             && let Some(key) = self.ready.pop_front()
         {
             let Some(listener) = self.listeners.get_mut(key) else { continue };
-            // Who is reported again at once has more; then it is asked in vain once per burst, not once per connection.
+            // A socket that is ready in consecutive turns has more waiting. Doubling its batch costs one vain accept per burst, not per
+            // connection.
             let again = listener.served_in + 1 == self.turn;
             let batch = if again { (2 * listener.batch).min(MOST_AT_ONCE) } else { 1 };
             (listener.queued, listener.served_in, listener.batch) = (false, self.turn, batch);
@@ -228,12 +230,12 @@ impl Listeners {
         }
     }
 
-    /// Whether sockets wait for their turns.
+    /// Whether sockets wait for their turn.
     pub(super) fn has_work(&self) -> bool {
         !self.paused && !self.ready.is_empty()
     }
 
-    /// Watches sockets again that have rested.
+    /// Resumes sockets whose pause is over.
     pub(super) fn on_time(&mut self, now: Instant) {
         while !self.paused
             && let Some((_, key)) = self.rests.pop(now)
@@ -251,18 +253,18 @@ impl Listeners {
         }
     }
 
-    /// When a socket has rested enough.
+    /// When the next pause of a socket is over.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         if self.paused { None } else { self.rests.next() }
     }
 
-    /// Takes nothing from now on: connections wait in the sockets, which another process is taking over.
+    /// Stops accepting: connections wait in the sockets, which another process is taking over.
     pub(super) fn pause(&mut self) {
         self.paused = true;
         self.watch_all(Watch::Nothing);
     }
 
-    /// Goes on, since nobody has taken over.
+    /// Resumes accepting after a pause: the other process did not take over.
     pub(super) fn resume(&mut self) {
         self.paused = false;
         self.watch_all(Watch::Listener);
@@ -276,18 +278,18 @@ impl Listeners {
         self.listeners.iter_mut().map(|(key, _)| key).collect()
     }
 
-    /// Lets go of all sockets, and of what waits in them: another process has them.
+    /// Releases all sockets and the connections that wait in them: another process has the sockets, too.
     pub(super) fn leave(&mut self) {
         self.keys().into_iter().for_each(|key| drop(self.remove(key)));
         self.of_frontends.clear();
         self.met.clear();
     }
 
-    /// Takes everything that has shaken hands, and lets go of all sockets.
+    /// Accepts every connection that has completed its handshake, and releases all sockets.
     pub(super) fn drain(&mut self, mut admit: impl FnMut(Accepted, Option<&Arc<ActiveFrontend>>)) {
         for key in self.keys() {
             let Some(listener) = self.listeners.get_mut(key) else { continue };
-            // Clients may come faster than they are served.
+            // Bounded, since clients may arrive faster than they are accepted.
             let waiting = sys::stream::waiting_connections(&listener.socket);
             self.accept(key, waiting, &mut admit);
             self.remove(key);
@@ -295,7 +297,7 @@ impl Listeners {
         self.of_frontends.clear();
     }
 
-    /// Takes so many connections, unless there are fewer; gives how many.
+    /// Accepts up to `most` connections; returns how many.
     fn accept(
         &mut self,
         key: Key,
@@ -321,7 +323,7 @@ impl Listeners {
                 }
                 AcceptAction::Pause(pause) => {
                     log_shortage(&self.worker, listener.addr, &error);
-                    // It would be reported all the time.
+                    // Readiness would be reported continuously.
                     self.watch(key, Watch::Nothing);
                     self.rests.push(self.worker.now(), pause, key);
                     break;
@@ -335,7 +337,7 @@ impl Listeners {
         taken
     }
 
-    /// Gives a connection to whoever is to serve it; one that is to no frontend is reset.
+    /// Admits a connection here or hands it to a less loaded worker; resets it if it belongs to no frontend.
     fn accepted(
         &mut self,
         key: Key,
@@ -347,7 +349,7 @@ impl Listeners {
         let Some(ListeningSocket { addr, served, .. }) = listeners.get_mut(key) else { return };
         let found = match served {
             Some(served) => Some((*addr, served)),
-            // Who calls the socket itself is no client of anyone.
+            // A connection to the socket's own address is to no frontend.
             None => called(&socket)
                 .filter(|called| called != addr)
                 .and_then(|called| Some((called, meet(met, steered, called)?))),
@@ -374,13 +376,13 @@ impl Listeners {
     }
 }
 
-/// The address that a client of steered frontends has called.
+/// The address that a client of steered frontends connected to.
 fn called(socket: &Socket) -> Option<FrontendAddr> {
     let called = socket.local_addr().ok()?.as_socket()?;
     Some(FrontendAddr { ip: called.ip(), port: called.port(), protocol: Protocol::Tcp })
 }
 
-/// A steered frontend, looked up where all workers look only when it is met for the first time.
+/// A steered frontend; the table shared by all workers is only consulted for its first connection.
 fn meet<'m>(
     met: &'m mut HashMap<FrontendAddr, Served, foldhash::fast::RandomState>,
     steered: &SteeredFrontends,
@@ -392,7 +394,7 @@ fn meet<'m>(
     }
 }
 
-/// Logs what is used up and what helps, but not at each pause of each listener.
+/// Logs the exhausted resource with advice, throttled over all listeners of the worker.
 fn log_shortage(worker: &WorkerContext, addr: FrontendAddr, error: &io::Error) {
     if !worker.log_throttle.admits(worker.now()) {
         return;

@@ -1,4 +1,4 @@
-//! Connecting one endpoint: the socket, from whose address, and what a failure says about whom.
+//! Connecting to one endpoint: the socket, its source address, and the meaning of a failure.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,35 +18,36 @@ use crate::sys::errnos::{is_local_shortage, is_out_of_tcp_ports, is_source_unusa
 use crate::worker::context::WorkerContext;
 use crate::worker::token::{Key, Token};
 
-/// An endpoint that is to be connected.
+/// An attempt to reach one endpoint.
 pub(super) struct Dial {
     pub(super) picked: Picked,
-    /// What the endpoint is to see of the client.
+    /// Source address that the endpoint is to see.
     pub(super) source: ClientSource,
-    /// The address to connect from, if not the gateway's, and the port if that can be had; taken away if the address cannot be used.
+    /// Address to connect from, if not the gateway's, with a port that is used if it is free; `None` once the address proved
+    /// unusable.
     source_addr: Option<SocketAddr>,
-    /// Connecting, or connected. None between two attempts.
+    /// The connecting or connected socket; `None` between two attempts.
     stream: Option<Stream>,
-    /// When it was begun to reach this endpoint.
+    /// When the first attempt at this endpoint began.
     pub(super) began: Instant,
-    /// How long this machine has lacked what a socket needs.
+    /// How long this machine has been short of a resource that sockets need.
     lacked: Duration,
 }
 
-/// What a failure to connect leads to.
+/// Consequence of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum DialFailure {
-    /// Once more, from the gateway's address: the client's cannot be used here.
+    /// Retry from the gateway's address: the client's cannot be used here.
     SourceUnusable,
-    /// The endpoint does not answer the client's address: its answers may go another way than through this machine. Once more, from
-    /// the gateway's; that is another attempt.
+    /// Retry from the gateway's address, which counts as another attempt: the endpoint does not answer the client's address, perhaps
+    /// because its replies are not routed through this machine.
     SourceUnanswered,
-    /// No port of this machine was found towards the endpoint; nothing was sent to anybody.
+    /// No free port was found on this machine; no packet was sent.
     NoPort,
-    /// This machine is short of what sockets need: once more, after a pause.
+    /// Retry after a pause: this machine is short of a resource that sockets need.
     Shortage,
-    /// It was short for too long, so the endpoint is not to blame.
+    /// The shortage lasted too long; the endpoint is not to blame.
     LastingShortage,
     /// The endpoint failed.
     Endpoint,
@@ -62,17 +63,17 @@ impl Dial {
         Self { picked, source, source_addr, stream: None, began: now, lacked: Duration::ZERO }
     }
 
-    /// Whom it is to reach.
+    /// The endpoint to reach.
     pub(super) fn endpoint(&self) -> EndpointAddr {
         self.picked.addr()
     }
 
-    /// Whose address the endpoint sees.
+    /// Whether the endpoint sees the client's or the gateway's address.
     pub(super) fn connected_from(&self) -> ConnectedFrom {
         if self.source_addr.is_some() { ConnectedFrom::Client } else { ConnectedFrom::Gateway }
     }
 
-    /// Whether the endpoint is to see the client's address, and does not.
+    /// Whether the endpoint should see the client's address but does not.
     pub(super) fn has_lost_source(&self) -> bool {
         self.source == ClientSource::Transparent && self.source_addr.is_none()
     }
@@ -82,15 +83,16 @@ impl Dial {
         self.stream.as_mut()
     }
 
-    /// The endpoint's side of the connection.
+    /// The socket of the endpoint, and the pick.
     pub(super) fn into_parts(self) -> Option<(Stream, Picked)> {
         Some((self.stream?, self.picked))
     }
 
-    /// Begins to connect; the outcome is reported to `key`.
+    /// Starts to connect; the poller reports the outcome to `key`.
     ///
     /// # Errors
-    /// As socket(2), bind(2), connect(2) and epoll_ctl(2).
+    /// Returns an error if no port towards the endpoint is free, or if socket(2), setsockopt(2), bind(2), connect(2) or epoll_ctl(2)
+    /// fails.
     pub(super) fn begin(&mut self, worker: &WorkerContext, ports: &PortSearch, key: Key) -> io::Result<()> {
         let endpoint = self.endpoint();
         self.stream = None;
@@ -110,7 +112,7 @@ impl Dial {
         Ok(())
     }
 
-    /// What to do after an attempt that failed, where each may take `timeout`.
+    /// Classifies a failed attempt, where each attempt may take `timeout`.
     pub(super) fn failed(&mut self, error: &io::Error, timeout: Duration) -> DialFailure {
         self.stream = None;
         if self.source_addr.is_some() && is_source_unusable(error) {
@@ -148,7 +150,7 @@ mod tests {
     use crate::worker::context::{Shared, Timeouts};
     use crate::worker::token::KeyedSlab;
 
-    /// An endpoint as it is picked.
+    /// Picks the endpoint from a table that has no other.
     fn picked(endpoint: EndpointAddr) -> Picked {
         let (addr, table) = table_towards(endpoint);
         let client = ClientAddr(([192, 0, 2, 1], 1).into());
@@ -168,7 +170,7 @@ mod tests {
             WorkerContext::new(Shared::for_tests(Timeouts::all(Duration::from_secs(1))), 0, 1).unwrap();
         let (ports, key) = (PortSearch::new(), KeyedSlab::default().insert_with(|_| ()));
         let endpoint = EndpointAddr::new(addr.ip(), addr.port());
-        // An address of the other family cannot be bound, whatever one may.
+        // An address of the other family can never be bound.
         let source_addr = Some((Ipv6Addr::LOCALHOST, 9).into());
         let mut dial = Dial::new(picked(endpoint), ClientSource::Transparent, source_addr, worker.now());
         assert!(!dial.has_lost_source());

@@ -1,9 +1,9 @@
-//! The connections of one worker, from accept to close: a table of plain entries. A connection at rest is an entry here, and has no
-//! timer and no buffer.
+//! Connection table of a worker: every connection from accept to close, as a plain entry. A connection at rest has no timer and no
+//! buffer.
 //!
-//! One turn moves a bounded number of bytes, so that accept, UDP and small exchanges never wait for another's megabytes: connections
-//! that moved little in their last turn come first, streams share what is left, one after another (RFC 8290 has the same two lists,
-//! of sparse and of other flows).
+//! One turn moves a bounded number of bytes, so that accept, UDP and small exchanges do not wait for bulk transfers: connections
+//! that moved little in their last turn are served first, and streams share the rest in turn (RFC 8290 has the same two lists, of
+//! sparse and of other flows).
 
 mod deadline;
 mod max_age;
@@ -40,24 +40,24 @@ use removed::RemovedFrontends;
 use sweep::Sweep;
 use unanswered::UnansweredConnections;
 
-/// Bytes that one turn moves before others of the worker have theirs: less than a millisecond's work.
+/// Maximum number of bytes moved per turn of the loop: less than a millisecond's work.
 const BYTES_PER_TURN: u64 = 1 << 20;
-/// Deadlines that are looked at in a turn: each may lead to another attempt to connect.
+/// Maximum number of deadlines handled per turn: each may start another attempt to connect.
 const DUE_PER_TURN: usize = 256;
-/// A connection that moved as much in its last turn is a stream.
+/// Number of bytes in one turn that makes a connection a stream.
 const STREAM: u64 = 64 << 10;
 
-/// The table.
+/// All connections of one worker.
 pub(crate) struct ConnectionTable {
     context: SetupContext,
     connections: KeyedSlab<Connection>,
-    /// Connections to be served next: an event has come, and they are no streams.
+    /// Connections to serve first: they have an event and are not streams.
     sparse: VecDeque<Key>,
-    /// Streams with an event, or whose turn ended before they were done.
+    /// Streams that have an event or more to do.
     streams: VecDeque<Key>,
-    /// When those that have no endpoint yet are looked at.
+    /// Deadlines of connections without an endpoint.
     setups: Deadlines<Key>,
-    /// When those that are too old are looked at.
+    /// Deadlines of connections that exceed, or will soon exceed, their maximum age.
     overage: Deadlines<Overage>,
     removed: RemovedFrontends,
     unanswered: UnansweredConnections,
@@ -65,23 +65,23 @@ pub(crate) struct ConnectionTable {
 }
 
 struct Connection {
-    /// It is in one of the queues, so it will have a turn anyway.
+    /// Whether it is in one of the queues.
     queued: bool,
     is_stream: bool,
-    /// The endpoint did not have the last word.
+    /// Whether the client sent last, so that the endpoint's answer may be pending.
     awaits_answer: bool,
-    /// When it is too old.
+    /// When it exceeds its maximum age.
     expires: Tick,
-    /// When a byte of it moved last.
+    /// When its last byte moved.
     moved: Tick,
-    /// When it has to end since its endpoint serves no more; [`Tick::NEVER`] while that serves.
+    /// When it has to end because its endpoint stopped serving; [`Tick::NEVER`] while the endpoint serves.
     bereft: Tick,
     state: ConnectionState,
 }
 
 #[expect(clippy::large_enum_variant, reason = "most connections are of the large one, most of the time")]
 enum ConnectionState {
-    /// It has no endpoint yet. Boxed, since this is larger than what it becomes, and most stay that for longer.
+    /// Has no endpoint yet. Boxed, since it is larger than `Relaying`, in which connections spend most of their time.
     Setup(Box<Setup>),
     Relaying(Relay, Session),
     /// Between the two.
@@ -102,11 +102,10 @@ impl Connection {
     }
 }
 
-/// What a connection at rest takes beside its sockets.
+/// Memory of a connection at rest, apart from its sockets.
 const _: () = assert!(size_of::<Connection>() <= 320);
 
 impl ConnectionTable {
-    /// An empty table.
     pub(super) fn new(worker: &Rc<WorkerContext>, buffers: RelayBuffers) -> Self {
         let sweep = Sweep::new(worker.now(), worker.timeouts().idle);
         Self {
@@ -122,13 +121,13 @@ impl ConnectionTable {
         }
     }
 
-    /// New connections have these times, if their Service has none of its own.
+    /// Applies these timeouts to new connections whose Service has none of its own.
     pub(super) fn set_timeouts(&mut self, timeouts: Timeouts) {
         self.setups.set_usual(timeouts.connect);
         self.sweep.set_usual_idle(self.context.worker.now(), timeouts.idle);
     }
 
-    /// Takes a connection; `active` is its frontend in the present table, if it is there.
+    /// Admits a connection; `active` is its frontend in the current table, if it is there.
     pub(super) fn admit(&mut self, accepted: Accepted, active: Option<&Arc<ActiveFrontend>>) {
         self.context.worker.steps.begin(Step::Accept, Some(accepted.frontend));
         let Some(setup) = setup::admit(&self.context.worker, accepted, active) else { return };
@@ -139,12 +138,10 @@ impl ConnectionTable {
         self.set_up(key, |setup, context| Some(setup.begin(context, active)));
     }
 
-    /// Applies an event of a client's socket.
     pub(super) fn on_client(&mut self, key: Key, readiness: Readiness) {
         self.on_ready(key, Peer::Client, readiness);
     }
 
-    /// Applies an event of an endpoint's socket.
     pub(super) fn on_endpoint(&mut self, key: Key, readiness: Readiness) {
         self.on_ready(key, Peer::Endpoint, readiness);
     }
@@ -167,7 +164,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Has a connection without an endpoint make its next step, and goes on from there.
+    /// Runs the next step of a connection without an endpoint, and handles the outcome.
     fn set_up(&mut self, key: Key, step: impl FnOnce(&mut Setup, &SetupContext) -> Option<SetupStep>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let ConnectionState::Setup(setup) = &mut connection.state else { return };
@@ -188,7 +185,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Relays a connection whose endpoint is connected from now on.
+    /// Starts to relay a connection whose endpoint has just been connected.
     fn relay(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let state = std::mem::replace(&mut connection.state, ConnectionState::Changing);
@@ -212,7 +209,7 @@ impl ConnectionTable {
         (connection.expires, connection.moved) = (expires, self.sweep.tick(now));
         let relay = Relay::new(begin.client, begin.endpoint, begin.upload, idle);
         connection.state = ConnectionState::Relaying(relay, begin.session);
-        // What is there already waits for its turn like everything else.
+        // Data may have arrived already and waits for the connection's turn.
         connection.queued = true;
         self.sparse.push_back(key);
         if self.sweep.may_miss(expires, now) {
@@ -220,7 +217,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Relays between two sockets that were not set up here.
+    /// Relays between two given sockets, without a setup.
     #[cfg(test)]
     pub(super) fn relay_between(&mut self, begin: Established) {
         let state = ConnectionState::Changing;
@@ -231,12 +228,12 @@ impl ConnectionTable {
         self.begin_relay(key, begin);
     }
 
-    /// Whether connections wait for their turns.
+    /// Whether connections wait for their turn.
     pub(super) fn has_work(&self) -> bool {
         !self.sparse.is_empty() || !self.streams.is_empty()
     }
 
-    /// Gives queued connections their turns, as far as one turn of the loop may go, and at least one stream.
+    /// Gives queued connections their turns up to the limit of bytes, and serves at least one stream.
     pub(super) fn serve(&mut self) {
         let mut moved = 0;
         let now = self.sweep.tick(self.context.worker.now());
@@ -260,7 +257,7 @@ impl ConnectionTable {
         self.advance(key, now)
     }
 
-    /// Gives a connection its turn; if that ends before it has done what it can, it gets another one. How many bytes it moved.
+    /// Advances a connection, and queues it again if its budget is spent. Returns the number of bytes moved.
     fn advance(&mut self, key: Key, now: Tick) -> u64 {
         let Some(connection) = self.connections.get_mut(key) else { return 0 };
         let ConnectionState::Relaying(relay, session) = &mut connection.state else { return 0 };
@@ -270,7 +267,7 @@ impl ConnectionTable {
         session.add_bytes(up, down);
         connection.is_stream = moved >= STREAM;
         if moved > 0 {
-            // Whose bytes came last, if both have sent some, is not known.
+            // If both peers have sent, the order is unknown.
             connection.awaits_answer = up > 0;
             connection.moved = now;
         }
@@ -292,13 +289,13 @@ impl ConnectionTable {
             if !relay.is_answered() {
                 self.unanswered.add(self.context.worker.now(), &session);
             }
-            // Counted before anybody can see the sockets closed.
+            // Counted before a peer can see the sockets closed.
             session.close(reason);
             drop(relay);
         }
     }
 
-    /// Looks at what is due.
+    /// Handles the deadlines that are due by `now`.
     pub(super) fn on_time(&mut self, now: Instant) {
         for _ in 0..DUE_PER_TURN {
             let Some((due, key)) = self.setups.pop(now) else { break };
@@ -310,7 +307,7 @@ impl ConnectionTable {
         self.context.buffers.on_time(now);
     }
 
-    /// Has a watch know what the connections in these places have. Says whether there are places behind them.
+    /// Adds the traffic of the connections in these slots to a watch. Returns whether there are slots beyond them.
     pub(super) fn collect(&mut self, places: Range<usize>) -> bool {
         for place in places.start..places.end.min(self.connections.capacity()) {
             let Some(key) = self.connections.key_at(place) else { continue };
@@ -323,10 +320,9 @@ impl ConnectionTable {
         places.end < self.connections.capacity()
     }
 
-    /// When something is due.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
         let Self { setups, connections, overage, unanswered, sweep, context, .. } = self;
-        // Most connections have an endpoint long before.
+        // Most connections have an endpoint long before their deadline.
         let setups = setups.next_that(|due, key| match connections.get_mut(key) {
             Some(Connection { state: ConnectionState::Setup(setup), .. }) => setup.due == due,
             _ => false,
@@ -335,7 +331,7 @@ impl ConnectionTable {
         [setups, context.buffers.next_deadline()].into_iter().chain(sweeps).flatten().min()
     }
 
-    /// Ends every connection, whose time is over.
+    /// Ends every connection at the end of a drain or of the worker.
     pub(super) fn end_all(&mut self) {
         let now = self.sweep.tick(self.context.worker.now());
         for connection in self.connections.drain() {

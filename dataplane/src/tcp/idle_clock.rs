@@ -1,4 +1,4 @@
-//! When a connection counts as idle. No byte that passes touches a clock: a sweep compares byte counts.
+//! Idle clock of a connection. Relayed bytes touch no timer: the sweep compares byte counts.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -6,59 +6,58 @@ use std::time::{Duration, Instant};
 use crate::sys::sockets::KEEPALIVE_IDLE;
 use crate::sys::stream::Heard;
 
-/// The unit of idle time: fine against any timeout, and four bytes hold years of it.
+/// Unit of idle time: small against any timeout, and 32 bits hold years of it.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
-/// A connection is checked so many times per idle timeout: it is closed after one timeout at the earliest and three eighths more
-/// at the latest, and no byte that passes has to touch a timer.
+/// Number of checks per idle timeout: a connection is closed after one timeout at the earliest and three eighths more at the latest.
 pub(super) const CHECKS: u32 = 8;
 
-/// A moment, in ticks since the table was made.
+/// A moment, in ticks since the table was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tick(u32);
 
 impl Tick {
-    /// Later than anything.
+    /// Later than any moment.
     pub(super) const NEVER: Self = Self(u32::MAX);
 
-    /// The one of `now`, counted from `epoch`.
+    /// The tick of `now`, counted from `epoch`.
     pub(super) fn at(now: Instant, epoch: Instant) -> Self {
         Self(ticks(now.saturating_duration_since(epoch)))
     }
 
-    /// How many ticks ago that was.
+    /// Ticks from this tick to `now`.
     pub(super) fn elapsed(self, now: Self) -> u32 {
         now.0.saturating_sub(self.0)
     }
 
-    /// When it begins, if it counts from `epoch`.
+    /// Start of the tick, counted from `epoch`.
     pub(super) fn moment(self, epoch: Instant) -> Instant {
         epoch + TICK * self.0
     }
 }
 
-/// Whole ticks in a time.
+/// Number of whole ticks in `time`.
 pub(super) fn ticks(time: Duration) -> u32 {
     u32::try_from(time.as_nanos() / TICK.as_nanos()).unwrap_or(u32::MAX)
 }
 
-/// Since when nothing has happened on a connection, as far as its last checks know.
+/// Since when a connection has been idle, as of its last check.
 #[derive(Debug)]
 pub(super) struct IdleClock {
     timeout: u32,
     since: Tick,
     checked: Tick,
     moved: u64,
-    /// What the peers had taken from their kernels and ours.
+    /// Sum of the bytes that the peers had read from their kernel and from this one.
     taken: u64,
-    /// Segments that had come from both peers when something happened last, if keepalives count.
+    /// Number of segments received from both peers at the last sign of life; `None` if keepalives do not count.
     segments: Option<NonZeroU32>,
 }
 
 impl IdleClock {
-    /// A connection that begins now, and may be idle for so long.
+    /// Clock of a connection that begins now and may be idle for `timeout`.
     pub(super) fn new(now: Tick, timeout: Duration) -> Self {
-        // One more, since both ends of an interval are cut to whole ticks.
+        // One tick more, since both ends of an interval are rounded down to whole ticks.
         Self {
             timeout: ticks(timeout).saturating_add(1),
             since: now,
@@ -69,19 +68,18 @@ impl IdleClock {
         }
     }
 
-    /// Keepalives that peers send begin it anew.
+    /// Makes keepalives that peers send restart the clock.
     pub(super) fn count_keepalives(&mut self) {
         self.segments = Some(NonZeroU32::MIN);
     }
 
-    /// How long it may be idle, in ticks.
+    /// Idle timeout in ticks.
     pub(super) fn timeout(&self) -> u32 {
         self.timeout
     }
 
-    /// Whether nothing has happened for longer than it may. `moved` is all that was relayed, and `taken` grows when a peer has
-    /// taken something; it is asked for only if nothing was relayed since the last check.
-    /// What was heard of peers is asked for only if keepalives count.
+    /// Whether the connection has been idle for longer than its timeout. `moved` is the number of relayed bytes. `taken` grows when a
+    /// peer reads; it is called only if nothing was relayed since the last check. `heard` is called only if keepalives count.
     pub(super) fn is_over(
         &mut self,
         now: Tick,
@@ -89,7 +87,7 @@ impl IdleClock {
         taken: impl FnOnce() -> u64,
         heard: impl FnOnce() -> [Heard; 2],
     ) -> bool {
-        // Others may have to be checked far more often.
+        // Other connections may have to be checked far more often.
         if now.0.saturating_sub(self.checked.0) < self.timeout / CHECKS / 2 {
             return false;
         }
@@ -123,9 +121,9 @@ fn segments_of(heard: &[Heard; 2]) -> NonZeroU32 {
     NonZeroU32::new(sum).unwrap_or(NonZeroU32::MIN)
 }
 
-/// Whether peers have sent keepalives in this time, in which they had nothing else to send. Answers to our own keepalives look the same
-/// but for one thing: only they acknowledge anything (`tcp_ack` in net/ipv4/tcp_input.c; a keepalive is out of the window, and does
-/// not come so far).
+/// Whether peers have sent keepalives during this time, in which they sent nothing else. Replies to this machine's own keepalives are
+/// segments, too, but only they acknowledge anything (`tcp_ack` in net/ipv4/tcp_input.c; a keepalive is out of the window and is
+/// dropped earlier).
 fn have_kept_alive(before: NonZeroU32, heard: &[Heard; 2], idle: Duration) -> bool {
     let most = 1 + idle.as_secs() / KEEPALIVE_IDLE.as_secs();
     let answers: u64 = heard.iter().map(|peer| if peer.quiet > idle { 0 } else { most }).sum();

@@ -1,5 +1,5 @@
-//! The pipes of one worker: pooled, capped, held by a connection only while bytes are in them, and closed when streams no longer
-//! need them.
+//! Pipe pool of one worker: capped, lent to a connection only while bytes are in the pipe, and trimmed when streams no longer
+//! need the pipes.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,53 +7,53 @@ use std::time::{Duration, Instant};
 
 use crate::sys::pipe::{self, Pipe};
 
-/// A slot holds one socket fragment of any size: so many take a whole 1 MiB burst of page-sized ones. More needs
-/// CAP_SYS_RESOURCE (/proc/sys/fs/pipe-max-size).
+/// Maximum number of slots of a pipe. A slot holds one socket fragment of any size: 256 hold a 1 MiB burst of page-sized ones.
+/// More slots need CAP_SYS_RESOURCE (/proc/sys/fs/pipe-max-size).
 const MOST_SLOTS: usize = 256;
-/// With fewer, two splices move less than two copies through the scratch buffer, and cost more.
+/// Minimum number of slots: with fewer, two splices move less than two copies through the scratch buffer, and cost more.
 const LEAST_SLOTS: usize = 16;
-/// The share of the user's slots that this process may take: other processes of root want pipes, too.
+/// Divisor of the user's slots that this process may take: other processes of root need pipes, too.
 const SHARE: usize = 2;
-/// A pipe that was not needed for so long is closed.
+/// How long an unneeded pipe is kept open.
 const KEEP: Duration = Duration::from_secs(1);
-/// After the kernel gave no useful pipe, none is asked for in this time.
+/// How long no pipe is opened after the kernel failed to provide a useful one.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What the pipes of one worker may come to.
+/// Limits of the pipes of one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PipeBudget {
-    /// Pipes; 0 turns splicing off. A pipe is held only while its stream's receiver is slower than its sender, so this
-    /// bounds slow streams, not streams; beyond it they are copied.
+    /// Maximum number of pipes; 0 turns splicing off. A pipe is held only while its stream's receiver is slower than its sender,
+    /// so this bounds the number of slow streams; further ones are copied.
     pub(crate) pipes: usize,
-    /// Slots of all of them.
+    /// Maximum number of slots over all pipes.
     pub(crate) slots: usize,
 }
 
 impl PipeBudget {
-    /// The share of one of so many workers in what the kernel gives a user.
+    /// The share of one of `workers` workers in the slots that the kernel allows a user.
     pub(crate) fn of_worker(pipes: usize, workers: usize) -> Self {
         let slots = pipe::user_limit().map_or(usize::MAX, |limit| limit / SHARE / workers.max(1));
         Self { pipes, slots }
     }
 }
 
-/// Pipes that no connection holds, and how many may exist.
+/// Pipes that no connection holds, and the number of open ones.
 #[derive(Debug)]
 pub(crate) struct PipePool {
     free: RefCell<Vec<Pipe>>,
     open: Cell<usize>,
     open_slots: Cell<usize>,
     budget: PipeBudget,
-    /// The fewest free ones since the last look: so many were not needed.
+    /// Minimum number of free pipes since the last trim: that many were not needed.
     spare: Cell<usize>,
     no_pipe_before: Cell<Option<Instant>>,
-    /// When to look for pipes that nobody needs; none while there are none.
+    /// When to trim; `None` while no pipe is open.
     trim_at: Cell<Option<Instant>>,
     now: Cell<Instant>,
 }
 
 impl PipePool {
-    /// A pool that opens pipes on demand.
+    /// Creates a pool that opens pipes on demand.
     pub(crate) fn new(budget: PipeBudget, now: Instant) -> Rc<Self> {
         Rc::new(Self {
             free: RefCell::default(),
@@ -67,7 +67,7 @@ impl PipePool {
         })
     }
 
-    /// An empty pipe, or `None` if the budget is spent or the kernel gives none that is worth its calls: then copy.
+    /// Takes an empty pipe. `None` if the budget is spent or the kernel provides no useful pipe: the caller copies then.
     pub(super) fn take(self: &Rc<Self>) -> Option<PipeLease> {
         let pooled = self.free.borrow_mut().pop();
         self.spare.set(self.spare.get().min(self.free.borrow().len()));
@@ -84,7 +84,8 @@ impl PipePool {
         if self.no_pipe_before.get().is_some_and(|then| now < then) {
             return None;
         }
-        // Large ones first, since most streams need one at a time; what is left goes to as many as it makes.
+        // Large pipes first, since most streams need one at a time; the last pipe gets the remaining slots, rounded down to a
+        // power of two.
         let wanted = MOST_SLOTS.min(1 << left.ilog2());
         match Pipe::open(wanted).ok().filter(|pipe| pipe.slots() >= LEAST_SLOTS) {
             Some(pipe) => {
@@ -112,7 +113,7 @@ impl PipePool {
         drop(pipe);
     }
 
-    /// Closes the pipes that nobody needed since the last call.
+    /// Closes the pipes that were not needed since the last call.
     fn trim(&self) {
         let unneeded = {
             let mut free = self.free.borrow_mut();
@@ -123,7 +124,7 @@ impl PipePool {
         self.spare.set(self.free.borrow().len());
     }
 
-    /// Closes pipes that are not needed any more, once in a while. `now` is also the moment of what is asked next.
+    /// Trims the pool if that is due. `now` also becomes the time for opening pipes until the next call.
     pub(super) fn on_time(&self, now: Instant) {
         self.now.set(now);
         if self.trim_at.get().is_some_and(|at| at <= now) {
@@ -132,13 +133,14 @@ impl PipePool {
         }
     }
 
-    /// When that is due.
+    /// When the next trim is due.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.trim_at.get()
     }
 }
 
-/// A pipe with the number of bytes in it. Returns to the pool when dropped empty; with bytes in it, it is closed.
+/// A pipe with the number of bytes in it. It returns to the pool when dropped empty, and is closed when dropped with bytes in
+/// it.
 #[derive(Debug)]
 pub(super) struct PipeLease {
     pipe: Option<Pipe>,
@@ -147,7 +149,7 @@ pub(super) struct PipeLease {
 }
 
 impl PipeLease {
-    /// The pipe itself, with its level, which the caller keeps true.
+    /// The pipe and its level, which the caller must update.
     pub(super) fn parts(&mut self) -> Option<(&Pipe, &mut usize)> {
         self.pipe.as_ref().map(|pipe| (pipe, &mut self.level))
     }
@@ -220,7 +222,7 @@ mod tests {
         (0..3).for_each(|_| pass(KEEP));
         assert_eq!(pool.open.get(), 2, "those in use stay");
         drop(leases);
-        // One at a time from now on.
+        // One pipe at a time from now on.
         for _ in 0..20 {
             drop(pool.take());
             pass(KEEP / 4);

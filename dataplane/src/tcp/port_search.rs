@@ -1,10 +1,10 @@
-//! Local ports towards endpoints. connect(2) looks at every even port of the machine's range before it takes an odd one, and a port stays
-//! in TIME_WAIT for a minute where the gateway closed first: from about 14,000 of those on, each connect takes milliseconds
-//! (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), during which the worker serves nobody. So it is shown a few ports at a time,
-//! which were not used for the longest time.
+//! Search for local ports towards endpoints. connect(2) tries every even port of the machine's range before an odd one, and a port stays in
+//! TIME_WAIT for a minute if the gateway closed first. From about 14,000 such ports on, each connect takes milliseconds
+//! (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), during which the worker serves nothing. Each connect is therefore restricted to a
+//! few ports at a time, those that have not been tried for longest.
 //!
-//! Like the kernel (RFC 6056, section 3.3.3), this walks through the range from a place that is another one for each pair of addresses and
-//! that nobody else knows. Whether a port is free is the kernel's to know: it is so for other programs and other workers as well.
+//! Like the kernel (RFC 6056, section 3.3.3), the search walks through the range from an offset that differs for each pair of addresses and
+//! is secret. Only the kernel knows whether a port is free, since other programs and workers use the range as well.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,26 +22,26 @@ use crate::sys::Errno;
 use crate::sys::errnos::is_out_of_tcp_ports;
 use crate::sys::port_range::{can_narrow_port_range, narrow_port_range, port_range, reuses_ports_early};
 
-/// The range is walked through in blocks of so many ports. The last ones of each are used where the others are scarce only: bind(2) finds a
-/// port for other programs among those that no connection uses at all.
+/// Block size of the walk. The last ports of each block are used only if the others are scarce: bind(2) for other programs needs ports that
+/// no connection uses at all.
 const BLOCK: u16 = 16;
 const USED_OF_BLOCK: u16 = 12;
 
-/// How many ports connect(2) is shown, one part of the range after another. It looks at all of them in a tenth of a millisecond. Where 98 of
-/// 100 ports are in use, it still finds one nearly always.
+/// Number of ports offered to connect(2), one part of the range after another. It checks all of them in a tenth of a millisecond. With 98
+/// of 100 ports in use, it still nearly always finds one.
 const SHOWN: [u16; 4] = [USED_OF_BLOCK, USED_OF_BLOCK, 128, 512];
 
-/// A connect that took longer has looked at thousands of ports.
+/// Duration from which a connect counts as slow: it has checked thousands of ports.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// Those of one worker.
+/// Port search of one worker.
 pub(crate) struct PortSearch {
-    /// The machine's range; none where the kernel cannot be told which ports to look at.
+    /// The machine's port range; `None` if the kernel cannot restrict the ports of a socket.
     range: RefCell<Option<RangeInclusive<u16>>>,
     keys: RandomState,
-    /// How many blocks were passed.
+    /// Number of blocks passed.
     passed: Cell<u64>,
-    /// Endpoints that are not connected before this moment: no port towards them was free, or it took long to find one.
+    /// Endpoints that are not connected before the given time: no port towards them was free, or finding one was slow.
     crowded: RefCell<HashMap<EndpointAddr, Instant>>,
 }
 
@@ -55,10 +55,10 @@ impl PortSearch {
         }
     }
 
-    /// Whether it is worth while to connect an endpoint from the gateway's address now.
+    /// Checks whether an attempt to connect to the endpoint from the gateway's address makes sense now.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` if none of its ports is to be looked for.
+    /// Returns `EADDRNOTAVAIL` if the endpoint is crowded.
     pub(super) fn check(&self, endpoint: EndpointAddr, now: Instant) -> io::Result<()> {
         match self.crowded.borrow().get(&endpoint).is_some_and(|until| now < *until) {
             true => Err(Errno::EADDRNOTAVAIL.into()),
@@ -66,11 +66,11 @@ impl PortSearch {
         }
     }
 
-    /// Begins to connect `stream` from the address of `source`, to which it is bound, or from the gateway's. The port is that of `source` if
-    /// it is one of the machine's range and free towards the endpoint, so that no program loses a port that it could have had without.
+    /// Starts to connect `stream` from the address of `source`, to which it is bound, or from the gateway's. The port of `source` is used
+    /// if it is in the machine's range and free towards the endpoint, so that no other program loses a port that it could have had.
     ///
     /// # Errors
-    /// As connect(2), but that it is under way is none.
+    /// Returns an error if setsockopt(2) or connect(2) fails; `EINPROGRESS` is no failure.
     pub(super) fn connect(
         &self,
         stream: &Stream,
@@ -86,7 +86,7 @@ impl PortSearch {
         if source.is_none() && outcome.as_ref().is_err_and(is_out_of_tcp_ports) {
             self.set_crowded(endpoint, now, now + SHORTAGE_PAUSE);
             if let Some(range) = &mut *self.range.borrow_mut() {
-                // It may have been widened.
+                // An administrator may have widened the range.
                 *range = port_range();
             }
         }
@@ -121,7 +121,7 @@ impl PortSearch {
         outcome
     }
 
-    /// Has the kernel look at all ports. An endpoint towards which that took long is left alone for as long, so that others are served.
+    /// Lets the kernel search all ports. An endpoint for which that was slow is skipped for twice that time, so that others are served.
     fn connect_anyhow(&self, stream: &Stream, endpoint: EndpointAddr) -> io::Result<()> {
         let began = Instant::now();
         let outcome = stream.connect(endpoint.socket_addr());
@@ -139,7 +139,7 @@ impl PortSearch {
     }
 }
 
-/// Tells at the start that connects may take long, and what helps.
+/// Warns at startup that connects may be slow, with advice.
 pub(crate) fn warn_of_slow_connects() {
     if !can_narrow_port_range() && !reuses_ports_early() {
         let advice = "set net.ipv4.tcp_tw_reuse to 1, or use Linux 6.3 or newer";
@@ -150,11 +150,11 @@ pub(crate) fn warn_of_slow_connects() {
     }
 }
 
-/// So many ports of the range, from this block on.
+/// `ports` consecutive ports of the range, from this block on.
 fn part(range: &RangeInclusive<u16>, ports: u16, block: u64) -> RangeInclusive<u16> {
     let (first, last) = (*range.start(), *range.end());
     let blocks = range.len().div_ceil(BLOCK.into()).max(1) as u64;
-    // The last block may have fewer.
+    // The last block may be shorter.
     let latest = last.saturating_sub(ports - 1).max(first);
     let first = first.saturating_add((block % blocks) as u16 * BLOCK).min(latest);
     first..=first.saturating_add(ports - 1).min(last)
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(ports.crowded.borrow().len(), 1);
     }
 
-    /// Connects to a listener so often, which holds all connections; gives the local ports.
+    /// Connects `times` times to a listener that holds all connections; returns the local ports.
     fn connect(ports: &PortSearch, times: usize) -> Vec<io::Result<(Stream, u16)>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -218,7 +218,7 @@ mod tests {
         let range = port_range();
         let used = connect(&PortSearch::new(), 256).into_iter().map(|it| it.unwrap().1);
         let spared = used.filter(|port| (port - range.start()) % BLOCK >= USED_OF_BLOCK).count();
-        // The last block is cut.
+        // The last block may be shorter.
         assert!(spared <= 1, "{spared}");
     }
 

@@ -1,4 +1,5 @@
-//! Reading the PROXY protocol header with which a trusted proxy begins a connection and names its client.
+//! Reading the PROXY protocol header at the beginning of a trusted proxy's connection, which carries the client's
+//! address.
 
 use std::io;
 
@@ -8,19 +9,19 @@ use super::stream::{ReadOutcome, Stream};
 use crate::counters::CloseReason;
 use crate::proxy_protocol::{Addresses, LONGEST, ParseError, Parsed, parse};
 
-/// Bytes to be read at once: a usual header with its additions, and not much of what follows it.
+/// Bytes per read: a usual header with its TLVs, and little of the data that follows.
 const READ: usize = 4096;
 
 /// A PROXY protocol header.
 #[derive(Debug)]
 pub(super) struct ProxyHeader {
-    /// `None`: the connection is the proxy's own.
+    /// `None` if the connection is the proxy's own.
     pub(super) addresses: Option<Addresses>,
-    /// What came behind the header already.
+    /// Data received after the header.
     pub(super) sent: Vec<u8>,
 }
 
-/// Why a connection has no valid header.
+/// Reason why a connection has no valid header.
 #[derive(Debug, Error)]
 pub(super) enum ProxyHeaderError {
     #[error("no PROXY protocol header: {0}")]
@@ -34,7 +35,7 @@ pub(super) enum ProxyHeaderError {
 }
 
 impl ProxyHeaderError {
-    /// How such a connection is counted.
+    /// The close reason that is counted for the connection.
     pub(super) fn reason(&self) -> CloseReason {
         match self {
             Self::Flawed(_) | Self::Ended | Self::Late => CloseReason::BadProxyHeader,
@@ -43,30 +44,30 @@ impl ProxyHeaderError {
     }
 }
 
-/// How far a header has been read.
+/// Progress of reading a header.
 #[must_use]
 pub(super) enum HeaderRead {
-    /// More is to come.
+    /// More bytes are needed.
     Incomplete,
-    /// It is there.
+    /// The header is complete.
     Whole(ProxyHeader),
-    /// It will not come.
+    /// The header is invalid or cannot be completed.
     Failed(ProxyHeaderError),
 }
 
-/// A header that is being read.
+/// Incremental reader of a header.
 #[derive(Debug, Default)]
 pub(super) struct HeaderReader {
     bytes: Vec<u8>,
 }
 
 impl HeaderReader {
-    /// Reads what is there of the header.
+    /// Reads the part of the header that has arrived.
     pub(super) fn read(&mut self, client: &mut Stream) -> HeaderRead {
         let bytes = &mut self.bytes;
         while client.is_readable() {
             let before = bytes.len();
-            // There is room: that many bytes are never an incomplete header.
+            // Not past the end: `LONGEST` bytes are never an incomplete header.
             bytes.resize(LONGEST.min(before + READ), 0);
             let count = match client.receive(&mut bytes[before..]) {
                 Ok(ReadOutcome::Bytes(count)) => count,

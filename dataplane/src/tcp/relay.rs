@@ -1,4 +1,5 @@
-//! Both directions of one connection until it ends: half-close is kept, and a reset on one side becomes a reset on the other.
+//! Relay: both directions of one connection until it ends. A half-close is preserved, and a reset on one side becomes a reset
+//! on the other.
 
 use std::io;
 
@@ -8,26 +9,26 @@ use super::stream::Stream;
 use crate::counters::{CloseReason, TcpCounters};
 use crate::sys::epoll::Readiness;
 
-/// One of the two parties of a connection.
+/// Party of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Client,
     Endpoint,
 }
 
-/// How far a relay got.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum RelayState {
-    /// It waits for an event.
+    /// Waits for an event.
     Waits,
-    /// There is more to move, but others come first.
+    /// Has more to move, but other connections come first.
     BudgetSpent,
     /// Both streams may be closed.
     Ended(CloseReason),
 }
 
-/// Bytes that one turn moved: from the client, and from the endpoint.
+/// Bytes moved in one turn: from the client, and from the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) up: u64,
@@ -45,12 +46,12 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// `upload` is the way from client to endpoint, with what it may hold already.
+    /// Creates a relay; `upload` is the direction from client to endpoint, which may already hold bytes.
     pub(super) fn new(client: Stream, endpoint: Stream, upload: Direction, idle: IdleClock) -> Self {
         Self { client, endpoint, upload, download: Direction::new(), idle }
     }
 
-    /// Applies an event.
+    /// Applies an event of one peer's socket.
     pub(super) fn on_ready(&mut self, peer: Peer, readiness: Readiness) {
         match peer {
             Peer::Client => self.client.on_ready(readiness),
@@ -58,7 +59,8 @@ impl Relay {
         }
     }
 
-    /// Moves what can be moved now, both ways, until both have ended or one side breaks. Gives how much that was, too.
+    /// Moves the bytes that can be moved now, in both directions, until both have ended or one side breaks. Also returns
+    /// their number.
     pub(super) fn advance(&mut self, buffers: &RelayBuffers, counters: &TcpCounters) -> (RelayState, Moved) {
         let before = (self.upload.moved(), self.download.moved());
         let outcome = self.advance_both(buffers);
@@ -85,7 +87,7 @@ impl Relay {
             }
         }
         let Self { client, endpoint, upload, download, .. } = self;
-        // A direction that reads finds a reset by itself.
+        // A direction that reads detects a reset with the read.
         if !upload.reads()
             && let Some(error) = client.take_error()
         {
@@ -114,68 +116,68 @@ impl Relay {
         }
     }
 
-    /// A write has shown that this peer is gone. What it had sent before can still be read, and the other side gets as much
-    /// of that as it takes now: an HTTP server may refuse a request before it was sent whole.
+    /// Delivers what a peer had sent before a write showed that it is gone: that can still be read, and the other side gets
+    /// as much of it as it accepts now. An HTTP server, for example, may reject a request before it has received all of it.
     fn deliver_last_bytes(&mut self, gone: Peer, buffers: &RelayBuffers) {
         let Self { client, endpoint, upload, download, .. } = self;
         let (direction, from, to) = match gone {
             Peer::Client => (upload, client, endpoint),
             Peer::Endpoint => (download, endpoint, client),
         };
-        // No FIN: a reset follows. The queue is finite, since nothing arrives any more.
+        // No FIN, since a reset follows. The loop ends, since no more data arrives.
         while matches!(direction.advance(from, to, buffers, true), Ok(DirectionState::BudgetSpent)) {}
     }
 
-    /// Whether it has been idle for longer than it may be.
+    /// Whether it has been idle for longer than its timeout.
     pub(super) fn is_idle(&mut self, now: Tick) -> bool {
         self.client.age();
         self.endpoint.age();
         let moved = self.moved();
         let Self { client, endpoint, idle, .. } = self;
-        // A peer that reads what its own kernel, or ours, holds for it is not idle, though nothing is relayed.
+        // A peer that reads buffered data from its own kernel, or from this one, is not idle even if nothing is relayed.
         let taken = || client.taken_by_peer().wrapping_add(endpoint.taken_by_peer());
         let heard = || [client.heard_from_peer(), endpoint.heard_from_peer()];
         idle.is_over(now, moved, taken, heard)
     }
 
-    /// All that was relayed.
+    /// Number of bytes relayed in both directions.
     fn moved(&self) -> u64 {
         self.upload.moved() + self.download.moved()
     }
 
-    /// Whether the client was sent something.
+    /// Whether the endpoint has answered: some of its bytes were sent to the client or wait to be.
     pub(super) fn is_answered(&self) -> bool {
         self.download.moved() > 0 || self.download.holds()
     }
 
-    /// Whether a peer has yet to get what the other has sent.
+    /// Whether data of one peer has not reached the other yet.
     fn is_under_way(&self) -> bool {
         let Self { client, endpoint, upload, download, .. } = self;
         upload.holds() || download.holds() || client.has_unsent() || endpoint.has_unsent()
     }
 
-    /// Whether both peers have got everything, and may send more.
+    /// Whether both peers have received everything and may send more.
     pub(super) fn is_at_rest(&self) -> bool {
         !self.upload.is_over() && !self.download.is_over() && !self.is_under_way()
     }
 
-    /// Bytes that wait in the kernel for one of the peers to read them, or for us.
+    /// Number of bytes in this machine's socket buffers: unread by the gateway, or unacknowledged by a peer.
     pub(super) fn waiting(&self) -> u64 {
         self.client.waiting() + self.endpoint.waiting()
     }
 
-    /// How long it may be idle.
+    /// Idle timeout in ticks.
     pub(super) fn idle_ticks(&self) -> u32 {
         self.idle.timeout()
     }
 
-    /// Lets both sides see a reset when the relay is dropped: FIN would make half an answer look like a whole one.
+    /// Makes both sides see a reset when the relay is dropped: FIN would make half a response look complete.
     pub(super) fn cut(&self) {
         self.client.reset_on_close();
         self.endpoint.reset_on_close();
     }
 
-    /// This peer broke the connection: the other one shall see a reset too, not an orderly end.
+    /// Makes the other side see a reset, too, after this peer broke the connection.
     fn reset_other(&self, peer: Peer) -> CloseReason {
         match peer {
             Peer::Client => {

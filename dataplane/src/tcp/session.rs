@@ -1,4 +1,4 @@
-//! What a connection has from accept to close: its share of the limits, its endpoint, and how its end is counted.
+//! Session of a connection from accept to close: its share of the limits, its endpoint, and the counting of its end.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -22,19 +22,19 @@ pub(super) struct Session {
     reason: CloseReason,
     meter: Meter,
     open: OpenCount,
-    /// Boxed, since most Services have no limits and every connection would have to carry it.
+    /// Boxed to keep sessions small, since most Services have no limits.
     permit: Option<Box<Permit>>,
-    /// None until an endpoint is connected.
+    /// `None` until an endpoint is connected.
     picked: Option<Picked>,
-    /// None for a connection that is not logged.
+    /// `None` if the connection is not logged.
     logged: Option<Box<LoggedConnection>>,
 }
 
 impl Session {
-    /// Takes a place for a connection of this frontend. Unless it is [closed](Self::close) for another reason, it was aborted.
+    /// Admits a connection of this frontend. It counts as aborted unless it is [closed](Self::close) with another reason.
     ///
     /// # Errors
-    /// What there is too little of, or which limit of the Service is reached.
+    /// Returns the shortage of capacity or the limit of the Service that denies admission.
     pub(super) fn admit(
         worker: &Rc<WorkerContext>,
         (frontend, peer): (FrontendAddr, ClientAddr),
@@ -44,7 +44,7 @@ impl Session {
         logged: impl FnOnce() -> Option<Box<LoggedConnection>>,
     ) -> Result<Self, ShedReason> {
         let capacity = &worker.shared.capacity;
-        // First, so that a connection without room does not count for the Service's rates.
+        // Capacity first, so that a connection without room does not count for the Service's rates.
         capacity.take_connection(counters.usage().open())?;
         let permit = limiter.map(|limiter| limiter.admit(client, worker.now())).transpose();
         let permit = permit.inspect_err(|_| capacity.give_connection())?.map(Box::new);
@@ -62,10 +62,10 @@ impl Session {
         })
     }
 
-    /// Sets the client that a PROXY protocol header named, and counts for its limits.
+    /// Sets the client that a PROXY protocol header named, and applies its limits.
     ///
     /// # Errors
-    /// Which limit of the client is reached.
+    /// Returns the limit of the client that is exceeded.
     pub(super) fn identify(&mut self, client: ClientAddr, now: Instant) -> Result<(), ShedReason> {
         if let Some(logged) = &mut self.logged {
             logged.name_client(client.0);
@@ -74,7 +74,7 @@ impl Session {
         self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client.ip(), now))
     }
 
-    /// This endpoint is to be connected.
+    /// Records an attempt to connect to this endpoint.
     pub(super) fn try_endpoint(&mut self, endpoint: EndpointAddr) {
         if let Some(logged) = &mut self.logged {
             let table = self.open.worker().table();
@@ -83,12 +83,12 @@ impl Session {
         }
     }
 
-    /// The endpoint that it counts for.
+    /// The endpoint that the session counts for.
     pub(super) fn endpoint(&self) -> Option<EndpointAddr> {
         self.picked.as_ref().map(Picked::addr)
     }
 
-    /// Counts for this endpoint from now on.
+    /// Counts the session for this endpoint from now on.
     pub(super) fn set_endpoint(&mut self, picked: Picked) {
         if let Some(logged) = &mut self.logged {
             logged.connect(self.open.worker().now());
@@ -96,12 +96,12 @@ impl Session {
         self.picked = Some(picked);
     }
 
-    /// Has it count for its endpoint as one that ended without an answer.
+    /// A guard that keeps the session counting for its endpoint after it ended without an answer.
     pub(super) fn unanswered(&self) -> Option<Unanswered> {
         self.picked.as_ref().map(Picked::unanswered)
     }
 
-    /// So many bytes were passed on.
+    /// Adds relayed bytes.
     pub(super) fn add_bytes(&mut self, from_client: u64, from_endpoint: u64) {
         self.meter.add_bytes(from_client, from_endpoint);
         if let Some(logged) = &mut self.logged {
@@ -109,13 +109,13 @@ impl Session {
         }
     }
 
-    /// Has a watch know what it has.
+    /// Adds the session's traffic to a watch.
     pub(super) fn collect(&mut self) {
         let Self { meter, frontend, picked, open, .. } = self;
         open.worker().tally.collect_open(meter, *frontend, picked.as_ref());
     }
 
-    /// Ends for this reason.
+    /// Ends the session with this reason.
     pub(super) fn close(mut self, reason: CloseReason) {
         let Self { frontend, peer, .. } = self;
         tracing::debug!(peer.addr = %peer, %frontend, reason = reason.label(), "closed");

@@ -1,5 +1,5 @@
-//! A connection from accept to relay: admission, the header of a trusted proxy, a pick, an attempt to connect, and after a failure
-//! another, before any byte that the client sent is lost with it.
+//! Setup of a connection, from accept to relay: admission, the header of a trusted proxy, the pick of an endpoint, and attempts to
+//! connect. A failed attempt is followed by another before any byte of the client could be lost.
 
 mod attempts;
 
@@ -26,31 +26,31 @@ use crate::worker::context::WorkerContext;
 use crate::worker::port::Accepted;
 use crate::worker::token::{Key, Token};
 
-/// What setting up connections needs of the worker.
+/// The worker's parts that a setup uses.
 pub(super) struct SetupContext {
     pub(super) worker: Rc<WorkerContext>,
     pub(super) ports: PortSearch,
     pub(super) buffers: RelayBuffers,
 }
 
-/// How far a connection got.
+/// Result of a step of the setup.
 #[must_use]
 pub(super) enum SetupStep {
-    /// It waits for an event, and is to be looked at after this time anyway.
+    /// Waits for an event, and for at most this time.
     Waits(Duration),
     /// An endpoint is connected.
     Connected,
-    /// It is over.
+    /// The connection ends.
     Ends(CloseReason),
 }
 
-/// What it waits for.
+/// Event that the setup waits for.
 enum SetupPhase {
     /// The header of a trusted proxy.
     Header(HeaderReader),
-    /// This endpoint, or an end to this machine's shortage of what a socket to it needs.
+    /// A connection to this endpoint, or the end of a shortage on this machine.
     Endpoint(Dial),
-    /// A port towards any of the endpoints that have none; or nothing yet.
+    /// A free port towards one of the crowded endpoints; also the initial phase, before any endpoint was picked.
     Port,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Setup {
     key: Key,
     frontend: FrontendAddr,
     peer: ClientAddr,
-    /// The peer, or who a trusted proxy says it is.
+    /// The peer, or the client that a trusted proxy named.
     client: ClientAddr,
     pub(super) session: Session,
     client_side: Stream,
@@ -71,26 +71,26 @@ pub(super) struct Setup {
     phase: SetupPhase,
     attempts: usize,
     tried: Vec<EndpointAddr>,
-    /// Those of `tried` that have failed for want of a port.
+    /// Endpoints among `tried` that failed for lack of a port.
     crowded: Vec<EndpointAddr>,
     ports_until: Option<Instant>,
-    /// When it is looked at next.
+    /// When the next step is due.
     pub(super) due: Instant,
 }
 
-/// What a relay begins with.
+/// Parts of a connection whose endpoint has been connected.
 pub(super) struct Established {
     pub(super) client: Stream,
     pub(super) endpoint: Stream,
     pub(super) upload: Direction,
     pub(super) session: Session,
     pub(super) idle_timeout: Duration,
-    /// Those that peers send count as traffic.
+    /// Whether keepalives that peers send count as traffic.
     pub(super) keepalives: bool,
     pub(super) max_age: Option<Duration>,
 }
 
-/// Takes a place for a connection; `None` if there is none, which was counted, or if it is for no frontend. It is reset then.
+/// Admits a connection. Returns `None`, and resets the connection, if capacity or a limit denies it; the refusal is counted.
 pub(super) fn admit(
     worker: &Rc<WorkerContext>,
     accepted: Accepted,
@@ -100,7 +100,7 @@ pub(super) fn admit(
     let proxies = active.and_then(|active| active.proxied_by());
     let proxied = proxies.is_some_and(|proxies| proxies.contains(peer.ip()));
     let client = (!proxied).then(|| peer.ip());
-    // A client that may use no endpoint does not count: where the kernel cannot filter, it comes this far.
+    // A client that may use no endpoint does not count for the limits: if the kernel cannot filter, such a client gets this far.
     let counts = |active: &Arc<ActiveFrontend>| {
         proxied || active.refusal(worker.table().origin(frontend, peer), peer).is_none()
     };
@@ -150,7 +150,7 @@ pub(super) fn admit(
 }
 
 impl Setup {
-    /// Does what can be done at once.
+    /// Starts the setup: waits for a header, or searches for an endpoint.
     pub(super) fn begin(
         &mut self,
         context: &SetupContext,
@@ -162,24 +162,24 @@ impl Setup {
             return SetupStep::Ends(CloseReason::Aborted);
         }
         match self.phase {
-            // An event says when it comes.
+            // An event reports the header.
             SetupPhase::Header(..) => SetupStep::Waits(self.connect_timeout),
             SetupPhase::Endpoint(_) | SetupPhase::Port => self.search(context, active),
         }
     }
 
-    /// Applies an event of the client's socket.
+    /// Handles an event of the client's socket.
     pub(super) fn on_client(&mut self, context: &SetupContext, readiness: Readiness) -> Option<SetupStep> {
         self.client_side.on_ready(readiness);
         match self.phase {
             SetupPhase::Header(..) => self.read_header(context),
-            // Nobody waits for the endpoint any more.
+            // The client has gone.
             _ if self.client_side.is_broken() => Some(SetupStep::Ends(CloseReason::ClientReset)),
             SetupPhase::Endpoint(_) | SetupPhase::Port => None,
         }
     }
 
-    /// Applies an event of the endpoint's socket.
+    /// Handles an event of the endpoint's socket.
     pub(super) fn on_endpoint(&mut self, context: &SetupContext, readiness: Readiness) -> Option<SetupStep> {
         let SetupPhase::Endpoint(dial) = &mut self.phase else { return None };
         let stream = dial.stream()?;
@@ -197,7 +197,7 @@ impl Setup {
         }
     }
 
-    /// What is due, is.
+    /// Handles the deadline: a late header, a connect timeout, or the end of a pause.
     pub(super) fn on_time(&mut self, context: &SetupContext) -> SetupStep {
         match std::mem::replace(&mut self.phase, SetupPhase::Port) {
             SetupPhase::Header(_) => self.header_failed(&ProxyHeaderError::Late),
@@ -218,7 +218,7 @@ impl Setup {
         let SetupPhase::Header(reader) = &mut self.phase else { return None };
         match reader.read(&mut self.client_side) {
             HeaderRead::Incomplete => None,
-            // It has sent that, and left.
+            // The peer reset the connection after its header.
             HeaderRead::Whole(_) if self.client_side.is_broken() => {
                 Some(SetupStep::Ends(CloseReason::ClientReset))
             }
@@ -252,7 +252,7 @@ impl Setup {
         SetupStep::Connected
     }
 
-    /// Both sides of the connection, once there are two.
+    /// The parts of the connection, if an endpoint is connected.
     pub(super) fn establish(mut self) -> Option<Established> {
         let SetupPhase::Endpoint(dial) = std::mem::replace(&mut self.phase, SetupPhase::Port) else {
             return None;
@@ -264,8 +264,8 @@ impl Setup {
         Some(Established { client, endpoint, upload, session, idle_timeout, keepalives, max_age })
     }
 
-    /// Ends it. The handshake is done, so a reset is as near to a refusal as a proxy can get; an endpoint that may be connected by now
-    /// sees one, too.
+    /// Ends the connection. Its handshake is complete, so a reset is the closest a proxy gets to a refusal; an endpoint that may have
+    /// been connected meanwhile is reset, too.
     pub(super) fn end(mut self, reason: CloseReason) {
         self.client_side.reset_on_close();
         if let SetupPhase::Endpoint(dial) = &mut self.phase
@@ -273,11 +273,11 @@ impl Setup {
         {
             endpoint.reset_on_close();
         }
-        // Counted before anybody can see the socket closed.
+        // Counted before the client can see the socket closed.
         self.session.close(reason);
     }
 
-    /// Client and destination as the PROXY protocol header says, or the connection's own addresses.
+    /// Client and destination from the PROXY protocol header, or the connection's own addresses.
     fn addresses(&self) -> Addresses {
         self.header
             .as_ref()
@@ -285,7 +285,8 @@ impl Setup {
             .unwrap_or_else(|| Addresses { client: self.peer.0, destination: self.frontend.socket_addr() })
     }
 
-    /// The way to the endpoint, beginning with the header that it expects and with what was read behind the client's own.
+    /// The direction to the endpoint, beginning with the header that the endpoint expects and the data read after the client's own
+    /// header.
     fn upload(&mut self, source: ClientSource) -> Direction {
         let mut bytes = match source {
             ClientSource::Gateway | ClientSource::Transparent => Vec::new(),

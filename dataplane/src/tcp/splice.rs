@@ -1,8 +1,8 @@
 //! One direction of a connection: a state machine that copies bytes through the worker's scratch buffer while traffic is small, and
 //! splices them through a pooled pipe while it is a stream.
 //!
-//! Between two events a direction holds bytes only if the receiving side would not take them; an idle connection holds no buffer.
-//! Back-pressure is the kernel's: nothing is read before everything held has been written.
+//! Between two events a direction holds bytes only if the receiving side did not accept them; an idle connection holds no buffer.
+//! The kernel provides back-pressure: nothing is read before everything held has been written.
 
 use std::io;
 use std::rc::Rc;
@@ -13,25 +13,25 @@ use super::pipe_pool::{PipeLease, PipePool};
 use super::stream::{ReadOutcome, Stream};
 use crate::limits::capacity::Capacity;
 
-/// Bytes that one direction may move before others on the worker get their turn; a splice under way may exceed it.
+/// Maximum number of bytes that one direction moves per turn; a splice in progress may exceed it.
 const BUDGET: u64 = 256 << 10;
-/// So many large reads in a row, and the traffic is a stream: splicing costs two calls per burst and a pipe, which small
-/// exchanges never earn back.
+/// Number of consecutive large reads that make a stream: splicing costs two calls per burst and a pipe, which small exchanges never
+/// earn back.
 const STREAM_AFTER: u8 = 4;
-/// A read of so many bytes is large: from there on two splices take less time than two copies.
+/// Size from which a read is large: from there on two splices take less time than two copies.
 const LARGE_READ: usize = 32 << 10;
-/// So many small bursts in a row, and the stream is over.
+/// Number of consecutive small bursts that end a stream.
 const QUIET_AFTER: u8 = 8;
-/// A burst of less than so many bytes is small. A stream comes in bursts of one packet when its receiver is fast, and that
-/// packet has up to 64 KiB: who takes those for quiet goes to and fro between the two ways.
+/// Size below which a burst is small. With a fast receiver, a stream comes in bursts of one packet of up to 64 KiB; a higher bound
+/// would make such a stream alternate between copying and splicing.
 const SMALL_BURST: u64 = 16 << 10;
-/// The copy buffer that all connections of a worker share. 64 KiB takes what a receive queue usually holds in one call, and stays
-/// within the second-level cache.
+/// Size of the copy buffer that all connections of a worker share. 64 KiB takes what a receive queue usually holds in one call, and
+/// stays within the second-level cache.
 const SCRATCH: usize = 64 << 10;
 /// Upper bound of one splice; the pipe's slots usually end it earlier.
 const SPLICE_LENGTH: usize = 512 << 10;
 
-/// What a direction needs from its worker.
+/// The worker's buffers that a direction uses.
 #[derive(Debug)]
 pub(crate) struct RelayBuffers {
     scratch: std::cell::RefCell<Box<[u8]>>,
@@ -40,23 +40,23 @@ pub(crate) struct RelayBuffers {
 }
 
 impl RelayBuffers {
-    /// Buffers for all connections of a worker.
+    /// Creates the buffers of a worker.
     pub(super) fn new(pipes: Rc<PipePool>, capacity: Arc<Capacity>) -> Self {
         Self { scratch: vec![0; SCRATCH].into_boxed_slice().into(), pipes, capacity }
     }
 
-    /// Closes pipes that are not needed any more, once in a while.
+    /// Trims the pipe pool if that is due.
     pub(super) fn on_time(&self, now: Instant) {
         self.pipes.on_time(now);
     }
 
-    /// When that is due.
+    /// When the next trim is due.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.pipes.next_deadline()
     }
 }
 
-/// Which of the two streams failed.
+/// Stream that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// The stream that bytes are read from.
@@ -65,7 +65,7 @@ pub(super) enum Side {
     To,
 }
 
-/// A direction that cannot go on.
+/// Error of one of the two streams.
 #[derive(Debug)]
 pub(super) struct SideError {
     pub(super) side: Side,
@@ -103,27 +103,27 @@ impl Held {
     }
 }
 
-/// How far a direction got.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum DirectionState {
-    /// Until an event of one of the streams.
+    /// Waits for an event of one of the streams.
     Waits,
-    /// There is more, but others come first.
+    /// Has more to move, but other connections come first.
     BudgetSpent,
-    /// To its end.
+    /// The direction has ended.
     Over,
 }
 
-/// How the next bytes are moved.
+/// Way in which the next bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Small traffic; counts large reads in a row.
     Copy { large: u8 },
     /// A stream; counts small bursts in a row.
     Splice { quiet: u8 },
-    /// The kernel refused to splice these sockets, or urgent data was among what is to be moved: splice(2) stops there and
-    /// does not tell it from the end.
+    /// The kernel refused to splice these sockets, or urgent data arrived: splice(2) stops there and does not distinguish it from
+    /// the end.
     CopyOnly,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Direction {
     mode: Mode,
     burst: u64,
     moved: u64,
-    /// So many bytes at the beginning are not the sender's.
+    /// Number of bytes at the beginning that are the gateway's, not the sender's.
     own: u64,
     ended: bool,
 }
@@ -144,8 +144,7 @@ impl Direction {
         Self::beginning_with(Vec::new(), 0)
     }
 
-    /// A direction whose receiver gets these bytes first. The sender sent them but for the first `own`, which are the
-    /// gateway's.
+    /// A direction whose receiver gets `bytes` first. The first `own` of them are the gateway's, the rest are the sender's.
     pub(super) fn beginning_with(bytes: Vec<u8>, own: usize) -> Self {
         let held = match bytes.is_empty() {
             true => Held::Nothing,
@@ -154,28 +153,28 @@ impl Direction {
         Self { held, mode: Mode::Copy { large: 0 }, burst: 0, moved: 0, own: own as u64, ended: false }
     }
 
-    /// The sender's bytes written to the receiving side so far.
+    /// Number of the sender's bytes written to the receiving side so far.
     pub(super) fn moved(&self) -> u64 {
         self.moved.saturating_sub(self.own)
     }
 
-    /// Whether the sending side has finished and everything was handed on.
+    /// Whether the sending side has finished and all its data was written.
     pub(super) fn is_over(&self) -> bool {
         self.ended && !self.holds()
     }
 
-    /// Whether the next thing it does is to read: then it notices a reset.
+    /// Whether the next action is a read, which detects a reset.
     pub(super) fn reads(&self) -> bool {
         !self.ended && !self.holds()
     }
 
-    /// Whether bytes were read that the receiving side would not take yet.
+    /// Whether bytes were read that the receiving side has not accepted yet.
     pub(super) fn holds(&self) -> bool {
         !matches!(self.held, Held::Nothing)
     }
 
-    /// Moves what can be moved now. Over when `from` has ended and everything is written; then `to` has been told by FIN,
-    /// unless `last` says that the whole connection is about to be closed anyway.
+    /// Moves the bytes that can be moved now. The direction is over when `from` has ended and everything is written. A FIN is then
+    /// sent to `to`, unless `last` means that the whole connection is about to be closed anyway.
     pub(super) fn advance(
         &mut self,
         from: &mut Stream,
@@ -218,7 +217,7 @@ impl Direction {
         }
     }
 
-    /// What it begins with and the first bytes of the sender leave together, if those are there.
+    /// Joins the initial bytes with the first bytes of the sender, if any have arrived, so that both are sent together.
     fn join_first(&mut self, from: &mut Stream, buffers: &RelayBuffers) -> Result<(), SideError> {
         let Held::Bytes(held) = &mut self.held else { return Ok(()) };
         if !from.is_readable() || from.is_urgent() {
@@ -234,7 +233,7 @@ impl Direction {
         Ok(())
     }
 
-    /// Writes what is held, and knows whether it is the last that there will be.
+    /// Writes the held bytes; `last` means that no more will follow them.
     fn flush(&mut self, to: &mut Stream, last: bool) -> io::Result<()> {
         while self.holds() && to.is_writable() {
             let (left, moved) = match &mut self.held {
@@ -260,7 +259,8 @@ impl Direction {
 
     fn copy(&mut self, from: &mut Stream, to: &mut Stream, buffers: &RelayBuffers) -> Result<(), SideError> {
         let mut scratch = buffers.scratch.borrow_mut();
-        // What the other end does not take is held, so who does not read must not have more of it than is there for all.
+        // What the receiver does not accept is held, so the size is bounded by the memory left for all: the receiver may never
+        // read.
         let room = scratch.len().min(buffers.capacity.bytes_to_hold());
         let scratch = &mut scratch[..room];
         let count = match from.receive(scratch).map_err(SideError::reading)? {
@@ -303,7 +303,7 @@ impl Direction {
                 self.end_burst();
                 return Ok(());
             }
-            // Nothing is in the pipe yet, so the copy path can take over without losing a byte.
+            // The pipe is still empty, so the copy path can take over without losing a byte.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.mode = Mode::CopyOnly;
                 return Ok(());
@@ -319,7 +319,7 @@ impl Direction {
         Ok(())
     }
 
-    /// The sender has paused: judge whether this still is a stream.
+    /// Ends a burst because the sender has paused, and decides whether the traffic is still a stream.
     fn end_burst(&mut self) {
         if let Mode::Splice { quiet } = self.mode {
             self.mode = if self.burst >= SMALL_BURST {
@@ -334,7 +334,7 @@ impl Direction {
     }
 }
 
-/// Writes what the pipe holds; gives what is left in it and what was written.
+/// Writes the pipe's content; returns the number of bytes left in it and the number written.
 fn drain(lease: &mut PipeLease, to: &mut Stream) -> io::Result<(usize, usize)> {
     let Some((pipe, level)) = lease.parts() else { return Ok((0, 0)) };
     let moved = to.splice_out(pipe, *level)?;

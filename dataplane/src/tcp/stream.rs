@@ -1,10 +1,9 @@
-//! One side of a relayed connection: its socket, and what is known of it without asking the kernel.
+//! One side of a relayed connection: its socket, and its readiness as far as it is known without a system call.
 //!
-//! Events come once per change, so what they reported is remembered until a call shows otherwise: a read that gives less than
-//! was asked for has emptied the socket (epoll(7), "Do I need to continuously read/write..."), a short write has filled
-//! it. So no call is made only to be answered `EAGAIN`. The exceptions are what no further event reports: while an error or
-//! urgent data is pending, a short read proves nothing, and the socket counts as readable until a call has returned the
-//! error or `EAGAIN`.
+//! The poller is edge-triggered, so an event's readiness is kept until a call disproves it: a read that returns less than requested has
+//! emptied the socket (epoll(7), "Do I need to continuously read/write..."), and a short write has filled it. This avoids calls that only
+//! return `EAGAIN`. Exceptions are conditions that no further event reports: while an error or urgent data is pending, a short read proves
+//! nothing, and the socket counts as readable until a call has returned the error or `EAGAIN`.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -17,24 +16,25 @@ use crate::sys::pipe::Pipe;
 use crate::sys::sockets::{KEEPALIVE_IDLE, reset_on_close};
 use crate::sys::stream::{self, Heard};
 
-/// How often a quiet endpoint is probed after the first time is the system's to say (tcp(7)): two system calls in place
-/// of four.
+/// Keepalive settings. Only the idle time is set; the system's settings (tcp(7)) apply to further probes, which takes two system calls
+/// instead of four.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
 
-/// What an attempt to take bytes from a stream gave.
+/// Result of a read from a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum ReadOutcome {
-    /// That many, at least one.
+    /// Number of bytes read, at least one.
     Bytes(usize),
-    /// The peer has sent FIN and everything before it was taken.
+    /// The peer has sent FIN and everything before it was read.
     End,
-    /// None for now: wait for an event.
+    /// Nothing to read: wait for an event.
     NotNow,
 }
 
-/// Whether small writes wait for earlier ones to be acknowledged (RFC 896). A relay writes whole reads, so it could only
-/// lose by that; but a first write never waits, and many connections make no second one.
+/// State of Nagle's algorithm, which delays small writes until earlier ones are acknowledged (RFC 896). A relay writes whole reads, so it
+/// gains nothing from the delay. The first write is never delayed, and many connections make no second one, so `TCP_NODELAY` is set before
+/// the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nagle {
     Unwritten,
@@ -42,13 +42,13 @@ enum Nagle {
     Off,
 }
 
-/// Options that only a connection of some age needs, so that short ones do not pay for them.
+/// Socket options that only a connection of some age needs, so that short ones do not pay for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aged {
-    /// Probe the peer when it is quiet.
+    /// Enable keepalives, which probe a quiet peer.
     Probe,
-    /// Let go of the filter that was inherited from the listener: it has let the connection in, is run for each of its
-    /// packets, and stays in memory as long as any connection has it, however often the listener has got another since.
+    /// Detach the filter that was inherited from the listener. It has admitted the connection, would run for each of its packets, and
+    /// stays in memory until the last connection detaches it, even after the listener got another filter.
     Unfilter,
     Done,
 }
@@ -59,48 +59,48 @@ pub(super) struct Stream {
     socket: Socket,
     readable: bool,
     writable: bool,
-    /// FIN has come.
+    /// Whether FIN has arrived.
     finished: bool,
-    /// FIN has come and nothing is left before it.
+    /// Whether FIN has arrived and everything before it was read.
     emptied: bool,
-    /// An error is pending that no call has returned yet: a reset, mostly. Data before it can still be read.
+    /// Whether an error is pending that no call has returned yet, mostly a reset. Data before it can still be read.
     broken: bool,
-    /// Urgent data is pending. It ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c), and is
-    /// no part of what a read gives.
+    /// Whether urgent data is pending. It ends a read before the socket is empty (`tcp_recvmsg_locked` in net/ipv4/tcp.c), and is not part
+    /// of the data that a read returns.
     urgent: bool,
-    /// Urgent data may be ahead that no event has reported yet: there is more than was read.
+    /// Whether urgent data may be ahead that no event has reported yet: the last read did not empty the socket.
     unaware: bool,
     nagle: Nagle,
-    /// Acknowledgements wait for bytes to go with (TCP_QUICKACK off).
+    /// Whether acknowledgements wait for data to carry them (TCP_QUICKACK off).
     acknowledges_late: bool,
     aged: Aged,
 }
 
 impl Stream {
-    /// What a listener gave: it has inherited the listener's options.
+    /// A socket that a listener accepted, which has inherited the listener's options.
     pub(super) fn accepted(socket: Socket) -> Self {
         Self::new(socket, Nagle::Off, Aged::Unfilter)
     }
 
-    /// A socket that is about to be connected. Most clients speak first, and have by then: what they sent takes the handshake's
-    /// last acknowledgement along, which is not sent by itself (`tcp_rcv_synsent_state_process` in net/ipv4/tcp_input.c).
+    /// A socket that is about to be connected. Most clients send first and have sent by then: that data carries the handshake's last
+    /// acknowledgement, which is therefore not sent separately (`tcp_rcv_synsent_state_process` in net/ipv4/tcp_input.c).
     pub(super) fn to_connect(socket: Socket) -> Self {
         let mut stream = Self::new(socket, Nagle::Unwritten, Aged::Probe);
         stream.acknowledges_late = stream.socket.set_tcp_quickack(false).is_ok();
         stream
     }
 
-    /// Acknowledges at once from now on: a peer that waits for that before it goes on (RFC 896) is not to wait for ours.
+    /// Acknowledges at once from now on, so that a peer that waits for acknowledgements before it sends (RFC 896) is not delayed.
     pub(super) fn acknowledge(&mut self) {
         if std::mem::take(&mut self.acknowledges_late) {
             drop(self.socket.set_tcp_quickack(true));
         }
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     ///
     /// # Errors
-    /// As connect(2), but that it is under way is none.
+    /// Returns an error if connect(2) fails; `EINPROGRESS` is no failure.
     pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
         match self.socket.connect(&to.into()) {
             Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => Ok(()),
@@ -108,12 +108,12 @@ impl Stream {
         }
     }
 
-    /// For those who watch it.
+    /// The socket, for polling and socket options.
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Nothing is known until an event comes.
+    /// A stream of unknown readiness, until an event arrives.
     fn new(socket: Socket, nagle: Nagle, aged: Aged) -> Self {
         Self {
             socket,
@@ -130,7 +130,6 @@ impl Stream {
         }
     }
 
-    /// Applies an event.
     pub(super) fn on_ready(&mut self, readiness: Readiness) {
         self.readable |= readiness.readable();
         self.writable |= readiness.writable();
@@ -139,7 +138,7 @@ impl Stream {
         self.urgent |= readiness.urgent();
     }
 
-    /// Whether the peer has finished, and everything that it has sent was read.
+    /// Whether the peer has finished and all its data was read.
     pub(super) fn is_emptied(&self) -> bool {
         self.emptied
     }
@@ -148,17 +147,17 @@ impl Stream {
         self.readable
     }
 
-    /// Whether there is room. Of a socket that is being connected: whether that has come to its end, good or bad.
+    /// Whether the socket has room. For a connecting socket: whether the attempt has completed or failed.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Whether an event reported an error that no call has returned yet: a reset, mostly.
+    /// Whether an event reported an error that no call has returned yet, mostly a reset.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// The error that an event reported, if any.
+    /// Takes the error that an event reported, if any.
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
         if !std::mem::take(&mut self.broken) {
             return None;
@@ -167,8 +166,9 @@ impl Stream {
         Some(pending.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
     }
 
-    /// Why it could not be connected. None if it is, though the peer may have reset it since: that is for the next call to tell, after the
-    /// bytes that came before. A peer that resets a connection before it takes it refuses it (`tcp_reset` in net/ipv4/tcp_input.c).
+    /// Takes the error of a failed connect. `None` if the socket is connected, even if the peer has reset it since: the next call returns
+    /// that reset after the data before it. A peer that resets a connection during the handshake refuses it (`tcp_reset` in
+    /// net/ipv4/tcp_input.c).
     pub(super) fn take_connect_error(&mut self) -> Option<io::Error> {
         use io::ErrorKind::{BrokenPipe, ConnectionReset};
         let error = self.take_error()?;
@@ -176,15 +176,15 @@ impl Stream {
         (!self.broken).then_some(error)
     }
 
-    /// Reads what is there.
+    /// Reads the data that has arrived.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         if self.emptied {
             return Ok(ReadOutcome::End);
         }
-        // A read that begins at the mark passes over the urgent byte (`tcp_recvmsg_locked` in net/ipv4/tcp.c).
+        // A read that begins at the mark skips the urgent byte (`tcp_recvmsg_locked` in net/ipv4/tcp.c).
         let unaware = std::mem::take(&mut self.unaware) && !self.urgent;
         if unaware && stream::is_at_urgent_mark(&self.socket)? {
-            // Or there was one that is read already, which its next look shows.
+            // The urgent byte may have been read already, which `receive_urgent` finds out.
             self.urgent = true;
             return Ok(ReadOutcome::NotNow);
         }
@@ -192,7 +192,7 @@ impl Stream {
         if taken == ReadOutcome::End
             && let Some(error) = self.take_error()
         {
-            // It was asked for before, so no call returns it.
+            // A previous call has fetched the error, so no further call returns it.
             return Err(error);
         }
         self.unaware = taken == ReadOutcome::Bytes(buffer.len());
@@ -201,19 +201,18 @@ impl Stream {
             && !self.broken
             && !self.urgent
         {
-            // An error that comes from now on has an event of its own.
+            // A later error has its own event.
             self.emptied = self.finished;
             self.readable = self.emptied;
         }
         Ok(taken)
     }
 
-    /// Whether urgent data is pending.
     pub(super) fn is_urgent(&self) -> bool {
         self.urgent
     }
 
-    /// The urgent byte, if everything before it was read. The next read begins behind it.
+    /// Reads the urgent byte if everything before it was read. The next read begins after it.
     pub(super) fn receive_urgent(&mut self) -> io::Result<Option<u8>> {
         if !self.urgent || !stream::is_at_urgent_mark(&self.socket)? {
             return Ok(None);
@@ -227,12 +226,12 @@ impl Stream {
         }
     }
 
-    /// Moves up to `length` bytes into an empty pipe. `End` is to be confirmed by [`Self::receive`].
+    /// Moves up to `length` bytes into an empty pipe. The caller must confirm `End` with [`Self::receive`].
     pub(super) fn splice_in(&mut self, pipe: &Pipe, length: usize) -> io::Result<ReadOutcome> {
-        // A short splice may mean that the pipe ran out of slots, so only EAGAIN says that the socket is empty.
+        // A short splice may only mean that the pipe ran out of slots, so only `EAGAIN` shows that the socket is empty.
         let taken = self.taken(stream::splice_in(&self.socket, pipe, length))?;
         if taken == ReadOutcome::End && stream::is_at_urgent_mark(&self.socket)? {
-            // It stopped there with a FIN pending. A read would pass over the urgent byte.
+            // The splice stopped at the mark with a FIN pending. A read would skip the urgent byte.
             self.urgent = true;
             return Ok(ReadOutcome::NotNow);
         }
@@ -253,14 +252,14 @@ impl Stream {
         }
     }
 
-    /// Writes an urgent byte; false means: wait for room.
+    /// Writes an urgent byte; `false` means that the caller must wait for room.
     pub(super) fn transmit_urgent(&mut self, byte: u8) -> io::Result<bool> {
         self.before_write();
         Ok(self.sent(stream::transmit_urgent(&self.socket, byte))? > 0)
     }
 
-    /// Writes what fits, and gives how much that was; less than all means: wait for room. What is the `last` leaves together with the FIN,
-    /// which is to follow.
+    /// Writes what fits, and returns the number of bytes; less than all means that the caller must wait for room. With `last`, the data
+    /// leaves together with the FIN, which the caller must send next.
     pub(super) fn transmit(&mut self, bytes: &[u8], last: bool) -> io::Result<usize> {
         self.before_write();
         let sent = self.sent(stream::transmit(&self.socket, bytes, last))?;
@@ -268,7 +267,7 @@ impl Stream {
         Ok(sent)
     }
 
-    /// Moves `length` bytes, which the pipe holds, into the socket; less than all means: wait for room.
+    /// Moves `length` bytes from the pipe into the socket and returns the number moved; less means that the caller must wait for room.
     pub(super) fn splice_out(&mut self, pipe: &Pipe, length: usize) -> io::Result<usize> {
         self.before_write();
         let mut moved = 0;
@@ -300,7 +299,7 @@ impl Stream {
         };
     }
 
-    /// Hands on a FIN. A peer that is gone already needs none.
+    /// Sends a FIN. Not an error if the peer is already gone.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self.socket.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -308,33 +307,33 @@ impl Stream {
         }
     }
 
-    /// A number that changes whenever the peer has taken something of what was written.
+    /// A number that changes whenever the peer has read some of the written data.
     pub(super) fn taken_by_peer(&self) -> u64 {
         stream::taken_by_peer(&self.socket)
     }
 
-    /// What has come from the peer.
+    /// Segments and time of silence of the peer.
     pub(super) fn heard_from_peer(&self) -> Heard {
         stream::heard_from_peer(&self.socket)
     }
 
-    /// Whether something was written that the peer has not acknowledged.
+    /// Whether written data is not yet acknowledged by the peer.
     pub(super) fn has_unsent(&self) -> bool {
         stream::unacknowledged(&self.socket).is_ok_and(|bytes| bytes > 0)
     }
 
-    /// Bytes that were written and not acknowledged, and those that were not read yet.
+    /// Number of bytes that were written but not acknowledged, or received but not read.
     pub(super) fn waiting(&self) -> u64 {
         let bytes = [stream::unacknowledged(&self.socket), stream::unread(&self.socket)];
         bytes.into_iter().map(|bytes| bytes.unwrap_or(0) as u64).sum()
     }
 
-    /// Makes the coming close send RST and discard what is unsent.
+    /// Makes close(2) send RST and discard unsent data.
     pub(super) fn reset_on_close(&self) {
         reset_on_close(&self.socket);
     }
 
-    /// The connection has lived for a while.
+    /// Sets the options of [`Aged`], one step per call.
     pub(super) fn age(&mut self) {
         match std::mem::replace(&mut self.aged, Aged::Done) {
             Aged::Probe => {
@@ -342,7 +341,7 @@ impl Stream {
                     tracing::debug!(%error, "a vanished endpoint is noticed by the idle timeout alone");
                 }
             }
-            // An error says that there was none.
+            // An error means that there was no filter.
             Aged::Unfilter => drop(self.socket.detach_filter()),
             Aged::Done => {}
         }

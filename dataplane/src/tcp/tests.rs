@@ -1,4 +1,4 @@
-//! Relays between real loopback sockets, on the copy path and on the splice path alike.
+//! Tests of relays between real loopback sockets, on the copy path and on the splice path.
 
 mod clients;
 pub(super) mod rig;
@@ -23,7 +23,7 @@ use crate::worker::context::{Shared, Timeouts};
 use crate::worker::port::Accepted;
 
 const LONG: Duration = Duration::from_secs(3600);
-/// Enough to fill every socket buffer on the way many times over.
+/// Enough to fill every socket buffer on the path many times.
 const BULK: usize = 24 << 20;
 
 /// A client, and the gateway's side of its connection.
@@ -33,13 +33,13 @@ async fn client() -> (TcpStream, Socket) {
     (client, accepted(&listener).unwrap())
 }
 
-/// Why the only connection that was counted ended.
+/// The close reason of the only connection that was counted.
 fn reason(counters: &TcpCounters) -> CloseReason {
     CloseReason::ALL.into_iter().find(|reason| counters.closed(*reason) == 1).unwrap()
 }
 
-/// A client and an endpoint with a relay between them, which holds `begin` for the endpoint; the relay's answer comes with
-/// theirs.
+/// Relays between a client and an endpoint; the relay begins with the bytes of `begin` for the endpoint. Returns the close
+/// reason with the results of the parties.
 async fn relayed_after<C, E>(
     pipes: usize,
     idle: Duration,
@@ -73,7 +73,7 @@ fn pattern(seed: u8) -> Vec<u8> {
     (0..BULK).map(|at| (at as u64).wrapping_mul(0x9e37_79b9).to_le_bytes()[2] ^ seed).collect()
 }
 
-/// Writes all, says FIN, and gives what came back until the other side's FIN.
+/// Writes all bytes and FIN, and returns what the other side sent until its FIN.
 async fn exchange(mut stream: TcpStream, bytes: Vec<u8>) -> Vec<u8> {
     let (mut read, mut write) = stream.split();
     let send = async {
@@ -205,7 +205,7 @@ async fn a_quiet_connection_is_closed_after_the_idle_timeout() {
 
 #[tokio::test]
 async fn what_a_direction_begins_with_goes_first_and_its_own_part_is_not_counted() {
-    // More than any socket takes at once, so that it goes out in several parts.
+    // More than any socket accepts at once, so that it is sent in several parts.
     let begin = pattern(3);
     let upload = Direction::beginning_with(begin.clone(), 1000);
     let (reason, (), received, counters) =
@@ -252,7 +252,7 @@ async fn bytes_behind_urgent_ones_are_not_lost_with_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_does_not_answer_is_given_up_after_the_connect_timeout() {
-    // A full queue drops what comes (tcp(7)): one connection waits already, and one more may (listen(2)).
+    // A full queue drops SYNs (tcp(7)): one connection waits already, and the backlog admits one more (listen(2)).
     let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     silent.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     silent.listen(0).unwrap();

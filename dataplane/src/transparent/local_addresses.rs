@@ -1,12 +1,12 @@
-//! Which addresses are this machine's own: those of the kernel's local routing table, read again whenever that changes, so that
-//! connections look them up without a system call.
+//! Addresses of this machine: those of the kernel's local routing table, read again when that changes, so that connections look
+//! them up without a system call.
 //!
-//! Nothing less is enough: bind(2) accepts any address where `net.ipv4.ip_nonlocal_bind` is set, and interfaces list neither
+//! Other sources do not suffice: bind(2) accepts any address if `net.ipv4.ip_nonlocal_bind` is set, and interfaces list neither
 //! broadcast addresses nor whole networks that are local (`ip route add local 10.0.0.0/8 dev lo`).
 //!
-//! A set that is out of date for a moment does no harm. An address that has just left still shows the gateway's. One that has
-//! just come works as a client's, since replies to it are delivered here anyway; as an endpoint's it does not answer, so that
-//! TCP tries again from the gateway's address and a UDP flow ends as unanswered.
+//! A set that is outdated for a moment does no harm. For an address that was just removed, endpoints still see the gateway's
+//! address. An address that was just added works as a client's, since replies to it are delivered here anyway; as an endpoint's
+//! it does not answer, so that TCP retries from the gateway's address and a UDP flow ends as unanswered.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -26,29 +26,29 @@ use crate::sys::Errno;
 use crate::sys::bpf::classic::{JUMP_IF_EQUAL, LOAD_BYTE, RETURN};
 use crate::sys::sockets::{Registered, open_netlink, register, set_int};
 
-/// RT_TABLE_LOCAL (linux/rtnetlink.h). The kernel looks here first.
+/// RT_TABLE_LOCAL (linux/rtnetlink.h), which the kernel consults first.
 const LOCAL: u8 = 255;
-/// RTMGRP_IPV4_ROUTE and RTMGRP_IPV6_ROUTE of the same header: routes that come and go.
+/// RTMGRP_IPV4_ROUTE and RTMGRP_IPV6_ROUTE of the same header: routes that are added or removed.
 const ROUTE_CHANGES: u32 = 0x40 | 0x400;
 
-/// A subscription to changes of the local addresses.
+/// Subscription to changes of the local addresses.
 #[derive(Debug)]
 pub(crate) struct LocalAddresses {
     changes: Arc<Socket>,
-    /// From the first wait on, since only that is certain to be inside a runtime.
+    /// Set at the first wait, which is certain to be inside a runtime.
     registered: Option<Registered>,
     outdated: bool,
-    /// Not worth reading again before: a burst of changes takes half of a core at most.
+    /// Earliest time of the next read, so that a burst of changes takes at most half of a core.
     pause: Instant,
 }
 
 impl LocalAddresses {
-    /// Listens for changes.
+    /// Subscribes to changes.
     ///
     /// # Errors
-    /// As socket(2), bind(2) and setsockopt(2).
+    /// Returns an error if socket(2), bind(2) or setsockopt(2) fails.
     pub(super) fn follow() -> io::Result<Self> {
-        // rtm_table of linux/rtnetlink.h, behind the netlink header. Routes elsewhere may change all the time (BGP).
+        // Offset of rtm_table (linux/rtnetlink.h) after the netlink header. Routes in other tables may change all the time (BGP).
         const TABLE: u32 = 16 + 4;
         let filter = [
             (LOAD_BYTE, 0, 0, TABLE),
@@ -62,7 +62,7 @@ impl LocalAddresses {
         Ok(Self { changes: Arc::new(changes), registered: None, outdated: true, pause: Instant::now() })
     }
 
-    /// Waits until the addresses may have changed since they were read. Cancel safe.
+    /// Waits until the addresses may have changed since the last read. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         if !self.outdated {
             self.notified().await;
@@ -71,7 +71,7 @@ impl LocalAddresses {
         sleep_until(self.pause.into()).await;
     }
 
-    /// Waits for a notification; for ever if the runtime cannot.
+    /// Waits for a notification, or forever if the socket cannot be registered with the runtime.
     async fn notified(&mut self) {
         if self.registered.is_none() {
             self.registered = register(Arc::clone(&self.changes), Interest::READABLE).ok();
@@ -86,16 +86,16 @@ impl LocalAddresses {
         }
     }
 
-    /// Whether [`LocalAddresses::changed`] has returned since they were read.
+    /// Whether [`LocalAddresses::changed`] has returned since the last read.
     pub(crate) fn is_outdated(&self) -> bool {
         self.outdated
     }
 
     /// Reads the addresses. The kernel sends no notification of some changes, such as the end of an interface with an AnyIP route
-    /// (`fib_flush` in net/ipv4/fib_frontend.c), so callers read now and then all the same.
+    /// (`fib_flush` in net/ipv4/fib_frontend.c), so callers must also read from time to time.
     ///
     /// # Errors
-    /// As socket(2) and recv(2), and those of the kernel's reply.
+    /// Returns an error if socket(2), bind(2), setsockopt(2), send(2) or recv(2) fails, or the error in the kernel's reply.
     pub(crate) fn read(&mut self) -> io::Result<AddressSet> {
         let started = Instant::now();
         let addresses = read();
@@ -105,7 +105,8 @@ impl LocalAddresses {
     }
 }
 
-/// What changed does not matter, nor whether some of it was lost (ENOBUFS, netlink(7)): all is read again.
+/// Discards the notifications. Their content does not matter, nor does a loss (ENOBUFS, netlink(7)), since all addresses are read
+/// again.
 fn drain(mut changes: &Socket) {
     loop {
         match changes.read(&mut [0]) {
@@ -115,13 +116,13 @@ fn drain(mut changes: &Socket) {
     }
 }
 
-/// The present addresses: local, broadcast, anycast and multicast.
+/// The current addresses: local, broadcast, anycast and multicast.
 ///
 /// # Errors
-/// As socket(2) and recv(2), and those of the kernel's reply.
+/// Returns an error if socket(2), bind(2), setsockopt(2), send(2) or recv(2) fails, or the error in the kernel's reply.
 pub(super) fn read() -> io::Result<AddressSet> {
     let netlink = open_netlink(libc::NETLINK_ROUTE, 0)?;
-    // NETLINK_GET_STRICT_CHK (linux/netlink.h), Linux 4.20: else the kernel ignores the table that is asked for.
+    // NETLINK_GET_STRICT_CHK (linux/netlink.h), Linux 4.20: without it the kernel ignores the requested table.
     const GET_STRICT_CHECK: libc::c_int = 12;
     set_int(&netlink.socket, libc::SOL_NETLINK, GET_STRICT_CHECK, 1)?;
     let mut prefixes = Vec::new();
@@ -130,7 +131,7 @@ pub(super) fn read() -> io::Result<AddressSet> {
         (request.header.address_family, request.header.table) = (family, LOCAL);
         match exchange(&netlink, vec![message(RouteNetlinkMessage::GetRoute(request), NLM_F_DUMP)]) {
             Ok(routes) => prefixes.extend(routes.iter().filter_map(local_prefix)),
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if is(&error, Errno::EOPNOTSUPP) || is(&error, Errno::EAFNOSUPPORT) => {}
             Err(error) => return Err(error),
         }
@@ -138,7 +139,7 @@ pub(super) fn read() -> io::Result<AddressSet> {
     Ok(AddressSet::from_cidrs(&prefixes))
 }
 
-/// A route without a destination is the default route.
+/// The prefix of a local route. A route without a destination is the default route.
 fn local_prefix(message: &RouteNetlinkMessage) -> Option<IpNet> {
     use RouteType::{Anycast, Broadcast, Local, Multicast};
     let RouteNetlinkMessage::NewRoute(RouteMessage { header, attributes, .. }) = message else { return None };

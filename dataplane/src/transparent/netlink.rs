@@ -10,20 +10,21 @@ use netlink_packet_core::{
 use crate::sys::Errno;
 use crate::sys::sockets::Netlink;
 
-/// The longest reply of the kernel (NLMSG_GOODSIZE and `max_recvmsg_len` in net/netlink/af_netlink.c).
+/// Maximum length of a reply (NLMSG_GOODSIZE and `max_recvmsg_len` in net/netlink/af_netlink.c).
 const LONGEST_REPLY: usize = 32 << 10;
-/// Messages begin at multiples of this (NLMSG_ALIGNTO in linux/netlink.h).
+/// Alignment of messages (NLMSG_ALIGNTO in linux/netlink.h).
 const ALIGNMENT: usize = 4;
 
-/// A request with these additional flags.
+/// Builds a request with these additional flags.
 pub(super) fn message<M>(content: impl Into<NetlinkPayload<M>>, flags: u16) -> NetlinkMessage<M> {
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | flags;
     NetlinkMessage::new(header, content.into())
 }
 
-/// Sends messages at once, waits for the end of the reply to each that has one (`NLM_F_ACK`, `NLM_F_DUMP`), and returns what
-/// the replies contain. The first refusal ends it, and with it the use of the socket: other replies may still wait there.
+/// Sends messages at once, waits for the end of each reply that was requested (`NLM_F_ACK`, `NLM_F_DUMP`), and returns the
+/// content of the replies. After the first error the socket must not be used any more, since other replies may still be
+/// queued.
 pub(super) fn exchange<M: NetlinkSerializable + NetlinkDeserializable>(
     netlink: &Netlink,
     messages: Vec<NetlinkMessage<M>>,
@@ -71,7 +72,7 @@ fn receive<M: NetlinkDeserializable>(netlink: &Netlink) -> io::Result<Vec<Netlin
     Ok(messages)
 }
 
-/// Whether this is the error.
+/// Whether the error has this number.
 pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno as i32)
 }

@@ -1,4 +1,4 @@
-//! The nftables rules that mark replies to transparent sockets, in a table of our own.
+//! nftables rules that mark replies to transparent sockets, in a table of the gateway.
 //!
 //! In the syntax of nft(8):
 //! ```text
@@ -34,12 +34,12 @@ use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
 use crate::sys::sockets::{Netlink, open_netlink};
 
-/// The prefix of our tables' names.
+/// Prefix of the names of the gateway's tables.
 const PREFIX: &str = "sheave-";
-/// Every packet passes this chain, so it looks up the socket once; packets of transparent sockets go on to the other.
+/// Every packet passes this chain, so it looks up the socket once; packets of transparent sockets continue in the other.
 const CHAIN: &str = "prerouting";
 const MARKING_CHAIN: &str = "transparent";
-/// NF_IP_PRI_MANGLE (linux/netfilter_ipv4.h): before the route is chosen, and after connection tracking.
+/// NF_IP_PRI_MANGLE (linux/netfilter_ipv4.h): before routing, and after connection tracking.
 const PRIORITY: i32 = -150;
 /// NF_ACCEPT (linux/netfilter.h).
 const ACCEPT: u32 = 1;
@@ -61,10 +61,10 @@ pub(super) struct MarkingTable {
 
 impl MarkingTable {
     /// Creates the table in one transaction. The kernel removes it when the socket closes, however the process ends
-    /// (`NFT_TABLE_F_OWNER`, Linux 5.12); on an older one a killed process leaves it behind.
+    /// (`NFT_TABLE_F_OWNER`, Linux 5.12); on older kernels a killed process leaves it behind.
     pub(super) fn install() -> io::Result<Self> {
         match Self::install_with(TableFlags::Owner) {
-            // The errors for unknown flags (nf_tables_newtable in net/netfilter/nf_tables_api.c).
+            // The kernel returns these errors for unknown flags (nf_tables_newtable in net/netfilter/nf_tables_api.c).
             Err(error) if is_unknown_flag(&error) => Self::install_with(TableFlags::empty()),
             outcome => outcome,
         }
@@ -72,14 +72,14 @@ impl MarkingTable {
 
     pub(super) fn install_with(flags: TableFlags) -> io::Result<Self> {
         let netlink = open_netlink(libc::NETLINK_NETFILTER, 0)?;
-        // Netlink ports are unique in the network namespace, as tables are. Process ids are not: containers have their own.
+        // Netlink ports are unique in the network namespace, like tables. Process ids are not, since containers have their own.
         let table = format!("{PREFIX}{}", netlink.port);
         exchange(&netlink, transaction(creation(&table, flags)))?;
         Ok(Self { netlink, table })
     }
 
-    /// Creates it anew if it is gone. A table with an owner stays whatever others do (`nft_flush` in
-    /// net/netfilter/nf_tables_api.c); on an older kernel `nft flush ruleset` removes it, and so does each restart of nftables.service.
+    /// Creates the table again if it is gone. A table with an owner is protected (`nft_flush` in net/netfilter/nf_tables_api.c); on
+    /// older kernels `nft flush ruleset` removes it, and so does each restart of nftables.service.
     pub(super) fn restore(&mut self) -> io::Result<()> {
         if !tables(&self.netlink)?.contains(&self.table) {
             *self = Self::install()?;
@@ -98,7 +98,7 @@ fn is_unknown_flag(error: &io::Error) -> bool {
     is(error, Errno::EINVAL) || is(error, Errno::EOPNOTSUPP)
 }
 
-/// The names of all tables of the family `inet`, as ours are.
+/// Names of all tables of the family `inet`, to which the gateway's tables belong.
 pub(super) fn tables(netlink: &Netlink) -> io::Result<Vec<String>> {
     let all = NfTablesMessage::GetTable(TableMessage { attributes: Vec::new() });
     let replies = exchange(netlink, vec![message(in_family(NetfilterProtoFamily::Inet, all), NLM_F_DUMP)])?;
@@ -127,7 +127,8 @@ fn transaction(messages: Vec<NetlinkMessage<NetfilterMessage>>) -> Vec<NetlinkMe
     framed
 }
 
-/// Deletes a table of the same name first: its owner was killed, because its port is free.
+/// Messages that create the table. They first delete a table of the same name, whose owner must have been killed, since its port is
+/// free.
 fn creation(table: &str, flags: TableFlags) -> Vec<NetlinkMessage<NetfilterMessage>> {
     let new_table = || {
         let attributes = vec![TableAttribute::Name(table.to_owned()), TableAttribute::Flags(flags)];
@@ -184,9 +185,9 @@ fn in_family(family: NetfilterProtoFamily, content: NfTablesMessage) -> Netfilte
     NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), content)
 }
 
-/// Only the first fragment has ports, so the others match no socket. The expression `tproxy` makes the kernel reassemble them
-/// before our chain (`nft_tproxy_init` calls `nf_defrag_ipv4_enable` and its IPv6 counterpart), as connection tracking does
-/// where it is enabled. Its presence is enough: no packet has the reserved protocol 255.
+/// Makes the kernel reassemble fragments. Only the first fragment has ports, so the others would match no socket. The expression
+/// `tproxy` enables reassembly before this chain (`nft_tproxy_init` calls `nf_defrag_ipv4_enable` and its IPv6 counterpart), as
+/// connection tracking does where it is enabled. Its presence suffices: no packet has the reserved protocol 255.
 fn reassemble_fragments() -> Vec<Expressions> {
     let register = Register::Reg1;
     let port = DataAttribute::Value(1_u16.to_be_bytes().to_vec());
@@ -204,15 +205,15 @@ fn reassemble_fragments() -> Vec<Expressions> {
     ]
 }
 
-/// TCP, UDP and their ICMP errors (`nf_sk_lookup_slow_v4`), which belong to the socket as well.
+/// Matches packets of transparent sockets: TCP, UDP and their ICMP errors (`nf_sk_lookup_slow_v4`), which belong to the socket as well.
 fn match_transparent() -> Vec<Expressions> {
     let jump = vec![VerdictAttribute::Code(Verdict::Jump), VerdictAttribute::Chain(MARKING_CHAIN.to_owned())];
     let [load, compare] = socket_is(TRANSPARENT);
     vec![load, compare, verdict(jump)]
 }
 
-/// Another program's transparent listener on all addresses (TPROXY) matches any destination: without this rule it would get
-/// packets that only pass through. Ours are bound to a client.
+/// Skips packets of another program's transparent listener on all addresses (TPROXY). It matches any destination, so without this rule
+/// it would get packets that only pass through. The gateway's own sockets are bound to a client.
 fn skip_wildcards() -> Vec<Expressions> {
     let [load, compare] = socket_is(WILDCARD);
     vec![load, compare, verdict(vec![VerdictAttribute::Code(Verdict::Other(ACCEPT))])]
@@ -223,8 +224,8 @@ fn verdict(attributes: Vec<VerdictAttribute>) -> Expressions {
     Expressions::Immediate(vec![Immediate::DestinationRegister(Register::Verdict), data])
 }
 
-/// Sockets in TIME_WAIT come here as well: the kernel does not tell whether they are wildcards, and the rule before does not
-/// match.
+/// Marks the packet. This includes packets of sockets in TIME_WAIT: the kernel does not report whether those are wildcards, so the
+/// previous rule does not match them.
 fn mark() -> Vec<Expressions> {
     let register = Register::Reg1;
     let mark = |value: u32| DataAttribute::Value(value.to_ne_bytes().to_vec());
@@ -241,7 +242,7 @@ fn mark() -> Vec<Expressions> {
     ]
 }
 
-/// Matches if the packet's socket has the property. The kernel looks the socket up.
+/// Matches if the packet's socket has the property; the kernel looks up the socket.
 fn socket_is(property: u32) -> [Expressions; 2] {
     let load = Expressions::Other {
         expression_type: "socket".to_owned(),
@@ -259,7 +260,7 @@ fn equals(value: &[u8]) -> Expressions {
     ])
 }
 
-/// An attribute of an expression that the crate has no type for.
+/// An attribute of an expression for which the crate has no type.
 fn number(kind: u16, value: u32) -> DefaultNla {
     DefaultNla::new(kind, value.to_be_bytes().to_vec())
 }

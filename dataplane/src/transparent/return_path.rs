@@ -1,5 +1,5 @@
-//! The return path of connections from a client's address: the endpoint's replies are addressed to the client, so this
-//! machine would forward or drop them. nftables marks those that belong to a transparent socket here (`nftables`), and routing
+//! Return path of connections from a client's address. The endpoint's replies are addressed to the client, so this machine
+//! would forward or drop them. nftables marks those that belong to a transparent socket here (`nftables`), and routing
 //! delivers marked packets locally (`routes`).
 
 use std::io;
@@ -17,13 +17,13 @@ use crate::sys::Errno;
 use crate::sys::bind::set_transparent;
 use crate::sys::sockets::{Netlink, open_netlink};
 
-/// Why clients' addresses cannot be kept. Each message has the remedy.
+/// Reason why endpoints cannot see clients' addresses. Each message includes the remedy.
 #[derive(Debug, Error)]
 pub enum ReturnPathError {
-    /// `EPERM` of any step.
+    /// A step failed with `EPERM`.
     #[error("connections from clients' addresses need CAP_NET_ADMIN: give the gateway that capability")]
     NotPermitted,
-    /// The kernel has nftables, but not the expressions `socket` and `tproxy`.
+    /// The kernel supports nftables, but not the expressions `socket` and `tproxy`.
     #[error(
         "nftables cannot match packets by socket: \
          load the modules nft_socket and nft_tproxy (CONFIG_NFT_SOCKET, CONFIG_NFT_TPROXY)"
@@ -58,7 +58,7 @@ impl ReturnPath {
     /// Sets up the return path, and checks that sockets may be bound to clients' addresses. Takes milliseconds.
     ///
     /// # Errors
-    /// If the process lacks the permission or the kernel the features. Then nothing is left behind.
+    /// Returns an error, and leaves nothing behind, if the process lacks the permission or the kernel the features.
     pub(crate) fn establish() -> Result<Self, ReturnPathError> {
         let mut families = vec![AddressFamily::Inet];
         allow_transparency(Domain::IPV4).map_err(failed("open a transparent socket"))?;
@@ -69,7 +69,7 @@ impl ReturnPath {
         }
         let netlink = open_netlink(libc::NETLINK_ROUTE, 0).map_err(nftables_error)?;
         let local = LocalAddresses::follow().map_err(failed("follow the local routes"))?;
-        // From here on, dropping `path` removes what exists already.
+        // From here on, dropping `path` removes everything that was created.
         let mut path =
             Self { marks: MarkingTable::install().map_err(nftables_error)?, netlink, families, local };
         path.restore()?;
@@ -77,10 +77,10 @@ impl ReturnPath {
     }
 
     /// Adds what other programs removed: systemd-networkd removes routes and routing rules when it starts, unless its
-    /// `ManageForeignRoutes=` and `ManageForeignRoutingPolicyRules=` are off. Changes nothing if all exist.
+    /// `ManageForeignRoutes=` and `ManageForeignRoutingPolicyRules=` are off. Changes nothing if everything exists.
     ///
     /// # Errors
-    /// If the kernel refuses them: then replies do not come back for now.
+    /// Returns an error if the kernel refuses an addition; replies do not come back until a retry succeeds.
     pub(crate) fn restore(&mut self) -> Result<(), ReturnPathError> {
         self.marks.restore().map_err(nftables_error)?;
         for &family in &self.families {
@@ -96,13 +96,14 @@ impl ReturnPath {
     /// Reads the addresses of this machine, whose replies do not take the return path.
     ///
     /// # Errors
-    /// If the kernel does not answer.
+    /// Returns an error if the kernel's routes cannot be read.
     pub(crate) fn local_addresses(&mut self) -> Result<AddressSet, ReturnPathError> {
         self.local.read().map_err(failed("read the local routes"))
     }
 
-    /// The gateways of a network namespace share rules and routes, so the last one removes them. A gateway that starts between
-    /// the check and the removal loses them until it restores them; without a mark they have no effect.
+    /// Removes the table, and the rules and routes with the last gateway of the network namespace, since its gateways share
+    /// them. A gateway that starts between the check and the removal loses them until it restores them; without a mark they
+    /// have no effect.
     fn remove(&self) -> io::Result<()> {
         let others = self.marks.remove()?;
         if !others {
@@ -136,7 +137,7 @@ fn failed(step: &'static str) -> impl Fn(io::Error) -> ReturnPathError {
     }
 }
 
-/// ENOENT only means an unknown expression here (`nf_tables_expr_parse`).
+/// Converts an error of nftables. ENOENT only means an unknown expression here (`nf_tables_expr_parse`).
 fn nftables_error(error: io::Error) -> ReturnPathError {
     let unavailable = [Errno::EAFNOSUPPORT, Errno::EPROTONOSUPPORT, Errno::EOPNOTSUPP];
     if is(&error, Errno::ENOENT) {

@@ -1,4 +1,4 @@
-//! The routing rules and routes that deliver packets with our mark locally.
+//! Routing rules and routes that deliver packets with the gateway's mark locally.
 //!
 //! In the syntax of ip(8), for each family:
 //! ```text
@@ -21,17 +21,18 @@ use super::{MARK, MARK_MASK};
 use crate::sys::Errno;
 use crate::sys::sockets::Netlink;
 
-/// Spells "SHEA" on a telephone's keys; above 255, where the tables of VRFs and network plugins begin at numbers of few
-/// digits.
+/// Routing table of the gateway. The number spells "SHEA" on a telephone's keys, and is far from the small numbers above 255
+/// that VRFs and network plugins use.
 pub(super) const TABLE: u32 = 7432;
-/// Before the rules of network plugins for single pods (AWS: 512 and up), which would send replies elsewhere.
+/// Priority of the first rule: before the rules of network plugins for single pods (AWS: 512 and up), which would send
+/// replies elsewhere.
 const PRIORITY: u32 = 60;
-/// LOOPBACK_IFINDEX (net/flow.h in the kernel): the same in every network namespace.
+/// LOOPBACK_IFINDEX (net/flow.h in the kernel), the same in every network namespace.
 pub(super) const LOOPBACK: u32 = 1;
 /// RT_TABLE_MAIN (linux/rtnetlink.h).
 const MAIN: u32 = 254;
 
-/// Adds what is missing.
+/// Adds the route and the rules that are missing.
 pub(super) fn add(netlink: &Netlink, family: AddressFamily) -> io::Result<()> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let rules = rules(family).map(RouteNetlinkMessage::NewRule);
@@ -41,7 +42,7 @@ pub(super) fn add(netlink: &Netlink, family: AddressFamily) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what exists.
+/// Removes the route and the rules that exist.
 pub(super) fn remove(netlink: &Netlink, family: AddressFamily) -> io::Result<()> {
     let rules = rules(family).map(RouteNetlinkMessage::DelRule);
     for content in rules.into_iter().chain([RouteNetlinkMessage::DelRoute(route(family))]) {
@@ -50,7 +51,7 @@ pub(super) fn remove(netlink: &Netlink, family: AddressFamily) -> io::Result<()>
     Ok(())
 }
 
-/// Delivers every address locally.
+/// A route that delivers every address locally.
 fn route(family: AddressFamily) -> RouteMessage {
     let mut route = RouteMessage::default();
     route.header = RouteHeader {
@@ -64,9 +65,9 @@ fn route(family: AddressFamily) -> RouteMessage {
     route
 }
 
-/// The second rule does the work. The first keeps the kernel's source validation (`__fib_validate_source`) out of our table:
-/// where `net.ipv4.conf.*.src_valid_mark` is set, it looks up with the packet's mark and drops packets from addresses that
-/// are then local.
+/// The two rules. The second one selects the gateway's table. The first keeps the kernel's source validation
+/// (`__fib_validate_source`) out of that table: if `net.ipv4.conf.*.src_valid_mark` is set, it looks up with the packet's
+/// mark, and would drop packets from addresses that are local in the table.
 fn rules(family: AddressFamily) -> [RuleMessage; 2] {
     let rule = |priority, table| {
         let mut rule = RuleMessage::default();

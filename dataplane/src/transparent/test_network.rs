@@ -1,4 +1,4 @@
-//! Network namespaces for tests, so these need root, as `tests/run` arranges.
+//! Network namespaces for tests, which need root; `tests/run` provides it.
 
 use std::thread;
 
@@ -16,12 +16,12 @@ use crate::sys::sockets::{Netlink, open_netlink};
 
 pub(super) const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 
-/// A network namespace as the kernel makes it, with the loopback interface up.
+/// A new network namespace, with the loopback interface up.
 pub(super) struct Network {
     pub(super) routing: Netlink,
 }
 
-/// Runs `test` on a thread that alone is in a new network namespace.
+/// Runs `test` on a thread in a new network namespace.
 pub(super) fn in_own_network(test: impl FnOnce(&Network) + Send) {
     let inside = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("tests/run provides for network namespaces");
@@ -42,12 +42,12 @@ impl Network {
         exchange(&self.routing, vec![message(RouteNetlinkMessage::SetLink(link), NLM_F_ACK)]).unwrap();
     }
 
-    /// With a socket that takes no port for longer than that.
+    /// Names of the tables, read through a socket that does not keep a netlink port.
     pub(super) fn tables(&self) -> Vec<String> {
         tables(&open_netlink(libc::NETLINK_NETFILTER, 0).unwrap()).unwrap()
     }
 
-    /// How many rules look at our mark.
+    /// Number of rules that match the gateway's mark.
     pub(super) fn rules(&self, family: AddressFamily) -> usize {
         let mut all = RuleMessage::default();
         all.header.family = family;
@@ -60,7 +60,7 @@ impl Network {
         rules.iter().filter(|message| ours(message)).count()
     }
 
-    /// How many routes are in our table.
+    /// Number of routes in the gateway's table.
     pub(super) fn routes(&self, family: AddressFamily) -> usize {
         let mut all = RouteMessage::default();
         all.header.address_family = family;

@@ -1,6 +1,6 @@
-//! Datagrams of one flow as they were received, packed anew for sending: bundles stay bundles, equal datagrams that came singly are
-//! gathered into one, and what the path cannot take as a bundle goes one by one. Boundaries are kept. A header may stand before each
-//! datagram; it goes out as a slice of its own, so nothing is copied.
+//! Packing of a flow's received datagrams for sending. Bundles stay bundles, consecutive datagrams of equal size are gathered into
+//! one, and what the path does not take as a bundle is sent singly. Boundaries are preserved. A header may precede each datagram; it
+//! is sent as a separate slice, so nothing is copied.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,16 +10,16 @@ use std::os::fd::AsFd;
 use crate::sys::Errno;
 use crate::sys::mmsg::{self, BATCH, Outgoing, Received, Sender};
 
-/// The longest bundle: what fits in an IPv6 packet without jumbograms, its header counted as the kernel does.
+/// Maximum length of a bundle: what fits an IPv6 packet without jumbograms, its header counted as the kernel does.
 const MAX_BUNDLE: usize = 65_535 - 40 - 8;
 
-/// The most datagrams in a bundle; `UDP_MAX_SEGMENTS` of kernels before 6.9.
+/// Maximum number of datagrams in a bundle; `UDP_MAX_SEGMENTS` of kernels before 6.9.
 const MAX_SEGMENTS: usize = 64;
 
-/// The most datagrams in a bundle with headers: each takes two of the slices that a message may have.
+/// Maximum number of datagrams in a bundle with headers: each takes two of the slices that a message may have.
 const MAX_HEADED: usize = BATCH / 2;
 
-/// What was received at a time: one datagram, or a bundle of them.
+/// One received message: a datagram, or a bundle of datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Payload<'b> {
     bytes: &'b [u8],
@@ -29,94 +29,93 @@ pub(super) struct Payload<'b> {
 impl<'b> Payload<'b> {
     /// The message as a payload. It must not have been truncated.
     pub(super) fn new(received: &Received<'b>) -> Self {
-        // A bundle of one is a datagram.
+        // A bundle of one datagram is no bundle.
         let segment = received.segment.filter(|segment| usize::from(segment.get()) < received.bytes.len());
         Self { bytes: received.bytes, segment }
     }
 
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Datagrams in it.
+    /// Number of datagrams.
     pub(super) fn datagrams(&self) -> usize {
         self.segment.map_or(1, |segment| self.bytes.len().div_ceil(usize::from(segment.get())))
     }
 
-    /// Length of its first datagram.
+    /// Length of the first datagram.
     fn unit(&self) -> usize {
         self.segment.map_or(self.bytes.len(), |segment| usize::from(segment.get()))
     }
 }
 
-/// Where datagrams go, and how.
+/// Destination of datagrams.
 pub(super) struct SendTarget<'a, S> {
-    /// Through this socket.
+    /// Socket to send from.
     pub(super) socket: &'a S,
-    /// To this address, if the socket is not connected.
+    /// Destination address; `None` if the socket is connected.
     pub(super) to: Option<SocketAddr>,
-    /// Before each datagram; may be empty.
+    /// Header before each datagram; may be empty.
     pub(super) header: &'a [u8],
-    /// What the path takes, as far as known.
+    /// Bundles that the path accepts, as far as known.
     pub(super) limit: &'a mut BundleLimit,
 }
 
-/// The longest segment that a path takes in a bundle; learnt from refusals.
+/// Maximum segment size that a path accepts in a bundle; learned from refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BundleLimit(u16);
 
 impl BundleLimit {
-    /// Nothing refused yet.
+    /// No refusal is known.
     pub(super) const UNKNOWN: Self = Self(u16::MAX);
     /// No bundles at all.
     pub(super) const NONE: Self = Self(0);
 
-    /// The segment size for bundling datagrams of `unit` bytes; none if they must go singly.
+    /// The segment size for bundling datagrams of `unit` bytes; `None` if they must be sent singly.
     fn segment(self, unit: usize) -> Option<NonZeroU16> {
         u16::try_from(unit).ok().filter(|unit| *unit <= self.0).and_then(NonZeroU16::new)
     }
 
-    /// Remembers that bundles of such segments do not pass, so the next ones are not tried in vain.
+    /// Records that bundles of such segments were refused, so that the next ones are not tried in vain.
     fn lower_below(&mut self, segment: NonZeroU16) {
         self.0 = segment.get() - 1;
     }
 }
 
-/// What became of some datagrams.
+/// Outcome of sending some datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SendStats {
-    /// Handed to the kernel.
+    /// Number of datagrams accepted by the kernel.
     pub(super) datagrams: usize,
-    /// Their payload.
+    /// Payload bytes of those.
     pub(super) bytes: usize,
-    /// Not taken by it.
+    /// Number of datagrams that the kernel did not accept.
     pub(super) lost: usize,
 }
 
-/// How far a send got.
+/// Result of sending payloads.
 #[derive(Debug)]
 #[must_use]
 pub(super) enum Sent {
-    /// Each datagram is out or lost.
+    /// Every datagram was sent or lost.
     All(SendStats),
-    /// The peer of the socket refuses (an ICMP error came for what was sent before); from this position on nothing was
-    /// sent.
+    /// The socket's peer is unreachable: an ICMP error arrived for an earlier datagram. Nothing was sent from this position on.
     Refused(SendStats, Position),
-    /// The interface that the socket is bound to is gone, and one of its name does not take its place: only a new socket
-    /// gets through. From this position on nothing was sent.
+    /// The interface that the socket is bound to is gone. Another of its name does not replace it, so a new socket is needed.
+    /// Nothing was sent from this position on.
     Stale(SendStats, Position),
 }
 
-/// A datagram's place in a list of payloads.
+/// Position of a datagram in a list of payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
     payload: usize,
-    /// Bytes of the payload that are done; more than 0 only inside a bundle.
+    /// Number of bytes of the payload already sent; more than 0 only inside a bundle.
     offset: usize,
 }
 
-/// One message of a batch: where the next begins, and what it carries. Headers are not counted.
+/// One message of a batch: its end, and its contents without headers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
     end: Position,
@@ -125,8 +124,8 @@ struct Message {
     segment: Option<NonZeroU16>,
 }
 
-/// Sends the payloads from `position` on, in order. What the kernel does not take is lost, as on any link, and never holds
-/// up what follows; but a full socket buffer loses the rest at once, since waiting would hold up other flows.
+/// Sends the payloads from `position` on, in order. A message that the kernel does not accept is lost, as on any link, and does not
+/// delay the next ones. If the socket buffer is full, the rest is lost at once, since waiting would delay other flows.
 pub(super) fn send(
     sender: &mut Sender,
     target: SendTarget<'_, impl AsFd>,
@@ -166,7 +165,7 @@ pub(super) fn send(
     Sent::All(stats)
 }
 
-/// Datagrams from `position` on.
+/// Number of datagrams from `position` on.
 pub(super) fn datagrams_from(payloads: &[Payload<'_>], position: Position) -> usize {
     let Some((first, others)) = payloads.get(position.payload..).and_then(|rest| rest.split_first()) else {
         return 0;
@@ -175,22 +174,22 @@ pub(super) fn datagrams_from(payloads: &[Payload<'_>], position: Position) -> us
     first.datagrams() - done + others.iter().map(Payload::datagrams).sum::<usize>()
 }
 
-/// Why the kernel did not take the first message of a batch.
+/// Reason why the kernel did not accept the first message of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum Failure {
-    /// A signal came first.
+    /// A signal interrupted the call.
     Interrupted,
     /// The socket's buffer is full.
     NoRoom,
-    /// Not as a bundle; perhaps singly.
+    /// The path does not accept it as a bundle, perhaps singly.
     Bundle,
-    /// An ICMP error for an earlier datagram, or no way to the peer.
+    /// An ICMP error for an earlier datagram, or no route to the peer.
     PeerRefuses,
-    /// Routes lead through another interface than the socket's, which is gone (ENODEV of `ip_route_output_key_hash_rcu` in
+    /// The route leads through another interface than the socket's, which is gone (ENODEV of `ip_route_output_key_hash_rcu` in
     /// net/ipv4/route.c).
     Stale,
-    /// Anything else; concerns this message only.
+    /// Any other error; concerns this message only.
     Other,
 }
 
@@ -207,7 +206,7 @@ impl Failure {
     }
 }
 
-/// Fills the batch with messages from `position` on; the answer describes as many as the batch has.
+/// Fills the batch with messages from `position` on, and returns their descriptions.
 fn fill<'b>(
     batch: &mut Outgoing<'_, 'b>,
     header: &'b [u8],
@@ -227,7 +226,7 @@ fn fill<'b>(
     messages
 }
 
-/// The message that begins at `position`, its bytes given to `push` in order.
+/// Builds the message that begins at `position`, and passes its slices to `push` in order.
 fn next_message<'b>(
     header: &'b [u8],
     payloads: &[Payload<'b>],
@@ -242,7 +241,7 @@ fn next_message<'b>(
     }
 }
 
-/// Payloads as they are, for as long as they fit into one bundle of such segments.
+/// Gathers whole payloads while they fit into one bundle of this segment size.
 fn gather_payloads<'b>(
     payloads: &[Payload<'b>],
     position: Position,
@@ -280,8 +279,8 @@ fn joins(message: &Message, unit: usize, payload: &Payload<'_>) -> bool {
     alike && fits && payload.len() > 0 && message.datagrams + payload.datagrams() <= MAX_SEGMENTS
 }
 
-/// Datagrams cut out of their payloads, the header before each, for as long as they fit into one bundle of such segments;
-/// just one if there must be no bundle.
+/// Gathers single datagrams, each with the header before it, while they fit into one bundle of this segment size; only one without a
+/// segment size.
 fn gather_datagrams<'b>(
     header: &'b [u8],
     payloads: &[Payload<'b>],
@@ -315,7 +314,7 @@ fn gather_datagrams<'b>(
     message
 }
 
-/// The datagram at `position`, and where the next one is.
+/// The datagram at `position`, and the position of the next one.
 fn datagram_at<'b>(payloads: &[Payload<'b>], position: Position) -> Option<(&'b [u8], Position)> {
     let payload = payloads.get(position.payload)?;
     let rest = &payload.bytes[position.offset..];

@@ -1,4 +1,4 @@
-//! What all frontends of one worker share for UDP: the limits, the sockets and their options, and the scratch buffers.
+//! State that all frontends of one worker share for UDP: limits, sockets with their options, and scratch buffers.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,16 +21,16 @@ use crate::worker::context::WorkerContext;
 use crate::worker::deadlines::Deadlines;
 use crate::worker::token::Key;
 
-/// Time between two warnings of the same kind.
+/// Minimum time between two warnings of the same kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is done before others of the worker have their turn, in units of what a small datagram takes: about a microsecond.
+/// Work per turn before others on the worker have theirs, in units of a small datagram's cost: about a microsecond.
 const WORK_PER_TURN: usize = 512;
-/// Bytes that take as long to copy in and out as a small datagram to handle.
+/// Number of bytes that cost as much to copy in and out as a small datagram to handle.
 const BYTES_OF_WORK: usize = 4096;
-/// Opening a flow: about ten system calls.
+/// Work of opening a flow: about ten system calls.
 pub(super) const OPENING: usize = 16;
-/// Ending one: the kernel takes its socket apart.
+/// Work of ending a flow: the kernel destroys its socket.
 pub(super) const CLOSING: usize = 8;
 
 /// Buffers for one batch each way. One set serves the whole worker, since a batch is received and sent in one go.
@@ -39,33 +39,34 @@ pub(super) struct Scratch {
     pub(super) sender: Sender,
 }
 
-/// The way of answers from an endpoint that its client has left.
+/// Path of late answers from an endpoint that its client's flow has left.
 pub(super) struct FormerWay {
     pub(super) client: ClientAddr,
     pub(super) upstream: Rc<Upstream>,
-    /// Through which the client is answered.
+    /// Socket through which the client is answered.
     pub(super) client_socket: Arc<Socket>,
     pub(super) counters: Arc<UdpCounters>,
 }
 
-/// What all frontends of one worker share for UDP. Lives and dies on the worker's thread.
+/// State that all frontends of one worker share for UDP. It stays on the worker's thread.
 pub(super) struct UdpContext {
     pub(super) worker: Rc<WorkerContext>,
     pub(super) budget: Rc<FlowBudget>,
     pub(super) offload: Offload,
     pub(super) registry: Rc<Registry>,
-    /// When frontends look for flows that went quiet; those without flows have no moment.
+    /// When frontends check for idle flows; a frontend without flows has no deadline.
     pub(super) sweeps: RefCell<Deadlines<Key>>,
     pub(super) scratch: RefCell<Scratch>,
-    /// Ways that flows have left, for as long as the scratch buffers are in use.
+    /// Paths that flows have left while the scratch buffers were in use.
     pub(super) former_ways: RefCell<Vec<FormerWay>>,
     pub(super) log_throttle: LogThrottle,
-    /// Done since others had their turn.
+    /// Work done in this turn.
     work: Cell<usize>,
 }
 
 impl UdpContext {
-    /// Allocates the share of one worker. Beyond the flows that it may have over all frontends, a new one takes the place of another. Each flow costs a descriptor, and a port towards its endpoint.
+    /// Creates the state of one worker. Its flow budget covers all frontends; beyond it a new flow replaces another. Each flow costs a
+    /// descriptor, and a port towards its endpoint.
     pub(super) fn new(worker: &Rc<WorkerContext>) -> Rc<Self> {
         let shared = &worker.shared;
         Rc::new(Self {
@@ -89,36 +90,35 @@ impl UdpContext {
         })
     }
 
-    /// What flows are routed by in this turn.
+    /// The inputs of routing in this turn.
     pub(super) fn view<'a>(&'a self, table: &'a ActiveTable) -> View<'a> {
         let WorkerContext { shared, random, .. } = &*self.worker;
         let upstream_addresses = &*shared.upstream_addresses;
         View { table, affinity: &shared.affinity, upstream_addresses, random, now: self.worker.now() }
     }
 
-    /// Receives a batch, as [`Receiver::receive`].
+    /// Receives a batch like [`Receiver::receive`], and counts the work.
     pub(super) fn receive(&self, receiver: &mut Receiver, socket: &Socket) -> io::Result<usize> {
         let received = receiver.receive(socket);
         self.add_work(received.as_ref().map_or(1, |count| count + 1));
         received
     }
 
-    /// Counts bytes that were sent as work.
+    /// Counts sent bytes as work.
     pub(super) fn count_bytes(&self, bytes: usize) {
         self.add_work(bytes / BYTES_OF_WORK);
     }
 
-    /// Counts work.
     pub(super) fn add_work(&self, work: usize) {
         self.work.update(|done| done + work);
     }
 
-    /// Begins to count work.
+    /// Resets the count of work.
     pub(super) fn begin_work(&self) {
         self.work.set(0);
     }
 
-    /// Whether others are to have their turn now.
+    /// Whether the budget of this turn is spent.
     pub(super) fn has_worked_enough(&self) -> bool {
         self.work.get() >= WORK_PER_TURN
     }

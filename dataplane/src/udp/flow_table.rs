@@ -1,6 +1,6 @@
-//! The flow table of one frontend on one worker: which client's datagrams go to which endpoint, until when, and when that is decided
-//! anew. It has no sockets (a flow's [`Links::Link`] is whatever the caller keeps for it) and no clock of its own, so that all of it
-//! can be simulated.
+//! Flow table of one frontend on one worker: which client's datagrams go to which endpoint, until when, and when that is decided
+//! again. It has no sockets (a flow's [`Links::Link`] is whatever the caller keeps for it) and no clock, so that all of it can be
+//! simulated.
 
 mod budget;
 mod expiry;
@@ -31,28 +31,28 @@ use crate::select::{ActiveFrontend, ActiveTable};
 use crate::splitmix64::SplitMix64;
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr, Protocol};
 
-/// The way from a client to an endpoint, to be opened.
+/// Path from a client to an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
-    /// From whom.
+    /// The client whose datagrams take the path.
     pub(super) client: ClientAddr,
-    /// To whom.
+    /// The endpoint that receives them.
     pub(super) endpoint: EndpointAddr,
-    /// What the endpoint is to see of the client.
+    /// Source address that the endpoint is to see.
     pub(super) source: ClientSource,
 }
 
-/// Makes what a flow needs to reach its endpoint.
+/// Opens the links of flows to their endpoints.
 pub(super) trait Links {
-    /// What is kept for each flow; dropping it closes the way.
+    /// Resource kept for each flow; dropping it closes the path.
     type Link;
 
-    /// Opens `way`. `previous` is the flow's present link if the flow only changes its endpoint; it is dropped when this
-    /// succeeds, and stays when not.
+    /// Opens `way`. `previous` is the flow's current link if the flow only changes its endpoint. The caller drops it on success and
+    /// keeps it on failure.
     fn open(&mut self, way: &Way, previous: Option<&Self::Link>) -> io::Result<Self::Link>;
 }
 
-/// What routing depends on beside the flow table; the same for a whole batch.
+/// Inputs of routing besides the flow table; the same for a whole batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     pub(super) table: &'a ActiveTable,
@@ -62,7 +62,7 @@ pub(super) struct View<'a> {
     pub(super) now: Instant,
 }
 
-/// A flow of the process that was there before, without its link.
+/// A flow of the previous process, without its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FormerFlow {
     pub(super) client: ClientAddr,
@@ -70,49 +70,49 @@ pub(super) struct FormerFlow {
     pub(super) source: ClientSource,
     /// When a datagram last passed.
     pub(super) touched: Instant,
-    /// The endpoint has answered.
+    /// Whether the endpoint has answered.
     pub(super) answered: bool,
-    /// It was reported unreachable since.
+    /// Whether the endpoint was reported unreachable since.
     pub(super) suspect: bool,
 }
 
-/// How long flows may be quiet.
+/// Idle timeouts of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlowTimeouts {
-    /// In either direction.
+    /// Time without a datagram in either direction, once an endpoint has answered.
     pub(super) idle: Duration,
-    /// Until an endpoint's first answer.
+    /// Time without a datagram in either direction before an endpoint's first answer.
     pub(super) unanswered: Duration,
 }
 
-/// Flows that were taken out of their table.
+/// Flows that were removed from their table.
 pub(super) type EndedFlows<L> = std::collections::hash_map::IntoIter<ClientAddr, Flow<L>>;
 
-/// The flows of one frontend.
+/// Flows of one frontend.
 pub(super) struct FlowTable<L> {
     flows: HashMap<ClientAddr, Flow<L>, foldhash::fast::RandomState>,
-    /// When to look whether a flow has gone quiet: one live entry per flow.
+    /// Checks of flows for idleness: one live entry per flow.
     queues: Queues,
-    /// The frontend that the flows were last checked against; kept so that its address cannot come back as another's.
+    /// Frontend that the flows were last checked against. It is kept so that its address cannot be reused by another frontend.
     frontend: Option<Arc<ActiveFrontend>>,
-    /// Grows each time that `frontend` becomes another.
+    /// Grows each time that `frontend` is replaced.
     revision: u64,
-    /// Those of the gateway, where the frontend has none of its own.
+    /// The gateway's timeouts, for a frontend without its own.
     timeouts: FlowTimeouts,
     idle: Duration,
-    /// No flow may be quiet for longer, whatever the frontend says.
+    /// Upper bound of every flow's idle timeout, including the frontend's own.
     longest_idle: Duration,
     accepting: bool,
     budget: Rc<FlowBudget>,
-    /// These flows, as the budget knows them.
+    /// The frontend, as the budget knows it.
     owner: Weak<dyn FlowOwner>,
     counters: Arc<UdpCounters>,
-    /// The endpoint of a flow that has just been found to have fallen silent.
+    /// Endpoint of a flow that has just been found silent.
     silent: Option<EndpointAddr>,
 }
 
 impl<L> FlowTable<L> {
-    /// An empty table that takes flows.
+    /// Creates an empty table that accepts flows.
     pub(super) fn new(
         timeouts: FlowTimeouts,
         budget: Rc<FlowBudget>,
@@ -135,8 +135,8 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// Tells what the frontend is now; `None` if the table has it no more. Flows are not touched: each finds out on its
-    /// next datagram whether its endpoint still serves, or by [`hasten`](Self::hasten).
+    /// Sets the current frontend; `None` if it has left the table. Flows are not touched: each is checked on its next datagram, or
+    /// by [`hasten`](Self::hasten).
     pub(super) fn set_frontend(&mut self, frontend: Option<&Arc<ActiveFrontend>>) {
         if self.frontend.as_ref().map(Arc::as_ptr) != frontend.map(Arc::as_ptr) {
             self.frontend = frontend.cloned();
@@ -145,7 +145,7 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// The timeouts of the gateway are others. Flows are looked at as with [`set_frontend`](Self::set_frontend).
+    /// Sets the gateway's timeouts. Flows are checked as described for [`set_frontend`](Self::set_frontend).
     pub(super) fn set_timeouts(&mut self, timeouts: FlowTimeouts) {
         self.timeouts = timeouts;
         self.set_idle();
@@ -156,12 +156,12 @@ impl<L> FlowTable<L> {
         self.idle = own.unwrap_or(self.timeouts.idle).min(self.longest_idle);
     }
 
-    /// The flow that takes this client's datagrams: the present one, the present one with another endpoint, or a new one.
+    /// Routes a client's datagrams: to its flow, to its flow with another endpoint, or to a new flow.
     ///
-    /// A flow leaves its endpoint if its frontend changed and the endpoint serves no more or is unhealthy, or if the endpoint
-    /// was reported unreachable. It ends if its endpoint serves no more and there is no other (kube-proxy clears stale flows by the
-    /// same rules: pkg/proxy/conntrack/cleanup.go). If the frontend's change is what the endpoint is to see of the client,
-    /// the flow stays with its endpoint and the way there is opened anew.
+    /// A flow leaves its endpoint if the frontend changed and the endpoint no longer serves or is unhealthy, or if the endpoint was
+    /// reported unreachable. It ends if its endpoint no longer serves and there is no other (kube-proxy clears stale flows by the
+    /// same rules: pkg/proxy/conntrack/cleanup.go). If the frontend's client source changed, the flow stays with its endpoint and
+    /// its link is opened again.
     pub(super) fn route<K: Links<Link = L>>(
         &mut self,
         client: ClientAddr,
@@ -211,8 +211,8 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// Ends a flow to an endpoint towards which ports are scarce: one of `holder`, who has the most. False if none was found that
-    /// may give way.
+    /// Evicts a flow of `holder`, the owner with the most flows, to an endpoint towards which ports are scarce. Returns false if it
+    /// has no flow that may be evicted.
     pub(super) fn make_room(
         &mut self,
         holder: &Weak<dyn FlowOwner>,
@@ -225,7 +225,7 @@ impl<L> FlowTable<L> {
         holder.upgrade().is_some_and(|holder| holder.evict(now, Some(endpoint)))
     }
 
-    /// Takes the place of another flow for a new one, if it would be forwarded at all.
+    /// Evicts another flow for a new one, if the new one would be forwarded at all.
     fn exchange(&mut self, client: ClientAddr, view: &View<'_>) -> Result<NewFlow, DropReason> {
         let permit = admission(self.frontend.as_deref(), client, view)?;
         let own = self.flows.len();
@@ -238,12 +238,12 @@ impl<L> FlowTable<L> {
         Ok(NewFlow { slot: self.budget.take(&self.counters), permit })
     }
 
-    /// The endpoint of the flow that was routed last, if it has fallen silent. Once.
+    /// Takes the endpoint of the last routed flow if it was found silent.
     pub(super) fn take_silent(&mut self) -> Option<EndpointAddr> {
         self.silent.take()
     }
 
-    /// The client's flow, found because its endpoint answered: that keeps it alive.
+    /// Records an answer of the flow's endpoint, which keeps the flow alive, and returns the flow.
     pub(super) fn answered(&mut self, client: ClientAddr, now: Instant) -> Option<&mut Flow<L>> {
         let flow = self.flows.get_mut(&client)?;
         flow.touched = now;
@@ -253,9 +253,8 @@ impl<L> FlowTable<L> {
         Some(flow)
     }
 
-    /// The flow's endpoint was reported unreachable: the client's next datagram goes to another, if there is one. Which
-    /// endpoint failed, unless that was reported already, or the datagrams have the client's own address: then a firewall
-    /// may have refused the client.
+    /// Marks the flow's endpoint as unreachable: the client's next datagram goes to another, if there is one. Returns the endpoint
+    /// unless it was reported already, or unless it sees the client's own address: a firewall may have refused the client then.
     pub(super) fn suspect(&mut self, client: ClientAddr) -> Option<EndpointAddr> {
         self.counters.add(|it| &it.endpoint_errors, 1);
         let flow = self.flows.get_mut(&client)?;
@@ -263,20 +262,19 @@ impl<L> FlowTable<L> {
         (!known && flow.source != ClientSource::Transparent).then(|| flow.endpoint())
     }
 
-    /// Has a watch know what the client's flow has.
+    /// Adds the traffic of the client's flow to a watch.
     pub(super) fn collect(&mut self, client: ClientAddr) {
         if let Some(flow) = self.flows.get_mut(&client) {
             flow.collect();
         }
     }
 
-    /// Where the client's datagrams go.
     pub(super) fn endpoint(&self, client: ClientAddr) -> Option<EndpointAddr> {
         self.flows.get(&client).map(Flow::endpoint)
     }
 
-    /// The flow's link is of no use any more: opens one anew to the same endpoint. If that fails the client's next datagram
-    /// goes to another, if there is one.
+    /// Opens the flow's link to the same endpoint again, since the old one has become useless. If that fails, the client's next
+    /// datagram goes to another endpoint, if there is one.
     pub(super) fn renew<K: Links<Link = L>>(&mut self, client: ClientAddr, links: &mut K) {
         let Some(flow) = self.flows.get_mut(&client) else { return };
         let way = Way { client, endpoint: flow.endpoint(), source: flow.source };
@@ -289,8 +287,9 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// Takes over a flow of another process, with the link that it has here. False if its endpoint serves no more: then the client's
-    /// next datagram opens a new one, as it would have there. It also finds out what else the frontend says by now.
+    /// Takes over a flow of another process with its link. Returns false if the endpoint no longer serves: the client's next
+    /// datagram then opens a new flow, as it would have there. The flow is checked against the current frontend on its next
+    /// datagram.
     pub(super) fn take_over(&mut self, former: &FormerFlow, link: L, view: &View<'_>) -> bool {
         let FormerFlow { client, endpoint, source, touched, answered, suspect } = *former;
         let Some(frontend) = self.frontend.as_deref() else { return false };
@@ -322,12 +321,11 @@ impl<L> FlowTable<L> {
         true
     }
 
-    /// The clients that have a flow.
     pub(super) fn clients(&self) -> impl Iterator<Item = ClientAddr> {
         self.flows.keys().copied()
     }
 
-    /// A client's flow, as another process is told it, with its link.
+    /// A client's flow and its link, in the form that another process takes over.
     pub(super) fn former(&self, client: ClientAddr) -> Option<(FormerFlow, &L)> {
         let flow = self.flows.get(&client)?;
         let Flow { source, touched, answered, suspect, .. } = *flow;
@@ -335,47 +333,44 @@ impl<L> FlowTable<L> {
         Some((FormerFlow { client, endpoint, source, touched, answered, suspect }, &flow.link))
     }
 
-    /// Takes no new flows from now on.
+    /// Stops accepting new flows.
     pub(super) fn stop_accepting(&mut self) {
         self.accepting = false;
     }
 
-    /// Whether new flows are taken.
     pub(super) fn is_accepting(&self) -> bool {
         self.accepting
     }
 
-    /// Shortens the idle timeout, for the present flows too once they are looked at, and for good.
+    /// Shortens the idle timeout for good; open flows are checked against it the next time.
     pub(super) fn shorten_idle(&mut self, idle: Duration) {
         self.longest_idle = idle;
         self.set_idle();
     }
 
-    /// Takes all flows out, and takes no new ones. Each has ended once it is dropped.
+    /// Removes all flows, and accepts no new ones. Each flow ends when it is dropped.
     pub(super) fn end(&mut self) -> EndedFlows<L> {
         self.accepting = false;
         self.queues.clear();
         std::mem::take(&mut self.flows).into_iter()
     }
 
-    /// How many flows there are.
     pub(super) fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 }
 
-/// What a new flow needs beside its endpoint.
+/// Resources of a new flow besides its endpoint.
 struct NewFlow {
     slot: Slot,
     permit: Option<Box<Permit>>,
 }
 
-/// What a frontend and the limits of its Service have to say to a new flow. Who gets no endpoint does not count.
+/// Checks whether the frontend and the limits of its Service admit a new flow. A flow that would get no endpoint does not count.
 fn admission(
     frontend: Option<&ActiveFrontend>,
     client: ClientAddr,

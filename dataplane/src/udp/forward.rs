@@ -1,4 +1,5 @@
-//! From clients to endpoints: a batch off a frontend's socket, sorted by client, each client's datagrams sent through its flow.
+//! Forwarding from clients to endpoints: reads a batch from a frontend's socket, sorts it by client, and sends each client's
+//! datagrams through its flow.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,10 +17,10 @@ use crate::counters::DropReason;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
 use sheave_model::{ClientAddr, Path};
 
-/// A sender, and the index of its message in the batch.
+/// Sender of a message, and the message's index in the batch.
 pub(super) type Arrival = (SocketAddr, usize);
 
-/// Receives one batch and sends it on.
+/// Receives one batch and forwards it.
 pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progress {
     let context = &*state.context;
     let mut scratch = context.scratch.borrow_mut();
@@ -36,7 +37,7 @@ pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progres
     Progress::of_count(count)
 }
 
-/// The messages with their senders, in the order of arrival, without those that were cut.
+/// The messages with their senders, in order of arrival, without truncated ones.
 fn arrivals(receiver: &Receiver, count: usize) -> ([Arrival; BATCH], usize) {
     let mut arrivals = [(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), 0); BATCH];
     let mut whole = 0;
@@ -50,8 +51,8 @@ fn arrivals(receiver: &Receiver, count: usize) -> ([Arrival; BATCH], usize) {
     (arrivals, whole)
 }
 
-/// Sends on what of a batch is for one frontend. Sorted by sender, each sender's messages in the order of arrival: one lookup
-/// and one send then serve all that a client has in the batch.
+/// Forwards the messages of a batch that are for one frontend. They are sorted by sender, each sender's messages in order of
+/// arrival, so that one lookup and one send serve all messages of a client.
 pub(super) fn forward_arrivals(
     state: &Rc<UdpFrontend>,
     view: View<'_>,
@@ -74,7 +75,7 @@ pub(super) fn forward_arrivals(
     state.flows_changed();
 }
 
-/// Sends the runs of one batch.
+/// Forwarder of the messages of one batch.
 struct Forwarder<'a> {
     state: &'a Rc<UdpFrontend>,
     flows: &'a mut FlowTable<Link>,
@@ -83,8 +84,8 @@ struct Forwarder<'a> {
 }
 
 impl Forwarder<'_> {
-    /// Sends one client's datagrams down its flow. An endpoint that turns out to be gone is given up for another, once
-    /// per batch: what it refused and what follows goes to that. So is a socket that has lost its interface for a new one.
+    /// Sends one client's datagrams through its flow. If the endpoint turns out to be gone, the refused datagram and those
+    /// after it go to another endpoint, once per batch. If the socket has lost its interface, they go through a new socket.
     fn forward(&mut self, client: ClientAddr, payloads: &[Payload<'_>]) {
         let position = match self.send(client, payloads, Position::default()) {
             Some(Sent::Refused(_, position)) => {
@@ -102,7 +103,7 @@ impl Forwarder<'_> {
         else {
             return;
         };
-        // IPv6 does not tell a lost interface from a lost route.
+        // With IPv6 a lost interface cannot be distinguished from a lost route.
         if self.flows.endpoint(client).is_some_and(|endpoint| endpoint.path != Path::DEFAULT) {
             self.renew(client);
         }
@@ -120,7 +121,7 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Sends from `position` on through the client's flow; `None` if no flow takes it.
+    /// Sends from `position` on through the client's flow; `None` if there is no flow.
     fn send(&mut self, client: ClientAddr, payloads: &[Payload<'_>], position: Position) -> Option<Sent> {
         let mut opener = Opener::new(self.state);
         let sent = match self.flows.route(client, &self.view, &mut opener) {
@@ -175,7 +176,7 @@ impl Forwarder<'_> {
                 "more flows need descriptors (LimitNOFILE, ulimit -n), and a route to each endpoint"
             }
             DropReason::NoPort => "widen net.ipv4.ip_local_port_range or add endpoints",
-            // Reported as a Problem or by itself, or of no concern.
+            // Shown as a Problem or logged elsewhere, or not of interest.
             _ => return,
         };
         if context.log_throttle.admits(self.view.now) {
@@ -184,7 +185,8 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Tells which endpoint leads back here. One that is a frontend of this gateway is a Problem of its Service.
+    /// Logs the endpoint that leads back to the gateway. One that is a frontend of this gateway is a Problem of its Service
+    /// instead.
     fn log_loop(&self, client: ClientAddr) {
         let (frontend, context) = (self.state.addr, &self.state.context);
         if let Some(endpoint) = self.view.upstream_addresses.looping(client)

@@ -1,4 +1,4 @@
-//! One UDP frontend on one worker: its sockets, its flows, and the sweep that ends quiet ones.
+//! UDP frontend on one worker: its sockets, its flows, and the sweep that ends idle ones.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,31 +21,31 @@ use crate::sys::Errno;
 use crate::worker::token::{Key, KeyedSlab};
 use sheave_model::{EndpointAddr, FrontendAddr};
 
-/// While draining, a flow that was quiet for so long is taken to be over.
+/// Idle timeout of flows while draining.
 pub(super) const DRAIN_IDLE: Duration = Duration::from_secs(2);
 
-/// Flows that a frontend looks at before others have their turn.
+/// Maximum number of flows of a frontend that are checked before others have their turn.
 pub(super) const SWEPT: usize = 256;
 
-/// All frontends of a worker. Dropping one closes its sockets and ends its flows.
+/// All UDP frontends of a worker. Dropping one closes its sockets and ends its flows.
 pub(super) type UdpFrontends = KeyedSlab<Rc<UdpFrontend>>;
 
-/// A socket on the frontend's address, which all its flows share, and the registration to read what clients send to it; none if that
-/// is read elsewhere.
+/// A socket on the frontend's address, which all its flows share, and the registration to read what clients send to it. The
+/// registration is `None` if another socket receives that.
 struct ClientSide {
     socket: Arc<Socket>,
     _reading: Option<Registration>,
     _descriptor: Option<Descriptor>,
 }
 
-/// A descriptor beyond the one that every flow has; given back when dropped.
+/// A descriptor in addition to the one that every flow has; returned when dropped.
 struct Descriptor(Arc<Capacity>);
 
 impl Descriptor {
-    /// Takes one.
+    /// Takes a descriptor.
     ///
     /// # Errors
-    /// `EMFILE` if there is none.
+    /// Returns `EMFILE` if the limit is reached.
     fn take(capacity: &Arc<Capacity>) -> io::Result<Self> {
         if capacity.try_take(1) { Ok(Self(Arc::clone(capacity))) } else { Err(Errno::EMFILE.into()) }
     }
@@ -57,38 +57,38 @@ impl Drop for Descriptor {
     }
 }
 
-/// A flow's way to its endpoint and back. Its client is answered through the frontend's socket.
+/// Path of a flow to its endpoint and back. The client is answered through the frontend's socket.
 pub(super) struct Link {
     pub(super) upstream: Rc<Upstream>,
     pub(super) upstream_limit: BundleLimit,
-    /// The PROXY protocol header before each datagram to the endpoint; may be empty.
+    /// PROXY protocol header before each datagram to the endpoint; may be empty.
     pub(super) header: Vec<u8>,
     pub(super) client_limit: BundleLimit,
     pub(super) _replies: Registration,
 }
 
-/// Where a frontend's clients are answered from.
+/// Socket from which a frontend's clients are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplySocket {
-    /// The socket that their datagrams come in on, which is bound to the frontend's address.
+    /// The socket that receives their datagrams, which is bound to the frontend's address.
     Listening,
-    /// A socket that is there while there are flows: datagrams are steered past it.
+    /// A socket that is open while there are flows; steered datagrams do not arrive on it.
     Own,
 }
 
-/// One UDP frontend on one worker.
+/// UDP frontend on one worker.
 pub(super) struct UdpFrontend {
     pub(super) context: Rc<UdpContext>,
-    /// Its place among all.
+    /// Key among the worker's frontends.
     pub(super) place: Key,
     pub(super) addr: FrontendAddr,
     pub(super) flows: RefCell<FlowTable<Link>>,
     answers: ReplySocket,
-    /// Gone once it takes no new flows and has none.
+    /// `None` once the frontend accepts no new flows and has none.
     client_side: RefCell<Option<ClientSide>>,
-    /// When it looks for quiet flows next; none while it has no flows.
+    /// When it checks for idle flows next; `None` while there are no flows.
     next_sweep: Cell<Option<Instant>>,
-    /// Dropped last: while they are used, there are sockets on the address.
+    /// Dropped last: shared counters show that sockets on the address are still open.
     pub(super) counters: Arc<UdpCounters>,
 }
 
@@ -122,7 +122,7 @@ impl UdpFrontend {
     /// Serves clients that send to `socket`, which is bound to the frontend's address and nonblocking.
     ///
     /// # Errors
-    /// As epoll_ctl(2).
+    /// Returns an error if epoll_ctl(2) fails.
     pub(super) fn listen(&self, socket: Arc<Socket>) -> io::Result<()> {
         self.context.offload.prepare(&socket);
         let reading = self.context.registry.register(Source::Frontend(self.place, Arc::clone(&socket)))?;
@@ -131,15 +131,15 @@ impl UdpFrontend {
         Ok(())
     }
 
-    /// The socket that clients are answered through, if there is one.
+    /// The socket through which clients are answered, if there is one.
     pub(super) fn client_socket(&self) -> Option<Arc<Socket>> {
         self.client_side.borrow().as_ref().map(|client_side| Arc::clone(&client_side.socket))
     }
 
-    /// The same for a new flow: there is one from now on.
+    /// The socket through which the client of a new flow is answered; opens one if there is none.
     ///
     /// # Errors
-    /// As socket(2) and bind(2).
+    /// Returns an error if no descriptor is left, or if socket(2) or bind(2) fails.
     pub(super) fn open_client_socket(&self) -> io::Result<Arc<Socket>> {
         if self.answers == ReplySocket::Own && self.client_side.borrow().is_none() {
             let descriptor = Some(Descriptor::take(&self.context.worker.shared.capacity)?);
@@ -150,12 +150,12 @@ impl UdpFrontend {
         self.client_socket().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// What to assume of a path that has not refused a bundle yet.
+    /// Limit for a path that has not refused a bundle yet.
     pub(super) fn initial_limit(&self) -> BundleLimit {
         self.context.offload.initial_limit()
     }
 
-    /// An endpoint was reported unreachable, and not because of the client's address.
+    /// Reports that an endpoint is unreachable, and not because of the client's address.
     pub(super) fn endpoint_failed(&self, endpoint: EndpointAddr, error: &io::Error) {
         let worker = &self.context.worker;
         let error = io::Error::new(error.kind(), error.to_string());
@@ -163,8 +163,8 @@ impl UdpFrontend {
         worker.shared.reports.failed(&table, self.addr, endpoint, from, error, worker.now());
     }
 
-    /// To be called when flows may have come or gone, or their timeouts have changed: they end in time, and the socket of a
-    /// frontend that drains is closed with the last one.
+    /// Schedules the next sweep after flows were added or removed, or their timeouts changed. Closes the socket of a draining
+    /// frontend after its last flow.
     pub(super) fn flows_changed(&self) {
         let flows = self.flows.borrow();
         let (next, is_over) = (flows.next_check(), flows.is_empty() && !flows.is_accepting());
@@ -180,19 +180,18 @@ impl UdpFrontend {
         }
     }
 
-    /// The worker has other timeouts.
     pub(super) fn timeouts_changed(&self) {
         self.flows.borrow_mut().set_timeouts(flow_timeouts(&self.context));
         self.flows_changed();
     }
 
-    /// Ends flows that went quiet, if that was to be done at `due`.
+    /// Ends idle flows if that was scheduled for `due`.
     pub(super) fn sweep(&self, due: Instant) {
         if self.next_sweep.get() != Some(due) {
             return;
         }
         let (worker, mut flows) = (&self.context.worker, self.flows.borrow_mut());
-        // The timeout may have become another.
+        // The timeout may have changed.
         flows.set_frontend(worker.table().get(self.addr));
         let before = flows.len();
         let looks = if flows.expire(worker.now(), SWEPT) { 1 } else { SWEPT };
@@ -206,13 +205,13 @@ impl UdpFrontend {
         self.flows_changed();
     }
 
-    /// Closes its socket, and takes its flows out of service. Each ends once it is dropped.
+    /// Closes the socket and removes all flows. Each flow ends when it is dropped.
     pub(super) fn end(&self) -> EndedFlows<Link> {
         self.client_side.take();
         self.flows.borrow_mut().end()
     }
 
-    /// Takes no new flows, and ends the others once they are quiet.
+    /// Stops accepting flows, and ends the others once they are idle.
     pub(super) fn drain(&self) {
         let mut flows = self.flows.borrow_mut();
         flows.stop_accepting();
@@ -228,7 +227,7 @@ fn flow_timeouts(context: &UdpContext) -> FlowTimeouts {
 }
 
 impl FlowOwner for UdpFrontend {
-    // Borrowed only while this frontend's own datagrams are routed, and then it is not asked.
+    // The flows are borrowed only while this frontend's own datagrams are routed, and other frontends do not call it then.
     fn flows(&self) -> usize {
         self.flows.try_borrow().map_or(0, |flows| flows.len())
     }

@@ -1,4 +1,4 @@
-//! UDP in the hands of two processes: it rests while another one takes the flows over, goes on if that fails, and ends here if not.
+//! Handover of UDP: pauses while another process takes the flows over, then resumes if that fails, or releases everything.
 
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 use socket2::Socket;
@@ -9,11 +9,11 @@ use super::link::Opener;
 use crate::handover::{FlowRecord, HandedFlow, before, millis_since};
 use crate::worker::token::Key;
 
-/// Flows that another process is given, one after the other.
+/// Flows to hand over, in order from the end.
 pub(super) type OutgoingFlows = Vec<(Key, ClientAddr)>;
 
 impl Udp {
-    /// Reads nothing from now on, and ends nothing: what comes waits in the sockets.
+    /// Stops reading sockets and ending flows. Datagrams wait in the sockets.
     pub(crate) fn pause(&mut self) {
         self.paused = true;
         let of_frontend =
@@ -25,12 +25,11 @@ impl Udp {
         self.outgoing = serving.flat_map(of_frontend).collect();
     }
 
-    /// Goes on with all that it has.
     pub(crate) fn resume(&mut self) {
         (self.paused, self.outgoing) = (false, Vec::new());
     }
 
-    /// The next flows for the process that takes over, at most so many; none when it has been given all.
+    /// The next flows for the process that takes over, at most `most`; empty after the last.
     pub(crate) fn hand_over(&mut self, most: usize) -> Vec<HandedFlow> {
         let mut handed = Vec::new();
         while handed.len() < most
@@ -65,7 +64,7 @@ impl Udp {
         Some(fd.map(|socket| HandedFlow { record, fd: socket.into() }))
     }
 
-    /// Takes flows of another process over. One whose frontend or endpoint serves no more ends.
+    /// Takes over flows of another process. A flow whose frontend or endpoint no longer serves ends.
     pub(crate) fn take_over(&mut self, flows: Vec<HandedFlow>) {
         let now = self.context.worker.now();
         for HandedFlow { record, fd } in flows {
@@ -108,7 +107,7 @@ impl Udp {
         }
     }
 
-    /// Lets go of all that another process has taken over.
+    /// Releases everything that another process has taken over.
     pub(crate) fn leave(&mut self) {
         self.resume();
         self.context.registry.hand_over();

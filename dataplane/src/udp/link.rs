@@ -1,4 +1,5 @@
-//! Opening a flow's link: a socket towards the endpoint, registered to be read, and the socket that the client is answered through.
+//! Opening a flow's link: a socket towards the endpoint, registered for reading, and the socket through which the client is
+//! answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,10 +17,10 @@ use crate::sys::errnos::{is_out_of_udp_ports, is_peer_unreachable, is_source_unu
 use sheave_model::{ClientSource, EndpointAddr};
 use socket2::Socket;
 
-/// Opens links for clients whose datagrams came in on one socket.
+/// Opens the links of one frontend's flows.
 pub(super) struct Opener<'a> {
     state: &'a Rc<UdpFrontend>,
-    /// An endpoint towards which ports are scarce, and who has the most of them.
+    /// An endpoint towards which ports are scarce, and the owner that uses the most of them.
     pub(super) crowding: Option<(EndpointAddr, Weak<dyn FlowOwner>)>,
 }
 
@@ -49,7 +50,7 @@ impl<'a> Opener<'a> {
         Self { state, crowding: None }
     }
 
-    /// The link of a flow of another process, whose socket towards the endpoint this is.
+    /// The link of a flow of another process, with that flow's socket towards the endpoint.
     pub(super) fn take_over(&self, way: &Way, socket: Socket, port: Option<u16>) -> io::Result<Link> {
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
         let upstream = self.state.context.offload.take_over(socket, way.endpoint, way.client, port, &owner);
@@ -57,7 +58,7 @@ impl<'a> Opener<'a> {
         self.join(way, upstream)
     }
 
-    /// The link over a socket towards the endpoint, which is read from now on.
+    /// The link with a socket towards the endpoint, which is read from now on.
     fn join(&self, way: &Way, upstream: Rc<Upstream>) -> io::Result<Link> {
         let UdpFrontend { context, place, .. } = &**self.state;
         let reading = Source::Endpoint(*place, way.client, Rc::clone(&upstream));
@@ -87,7 +88,7 @@ impl<'a> Opener<'a> {
         Ok(upstream)
     }
 
-    /// Version 1 of the header knows TCP alone, so a flow that is to have it goes as the gateway's own.
+    /// The header before each datagram. Version 1 only supports TCP, so such a flow has none and comes from the gateway's address.
     fn header(&self, way: &Way) -> Vec<u8> {
         match way.source {
             ClientSource::ProxyV2 => {
@@ -100,7 +101,7 @@ impl<'a> Opener<'a> {
     }
 }
 
-/// Opens a way from the address of `source_addr`, or from the gateway's if that one cannot be used; returns which it was.
+/// Calls `open` with `source_addr`, or without one if that address cannot be used; also returns the address used.
 fn from_whom_it_can<T>(
     source_addr: Option<SocketAddr>,
     mut open: impl FnMut(Option<SocketAddr>) -> io::Result<T>,
@@ -128,7 +129,7 @@ mod tests {
 
     const CLIENT: Option<SocketAddr> = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 1));
 
-    /// Who is tried in turn if the first attempt ends so, and what comes of it.
+    /// The source addresses that are tried if the first attempt fails with `errno`, and the one that is used.
     fn tried(errno: Errno) -> (Vec<Option<SocketAddr>>, Option<Option<SocketAddr>>) {
         let mut tried = Vec::new();
         let outcome = from_whom_it_can(CLIENT, |source_addr| {
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_bound_is_given_up_and_the_endpoint_is_reached() {
         let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
-        // An address of the other family cannot be bound, whatever one may.
+        // An address of the other family can never be bound.
         let other_family = Some((std::net::Ipv6Addr::LOCALHOST, 1).into());
         let timeouts = Timeouts::all(Duration::from_secs(1));
         let worker = WorkerContext::new(Shared::for_tests(timeouts), 0, 1).unwrap();

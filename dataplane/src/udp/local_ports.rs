@@ -1,12 +1,12 @@
-//! Local ports for flows. If the kernel chose, each flow would take a port of the whole machine: after 28,232 flows no program there
-//! could open a UDP socket any more. A connected socket is identified by both ends, so one port serves one flow for each endpoint:
-//! these ports are shared by address, and a part of the machine's range is never used.
+//! Local ports of flows. If the kernel chose them, each flow would occupy a port of the whole machine: after 28,232 flows no program
+//! there could open a UDP socket. A connected socket is identified by both ends, so one port can serve one flow to each endpoint. The
+//! ports of this pool are shared that way, and a part of the machine's range is never used.
 //!
-//! Ports are random, as the kernel's are (RFC 6056): who does not see a flow must not guess where its answers go. A port that was
-//! given back rests for a moment, so that a late answer reaches nobody, and not the next client.
+//! Ports are random, like the kernel's (RFC 6056), so that an attacker who does not see a flow cannot guess where its answers go. A
+//! returned port rests for a moment, so that a late answer does not reach the next client.
 //!
-//! While another process may share ports here, the kernel chooses one for each flow, and as many flows may have one as there would be
-//! shared ports: the rest of the machine's range stays free then, too.
+//! While another process may share ports, the kernel chooses one for each flow, and the number of flows is limited to the number of
+//! ports in the pool: the rest of the machine's range stays free then, too.
 
 pub(crate) mod claim;
 
@@ -25,55 +25,55 @@ use crate::sys::port_range::port_range;
 use crate::worker::context::WorkerContext;
 use sheave_model::EndpointAddr;
 
-/// Those of the kernel's ports that it does not give.
+/// Ports that the kernel does not assign.
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// Random ports that are tried before the next free one is taken.
+/// Number of random ports tried before the next free one is taken.
 const GUESSES: usize = 16;
 
-/// How long a port rests that was given back. Answers that take longer are rare, and a resolver's clients ask again by then.
+/// How long a returned port rests. Answers that take longer are rare, and a resolver's clients repeat their query by then.
 const REST: Duration = Duration::from_secs(1);
 
-/// How long it rests where there is no other.
+/// How long a returned port rests if there is no other.
 const LEAST_REST: Duration = Duration::from_millis(100);
 
-/// How long the address is known that the kernel sends from to an endpoint. Routes change rarely.
+/// How long the local address towards an endpoint is cached. Routes change rarely.
 const ADDRESS_KNOWN: Duration = Duration::from_secs(1);
 
-/// A part of the ports towards an endpoint that is to stay free, so that new flows find ports that have rested.
+/// Divisor of the number of ports towards an endpoint that are kept free, so that new flows find ports that have rested.
 const SPARED: usize = 16;
 
-/// Endpoints that are known before it is worth while to look which of them can be forgotten.
+/// Minimum number of endpoints before unused ones are removed.
 const CROWD: usize = 64;
 
-/// The ports of one worker.
+/// Port pool of one worker.
 pub(super) struct LocalPorts {
-    /// Its moment is that of this turn.
+    /// For the time of the current turn.
     worker: Rc<WorkerContext>,
     ports: Box<[u16]>,
-    /// Those that the kernel gives to anybody, the ports of all workers among them.
+    /// The range from which the kernel assigns ports, including the ports of all workers.
     range: RangeInclusive<u16>,
     reserved: HashSet<u16>,
-    /// Ports that the kernel chose.
+    /// Number of flows whose port the kernel chose.
     unshared: Cell<usize>,
-    /// The standard library's hash has random keys, and who knows its answers does not know the next one.
+    /// Randomness of the ports: the hash of the standard library has random keys, so earlier ports do not reveal the next one.
     keys: RandomState,
     drawn: Cell<u64>,
     endpoints: RefCell<HashMap<EndpointAddr, Towards, foldhash::fast::RandomState>>,
-    /// With so many endpoints, those are forgotten that nothing is to be known of.
+    /// Number of endpoints at which unused ones are removed.
     crowd: Cell<usize>,
 }
 
-/// The ports towards one endpoint.
+/// Ports towards one endpoint.
 struct Towards {
-    /// A bit for each port that is used or rests.
+    /// One bit for each port that is used or rests.
     taken: Box<[u64]>,
     used: usize,
-    /// Those given back that are better not used yet, oldest first, and since when.
+    /// Resting ports, oldest first, each with the time at which it was returned.
     resting: VecDeque<(Instant, usize)>,
-    /// Whose flows use them.
+    /// Owners of the flows that use the ports.
     holders: Vec<Holder>,
-    /// The address of this machine that has them, and since when that is known.
+    /// This machine's address towards the endpoint, and when it was looked up.
     local: Option<(IpAddr, Instant)>,
 }
 
@@ -82,21 +82,21 @@ struct Holder {
     used: usize,
 }
 
-/// A port, given back when dropped.
+/// A port, returned to the pool when dropped.
 pub(super) struct PortLease {
     pool: Rc<LocalPorts>,
     kind: LeaseKind,
 }
 
 enum LeaseKind {
-    /// One of those that flows share, towards one endpoint.
+    /// A port of the pool, towards one endpoint.
     Shared { endpoint: EndpointAddr, index: usize, owner: Weak<dyn FlowOwner> },
-    /// One that the kernel chooses.
+    /// A port that the kernel chooses.
     Unshared,
 }
 
 impl LocalPorts {
-    /// Those of one worker. Each has others: their sockets would meet.
+    /// The pool of one worker. The pools of workers are disjoint, since two sockets with the same port and endpoint would conflict.
     pub(super) fn of_worker(worker: &Rc<WorkerContext>) -> Rc<Self> {
         let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
         let workers = worker.shared.ports.count().max(1);
@@ -124,7 +124,7 @@ impl LocalPorts {
         })
     }
 
-    /// Whether the kernel might give somebody this port: a program that needs it takes its chance anyway.
+    /// Whether the kernel may assign this port to any program, so that no server can rely on it.
     pub(super) fn gives(&self, port: u16) -> bool {
         self.range.contains(&port) && !self.reserved.contains(&port)
     }
@@ -134,7 +134,8 @@ impl LocalPorts {
         self.keys.hash_one(self.drawn.get()) as usize % self.ports.len()
     }
 
-    /// A port for a flow of `owner` that no other flow to this endpoint has or had a moment ago; `None` if there is none.
+    /// Leases a port towards this endpoint that is unused and has rested, or one that the kernel chooses if ports are not shared. `None`
+    /// if there is none.
     pub(super) fn lease(
         self: &Rc<Self>,
         endpoint: EndpointAddr,
@@ -146,7 +147,7 @@ impl LocalPorts {
         self.lease_at(endpoint, owner, self.worker.now())
     }
 
-    /// A port that the kernel chooses, and that no other flow has; `None` if there are many such.
+    /// Leases a port that the kernel chooses and no other flow has; `None` at the limit of such leases.
     pub(super) fn lease_unshared(self: &Rc<Self>) -> Option<PortLease> {
         let leased = self.unshared.get() + 1;
         (leased <= self.ports.len()).then(|| {
@@ -181,7 +182,7 @@ impl LocalPorts {
         })
     }
 
-    /// The port of a flow of another process, which uses it already; `None` if it is not one of these.
+    /// Leases the port that a flow of another process already uses; `None` if it is not in this pool or is in use.
     pub(super) fn take_over(
         self: &Rc<Self>,
         endpoint: EndpointAddr,
@@ -201,7 +202,7 @@ impl LocalPorts {
         })
     }
 
-    /// The address of this machine that flows to an endpoint have. Asked once in a while, not for each.
+    /// This machine's address for flows to an endpoint. `ask` is called only if the cached address is too old.
     pub(super) fn local_ip(
         &self,
         endpoint: EndpointAddr,
@@ -215,8 +216,9 @@ impl LocalPorts {
         towards.local.map(|(ip, _)| ip)
     }
 
-    /// Who has the most flows to an endpoint of whose ports fewer are free than are to be spared, those that rest among
-    /// them; none if there are enough. Where a port was `lacking`, others have some of them, and it counts what rests.
+    /// The owner with the most flows to an endpoint, if ports towards it are scarce: the unused ones, including resting ones, are
+    /// fewer than those to be kept free. If a port was `lacking`, other programs have some of the ports, so few resting ones suffice.
+    /// `None` if there are enough.
     pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
         let endpoints = self.endpoints.borrow();
         let towards = endpoints.get(&endpoint)?;
@@ -240,7 +242,7 @@ impl Towards {
         self.taken[index / 64] & (1 << (index % 64)) != 0
     }
 
-    /// The first free one in the words from that of `start` on, around the end.
+    /// The first free port in the words from that of `start` on, wrapping around.
     fn next_free(&self, start: usize, ports: usize) -> Option<usize> {
         let words = self.taken.len();
         (0..=words).map(|step| (start / 64 + step) % words).find_map(|word| {
@@ -267,21 +269,21 @@ impl Towards {
         self.holders.retain(|holder| holder.used > 0);
     }
 
-    /// Lets those be used again that have rested.
+    /// Releases the ports that have rested.
     fn wake(&mut self, now: Instant) {
         while let Some((_, index)) = self.resting.pop_front_if(|(since, _)| *since + REST <= now) {
             self.taken[index / 64] &= !(1 << (index % 64));
         }
     }
 
-    /// Whether any is used, or rests.
+    /// Whether any port is used or rests.
     fn matters(&self, now: Instant) -> bool {
         self.used > 0 || self.resting.back().is_some_and(|(since, _)| *since + REST > now)
     }
 }
 
 impl PortLease {
-    /// Its number; `None` if the kernel is to choose it.
+    /// The port number; `None` if the kernel chooses the port.
     pub(super) fn port(&self) -> Option<u16> {
         match self.kind {
             LeaseKind::Shared { index, .. } => Some(self.pool.ports[index]),
@@ -315,12 +317,12 @@ impl fmt::Debug for PortLease {
     }
 }
 
-/// Three of each four ports, so that every other program of the machine still finds one.
+/// Three of every four ports, so that every other program of the machine still finds one.
 fn shared(range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> impl Iterator<Item = u16> {
     range.filter(|port| port % 4 != 0 && !reserved.contains(port))
 }
 
-/// As `8080,9148-9150`.
+/// Parses a list such as `8080,9148-9150`.
 fn parse_list(text: &str) -> HashSet<u16> {
     let ranges = text.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -360,7 +362,7 @@ mod tests {
         Rc::downgrade(&(Rc::new(Nobody) as Rc<dyn FlowOwner>))
     }
 
-    /// Ports of all leases that are to be had.
+    /// Leases as many ports as possible.
     fn all(pool: &Rc<LocalPorts>, endpoint: EndpointAddr, now: Instant) -> Vec<PortLease> {
         let owner = owner();
         std::iter::from_fn(|| pool.lease_at(endpoint, &owner, now)).collect()

@@ -1,7 +1,7 @@
-//! What a worker reads for UDP: its sockets, which of them have something, and which rest after an error.
+//! Sockets that a worker reads for UDP: which are ready, and which pause after an error.
 //!
-//! An event only queues a socket. One batch is read off it when its turn comes, and it is queued again if there is more: no socket
-//! waits for another's flood.
+//! An event only queues a socket. One batch is read when its turn comes, and the socket is queued again if there is more, so that
+//! no socket waits for another's flood.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,18 +22,18 @@ use crate::worker::context::WorkerContext;
 use crate::worker::deadlines::Deadlines;
 use crate::worker::token::{Key, KeyedSlab, Token};
 
-/// Batches that are still read off a socket that is about to close: more than its receive buffer holds by default.
+/// Maximum number of batches read from a socket that is about to close: more than its receive buffer holds by default.
 const LAST_BATCHES: usize = 64;
 
-/// Pause after an error that tells nothing about a peer (the kernel is out of memory): trying at once would only spin.
+/// Pause after an error that does not concern a peer (the kernel is out of memory): an immediate retry would only spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A socket that is read, and for whom. A frontend is named by its place.
+/// A socket that is read, and its owner. Frontends are identified by their key.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// The frontend's own socket, which whoever opened it has, too.
+    /// A frontend's own socket, which other threads share.
     Frontend(Key, Arc<Socket>),
-    /// A socket that steered frontends share, and its own address. Whoever opened it has it, too.
+    /// A socket that steered frontends share, with its own address. Other threads share the socket.
     Inlet(FrontendAddr, Arc<Socket>),
     /// A flow's socket towards its endpoint.
     Endpoint(Key, ClientAddr, Rc<Upstream>),
@@ -48,38 +48,38 @@ impl Source {
     }
 }
 
-/// What one batch says about the socket.
+/// State of a socket after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Progress {
-    /// There may be more.
+    /// There may be more to read.
     More,
-    /// It is empty now.
+    /// The socket is empty.
     Drained,
-    /// It cannot be read for the moment.
+    /// The socket cannot be read at the moment.
     Failed,
 }
 
 impl Progress {
-    /// A batch of `count` messages. `recvmmsg` stops short only when the queue is empty, so the read that would say so
-    /// again is saved. (An ICMP error after the first message stops it too; the next call of any kind reports that.)
+    /// Progress after a batch of `count` messages. `recvmmsg` stops early only if the queue is empty, so a short batch saves the
+    /// read that would confirm it. (An ICMP error after the first message also stops it; the next call of any kind reports that.)
     pub(super) fn of_count(count: usize) -> Self {
         if count == BATCH { Self::More } else { Self::Drained }
     }
 
-    /// No batch.
+    /// Progress after an error.
     pub(super) fn of_error(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::WouldBlock => Self::Drained,
             io::ErrorKind::Interrupted => Self::More,
-            // A router on the way has a smaller MTU. The kernel remembers it; nobody is to blame.
+            // A router on the path has a smaller MTU. The kernel remembers it, so this is no failure.
             _ if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => Self::More,
             _ => Self::Failed,
         }
     }
 }
 
-/// Calls `batch` while a socket that is about to close still has something.
+/// Calls `batch` while a socket that is about to close has data.
 pub(super) fn drain(mut batch: impl FnMut() -> Progress) {
     for _ in 0..LAST_BATCHES {
         if batch() != Progress::More {
@@ -90,7 +90,7 @@ pub(super) fn drain(mut batch: impl FnMut() -> Progress) {
 
 struct Entry {
     source: Source,
-    /// It is queued, or rests.
+    /// Whether it is queued or pauses.
     waiting: bool,
 }
 
@@ -100,18 +100,19 @@ pub(super) struct Registry {
     entries: RefCell<KeyedSlab<Entry>>,
     ready: RefCell<VecDeque<Key>>,
     resting: RefCell<Deadlines<Key>>,
-    /// Another process has all of these sockets, too: closing one here does not end its registration (epoll(7), question 6).
+    /// Whether another process has copies of these sockets: closing one here does not end its registration then (epoll(7),
+    /// question 6).
     handed: Cell<bool>,
 }
 
-/// A socket is read until this is dropped.
+/// Registration of a socket, which is read until this is dropped.
 pub(super) struct Registration {
     registry: Rc<Registry>,
     key: Key,
 }
 
 impl Registry {
-    /// Reads nothing yet.
+    /// Creates a registry without sockets.
     pub(super) fn new(worker: &Rc<WorkerContext>) -> Rc<Self> {
         Rc::new(Self {
             worker: Rc::clone(worker),
@@ -122,10 +123,10 @@ impl Registry {
         })
     }
 
-    /// Reads a nonblocking socket from now on, beginning with what it has.
+    /// Registers a nonblocking socket, which may already have data.
     ///
     /// # Errors
-    /// As epoll_ctl(2).
+    /// Returns an error if epoll_ctl(2) fails.
     pub(super) fn register(self: &Rc<Self>, source: Source) -> io::Result<Registration> {
         let mut added = Ok(());
         let key = self.entries.borrow_mut().insert_with(|key| {
@@ -136,7 +137,7 @@ impl Registry {
         added.map(|()| registration)
     }
 
-    /// The flows in these places, by frontend and client. Says whether there are places behind them.
+    /// Calls `flow` with the frontend and client of each flow in these slots. Returns whether there are slots beyond them.
     pub(super) fn each_flow(&self, places: Range<usize>, mut flow: impl FnMut(Key, ClientAddr)) -> bool {
         let entries = self.entries.borrow();
         for (_, entry) in entries.range(places.clone()) {
@@ -147,12 +148,12 @@ impl Registry {
         places.end < entries.capacity()
     }
 
-    /// Another process has these sockets from now on, too.
+    /// Records that another process has copies of these sockets.
     pub(super) fn hand_over(&self) {
         self.handed.set(true);
     }
 
-    /// A socket has something.
+    /// Queues a socket that has data.
     pub(super) fn on_socket(&self, key: Key) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key)
             && !std::mem::replace(&mut entry.waiting, true)
@@ -161,23 +162,23 @@ impl Registry {
         }
     }
 
-    /// Queues what has rested by `now`.
+    /// Queues the sockets whose pause is over by `now`.
     pub(super) fn on_time(&self, now: Instant) {
         let rested = std::iter::from_fn(|| self.resting.borrow_mut().pop(now));
         self.ready.borrow_mut().extend(rested.map(|(_, key)| key));
     }
 
-    /// When the next has rested.
+    /// When the next pause is over.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.resting.borrow().next()
     }
 
-    /// Whether any is to be read.
+    /// Whether any socket is queued.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty()
     }
 
-    /// Takes the first that is to be read. Its key is to be given to [`put_back`](Self::put_back).
+    /// Takes the first queued socket. The caller must pass its key to [`put_back`](Self::put_back).
     pub(super) fn next_ready(&self) -> Option<(Key, Source)> {
         let mut entries = self.entries.borrow_mut();
         loop {
@@ -188,13 +189,13 @@ impl Registry {
         }
     }
 
-    /// Decides when a socket is read again off which a batch was read.
+    /// Schedules the next read of a socket after a batch.
     pub(super) fn put_back(&self, key: Key, progress: Progress) {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(key) else { return };
         match progress {
             Progress::More => self.ready.borrow_mut().push_back(key),
-            // The next arrival is an event: none has been asked for since the batch.
+            // An arrival since the batch still triggers an event, since the poller has not been called in between.
             Progress::Drained => entry.waiting = false,
             Progress::Failed => {
                 self.resting.borrow_mut().push(self.worker.now(), PAUSE, key);
@@ -205,7 +206,7 @@ impl Registry {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Dropped after the borrow: it may hold the last reference to a socket that gives back more than itself.
+        // Dropped after the borrow: it may hold the last reference to a socket whose drop has further effects.
         let removed = self.registry.entries.borrow_mut().remove(self.key);
         let Some(Entry { source, .. }) = removed else { return };
         let others = match source {

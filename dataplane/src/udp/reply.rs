@@ -1,5 +1,5 @@
-//! From an endpoint to its client: batches off the flow's socket, sent through the frontend's, so that they come from the address
-//! that the client addressed.
+//! Replies from an endpoint to its client: reads batches from the flow's socket and sends them through the frontend's socket, so
+//! that they come from the address that the client used.
 
 use socket2::Socket;
 
@@ -23,7 +23,7 @@ pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Up
         Ok(count) => count,
         Err(error) => {
             if is_peer_unreachable(&error) {
-                // An ICMP error for what this flow sent; it is reported once, so reading goes on.
+                // An ICMP error for a datagram of this flow. It is reported once, so reading goes on.
                 if let Some(endpoint) = flows.suspect(client) {
                     state.endpoint_failed(endpoint, &error);
                 }
@@ -48,7 +48,7 @@ pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Up
     Progress::of_count(count)
 }
 
-/// Sends clients what the endpoints that they had before have answered already, since nobody reads that any more.
+/// Sends clients the answers of the endpoints that their flows have left, since those sockets are no longer read.
 pub(super) fn send_last(context: &UdpContext) {
     let former_ways = std::mem::take(&mut *context.former_ways.borrow_mut());
     for FormerWay { client, upstream, client_socket, counters } in former_ways {
@@ -57,7 +57,7 @@ pub(super) fn send_last(context: &UdpContext) {
         registry::drain(|| {
             let mut scratch = context.scratch.borrow_mut();
             let Scratch { receiver, sender } = &mut *scratch;
-            // Errors tell of what the client has left.
+            // Errors concern the endpoint that the client has left.
             let Ok(count) = context.receive(receiver, upstream.socket()) else { return Progress::Failed };
             let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), &counters);
             way.send(sender, &payloads[..whole], &mut limit);
@@ -66,7 +66,7 @@ pub(super) fn send_last(context: &UdpContext) {
     }
 }
 
-/// The way back to one client.
+/// Path back to one client.
 struct ToClient<'a> {
     context: &'a UdpContext,
     client: ClientAddr,
@@ -75,10 +75,10 @@ struct ToClient<'a> {
 }
 
 impl ToClient<'_> {
-    /// Gives how many bytes were sent.
+    /// Sends the payloads; returns the number of bytes sent.
     fn send(&self, sender: &mut Sender, payloads: &[Payload<'_>], limit: &mut BundleLimit) -> usize {
         let target = SendTarget { socket: self.socket, to: Some(self.client.0), header: &[], limit };
-        // With an address given nobody is refused: a client that is gone loses its own datagrams only.
+        // With an explicit address no send is refused: a client that is gone only loses its own datagrams.
         let (Sent::All(stats) | Sent::Refused(stats, _) | Sent::Stale(stats, _)) =
             batch::send(sender, target, payloads, Position::default());
         self.counters.add(|it| &it.to_clients.datagrams, stats.datagrams);
@@ -89,8 +89,8 @@ impl ToClient<'_> {
     }
 }
 
-/// The messages of the endpoint as payloads, without those that were cut. Before the socket was connected anybody may have sent
-/// it something.
+/// The messages of the endpoint as payloads, without truncated ones and without those of strangers, who could send to the socket
+/// before it was connected.
 fn payloads_of<'r>(
     receiver: &'r Receiver,
     count: usize,

@@ -1,5 +1,5 @@
-//! The sockets of UDP and their options: the frontend's own, and one per flow towards its endpoint. None does path MTU discovery: a
-//! client cannot see its verdict.
+//! Sockets of UDP and their options: the frontend's, and one per flow towards its endpoint. None does path MTU discovery, since a client
+//! could not see the result.
 
 use std::cell::Cell;
 use std::io;
@@ -19,10 +19,10 @@ use crate::sys::sockets::UDP_RECEIVE_BUFFER;
 use crate::sys::{Errno, mmsg};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
-/// Ports that are tried before a flow is refused: other programs of the machine may have some.
+/// Maximum number of ports tried before a flow is refused: other programs of the machine may use some.
 const BIND_ATTEMPTS: usize = 8;
 
-/// What the kernel can do for us, asked once per worker, and by which interfaces endpoints are reached.
+/// Offload features of the kernel, detected once per worker, and the network paths and ports towards endpoints.
 #[derive(Debug)]
 pub(super) struct Offload {
     paths: Arc<Paths>,
@@ -33,17 +33,17 @@ pub(super) struct Offload {
 }
 
 impl Offload {
-    /// Assumes the best until a socket says otherwise.
+    /// Assumes receive offload until a socket refuses it.
     pub(super) fn new(paths: Arc<Paths>, ports: Rc<LocalPorts>, addresses: Arc<UpstreamAddresses>) -> Self {
         Self { paths, ports, addresses, gro: Cell::new(true), gso: Cell::new(None) }
     }
 
-    /// What to assume of a path that has not refused a bundle yet.
+    /// Limit for a path that has not refused a bundle yet.
     pub(super) fn initial_limit(&self) -> BundleLimit {
         if self.gso.get() == Some(true) { BundleLimit::UNKNOWN } else { BundleLimit::NONE }
     }
 
-    /// Has the kernel bundle what the socket receives.
+    /// Lets the kernel bundle the datagrams that the socket receives.
     fn enable_gro(&self, socket: &Socket) {
         if self.gro.get()
             && let Err(error) = mmsg::enable_gro(socket)
@@ -53,7 +53,7 @@ impl Offload {
         }
     }
 
-    /// Turns on what the kernel has, and learns what it has not.
+    /// Enables receive bundles, and detects whether the kernel supports bundles for sending.
     pub(super) fn prepare(&self, socket: &Socket) {
         self.enable_gro(socket);
         if self.gso.get().is_none() {
@@ -65,11 +65,12 @@ impl Offload {
         }
     }
 
-    /// A new socket that talks to one endpoint alone for a client; the kernel drops what others send to it. Its datagrams have the address
-    /// `source`, and its port if that is free, or what the kernel chooses.
+    /// Opens a socket that is connected to one endpoint for a client; the kernel drops datagrams of other senders. Its local address is
+    /// `source`, with that port if it is free, or one that the kernel or the pool chooses.
     ///
     /// # Errors
-    /// As socket(2), bind(2) and connect(2); [`is_out_of_udp_ports`](crate::sys::errnos::is_out_of_udp_ports) if all ports towards the endpoint are in use.
+    /// Returns an error if socket(2), setsockopt(2), bind(2) or connect(2) fails.
+    /// [`is_out_of_udp_ports`](crate::sys::errnos::is_out_of_udp_ports) recognizes the error if all ports towards the endpoint are in use.
     pub(super) fn upstream(
         &self,
         endpoint: EndpointAddr,
@@ -84,7 +85,7 @@ impl Offload {
                 None => Some(self.lease(endpoint, client, owner).ok_or(Errno::EADDRNOTAVAIL)?),
             };
             let socket = new_socket(Domain::for_address(addr))?;
-            // Before the first answer, which may be a burst.
+            // Set before the first answer, which may be a burst.
             socket.set_recv_buffer_size(UDP_RECEIVE_BUFFER)?;
             self.paths.bind(&socket, endpoint.path)?;
             match (source, lease.as_ref().and_then(PortLease::port)) {
@@ -108,7 +109,8 @@ impl Offload {
         Err(Errno::EADDRNOTAVAIL.into())
     }
 
-    /// A port of the gateway's for a flow. That of a flow's flow is its own: it is to say how many flows the client's datagrams have passed.
+    /// Leases a port of the gateway for a flow. If the client is itself a flow of this process, the port is not shared: it must identify
+    /// the number of flows that the client's datagrams have passed.
     fn lease(
         &self,
         endpoint: EndpointAddr,
@@ -121,7 +123,7 @@ impl Offload {
         self.ports.lease(endpoint, owner)
     }
 
-    /// The socket of a flow of another process towards its endpoint.
+    /// The socket towards its endpoint of a flow of another process.
     pub(super) fn take_over(
         &self,
         socket: Socket,
@@ -131,7 +133,7 @@ impl Offload {
         owner: &Weak<dyn FlowOwner>,
     ) -> Rc<Upstream> {
         let lease = port.and_then(|port| self.ports.take_over(endpoint, port, owner));
-        // It may bundle already, which does no harm.
+        // It may have receive bundles enabled already, which does no harm.
         let local = || socket.local_addr().ok()?.as_socket();
         let transparent = port.is_none() && local().is_some_and(|local| local.ip() == client.ip());
         let known =
@@ -139,7 +141,8 @@ impl Offload {
         Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known })
     }
 
-    /// Tells all workers of the local address of a connected socket. Not for the address of a client: it may send from any of its ports.
+    /// Publishes the local address of a connected socket to all workers. Not used for the address of a client, which may send from any of
+    /// its ports.
     fn make_known(
         &self,
         socket: &Socket,
@@ -155,8 +158,8 @@ impl Offload {
         Some(self.addresses.add(local, endpoint, client))
     }
 
-    /// Counts answers of a flow's endpoint. From the second on, the socket bundles them: most flows are one question and its answer,
-    /// and do without this system call.
+    /// Counts answers of a flow's endpoint. The socket bundles them from the second on: most flows are one query and its answer, and save
+    /// this system call.
     pub(super) fn count_answers(&self, upstream: &Upstream, count: usize) {
         const SEVERAL: usize = 2;
         let before = upstream.answers.get();
@@ -166,13 +169,13 @@ impl Offload {
         }
     }
 
-    /// Who has the most flows to an endpoint towards which ports are getting scarce, or one was `lacking`; none if they are not.
+    /// The owner with the most flows to an endpoint, if ports towards it are scarce or one was `lacking`; `None` otherwise.
     pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
         self.ports.crowding(endpoint, lacking)
     }
 
-    /// A new socket on the frontend's address through which clients are answered. It is given no datagrams: those are
-    /// steered past it.
+    /// Opens a socket on the frontend's address through which clients are answered. It receives no datagrams, since those are steered to
+    /// another socket.
     pub(super) fn answering(&self, frontend: FrontendAddr) -> io::Result<Arc<Socket>> {
         let addr = frontend.socket_addr();
         let socket = new_socket(Domain::for_address(addr))?;
@@ -188,31 +191,29 @@ impl Offload {
 pub(super) struct Upstream {
     socket: Socket,
     endpoint: EndpointAddr,
-    /// Up to the second, see [`Offload::count_answers`].
+    /// Number of answers, up to two; see [`Offload::count_answers`].
     answers: Cell<usize>,
     lease: Option<PortLease>,
     _known: Option<KnownAddress>,
 }
 
 impl Upstream {
-    /// Connected to the endpoint.
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Whom it talks to.
     pub(super) fn endpoint(&self) -> EndpointAddr {
         self.endpoint
     }
 
-    /// Its port, if that is one of those that flows share.
+    /// The local port, if it is a shared one.
     pub(super) fn shared_port(&self) -> Option<u16> {
         self.lease.as_ref().and_then(PortLease::port)
     }
 }
 
-/// Binds to a port that flows to other endpoints may have, too. Only sockets of the same user may share it so
-/// (`SO_REUSEPORT`, socket(7)), and answers go to whose connection they belong to (`compute_score` in net/ipv4/udp.c).
+/// Binds to a port that flows to other endpoints may share. Only sockets of the same user may do so (`SO_REUSEPORT`, socket(7)), and each
+/// answer goes to the socket connected to its sender (`compute_score` in net/ipv4/udp.c).
 fn bind_shared(socket: &Socket, towards: IpAddr, port: u16) -> io::Result<()> {
     let any: IpAddr = match towards {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -263,7 +264,7 @@ mod tests {
         let port = *range.end();
         let (flow, kept) = open(9, port);
         assert_eq!(kept, port);
-        // Answers to both would come to one address; and the port of a server.
+        // Answers to both would go to one address; and a port outside of the range may belong to a server.
         for (endpoint, wanted) in [(10, port), (9, range.start() - 1)] {
             let (_flow, other) = open(endpoint, wanted);
             assert!(other != wanted && range.contains(&other), "{wanted}: {other}");
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(open(10, port).1, port);
     }
 
-    /// Thousands of Services one behind the other, in pairs, whose flows come and go: nothing adds up.
+    /// Thousands of chained Services in pairs, whose flows come and go: no lease leaks.
     #[test]
     fn flows_of_flows_share_no_ports_with_others() {
         let offload = offload();

@@ -1,5 +1,5 @@
-//! Datagrams of all steered frontends arrive on one socket per family; their destination names the frontend. What a frontend needs on
-//! this worker is made when its first datagram arrives; its socket for answers exists while it has flows.
+//! Steered UDP frontends. Their datagrams arrive on one socket per family; the destination identifies the frontend. A frontend's state
+//! on this worker is created with its first datagram; its socket for answers is open while it has flows.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,39 +19,39 @@ use crate::sys::mmsg::{BATCH, Receiver};
 use crate::worker::token::Key;
 use sheave_model::{FrontendAddr, Protocol};
 
-/// Where a message was sent to, and from whom.
+/// Destination and sender of a message.
 type Steered = (SocketAddr, Arrival);
 
-/// All steered UDP frontends on one worker.
+/// All steered UDP frontends of one worker.
 pub(super) struct SteeredUdp {
     steered: Arc<SteeredFrontends>,
     context: Rc<UdpContext>,
-    /// The places of those that datagrams have come for.
+    /// Keys of the frontends that have received datagrams.
     places: HashMap<FrontendAddr, Key, foldhash::fast::RandomState>,
-    /// Of the sockets that datagrams come in on, one per family.
+    /// Registrations of the sockets that receive datagrams, one per family.
     inlets: Vec<Registration>,
     draining: bool,
 }
 
 impl SteeredUdp {
-    /// Listens nowhere yet.
+    /// Creates the state without sockets.
     pub(super) fn new(steered: Arc<SteeredFrontends>, context: &Rc<UdpContext>) -> Self {
         let (context, places, inlets) = (Rc::clone(context), HashMap::default(), Vec::new());
         Self { steered, context, places, inlets, draining: false }
     }
 
-    /// Serves a socket that reports the destination of datagrams; `own` is its own address, which is for no frontend.
+    /// Serves a socket that reports the destination of datagrams; `own` is the socket's own address, which belongs to no frontend.
     ///
     /// # Errors
-    /// As epoll_ctl(2).
+    /// Returns an error if epoll_ctl(2) fails.
     pub(super) fn listen(&mut self, own: FrontendAddr, socket: Arc<Socket>) -> io::Result<()> {
         self.context.offload.prepare(&socket);
         self.inlets.push(self.context.registry.register(Source::Inlet(own, socket))?);
         Ok(())
     }
 
-    /// Lets go of a frontend that is closed; gives its place. `None` if nothing ever came for it, or it is open again by now: then its
-    /// flows go on, each as the table says.
+    /// Removes a closed frontend and returns its key. `None` if it never received a datagram, or if it has been opened again: its
+    /// flows then go on and follow the table.
     pub(super) fn remove(&mut self, frontends: &mut UdpFrontends, addr: FrontendAddr) -> Option<Key> {
         let place = *self.places.get(&addr)?;
         let (counters, frontend) = (self.counters(addr), frontends.get_mut(place));
@@ -62,28 +62,28 @@ impl SteeredUdp {
         self.places.remove(&addr)
     }
 
-    /// Those of this worker; `None` if the frontend is not steered.
+    /// The frontend's counters on this worker; `None` if it is not steered.
     fn counters(&self, addr: FrontendAddr) -> Option<Arc<UdpCounters>> {
         self.steered.counters(addr)?.get(self.context.worker.index)?.udp()
     }
 
-    /// From now on no frontend takes new flows.
+    /// Stops all frontends from accepting new flows.
     pub(super) fn drain(&mut self) {
         self.draining = true;
     }
 
-    /// Lets go of everything.
+    /// Releases all sockets and frontends.
     pub(super) fn leave(&mut self) {
         self.places.clear();
         self.inlets.clear();
     }
 
-    /// The place of what the frontend has on this worker; `None` if it is not steered.
+    /// The key of the frontend on this worker, created on demand; `None` if it is not steered.
     pub(super) fn place(&mut self, frontends: &mut UdpFrontends, addr: FrontendAddr) -> Option<Key> {
         self.frontend(frontends, addr).map(|frontend| frontend.place)
     }
 
-    /// What the frontend has on this worker; `None` if it is not steered.
+    /// The frontend on this worker, created on demand; `None` if it is not steered.
     fn frontend<'f>(
         &mut self,
         frontends: &'f mut UdpFrontends,
@@ -103,7 +103,7 @@ impl SteeredUdp {
         Some(frontend)
     }
 
-    /// Receives one batch and sends it on, each frontend's part by itself.
+    /// Receives one batch and forwards each frontend's part of it.
     pub(super) fn batch(
         &mut self,
         frontends: &mut UdpFrontends,
@@ -117,7 +117,7 @@ impl SteeredUdp {
             Ok(count) => count,
             Err(error) => return Progress::of_error(&error),
         };
-        // A frontend may have opened in this turn, and its first datagrams are among these.
+        // A frontend may have opened during this turn, and its first datagrams may be in this batch.
         context.worker.refresh_table();
         let table = context.worker.table();
         let view = context.view(&table);
@@ -157,7 +157,7 @@ fn arrivals(receiver: &Receiver, count: usize) -> ([Steered; BATCH], usize) {
     (arrivals, told)
 }
 
-/// The messages of one frontend without those that were cut.
+/// The messages of one frontend without truncated ones.
 fn whole_arrivals(receiver: &Receiver, run: &[Steered]) -> ([Arrival; BATCH], usize) {
     let mut arrivals = [NOTHING.1; BATCH];
     let mut whole = 0;

@@ -1,4 +1,4 @@
-//! Real sockets on loopback, real tables; client, endpoints and gateway share one runtime.
+//! Tests with real loopback sockets and tables; client, endpoints and gateway share one runtime.
 
 use std::cell::RefCell;
 use std::io;
@@ -32,13 +32,13 @@ const IDLE: Duration = Duration::from_secs(30);
 const V4: &str = "127.0.0.1";
 const V6: &str = "::1";
 
-/// Runs a test as a worker runs its tasks.
+/// Runs a test on a single thread, like a worker's loop.
 fn on_a_worker(test: impl Future<Output = ()>) {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(test);
 }
 
-/// Lets all other tasks run until the fact holds.
+/// Lets other tasks run until the condition holds.
 async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     let start = Instant::now();
     while !fact() {
@@ -47,12 +47,12 @@ async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     }
 }
 
-/// What of a worker's loop concerns UDP.
+/// The part of a worker's loop that concerns UDP.
 struct Rig {
     worker: Rc<WorkerContext>,
     udp: Udp,
     events: Events,
-    /// Time that the test has passed over.
+    /// Time that the test has skipped.
     skipped: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Rig {
         Instant::now() + self.skipped
     }
 
-    /// What a command does.
+    /// Runs a command as the worker's loop does.
     fn execute<T>(&mut self, command: impl FnOnce(&mut Udp) -> T) -> T {
         self.worker.begin_turn(self.now());
         command(&mut self.udp)
@@ -81,7 +81,7 @@ impl Rig {
     }
 }
 
-/// One frontend, served by a task that turns the loop whenever the test waits.
+/// One frontend, served by a task that runs turns of the loop while the test waits.
 struct UdpGateway {
     addr: FrontendAddr,
     worker: Rc<WorkerContext>,
@@ -116,7 +116,7 @@ impl UdpGateway {
         gateway
     }
 
-    /// Serves another frontend with the same endpoints; gives its address and counters.
+    /// Serves another frontend with the same endpoints; returns its address and counters.
     fn listen_on_another(&self, endpoints: &[EndpointAddr]) -> (FrontendAddr, Arc<UdpCounters>) {
         let socket = bind_shared((self.addr.ip, 0).into());
         let bound = socket.local_addr().unwrap().as_socket().unwrap();
@@ -154,7 +154,7 @@ impl UdpGateway {
         self.rig.borrow_mut().skipped += time;
     }
 
-    /// Passes over the time until something is due, again and again, until no flow is left; gives the time that was passed over.
+    /// Skips from deadline to deadline until no flow is left; returns the time skipped.
     async fn finished(&self) -> Duration {
         let start = self.rig.borrow().skipped;
         until("the flows end", || {
@@ -183,7 +183,6 @@ impl UdpGateway {
         &self.counters
     }
 
-    /// The endpoint that the client's flow leads to.
     fn endpoint_of(&self, client: &Client) -> Option<EndpointAddr> {
         self.frontend().flows.borrow().endpoint(ClientAddr(client.addr()))
     }
@@ -200,8 +199,8 @@ impl UdpGateway {
     }
 }
 
-/// A socket that others may share the address with from now on. (Asked before binding, the kernel would choose a port
-/// that another test shares already.)
+/// A bound socket whose address others may share from now on. (If sharing were enabled before binding to port 0, the kernel
+/// could choose a port that another test shares already.)
 fn bind_shared(addr: SocketAddr) -> Arc<socket2::Socket> {
     let domain = socket2::Domain::for_address(addr);
     let socket = socket2::Socket::new(domain, socket2::Type::DGRAM.nonblocking(), None).unwrap();
@@ -211,7 +210,7 @@ fn bind_shared(addr: SocketAddr) -> Arc<socket2::Socket> {
     Arc::new(socket)
 }
 
-/// A socket connected to a frontend: it hears only answers that come from the frontend's address.
+/// A socket connected to a frontend, which only receives answers from the frontend's address.
 struct Client(UdpSocket);
 
 impl Client {
@@ -223,7 +222,7 @@ impl Client {
         assert_eq!(self.0.send(datagram).unwrap(), datagram.len());
     }
 
-    /// The next answer; without reactor, so that it tells of ICMP errors.
+    /// Waits for the next answer, without a reactor, so that ICMP errors are reported.
     async fn answer(&self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 65_536];
         let mut result = Err(io::ErrorKind::WouldBlock.into());
@@ -243,7 +242,7 @@ impl Client {
     }
 }
 
-/// Sends every datagram back, with a mark of its own before it if it has one.
+/// An endpoint that sends every datagram back, prefixed with its mark.
 async fn endpoint(ip: &str, mark: &'static [u8]) -> EndpointAddr {
     let socket = AsyncSocket::bind((ip, 0)).await.unwrap();
     let addr = socket.local_addr().unwrap();
@@ -257,7 +256,7 @@ async fn endpoint(ip: &str, mark: &'static [u8]) -> EndpointAddr {
     EndpointAddr::new(addr.ip(), addr.port())
 }
 
-/// An address at which nobody listens: the kernel answers with ICMP. The socket reserves it, connected to itself.
+/// An address without a listener: the kernel answers with ICMP. The returned socket, connected to itself, reserves the address.
 fn nobody(ip: &str) -> (EndpointAddr, UdpSocket) {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     let addr = socket.local_addr().unwrap();
@@ -265,7 +264,7 @@ fn nobody(ip: &str) -> (EndpointAddr, UdpSocket) {
     (EndpointAddr::new(addr.ip(), addr.port()), socket)
 }
 
-/// Bytes that differ from place to place and from datagram to datagram.
+/// Content that differs from byte to byte and from datagram to datagram.
 fn content(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(31) ^ (index >> 8) ^ seed.wrapping_mul(131)) as u8).collect()
 }

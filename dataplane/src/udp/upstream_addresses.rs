@@ -1,9 +1,9 @@
-//! Forwarding loops that no table shows. An endpoint may lead back to a frontend by way of another load balancer or of NAT. Then each
-//! flow's socket is one more client, whose flow has one more socket, and a single datagram makes flows without end. So all workers know
-//! the local addresses of their sockets towards endpoints, with a hop count: how many of these sockets a datagram has passed. A few may be
-//! Services one behind the other; more are a loop.
+//! Detection of forwarding loops that no table shows. An endpoint may lead back to a frontend through another load balancer or NAT. Each
+//! flow's socket is then another client, whose flow has another socket, so a single datagram would create flows without end. Therefore all
+//! workers share the local addresses of their sockets towards endpoints, each with a hop count: the number of these sockets that a datagram
+//! has passed. A few hops may be chained Services; more are a loop.
 //!
-//! A hop count, since an address is no proof: it may be that of a client as well, where endpoints see clients' own.
+//! The hop count is needed since an address alone is no proof: if endpoints see clients' own addresses, it may belong to a client.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,30 +15,31 @@ use sheave_model::{ClientAddr, EndpointAddr};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// How many flows of this process a datagram may pass, one after the other.
+/// Maximum number of flows of this process that a datagram may pass in sequence.
 const MOST_HOPS: u8 = 4;
 
-/// Enough that dozens of workers rarely wait for each other.
+/// Number of shards: dozens of workers rarely wait for each other.
 const SHARDS: usize = 64;
 
-/// Link-local addresses of several interfaces are not told apart: at worst a loop is said to be shorter than it is, or longer by one.
+/// A local address without its interface. Link-local addresses of several interfaces are not distinguished: at worst a loop is taken for
+/// shorter than it is, or for longer by one.
 type LocalAddr = (IpAddr, u16);
 type OfSomePorts = HashMap<LocalAddr, Upstreams, foldhash::fast::RandomState>;
 
-/// The local addresses of all sockets towards endpoints, by port. Looked at only when a flow begins.
+/// Local addresses of all sockets towards endpoints, sharded by port. Only consulted when a flow begins.
 #[derive(Debug)]
 pub(crate) struct UpstreamAddresses([Mutex<OfSomePorts>; SHARDS]);
 
-/// Those that have one local address: flows share ports.
+/// The sockets that share one local address.
 #[derive(Debug)]
 struct Upstreams {
-    /// How many there are by hop count, which begins with 1 and includes the socket itself.
+    /// Number of sockets by hop count, which begins with 1 and includes the socket itself.
     sockets: [u32; MOST_HOPS as usize],
-    /// Whom the last one with the highest is connected to.
+    /// Endpoint of the last socket with the highest hop count.
     endpoint: EndpointAddr,
 }
 
-/// One socket's, known until this is dropped.
+/// Registration of one socket's address, removed when dropped.
 #[derive(Debug)]
 pub(super) struct KnownAddress {
     all: Arc<UpstreamAddresses>,
@@ -64,7 +65,7 @@ impl Default for UpstreamAddresses {
 }
 
 impl UpstreamAddresses {
-    /// Makes a socket's local address known, which is connected to `endpoint` for `client`.
+    /// Registers the local address of a socket that is connected to `endpoint` for `client`.
     pub(super) fn add(
         self: &Arc<Self>,
         local: SocketAddr,
@@ -84,21 +85,21 @@ impl UpstreamAddresses {
         KnownAddress { all: Arc::clone(self), addr, hops }
     }
 
-    /// How many flows of this process the client's datagrams have passed, as far as can be known: 0 to `MOST_HOPS`. A flow of a client that has passed some
-    /// must share its port with no other one, which would be taken for as far in.
+    /// Number of flows of this process that the client's datagrams have passed, as far as known: 0 to `MOST_HOPS`. If it is not 0, the
+    /// client's flow must not share its port with another flow, whose datagrams would inherit the count.
     pub(super) fn hops(&self, client: ClientAddr) -> u8 {
         let addr = (client.ip(), client.0.port());
         self.shard(addr).get(&addr).map_or(0, Upstreams::hops)
     }
 
-    /// The endpoint that the client's datagrams have come back from, if they go round in a loop.
+    /// The endpoint from which the client's datagrams have come back, if they are in a loop.
     pub(super) fn looping(&self, client: ClientAddr) -> Option<EndpointAddr> {
         let addr = (client.ip(), client.0.port());
         let shard = self.shard(addr);
         shard.get(&addr).filter(|sockets| sockets.hops() >= MOST_HOPS).map(|sockets| sockets.endpoint)
     }
 
-    /// A shard is consistent between any two statements, so poisoning does not matter.
+    /// Locks a shard. It is consistent between any two statements, so poisoning does not matter.
     fn shard(&self, addr: LocalAddr) -> MutexGuard<'_, OfSomePorts> {
         self.0[usize::from(addr.1) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,7 +143,7 @@ mod tests {
             sockets.push(all.add(at(port + 1), endpoint(2), ClientAddr(at(port))));
         }
         assert_eq!(all.looping(ClientAddr(at(MOST_HOPS.into()))), Some(endpoint(2)));
-        // The same port elsewhere, or of the same address another port: no socket of these.
+        // The same port at another address, or another port of the same address, belongs to none of these sockets.
         for stranger in [([192, 0, 2, 2], 4).into(), at(5), "[2001:db8::1]:4".parse().unwrap()] {
             assert_eq!(all.looping(ClientAddr(stranger)), None, "{stranger}");
         }
@@ -173,7 +174,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever shares an address, and in whatever order sockets are closed.
+        /// Holds for any shared address, and any order in which sockets are closed.
         #[test]
         fn an_address_is_known_for_as_long_as_any_socket_has_it(
             steps in prop::collection::vec((0_u16..4, any::<bool>(), any::<prop::sample::Index>()), 0..100)

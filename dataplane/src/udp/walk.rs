@@ -1,38 +1,38 @@
-//! A walk over all flows of a worker, some at a time. A flow finds out by itself what has become of its frontend, but only when its
-//! client sends: one that only its endpoint talks through does not, nor one that is to end sooner than was planned.
+//! Walk over all flows of a worker, some at a time. A flow notices a change of its frontend only when its client sends. The walk
+//! finds flows in which only the endpoint sends, and flows that must end sooner than was scheduled.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Flows that are looked at in a turn: some tenths of a millisecond.
+/// Number of slots visited per turn: some tenths of a millisecond.
 const LOOKED_AT: usize = 1024;
 
-/// Time from the beginning of one walk to the next, however often the table changes.
+/// Minimum time between the starts of two walks, regardless of how often the table changes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How far the walk has come, and when the next one begins.
+/// Position of the walk, and start of the next one.
 #[derive(Debug)]
 pub(super) struct FlowWalk {
-    /// Where it goes on; `None` between two walks.
+    /// Slot at which the walk continues; `None` between two walks.
     next: Option<usize>,
-    /// The table that the last one began with.
+    /// Number of the table with which the last walk began.
     table: u64,
     requested: bool,
     earliest: Instant,
 }
 
 impl FlowWalk {
-    /// There is nothing to look at yet.
+    /// Creates the state for a worker without flows.
     pub(super) fn new(now: Instant, table: u64) -> Self {
         Self { next: None, table, requested: false, earliest: now }
     }
 
-    /// Has another walk begin as soon as none is under way.
+    /// Requests another walk, to begin as soon as none is in progress.
     pub(super) fn request(&mut self, now: Instant) {
         (self.requested, self.earliest) = (true, now);
     }
 
-    /// The places to look at in this turn.
+    /// The slots to visit in this turn.
     pub(super) fn places(&mut self, now: Instant, table: u64) -> Option<Range<usize>> {
         if self.due(table).is_some_and(|due| due <= now) {
             *self = Self { next: Some(0), table, requested: false, earliest: now + INTERVAL };
@@ -40,12 +40,12 @@ impl FlowWalk {
         self.next.map(|first| first..first + LOOKED_AT)
     }
 
-    /// Goes on behind these places if there are `more`.
+    /// Continues after these slots if there are `more`.
     pub(super) fn passed(&mut self, places: &Range<usize>, more: bool) {
         self.next = more.then_some(places.end);
     }
 
-    /// When the next walk begins; `None` if one is under way or none is needed.
+    /// When the next walk begins; `None` if one is in progress or none is needed.
     pub(super) fn due(&self, table: u64) -> Option<Instant> {
         let wanted = self.requested || self.table != table;
         (wanted && self.next.is_none()).then_some(self.earliest)
@@ -68,7 +68,7 @@ mod tests {
         let first = walk.places(start, 2).unwrap();
         assert_eq!(first, 0..LOOKED_AT);
         walk.passed(&first, true);
-        // What changes on the way is looked at in the next one.
+        // A change during a walk is covered by the next one.
         let second = walk.places(start, 3).unwrap();
         assert_eq!(second.start, first.end);
         walk.passed(&second, false);

@@ -1,4 +1,4 @@
-//! What a worker is told to do.
+//! Commands of the owner to a worker.
 
 use std::sync::Arc;
 
@@ -12,44 +12,45 @@ use crate::handover::HandedFlow;
 use super::context::Settings;
 use super::steps::Step;
 
-/// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Serve a TCP frontend's own socket. The counters are those of all workers.
     ListenTcp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<[FrontendCounters]> },
     /// Serve a UDP frontend's own socket.
     ListenUdp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<UdpCounters> },
-    /// The frontend takes nothing new: let go of its socket, and end its UDP flows.
+    /// Stop accepting new traffic for the frontend: release its socket, and end its UDP flows.
     Close(FrontendAddr),
-    /// The frontend has left the table: as `Close`, and its TCP connections end after the time of a drain.
+    /// Like `Close`, for a frontend that has left the table: its TCP connections end after the drain timeout.
     Remove(FrontendAddr),
-    /// Serve a socket that packets of all steered frontends of a protocol and family arrive on; the address is its own.
+    /// Serve a socket that receives the packets of all steered frontends of one protocol and family; `addr` is the
+    /// socket's own address.
     Steer { addr: FrontendAddr, socket: Arc<Socket> },
-    /// Go by these settings.
+    /// Apply these settings.
     Configure(Settings),
-    /// Begin to serve, if the worker was held.
+    /// Start to serve, if the worker was held.
     Serve,
-    /// Take nothing new and read no datagrams, and answer then: another process is about to take over.
+    /// Stop accepting and reading datagrams, then reply: another process is about to take over.
     Pause(oneshot::Sender<()>),
-    /// Answer with the next UDP flows for that process; with none after the last. To a worker that is paused.
+    /// Reply with the next batch of UDP flows for the process that takes over, empty after the last one. For a paused
+    /// worker.
     HandOver(oneshot::Sender<Vec<HandedFlow>>),
-    /// Serve these UDP flows of the process that was there before.
+    /// Serve these UDP flows of the previous process.
     TakeOver(Vec<HandedFlow>),
-    /// Nobody has taken over: go on.
+    /// Go on after a pause: the other process did not take over.
     Resume,
-    /// Another process has taken over: let go of what it has, and go on with the connections.
+    /// Release the listening sockets and flows, since another process has taken over, and keep serving the connections.
     Leave,
-    /// Answer, to show that the worker runs.
+    /// Reply, to show that the worker runs.
     Ping(oneshot::Sender<()>),
-    /// Take nothing new, and answer when the last connection has ended.
+    /// Stop accepting, and reply when the last connection has ended.
     Drain(oneshot::Sender<()>),
-    /// Panic.
+    /// Panic, for tests.
     #[cfg(test)]
     Panic,
 }
 
 impl Command {
-    /// The step that it is, and the frontend that it is for.
+    /// The step of the watchdog's record that the command belongs to, and the frontend that it concerns.
     pub(super) fn step(&self) -> (Step, Option<FrontendAddr>) {
         match self {
             Self::ListenTcp { addr, .. } | Self::ListenUdp { addr, .. } | Self::Steer { addr, .. } => {

@@ -1,4 +1,4 @@
-//! What the connections and flows of a worker need: what all workers share, and what the worker has to itself.
+//! State that the connections and flows of a worker use: the part shared by all workers, and the worker's own.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
@@ -29,44 +29,44 @@ use super::port::{WorkerPort, WorkerPorts};
 use super::steps::{Steps, WorkerProgress};
 use super::token::Token;
 
-/// How long things may take.
+/// Timeouts of connections and flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// One attempt to connect an endpoint.
+    /// One attempt to connect to an endpoint.
     pub connect: Duration,
-    /// A TCP connection on which nothing moves.
+    /// A TCP connection without traffic.
     pub idle: Duration,
-    /// A UDP flow on which nothing moves.
+    /// A UDP flow without traffic.
     pub udp_idle: Duration,
     /// A UDP flow that no endpoint has answered yet.
     pub udp_unanswered: Duration,
-    /// What is still open on a frontend that has left the table.
+    /// Connections that are still open on a frontend that has left the table.
     pub drain: Duration,
 }
 
 #[cfg(test)]
 impl Timeouts {
-    /// The same for everything.
+    /// Sets every timeout to `time`.
     pub(crate) fn all(time: Duration) -> Self {
         Self { connect: time, idle: time, udp_idle: time, udp_unanswered: time, drain: time }
     }
 }
 
-/// What can change while a data plane runs.
+/// Settings that can change while a data plane runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long things may take.
+    /// Timeouts of connections and flows.
     pub timeouts: Timeouts,
-    /// How long a worker looks for traffic on its TCP connections after the last before it sleeps. Saves the time that it
-    /// takes to be woken, and costs a core while there is traffic; zero = not at all.
+    /// How long a worker polls after the last traffic on its TCP connections before it sleeps. Polling saves the latency
+    /// of a wake-up, and costs a core while there is traffic; zero = no polling.
     pub busy_poll: Duration,
-    /// What all traffic may take together.
+    /// Limits of all traffic together.
     pub capacity: CapacityLimits,
-    /// UDP flows that each worker may have; beyond it new ones take the place of old ones.
+    /// Maximum number of UDP flows per worker; beyond it new flows replace old ones.
     pub udp_flows: usize,
 }
 
-/// What all workers share.
+/// State that all workers share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) table: Arc<ArcSwap<ActiveTable>>,
@@ -75,22 +75,22 @@ pub(crate) struct Shared {
     pub(crate) upstream_addresses: Arc<UpstreamAddresses>,
     pub(crate) reports: Arc<Reports>,
     pub(crate) paths: Arc<Paths>,
-    /// What a worker starts with; [`WorkerContext::settings`] are those in force.
+    /// Settings that a worker starts with; [`WorkerContext::settings`] are the current ones.
     pub(crate) settings: Settings,
     pub(crate) capacity: Arc<Capacity>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) ports: Arc<WorkerPorts>,
     pub(crate) watch_requests: Arc<WatchRequests>,
     pub(crate) connection_log: ConnectionLog,
-    /// How far each worker is.
+    /// Progress of each worker.
     pub(crate) progress: Arc<[WorkerProgress]>,
-    /// Where to report listening sockets that are of no more use.
+    /// Channel for listening sockets that have failed.
     pub(crate) broken: mpsc::UnboundedSender<BrokenSocket>,
 }
 
 #[cfg(test)]
 impl Shared {
-    /// An empty table, no limits, and nobody who hears of failures.
+    /// An empty table, no limits, and reports that are ignored.
     pub(crate) fn for_tests(timeouts: Timeouts) -> Self {
         let capacity = CapacityLimits { descriptors: usize::MAX / 8, connections: usize::MAX / 8 };
         Self {
@@ -112,45 +112,45 @@ impl Shared {
     }
 }
 
-/// A listening socket that a worker found to be of no more use. If it was closed meanwhile, that is why.
+/// A worker's report that a listening socket has failed. Closing a socket can cause it, too: `socket` does not upgrade
+/// then.
 #[derive(Debug)]
 pub(crate) struct BrokenSocket {
     pub(crate) addr: FrontendAddr,
-    /// Weak, so that its address is free as soon as nobody serves it.
+    /// Weak, so that the address is free as soon as the last worker has released the socket.
     pub(crate) socket: Weak<Socket>,
     pub(crate) error: io::Error,
 }
 
-/// A shortage is logged once in so long.
+/// Interval between two log lines about a shortage.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
-/// What everything on one worker shares. Stays on its thread.
+/// State of one worker. Stays on its thread.
 pub(crate) struct WorkerContext {
     pub(crate) shared: Shared,
-    /// Which worker this is.
+    /// Index of this worker.
     pub(crate) index: usize,
     pub(crate) poller: Poller,
     pub(crate) random: SplitMix64,
-    /// For warnings that the machine is short of something, of all listeners together.
+    /// Throttle of warnings about shortages of the machine, for all listeners together.
     pub(crate) log_throttle: LogThrottle,
-    /// What it is doing.
+    /// Current step, for the watchdog.
     pub(crate) steps: Steps,
-    /// What a watch is told of.
+    /// Traffic counted for a watch.
     pub(crate) tally: Rc<TallyCell>,
-    /// Those in force.
     settings: Cell<Settings>,
     /// When this turn of the loop began.
     now: Cell<Instant>,
     table: RefCell<Arc<ActiveTable>>,
-    /// Grows each time that `table` becomes another.
+    /// Grows each time that `table` is replaced.
     table_number: Cell<u64>,
 }
 
 impl WorkerContext {
-    /// Nothing is open; the random numbers begin with `random`.
+    /// Creates a context without connections; `random` seeds its random numbers.
     ///
     /// # Errors
-    /// As epoll_create(2) and epoll_ctl(2).
+    /// Returns an error if epoll_create(2) or epoll_ctl(2) fails.
     pub(crate) fn new(shared: Shared, index: usize, random: u64) -> io::Result<Rc<Self>> {
         let poller = Poller::new()?;
         shared.ports.of(index).waker.attach(&poller, Token::Waker.into())?;
@@ -169,33 +169,32 @@ impl WorkerContext {
         }))
     }
 
-    /// How long things may take, for what begins now.
+    /// Current timeouts, for what begins now.
     pub(crate) fn timeouts(&self) -> Timeouts {
         self.settings().timeouts
     }
 
-    /// The settings in force.
     pub(crate) fn settings(&self) -> Settings {
         self.settings.get()
     }
 
-    /// Goes by other settings from now on. What has its own part of them is to be told.
+    /// Replaces the settings. Parts that keep a copy of a setting must be updated by the caller.
     pub(crate) fn set_settings(&self, settings: Settings) {
         self.settings.set(settings);
     }
 
-    /// When this turn of the loop began: exact enough for timeouts, and no call.
+    /// When this turn of the loop began: exact enough for timeouts, and no system call.
     pub(crate) fn now(&self) -> Instant {
         self.now.get()
     }
 
-    /// Begins a turn: what is looked at from now on is of this moment.
+    /// Begins a turn: sets its time and loads the latest table.
     pub(crate) fn begin_turn(&self, now: Instant) {
         self.now.set(now);
         self.refresh_table();
     }
 
-    /// Looks at the latest table from now on, though the turn began before it was there.
+    /// Loads the latest table, which may have been published since the turn began.
     pub(crate) fn refresh_table(&self) {
         let latest = self.shared.table.load();
         if !Arc::ptr_eq(&latest, &self.table.borrow()) {
@@ -209,23 +208,23 @@ impl WorkerContext {
         self.table.borrow()
     }
 
-    /// Which table that is: what was found in one of the same number is still there.
+    /// Number of that table: an index found in a table of the same number is still valid.
     pub(crate) fn table_number(&self) -> u64 {
         self.table_number.get()
     }
 
-    /// This worker, as others see it.
+    /// This worker's port, through which other workers reach it.
     pub(crate) fn port(&self) -> &WorkerPort {
         self.shared.ports.of(self.index)
     }
 
-    /// Counts one TCP connection as open until the answer is dropped.
+    /// Counts one TCP connection as open until the returned value is dropped.
     pub(crate) fn count_open(self: &Rc<Self>) -> OpenCount {
         self.port().opened();
         OpenCount(Rc::clone(self))
     }
 
-    /// Tells that a listening socket is of no more use.
+    /// Reports that a listening socket has failed.
     pub(crate) fn report_broken(&self, addr: FrontendAddr, held: Arc<Socket>, error: io::Error) {
         let socket = Arc::downgrade(&held);
         drop(held);
@@ -235,11 +234,11 @@ impl WorkerContext {
     }
 }
 
-/// One open connection.
+/// Guard that counts one connection as open.
 pub(crate) struct OpenCount(Rc<WorkerContext>);
 
 impl OpenCount {
-    /// The worker that serves it.
+    /// The worker that serves the connection.
     pub(crate) fn worker(&self) -> &WorkerContext {
         &self.0
     }

@@ -1,32 +1,34 @@
-//! When something is due: a queue for what is due a fixed time after it was noted, which most of it is, and a heap for the rest.
+//! Deadlines of one worker: a queue for those that are due a fixed time after they were set, which most are, and a heap for the
+//! rest.
 //!
-//! Nothing is ever taken back: whoever is told looks whether it still matters. That makes noting a deadline as cheap as a push.
+//! Deadlines are never cancelled: the caller checks whether one still matters when it is due. That makes setting one as cheap as
+//! a push.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Deadlines of things with keys.
+/// Deadlines by key.
 #[derive(Debug)]
 pub(crate) struct Deadlines<K> {
     usual: Duration,
-    /// In the order of their deadlines, since that is the order in which they were noted.
+    /// Sorted by deadline, since all have the same delay and were pushed in order.
     queue: VecDeque<(Instant, K)>,
     others: BinaryHeap<Reverse<(Instant, K)>>,
 }
 
 impl<K: Copy + Ord> Deadlines<K> {
-    /// Most things are due so long after they were noted.
+    /// Creates an empty set; `usual` is the delay of most deadlines.
     pub(crate) fn new(usual: Duration) -> Self {
         Self { usual, queue: VecDeque::new(), others: BinaryHeap::new() }
     }
 
-    /// Most things are due so long after they are noted, from now on.
+    /// Changes the usual delay for deadlines pushed from now on.
     pub(crate) fn set_usual(&mut self, usual: Duration) {
         self.usual = usual;
     }
 
-    /// Notes that something is due so long after `now`; gives that moment.
+    /// Sets a deadline at `now + after`, and returns it.
     pub(crate) fn push(&mut self, now: Instant, after: Duration, key: K) -> Instant {
         let due = now + after;
         let in_order = self.queue.back().is_none_or(|(last, _)| *last <= due);
@@ -38,7 +40,7 @@ impl<K: Copy + Ord> Deadlines<K> {
         due
     }
 
-    /// When the first is due that still matters. Those before it are forgotten.
+    /// The earliest deadline that still matters. Removes those before it.
     pub(crate) fn next_that(&mut self, mut matters: impl FnMut(Instant, K) -> bool) -> Option<Instant> {
         while self.queue.pop_front_if(|(due, key)| !matters(*due, *key)).is_some() {}
         while let Some(Reverse((due, key))) = self.others.peek()
@@ -49,14 +51,14 @@ impl<K: Copy + Ord> Deadlines<K> {
         self.next()
     }
 
-    /// When the first is due.
+    /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         let queued = self.queue.front().map(|(due, _)| *due);
         let other = self.others.peek().map(|Reverse((due, _))| *due);
         queued.into_iter().chain(other).min()
     }
 
-    /// Takes the first that is due by `now`, with its moment.
+    /// Removes and returns the earliest deadline if it is due by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, K)> {
         let due = self.next().filter(|due| *due <= now)?;
         if self.queue.front().is_some_and(|(first, _)| *first == due) {

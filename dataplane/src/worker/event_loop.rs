@@ -1,7 +1,7 @@
-//! The loop of one worker: wait for events, give each to who it is for, and let everyone do a bounded part of its work.
+//! Event loop of one worker: waits for events, dispatches each, and lets TCP and UDP do a bounded part of their work.
 //!
-//! A turn is short, so that accept, TCP and UDP never wait for each other's floods: whoever has more to do has it in the next one,
-//! before which the kernel is asked for events without waiting.
+//! A turn is short, so that accept, TCP and UDP do not wait for each other's floods. Work that is left over continues in the next
+//! turn, which polls the kernel for events without waiting.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -28,20 +28,20 @@ use crate::tcp::{PipeBudget, Tcp};
 use crate::udp::Udp;
 use sheave_model::Protocol;
 
-/// Commands that are executed in a turn: a start opens thousands of frontends.
+/// Maximum number of commands executed per turn: at start, thousands of frontends are opened.
 const COMMANDS: usize = 256;
 
-/// Connections of other workers that are adopted in a turn.
+/// Maximum number of connections adopted from other workers per turn.
 const ADOPTED: usize = 256;
 
-/// Flows in one answer to the process that takes over: as many descriptors as the kernel passes in one message, at most
+/// Maximum number of flows in one reply to the process that takes over: their descriptors must fit one message of the kernel
 /// (`SCM_MAX_FD` in include/net/scm.h is 253).
 const HANDED: usize = 128;
 
-/// Connections, and flows, that a walk for a watch looks at in a turn: some tenths of a millisecond.
+/// Number of connections, and of flows, that a walk for a watch visits per turn: some tenths of a millisecond.
 const COLLECTED: usize = 1024;
 
-/// What a worker is started with.
+/// Parameters that a worker starts with.
 #[derive(Clone)]
 pub(crate) struct WorkerSeed {
     pub(crate) index: usize,
@@ -49,7 +49,7 @@ pub(crate) struct WorkerSeed {
     pub(crate) pipes: PipeBudget,
     pub(crate) random: u64,
     pub(crate) steered: Arc<SteeredFrontends>,
-    /// It serves nothing before it is told to.
+    /// The worker serves nothing before [`Command::Serve`].
     pub(crate) held: bool,
 }
 
@@ -68,7 +68,7 @@ impl WorkerSeed {
     }
 }
 
-/// What runs on a worker's thread.
+/// State of a worker's thread.
 pub(super) struct EventLoop {
     context: Rc<WorkerContext>,
     tcp: Tcp,
@@ -76,25 +76,25 @@ pub(super) struct EventLoop {
     commands: UnboundedReceiver<Command>,
     events: Events,
     alarm: Alarm,
-    /// There may be commands.
+    /// Whether commands may be waiting.
     notified: bool,
-    /// Until when to look for events before the thread may sleep, since waking it takes longer than looking.
+    /// Until when the thread polls instead of sleeping, since a wake-up takes longer than a poll.
     busy_until: Instant,
-    /// What is due waits until the last one is over.
+    /// Defers deadlines after the thread was stopped.
     standstill: Standstill,
-    /// A walk over all that is open, and where it goes on.
+    /// Walk over all connections and flows for a watch: where it continues, and where the result goes.
     walk: Option<(usize, Sender<ClientTraffic>)>,
-    /// To be told when the last connection and flow have ended.
+    /// Completed when the last connection and flow have ended.
     drained: Option<oneshot::Sender<()>>,
-    /// Until another process has let go of the sockets.
+    /// Whether another process still holds the sockets.
     held: bool,
 }
 
 impl EventLoop {
-    /// Serves nothing yet.
+    /// Creates a loop that serves nothing yet.
     ///
     /// # Errors
-    /// If the epoll instance cannot be made.
+    /// Returns an error if the epoll instance cannot be created.
     pub(super) fn new(seed: WorkerSeed, commands: UnboundedReceiver<Command>) -> io::Result<Self> {
         let WorkerSeed { index, shared, pipes, random, steered, held } = seed;
         let context = WorkerContext::new(shared, index, random)?;
@@ -105,7 +105,7 @@ impl EventLoop {
             context,
             commands,
             events: Events::new(),
-            // What was sent before the worker could be woken.
+            // Commands may have been sent before the worker could be woken.
             notified: true,
             busy_until: Instant::now(),
             standstill: Standstill::new(Instant::now()),
@@ -117,17 +117,17 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// Serves until the owner lets go of the worker.
+    /// Serves until the owner drops the worker's handle.
     ///
     /// # Errors
-    /// As epoll_wait(2) and timerfd_settime(2), which nothing helps against.
+    /// Returns an error if epoll_wait(2) or timerfd_settime(2) fails; the worker cannot continue then.
     pub(super) fn run(mut self) -> io::Result<()> {
         if self.hold().is_break() {
             return Ok(());
         }
         let mut now = Instant::now();
         loop {
-            // The moment when the turn began is exact enough: turns are short.
+            // The start of the last turn is exact enough: turns are short.
             let sleep = !self.has_work(now);
             let due = if sleep { self.next_turn(now) } else { Some(now) };
             if sleep && let Some(due) = due {
@@ -143,7 +143,7 @@ impl EventLoop {
         }
     }
 
-    /// Executes commands, and no more than that, until one says to serve: all flows are there before the first datagram is read.
+    /// Only executes commands until [`Command::Serve`]: all flows are restored before the first datagram is read.
     fn hold(&mut self) -> ControlFlow<()> {
         while self.held {
             let Some(command) = self.commands.blocking_recv() else { return ControlFlow::Break(()) };
@@ -154,19 +154,19 @@ impl EventLoop {
         ControlFlow::Continue(())
     }
 
-    /// Whether there is more to do at once, or soon in all likelihood.
+    /// Whether there is more to do now, or may be soon because of busy polling.
     fn has_work(&self, now: Instant) -> bool {
         let has_work = self.notified || self.walk.is_some() || self.tcp.has_work() || self.udp.has_work();
         has_work || now < self.busy_until
     }
 
-    /// When something is due, after a turn that began at `last`.
+    /// Time of the next deadline, after a turn that began at `last`.
     fn next_turn(&mut self, last: Instant) -> Option<Instant> {
         let due = [self.tcp.next_deadline(), self.udp.next_deadline()].into_iter().flatten().min();
         due.map(|due| self.standstill.next_turn(last, due))
     }
 
-    /// Handles the events that were waited for, and what is due by `now`.
+    /// Handles the events of the last wait, and the deadlines that are due by `now`.
     fn turn(&mut self, now: Instant) -> ControlFlow<()> {
         self.context.begin_turn(now);
         let mut tcp = false;
@@ -195,7 +195,7 @@ impl EventLoop {
         self.tcp.serve();
         self.udp.serve();
         self.walk_on();
-        // Last, so that who is answered knows that everything before was done.
+        // Last, so that a reply confirms that everything before it was done.
         if std::mem::take(&mut self.notified) {
             self.on_notified()?;
         }
@@ -203,7 +203,7 @@ impl EventLoop {
         ControlFlow::Continue(())
     }
 
-    /// Executes commands, adopts connections, gives back memory: what others wake the worker for.
+    /// Handles what other threads wake the worker for: commands, connections to adopt, memory to release, watches.
     fn on_notified(&mut self) -> ControlFlow<()> {
         let port = self.context.port();
         if port.takes_relief() {
@@ -219,7 +219,7 @@ impl EventLoop {
         }
         let handed_on = port.take(ADOPTED);
         self.notified = handed_on.len() == ADOPTED;
-        // They may be to frontends that came in this turn.
+        // The connections may be to frontends that were added during this turn.
         self.context.refresh_table();
         self.tcp.adopt(handed_on);
         for _ in 0..COMMANDS {
@@ -233,7 +233,7 @@ impl EventLoop {
         ControlFlow::Continue(())
     }
 
-    /// Has a watch know what a part of all that is open has, and all when that was the last part.
+    /// Collects the next part of all connections and flows for a watch, and replies after the last part.
     fn walk_on(&mut self) {
         let Some((first, reply)) = self.walk.take() else { return };
         self.context.steps.begin(Step::Watch, None);
@@ -242,7 +242,7 @@ impl EventLoop {
         if more.contains(&true) {
             self.walk = Some((places.end, reply));
         } else if let Some(traffic) = self.context.tally.take() {
-            // Nobody may watch any more.
+            // The watch may have ended.
             reply.send(traffic).ok();
         }
     }
@@ -286,7 +286,7 @@ impl EventLoop {
                 self.tcp.leave();
                 self.udp.leave();
             }
-            // The receiver may have given up waiting.
+            // The receiver may have given up.
             Command::Ping(reply) => drop(reply.send(())),
             #[cfg(test)]
             Command::Panic => panic!("on command"),
@@ -304,13 +304,13 @@ impl EventLoop {
             && self.udp.is_drained()
             && let Some(reply) = self.drained.take()
         {
-            // The receiver may have given up waiting.
+            // The receiver may have given up.
             reply.send(()).ok();
         }
     }
 }
 
-/// Also by a panic: closing alone would make half an answer look like a whole one.
+/// Also runs on a panic: sockets that merely close would make half a response look complete.
 impl Drop for EventLoop {
     fn drop(&mut self) {
         self.tcp.end_all();

@@ -1,4 +1,4 @@
-//! All workers: asked together, ended together, and restarted after a panic.
+//! Worker pool: sends commands to all workers, restarts those that panicked, and ends them together.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use crate::worker::context::Settings;
 use crate::worker::{Command, WorkerHandle, WorkerSeed};
 
-/// A worker that fails more often than this within [`WINDOW`] is not started again: what makes it panic lasts, and the
-/// process shows that it needs a restart.
+/// Maximum number of restarts within [`WINDOW`]. Beyond it a failed worker stays down: the cause of the panic persists, and the
+/// process reports that it needs a restart.
 const RESTARTS: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -21,7 +21,7 @@ pub(crate) struct Workers {
     seed: WorkerSeed,
     handles: Vec<WorkerHandle>,
     restarts: u64,
-    /// When those of the last minute were.
+    /// When the restarts of the last [`WINDOW`] took place.
     recent: VecDeque<Instant>,
 }
 
@@ -40,22 +40,22 @@ impl Deref for Workers {
 }
 
 impl Workers {
-    /// Starts so many, and at least one.
+    /// Starts `count` workers, and at least one.
     ///
     /// # Errors
-    /// If a thread or its epoll instance cannot be made.
+    /// Returns an error if a thread or its epoll instance cannot be created.
     pub(crate) fn start(count: usize, seed: WorkerSeed) -> io::Result<Self> {
         let handles = (0..count.max(1)).map(|index| start(index, &seed)).collect::<io::Result<_>>()?;
         Ok(Self { seed, handles, restarts: 0, recent: VecDeque::new() })
     }
 
-    /// Whether none has ended. One that is stuck runs, too.
+    /// Whether no worker has ended. A stuck worker counts as running.
     pub(crate) fn run(&self) -> bool {
         self.handles.iter().all(WorkerHandle::runs)
     }
 
-    /// Restarts workers that have panicked and whose thread is over, so that nothing else writes their counters. Returns which; they
-    /// serve nothing yet.
+    /// Restarts workers that have panicked and whose thread has ended, so that no other thread writes their counters. Returns the
+    /// indices of those restarted, which serve nothing yet.
     pub(crate) fn restart_failed(&mut self) -> Vec<usize> {
         let failed: Vec<usize> =
             (0..self.handles.len()).filter(|index| self.handles[*index].is_over()).collect();
@@ -89,19 +89,19 @@ impl Workers {
         }
     }
 
-    /// Lets them serve, if they were held.
+    /// Lets the workers serve, if they were held.
     pub(crate) fn serve(&mut self) {
         self.seed.held = false;
         self.tell_all(|| Command::Serve);
     }
 
-    /// Lets them go by these settings, and those that are started again.
+    /// Applies these settings to the running workers, and to those restarted later.
     pub(crate) fn configure(&mut self, settings: Settings) {
         self.seed.shared.settings = settings;
         self.tell_all(|| Command::Configure(settings));
     }
 
-    /// Sends each a command.
+    /// Sends a command to every worker.
     pub(crate) fn tell_all(&self, command: impl Fn() -> Command) {
         self.handles.iter().for_each(|worker| worker.send(command()));
     }
@@ -111,7 +111,7 @@ impl Workers {
         self.restarts
     }
 
-    /// Whether each answers a command within `patience`. They are asked at once; the answer can be awaited anywhere.
+    /// Whether every worker replies to a command within `patience`. All are asked at once; the future can be awaited on any thread.
     pub(crate) fn all_reply(
         &self,
         ask: fn(oneshot::Sender<()>) -> Command,
@@ -119,7 +119,7 @@ impl Workers {
     ) -> impl Future<Output = bool> + Send + use<> {
         let replies = self.ask_all(ask);
         async move {
-            // One that has ended must not keep the others from finishing: they are waited for all the same.
+            // A worker that has ended fails the result, but the replies of the others are still awaited.
             let all = async {
                 let mut all = true;
                 for answer in replies {
@@ -131,7 +131,7 @@ impl Workers {
         }
     }
 
-    /// Asks each, at once. One that has ended does not answer.
+    /// Sends every worker a command with a reply channel. The channel of a worker that has ended closes without a reply.
     pub(crate) fn ask_all<T>(&self, ask: fn(oneshot::Sender<T>) -> Command) -> Vec<oneshot::Receiver<T>> {
         let ask = |worker: &WorkerHandle| {
             let (reply, answer) = oneshot::channel();
@@ -141,7 +141,7 @@ impl Workers {
         self.handles.iter().map(ask).collect()
     }
 
-    /// Ends all, cutting what they serve. One that is stuck is left behind after `patience`.
+    /// Ends all workers, which cuts their connections and flows. A stuck worker is abandoned after `patience`.
     pub(crate) async fn end(self, patience: Duration) {
         let end = async {
             for worker in self.handles {
@@ -155,7 +155,7 @@ impl Workers {
 }
 
 fn start(index: usize, seed: &WorkerSeed) -> io::Result<WorkerHandle> {
-    // The standard library's hasher keys are the system's random numbers.
+    // The standard library seeds its hasher keys from the system's random numbers.
     let random = RandomState::new().hash_one(index);
     WorkerHandle::start(WorkerSeed { index, random, ..seed.clone() })
 }

@@ -1,7 +1,8 @@
-//! What others see of a worker: how busy it is, what wakes it, and where they leave connections for it.
+//! Worker ports: what other workers see of a worker (its load), what wakes it, and the inbox for connections handed to it.
 //!
-//! The kernel spreads connections over the workers' sockets by a hash (`SO_REUSEPORT`, socket(7)), blind to how many each has. Who
-//! has clearly more than another hands on what it accepts, as HAProxy does (`listener_accept` in its src/listener.c).
+//! The kernel spreads connections over the workers' sockets by a hash (`SO_REUSEPORT`, socket(7)) without regard to their load. A
+//! worker with clearly more connections than another hands on what it accepts, as HAProxy does (`listener_accept` in its
+//! src/listener.c).
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,68 +17,68 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::sys::epoll::Waker;
 use crate::sys::sockets::reset_on_close;
 
-/// So many connections more than another worker are no reason to hand one on: they come and go.
+/// Excess of connections over another worker that is tolerated without handing on, since connections come and go.
 const TOLERATED: usize = 2;
-/// Nor is this part of what the other has.
+/// Divisor of the other worker's connections: this fraction of them is tolerated as well.
 const TOLERATED_PART: usize = 8;
-/// Connections that wait for a worker at most.
+/// Maximum number of connections in a worker's inbox.
 const LEFT: usize = 16;
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) frontend: FrontendAddr,
     pub(crate) peer: ClientAddr,
     pub(crate) socket: Socket,
-    /// Of the worker that serves it.
+    /// Counters of the worker that serves it.
     pub(crate) counters: Arc<TcpCounters>,
 }
 
-/// One worker, as others see it. Its own cache lines, since each worker writes its own at every connection.
+/// Port of one worker. It has its own cache lines, since each worker writes its own at every connection.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerPort {
-    /// TCP connections that it has, or that were left for it; [`AWAY`] and more while nobody serves them.
+    /// Number of TCP connections that the worker serves or has in its inbox; [`AWAY`] or more while no thread serves them.
     open: AtomicUsize,
-    /// Memory is to be given back.
+    /// Whether the worker is asked to release memory.
     relief: AtomicBool,
     pub(crate) waker: Waker,
     inbox: Mutex<Inbox>,
 }
 
-/// More than any worker has.
+/// Offset that marks a worker as absent: more than any worker has.
 const AWAY: usize = usize::MAX / 2;
 
-/// What others have left for a worker.
+/// Connections that other workers handed to this one.
 #[derive(Debug, Default)]
 struct Inbox {
     connections: VecDeque<Accepted>,
-    /// Nothing more is taken: the worker drains, has panicked, or has not begun.
+    /// Whether further connections are refused: the worker drains, has panicked, or has not begun.
     closed: bool,
 }
 
 impl WorkerPort {
     /// # Errors
-    /// As eventfd(2).
+    /// Returns an error if eventfd(2) fails.
     fn new() -> io::Result<Self> {
         let inbox = Inbox { closed: true, ..Inbox::default() };
         let (open, relief) = (AtomicUsize::new(AWAY), AtomicBool::new(false));
         Ok(Self { open, relief, waker: Waker::new()?, inbox: Mutex::new(inbox) })
     }
 
-    /// TCP connections that it has, or that were left for it.
+    /// Number of TCP connections that the worker serves or has in its inbox.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// The worker serves from now on. None of an earlier worker's connections may be open.
+    /// Marks the worker as serving. The connections of an earlier worker must have been closed before.
     pub(crate) fn begin(&self) {
         let mut inbox = self.inbox();
         self.open.store(inbox.connections.len(), Ordering::Relaxed);
         inbox.closed = false;
     }
 
-    /// The worker is over, whatever it has: resets what nobody will serve.
+    /// Marks the worker as ended, and resets the connections in its inbox, which no thread will serve.
     pub(super) fn end(&self) {
         let mut inbox = self.inbox();
         inbox.closed = true;
@@ -87,36 +88,37 @@ impl WorkerPort {
         self.open.fetch_add(AWAY, Ordering::Relaxed);
     }
 
-    /// Whether nothing is open, and nothing more will be left for a worker that keeps to itself.
+    /// Whether no connection is open and the inbox, closed by [`WorkerPorts::drain`] or the worker's end, is empty.
     pub(super) fn is_drained(&self) -> bool {
         let inbox = self.inbox();
         inbox.closed && inbox.connections.is_empty() && self.open() == 0
     }
 
-    /// Counts one more as open.
+    /// Counts one more connection as open.
     pub(super) fn opened(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one less.
+    /// Counts one connection less as open.
     pub(crate) fn closed(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes up to so many of what others have left. Each still counts as open: the taker has to say [`closed`](Self::closed).
+    /// Takes up to `most` connections from the inbox. Each still counts as open: the caller must call [`closed`](Self::closed) for
+    /// it.
     pub(super) fn take(&self, most: usize) -> Vec<Accepted> {
         let mut inbox = self.inbox();
         let count = most.min(inbox.connections.len());
         inbox.connections.drain(..count).collect()
     }
 
-    /// Has the worker look for memory to give back.
+    /// Asks the worker to release memory, and wakes it.
     pub(crate) fn ask_for_relief(&self) {
         self.relief.store(true, Ordering::Relaxed);
         self.waker.wake();
     }
 
-    /// Whether it was asked for since the last time.
+    /// Whether relief was requested since the last call.
     pub(super) fn takes_relief(&self) -> bool {
         self.relief.swap(false, Ordering::Relaxed)
     }
@@ -126,44 +128,42 @@ impl WorkerPort {
     }
 }
 
-/// All workers, as they see each other.
+/// Ports of all workers.
 #[derive(Debug)]
 pub(crate) struct WorkerPorts {
     ports: Box<[WorkerPort]>,
 }
 
 impl WorkerPorts {
-    /// Of so many workers.
+    /// Creates the ports of `workers` workers.
     ///
     /// # Errors
-    /// As eventfd(2).
+    /// Returns an error if eventfd(2) fails.
     pub(crate) fn new(workers: usize) -> io::Result<Arc<Self>> {
         let ports = (0..workers).map(|_| WorkerPort::new()).collect::<io::Result<_>>()?;
         Ok(Arc::new(Self { ports }))
     }
 
-    /// How many workers there are.
     pub(crate) fn count(&self) -> usize {
         self.ports.len()
     }
 
-    /// The worker of this index.
     pub(crate) fn of(&self, index: usize) -> &WorkerPort {
         &self.ports[index]
     }
 
-    /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &WorkerPort> {
         self.ports.iter()
     }
 
-    /// From now on each worker keeps what it accepts: whoever has finished must not get anything new.
+    /// Closes all inboxes: each worker keeps what it accepts, since a worker that has drained must not get another connection.
     pub(crate) fn drain(&self) {
         self.ports.iter().for_each(|port| port.inbox().closed = true);
     }
 
-    /// A worker that has clearly fewer connections than the worker `own`: the lesser of two, which is nearly as good as the least of
-    /// all (Mitzenmacher, "The power of two choices in randomized load balancing", 2001).
+    /// Picks a worker that has clearly fewer connections than the worker `own`, if there is one: the less loaded of two at random,
+    /// which is nearly as good as the least loaded of all (Mitzenmacher, "The power of two choices in randomized load balancing",
+    /// 2001).
     pub(crate) fn less_busy_than(&self, own: usize, random: impl FnOnce() -> u64) -> Option<usize> {
         let others = self.ports.len() - 1;
         let (first, second) = match others {
@@ -182,14 +182,14 @@ impl WorkerPorts {
         (own > theirs + TOLERATED + theirs / TOLERATED_PART).then_some(other)
     }
 
-    /// Leaves a connection to another worker.
+    /// Hands a connection to another worker.
     ///
     /// # Errors
-    /// The connection, if that worker takes none.
+    /// Returns the connection if that worker's inbox is closed or full.
     pub(crate) fn hand_on(&self, other: usize, accepted: Accepted) -> Result<(), Accepted> {
         let port = self.of(other);
         let mut inbox = port.inbox();
-        // Who does not take what it has been left may be stuck.
+        // A worker that does not empty its inbox may be stuck.
         if inbox.closed || inbox.connections.len() >= LEFT {
             return Err(accepted);
         }
@@ -218,8 +218,8 @@ mod tests {
         Accepted { frontend: test_util::frontend_addr(1), peer, socket, counters: Arc::default() }
     }
 
-    /// Lets connections arrive at workers by a hash and end in random order; gives the spread of what each has, from the fewest
-    /// to the most, at its worst.
+    /// Simulates connections that arrive at workers by a hash and end in random order. Returns the largest difference between the
+    /// most and the least loaded worker.
     fn worst_spread(workers: usize, arrivals: usize, at_once: usize, hands_on: bool) -> usize {
         let ports = WorkerPorts::new(workers).unwrap();
         ports.iter().for_each(WorkerPort::begin);
@@ -251,7 +251,7 @@ mod tests {
         for (workers, at_once) in [(2, 64), (8, 400)] {
             let (alone, together) =
                 (worst_spread(workers, 4000, at_once, false), worst_spread(workers, 4000, at_once, true));
-            // With a share of 32 or 50 each, eight or ten more are tolerated of one worker against another it looks at.
+            // With a share of 32 or 50 each, a worker tolerates eight or ten more than another worker that it compares with.
             assert!(
                 together <= 18 && 3 * together <= 2 * alone,
                 "{workers}: {together}, {alone} by hash alone"
@@ -271,7 +271,7 @@ mod tests {
         (0..LEFT).for_each(|_| ports.hand_on(1, accepted()).unwrap());
         assert!(ports.hand_on(1, accepted()).is_err(), "it may be stuck");
         assert_eq!((ports.of(1).open(), ports.of(1).take(1).len()), (LEFT, 1));
-        // It panics with one in hand and one waiting.
+        // The worker panics with one connection in hand and one in its inbox.
         ports.of(1).end();
         assert_eq!(ports.less_busy_than(0, || 1), None);
         ports.of(1).begin();

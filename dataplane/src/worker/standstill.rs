@@ -1,39 +1,38 @@
-//! Notices that this thread stood still, and how long nobody counts as late after that: what has arrived meanwhile is read first.
+//! Standstill: detects that this thread was not scheduled, and defers deadlines until the packets that arrived meanwhile are read.
 
 use std::time::{Duration, Instant};
 
-/// A turn that begins later than it should by so much was preceded by a standstill: the machine had no processor for this thread.
+/// Delay of a turn that counts as a standstill: the machine had no processor for this thread.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
-/// How long after a standstill nobody counts as late.
+/// How long deadlines are deferred after a standstill.
 const CATCHING_UP: Duration = Duration::from_millis(200);
 
-/// When the last standstill is made up for.
 #[derive(Debug)]
 pub(super) struct Standstill {
     caught_up: Instant,
 }
 
 impl Standstill {
-    /// There was none before `now`.
+    /// Creates the state for a thread that has run until `now`.
     pub(super) fn new(now: Instant) -> Self {
         Self { caught_up: now }
     }
 
-    /// When the next turn is to begin for what is due at `deadline`, after a turn that began at `last`. It cannot be earlier than that:
-    /// what a long queue of deadlines leaves for the next turn is no standstill.
+    /// When the next turn is to begin for what is due at `deadline`, after a turn that began at `last`. It is never earlier than
+    /// `last`: deadlines that a long queue leaves for the next turn are no standstill.
     pub(super) fn next_turn(&self, last: Instant, deadline: Instant) -> Instant {
         deadline.max(self.caught_up).max(last)
     }
 
-    /// A turn begins that was to begin by `due`.
+    /// Begins a turn that was to begin by `due`.
     pub(super) fn begin_turn(&mut self, now: Instant, due: Option<Instant>) {
         if due.is_some_and(|due| now.saturating_duration_since(due) > STANDSTILL) {
             self.caught_up = now + CATCHING_UP;
         }
     }
 
-    /// Whether what is due is to be looked at.
+    /// Whether deadlines may be handled.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now >= self.caught_up
     }
@@ -57,7 +56,7 @@ mod tests {
         assert_eq!(due, at(6200));
         standstill.begin_turn(at(6200), Some(due));
         assert!(standstill.is_over(at(6200)));
-        // So much is due that it takes many turns.
+        // So many deadlines are due that they take many turns.
         for millis in (6250..9000).step_by(50) {
             let due = standstill.next_turn(at(millis - 50), deadline);
             standstill.begin_turn(at(millis), Some(due));

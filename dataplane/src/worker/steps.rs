@@ -1,5 +1,5 @@
-//! What a worker is doing, and for which frontend. Whatever takes long delays everything else on the worker, and is logged; a worker
-//! that never comes to the end of its turn is for the [`watchdog`](super::watchdog).
+//! Steps of a worker: what it is doing, and for which frontend. A long step delays everything else on the worker and is logged; a
+//! turn that never ends is detected by the [`watchdog`](super::watchdog).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use sheave_model::FrontendAddr;
 
 use crate::log_throttle::LogThrottle;
 
-/// A step that takes as long is worth a line.
+/// Duration from which a step is logged.
 const SLOW: Duration = Duration::from_millis(50);
-/// There is one line in so long, of each worker.
+/// Interval between two log lines of one worker.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// A part of a worker's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Step {
-    /// It waits for events, or has ended.
+    /// Waits for events, or has ended.
     Waiting,
     Event,
     Deadlines,
@@ -51,7 +51,7 @@ impl Step {
         Self::Command,
     ];
 
-    /// What it is, for people.
+    /// Name of the step in logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting for events",
@@ -70,18 +70,18 @@ impl Step {
     }
 }
 
-/// How far a worker is, as other threads see it. Its own cache line, since the worker writes it at every step.
+/// Progress of a worker as other threads see it. It has its own cache line, since the worker writes it at every step.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct WorkerProgress(AtomicU64);
 
 impl WorkerProgress {
-    /// Of so many workers, by index.
+    /// Creates the progress of `workers` workers, by index.
     pub(crate) fn of_workers(workers: usize) -> Arc<[Self]> {
         (0..workers).map(|_| Self::default()).collect()
     }
 
-    /// The number of the turn, and the step that the worker is at.
+    /// The number of the turn, and the current step.
     pub(crate) fn get(&self) -> (u64, Step) {
         let progress = self.0.load(Ordering::Relaxed);
         let [step, ..] = progress.to_le_bytes();
@@ -93,20 +93,20 @@ impl WorkerProgress {
     }
 }
 
-/// The steps of one worker.
+/// Step tracker of one worker.
 #[derive(Debug)]
 pub(crate) struct Steps {
     worker: usize,
     progress: Arc<[WorkerProgress]>,
     turn: Cell<u64>,
     current: Cell<(Step, Option<FrontendAddr>)>,
-    /// When it began, by the coarse clock.
+    /// When the current step began, by the coarse clock.
     since: Cell<Duration>,
     log_throttle: LogThrottle,
 }
 
 impl Steps {
-    /// Those of the worker of this index, which waits.
+    /// Creates the tracker of the worker with this index, which waits.
     pub(crate) fn new(worker: usize, progress: Arc<[WorkerProgress]>) -> Self {
         Self {
             worker,
@@ -118,7 +118,7 @@ impl Steps {
         }
     }
 
-    /// Begins a step for a frontend, if it is for one, and ends the one before.
+    /// Begins a step, for a frontend if it concerns one, and ends the previous step.
     pub(crate) fn begin(&self, step: Step, frontend: Option<FrontendAddr>) {
         let now = coarse_now();
         let (last, of) = self.current.replace((step, frontend));
@@ -149,7 +149,8 @@ impl Steps {
     }
 }
 
-/// The kernel's coarse clock takes a few nanoseconds to read, and is exact to a tick of some milliseconds (clock_gettime(2)).
+/// Current time of the kernel's coarse clock, which takes a few nanoseconds to read and is exact to a tick of some milliseconds
+/// (clock_gettime(2)).
 fn coarse_now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map(Duration::from).unwrap_or_default()
 }

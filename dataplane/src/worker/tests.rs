@@ -1,4 +1,4 @@
-//! A worker's thread: it ends when told, and a stuck one holds nobody.
+//! Tests: a worker's thread ends when its handle is dropped, and a stuck one does not block its owner.
 
 use std::pin::pin;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ fn start() -> WorkerHandle {
     WorkerHandle::start(WorkerSeed::for_tests(Timeouts::all(Duration::from_secs(1)))).unwrap()
 }
 
-/// Holds whoever wakes it until the channel closes.
+/// Waker that blocks the thread that calls it until the channel closes.
 struct Trap {
     caught: thread_channel::Sender<()>,
     release: Mutex<thread_channel::Receiver<()>>,
@@ -39,7 +39,7 @@ fn a_stuck_worker_does_not_hold_its_owner_and_shows_its_step() {
     let mut answer = pin!(answer);
     assert_eq!(answer.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
     worker.send(Command::Ping(reply));
-    // The worker wakes who waits for its answer, and so is in the trap from here on.
+    // The worker wakes the task that awaits its reply, and is trapped from here on.
     is_caught.recv().unwrap();
     assert!(worker.runs());
     let (turn, step) = progress[0].get();

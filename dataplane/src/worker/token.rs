@@ -1,29 +1,29 @@
-//! What an event of the worker's epoll instance is for: a kind of socket, and its place in the table of that kind. Places are used
-//! again, so a key also says whose the place was: an event that comes too late finds nobody.
+//! Tokens of the worker's epoll instance: the kind of socket that an event is for, and its slot in the table of that kind. Slots
+//! are reused, so a key also carries a serial number of the owner: a late event finds no owner.
 
 use slab::Slab;
 
-/// Numbers of owners begin again after so many, which fit into a token beside kind and place.
+/// Serial numbers wrap around at this value, so that they fit a token along with kind and index.
 const SERIALS: u32 = 1 << 29;
 
-/// Whose place in a [`KeyedSlab`].
+/// Slot of a [`KeyedSlab`] with its owner's serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     index: u32,
     serial: u32,
 }
 
-/// What is watched.
+/// Source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// Commands, and connections that other workers hand on.
+    /// Wakes the worker for commands, and for connections that other workers hand on.
     Waker,
-    /// Something is due.
+    /// A deadline is due.
     Alarm,
     TcpListener(Key),
-    /// The side of a TCP connection towards its client.
+    /// The client's socket of a TCP connection.
     Client(Key),
-    /// The side towards its endpoint.
+    /// The endpoint's socket of a TCP connection.
     Endpoint(Key),
     UdpSocket(Key),
 }
@@ -57,7 +57,7 @@ impl From<u64> for Token {
     }
 }
 
-/// A table whose places have keys.
+/// Slab whose entries have keys that are not reused.
 #[derive(Debug)]
 pub(crate) struct KeyedSlab<T> {
     places: Slab<(u32, T)>,
@@ -71,29 +71,28 @@ impl<T> Default for KeyedSlab<T> {
 }
 
 impl<T> KeyedSlab<T> {
-    /// Gives a value a place; `new` hears its key.
+    /// Inserts a value; `new` receives its key.
     pub(crate) fn insert_with(&mut self, new: impl FnOnce(Key) -> T) -> Key {
         self.serial = (self.serial + 1) % SERIALS;
         let place = self.places.vacant_entry();
-        // Sockets have descriptors, and those are an `int`.
+        // Entries have sockets, and the number of descriptors fits an `int`.
         let key = Key { index: place.key() as u32, serial: self.serial };
         place.insert((self.serial, new(key)));
         key
     }
 
-    /// The value, if it still has its place.
+    /// The value, if it still occupies its slot.
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let (serial, value) = self.places.get_mut(key.index as usize)?;
         (*serial == key.serial).then_some(value)
     }
 
-    /// Takes the value out.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get_mut(key)?;
         self.places.try_remove(key.index as usize).map(|(_, value)| value)
     }
 
-    /// The values in `places`, with their keys: for walks in small steps.
+    /// The values in a range of slots, with their keys: for walks in small steps.
     pub(crate) fn range(&self, places: std::ops::Range<usize>) -> impl Iterator<Item = (Key, &T)> {
         let last = places.end.min(self.capacity());
         (places.start..last).filter_map(|index| {
@@ -102,29 +101,27 @@ impl<T> KeyedSlab<T> {
         })
     }
 
-    /// The key of what has this place.
+    /// The key of the value in this slot.
     pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
         self.places.get(index).map(|(serial, _)| Key { index: index as u32, serial: *serial })
     }
 
-    /// How many places there are, used or not.
+    /// Number of slots, occupied or not.
     pub(crate) fn capacity(&self) -> usize {
         self.places.capacity()
     }
 
-    /// Gives back memory when most places are empty.
+    /// Releases memory when most slots are empty.
     pub(crate) fn shrink(&mut self) {
         if self.places.len() < self.places.capacity() / 4 {
             self.places.shrink_to_fit();
         }
     }
 
-    /// Takes all values out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
         self.places.drain().map(|(_, value)| value)
     }
 
-    /// All values.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         self.places
             .iter_mut()

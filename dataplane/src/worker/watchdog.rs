@@ -1,5 +1,5 @@
-//! A thread that notices a worker which never comes to the end of its turn: a fault of ours, or a call that never returns. Nothing on that
-//! worker is served any more, and the kernel goes on to give it new connections.
+//! Watchdog: a thread that detects a worker whose turn never ends, because of a bug or a call that does not return. Such a worker serves
+//! nothing any more, while the kernel continues to give it new connections.
 
 use std::io;
 use std::sync::Weak;
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use super::steps::{Step, WorkerProgress};
 
-/// A turn takes some milliseconds, and seconds at worst.
+/// Time after which a turn counts as stuck. A turn takes some milliseconds, and seconds at worst.
 const STUCK: Duration = Duration::from_secs(20);
-/// How often workers are looked at.
+/// Interval of the check.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A worker whose turn does not end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StuckWorker {
-    /// Which one.
+    /// Index of the worker.
     pub worker: usize,
-    /// What it is doing, for people.
+    /// Name of the step that it is in.
     pub step: &'static str,
-    /// For how long it has been in this turn, at least.
+    /// Minimum time that it has been in this turn.
     pub time: Duration,
 }
 
-/// Starts a thread that calls `stuck` once with the first worker that is. It ends with the workers.
+/// Starts a thread that calls `stuck` once, with the first stuck worker it finds. The thread ends with the workers.
 ///
 /// # Errors
-/// As thread creation.
+/// Returns an error if the thread cannot be created.
 pub(crate) fn start(
     workers: Weak<[WorkerProgress]>,
     stuck: impl FnOnce(StuckWorker) + Send + 'static,
@@ -46,7 +46,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Since when each worker is in its turn.
+/// Since when each worker has been in its turn.
 #[derive(Debug)]
 struct TurnWatch {
     turns: Vec<(u64, Instant)>,
@@ -59,7 +59,7 @@ impl TurnWatch {
     }
 
     fn look(&mut self, now: Instant, progress: impl Iterator<Item = (u64, Step)>) -> Option<StuckWorker> {
-        // Where this thread had no processor, or was stopped, the workers were, too.
+        // If this thread got no processor or was stopped, so were the workers.
         let stood_still = now.saturating_duration_since(self.looked) > 3 * EVERY;
         self.looked = now;
         if stood_still {
@@ -86,7 +86,7 @@ impl TurnWatch {
 mod tests {
     use super::*;
 
-    /// Looks once a second; gives what is found, and when.
+    /// Looks once a second; returns the first finding, and when it was made.
     fn look_at(
         seconds: std::ops::RangeInclusive<u64>,
         progress: impl Fn(u64) -> [(u64, Step); 2],
@@ -103,7 +103,7 @@ mod tests {
     fn a_worker_whose_turn_does_not_end_is_found_and_named_with_its_step() {
         let (second, found) = look_at(1..=60, |second| match second {
             0..10 => [(second, Step::Relay), (second, Step::Relay)],
-            // Whatever step it is at: it may go round in circles.
+            // Stuck regardless of the step: the worker may loop through several.
             _ if second % 2 == 0 => [(second, Step::Relay), (10, Step::Close)],
             _ => [(second, Step::Relay), (10, Step::Datagrams)],
         })

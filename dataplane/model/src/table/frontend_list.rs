@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::FrontendChange;
 use crate::{Frontend, FrontendAddr};
 
-/// The frontends of a new chunk; one that has grown to twice as many is split.
+/// Number of frontends in a new chunk; a chunk that has grown to twice as many is split.
 const CHUNK: usize = 256;
 
 /// Some of the frontends, sorted; never empty.
@@ -21,18 +21,18 @@ pub struct FrontendList {
 }
 
 impl FrontendList {
-    /// The list of frontends that are sorted already, each address once.
+    /// Builds the list from frontends that are already sorted, each address once.
     pub(super) fn from_sorted(frontends: &[Arc<Frontend>]) -> Self {
         debug_assert!(frontends.is_sorted_by(|one, next| one.addr < next.addr));
         Self { chunks: frontends.chunks(CHUNK).map(Arc::from).collect(), len: frontends.len() }
     }
 
-    /// This list with `changes`, which are sorted by address, each address once.
+    /// This list with `changes`, which are sorted by address and name each address once.
     pub(super) fn with(&self, changes: &[FrontendChange]) -> Self {
         let mut rest = changes;
         let mut chunks: Vec<Chunk> = Vec::with_capacity(self.chunks.len());
         for (index, chunk) in self.chunks.iter().enumerate() {
-            // Changes before the next chunk belong to this one, those behind the last chunk to the last.
+            // A chunk takes the changes up to the start of the next chunk; the last one takes all that follow.
             let next = self.chunks.get(index + 1).and_then(|next| next.first());
             let own = next.map_or(rest.len(), |next| rest.partition_point(|(addr, _)| *addr < next.addr));
             let (own, behind) = rest.split_at(own);
@@ -48,22 +48,22 @@ impl FrontendList {
         Self { chunks, len }
     }
 
-    /// How many there are.
+    /// Number of frontends.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the list has no frontend.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of them, sorted by address.
+    /// All frontends, sorted by address.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Frontend>> + Clone {
         self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
 
-    /// The one at exactly this address.
+    /// The frontend at exactly this address.
     pub fn get(&self, addr: FrontendAddr) -> Option<&Arc<Frontend>> {
         let behind =
             self.chunks.partition_point(|chunk| chunk.first().is_some_and(|first| first.addr <= addr));
@@ -71,7 +71,7 @@ impl FrontendList {
         chunk.get(chunk.binary_search_by_key(&addr, |frontend| frontend.addr).ok()?)
     }
 
-    /// Whether there is one at this address, whatever its port.
+    /// Whether any frontend has this address, on any port.
     pub(super) fn has(&self, ip: IpAddr) -> bool {
         let before = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last.addr.ip < ip));
         let Some(chunk) = self.chunks.get(before) else { return false };
@@ -79,12 +79,12 @@ impl FrontendList {
         chunk.get(first).is_some_and(|frontend| frontend.addr.ip == ip)
     }
 
-    /// A copy.
+    /// Copies the list into a vector.
     pub fn to_vec(&self) -> Vec<Arc<Frontend>> {
         self.iter().cloned().collect()
     }
 
-    /// The frontends of either list that are not in chunks which both share.
+    /// The frontends of each list that are not in a chunk that both lists share.
     pub(super) fn unshared<'a>(&'a self, other: &'a Self) -> [Vec<&'a Arc<Frontend>>; 2] {
         let mut of = [Vec::new(), Vec::new()];
         let (mut before, mut after) = (self.chunks.as_slice(), other.chunks.as_slice());
@@ -110,7 +110,7 @@ impl FrontendList {
     }
 }
 
-/// The chunk with these changes, sorted.
+/// The chunk with `changes` applied, sorted.
 fn merge(chunk: &[Arc<Frontend>], changes: &[FrontendChange]) -> Vec<Arc<Frontend>> {
     let mut all = Vec::with_capacity(chunk.len() + changes.len());
     let mut old = chunk.iter().peekable();
@@ -125,7 +125,7 @@ fn merge(chunk: &[Arc<Frontend>], changes: &[FrontendChange]) -> Vec<Arc<Fronten
     all
 }
 
-/// Adds the frontends in chunks of the right size; none of them adds nothing.
+/// Appends the frontends in chunks of the right size; appends nothing if there are no frontends.
 fn append(chunks: &mut Vec<Chunk>, frontends: Vec<Arc<Frontend>>) {
     if frontends.len() < 2 * CHUNK {
         chunks.extend((!frontends.is_empty()).then(|| frontends.into()));

@@ -1,4 +1,4 @@
-//! A diff names every frontend that differs once, and turns the old table into the new one.
+//! Tests: a diff names every frontend that differs once, and turns the old table into the new one.
 
 use std::collections::BTreeMap;
 

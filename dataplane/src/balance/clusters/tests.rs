@@ -1,4 +1,4 @@
-//! The promises of choosing a cluster first: shares, nobody moved without need, retries.
+//! Tests of choosing a cluster first: shares, no unnecessary moves of clients, retries.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::balance::hash;
 use crate::balance::tests::{endpoint, input};
 
-/// Clusters of these loads, each with so many endpoints of its own; the indices go on from cluster to cluster.
+/// Clusters with these loads and numbers of endpoints; the indices continue from cluster to cluster.
 fn clusters(sizes: &[(u64, u32)]) -> Vec<ClusterSpec> {
     let mut index = 0;
     let mut clusters = Vec::new();
@@ -27,7 +27,7 @@ fn maglev(clusters: &[ClusterSpec]) -> Clusters {
     Clusters::new(Inside::Maglev, clusters.to_vec(), &[])
 }
 
-/// Which cluster, and which endpoint by its identity, a client gets.
+/// The cluster and the identity of the endpoint that a client gets.
 fn goes(clusters: &[ClusterSpec], balancer: &Clusters, client: u64) -> (u64, u64) {
     let index = balancer.choose(&PickInput { hash: hash::mix(client), ..input() }) as u32;
     let hit = |cluster: &ClusterSpec| {
@@ -37,7 +37,7 @@ fn goes(clusters: &[ClusterSpec], balancer: &Clusters, client: u64) -> (u64, u64
     clusters.iter().find_map(hit).unwrap()
 }
 
-/// Where each of 10,000 clients goes.
+/// The choice for each of 10,000 clients.
 fn all(clusters: &[ClusterSpec]) -> Vec<(u64, u64)> {
     let balancer = maglev(clusters);
     (1..=10_000).map(|client| goes(clusters, &balancer, client)).collect()

@@ -1,4 +1,4 @@
-//! The model's promises: what spills over, how gradually, and that nothing is refused while an endpoint exists.
+//! Tests of failover: what spills over, how gradually, and that nothing is refused while an endpoint exists.
 
 use proptest::prelude::*;
 use sheave_model::test_util;
@@ -6,8 +6,8 @@ use sheave_model::test_util;
 use super::*;
 use crate::balance::shares::fold;
 
-/// A cluster for a test: of `total` endpoints the first `healthy` are healthy, the next `sick` are candidates that are not,
-/// the others serve nothing.
+/// A cluster for a test: of `total` endpoints the first `healthy` are healthy, the next `sick` are unhealthy candidates,
+/// and the rest serve nothing.
 #[derive(Clone, Copy, Debug)]
 struct Sketch {
     priority: u32,
@@ -44,14 +44,14 @@ fn backends(sketches: &[Sketch]) -> Vec<Backend> {
     sketches.iter().map(backend).collect()
 }
 
-/// The part of all traffic that each place takes.
+/// Part of all traffic that each candidate takes.
 fn parts(sketches: &[Sketch], rules: FailoverRules) -> Vec<f64> {
     let shares = fold(&members(&backends(sketches), &places(sketches), rules));
     let sum: f64 = shares.iter().map(|&share| f64::from(share)).sum();
     shares.into_iter().map(|share| f64::from(share) / sum).collect()
 }
 
-/// The part of all traffic that each cluster takes.
+/// Part of all traffic that each cluster takes.
 fn loads(sketches: &[Sketch], rules: FailoverRules) -> Vec<f64> {
     let mut loads = vec![0.0; sketches.len()];
     for (place, part) in places(sketches).iter().zip(parts(sketches, rules)) {
@@ -104,7 +104,7 @@ fn a_cluster_that_lost_endpoints_keeps_no_more_than_they_can_carry() {
     let with = |healthy, other| [sketch(0, 1, 10, healthy), sketch(0, 1, 10, other)];
     assert_loads(Spread::Backends, &with(8, 10), &[0.5, 0.5]);
     assert_loads(Spread::Backends, &with(5, 10), &[0.35, 0.65]);
-    // Beyond what the other has room for, both are overrun alike.
+    // Beyond the room of the other, both are overloaded alike.
     assert_loads(Spread::Backends, &with(2, 10), &[2.0 / 12.0, 10.0 / 12.0]);
     assert_loads(Spread::Backends, &with(3, 4), &[3.0 / 7.0, 4.0 / 7.0]);
     assert_loads(Spread::Backends, &with(0, 10), &[0.0, 1.0]);
@@ -202,7 +202,7 @@ fn sketches() -> impl Strategy<Value = Vec<Sketch>> {
     prop::collection::vec(any_sketch(), 1..8)
 }
 
-/// Traffic of each tier, by priority.
+/// Part of all traffic that each tier takes, by priority.
 fn by_tier(sketches: &[Sketch], rules: FailoverRules) -> [f64; 3] {
     let mut tiers = [0.0; 3];
     for (sketch, load) in sketches.iter().zip(loads(sketches, rules)) {

@@ -1,4 +1,4 @@
-//! Maglev's promises in numbers: shares, disruption, size, and golden tables that all versions must agree on.
+//! Tests of Maglev in numbers: shares, disruption, size, and golden tables that all versions must agree on.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn slots_each(candidates: &[(u64, u32)]) -> BTreeMap<u64, usize> {
     })
 }
 
-/// Which part of the slots of those that stay changes owner when `leaver` leaves.
+/// Part of the remaining candidates' slots that changes owner when `leaver` leaves.
 fn disruption(candidates: &[(u64, u32)], leaver: usize) -> f64 {
     let (gone, _) = candidates[leaver];
     let mut rest = candidates.to_vec();

@@ -1,4 +1,4 @@
-//! The promises of rendezvous hashing in numbers: shares, nobody moved without need, golden choices that all versions must agree on.
+//! Tests of rendezvous hashing in numbers: shares, no unnecessary moves of clients, golden choices that all versions must agree on.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn weighted(weights: &[u32]) -> CandidateList {
     (0..).zip(weights).map(|(number, &weight)| (hash::endpoint(endpoint(number)), weight)).collect()
 }
 
-/// The identity that each of so many clients gets.
+/// The identity that each of `clients` clients gets.
 fn winners(candidates: &[(u64, u32)], clients: u64) -> Vec<u64> {
     let (identities, weights): (Vec<u64>, Vec<u32>) = candidates.iter().copied().unzip();
     let runs = runs(&weights_of(&weights));

@@ -1,4 +1,4 @@
-//! What a watch is told of clients and endpoints: what they have open, and what they have had since it began.
+//! Tests of traffic watches over clients and endpoints: what is open, and the traffic since the watch began.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::{ClientCounts, TrafficWatch};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that sends back what it gets.
+/// An echo server.
 fn echoing(protocol: Protocol, ip: IpAddr) -> SocketAddr {
     match protocol {
         Protocol::Tcp => {
@@ -48,7 +48,7 @@ fn echo(mut stream: &TcpStream) {
     }
 }
 
-/// Two workers in front of an echoing server.
+/// Two workers in front of an echo server.
 fn serving(protocol: Protocol, ip: IpAddr) -> (Dataplane, FrontendAddr) {
     serving_with(2, protocol, ip)
 }
@@ -86,7 +86,7 @@ impl Client {
     }
 }
 
-/// What each network has had since the last time, and has open.
+/// Traffic of each network since the last call, and what it has open.
 fn count(watch: &mut TrafficWatch) -> BTreeMap<String, ClientCounts> {
     let traffic = watch.count(PATIENCE).expect("the workers answer");
     let mut clients = BTreeMap::<String, ClientCounts>::new();
@@ -190,7 +190,7 @@ fn what_ends_between_two_counts_is_counted_once() {
 
 #[test]
 fn more_than_one_turn_can_walk_over_are_all_counted() {
-    // Each client is four descriptors of this process.
+    // Each client uses four descriptors of this process.
     crate::sys::raise_open_files();
     let (dataplane, to) = serving_with(1, Protocol::Tcp, Ipv4Addr::LOCALHOST.into());
     // One after the other, so that none waits in the server's queue.

@@ -1,4 +1,4 @@
-//! Verdicts, who shares a check, and when checks run.
+//! Tests of verdicts, of shared checks, and of when checks run.
 
 use sheave_model::{Algorithm, HealthPolicy, test_util};
 
@@ -112,7 +112,7 @@ fn what_real_connections_found_is_undone_by_answers() {
     assert!(!checks.is_failing(&key));
 }
 
-/// Five thousand endpoints that came with one table, over a minute of the checks' own time.
+/// Five thousand endpoints that are added with one table, over a minute of the checks' own time.
 #[test]
 fn thousands_of_checks_are_spread_over_the_interval_and_stay_so() {
     const ENDPOINTS: u32 = 5000;
@@ -123,7 +123,7 @@ fn thousands_of_checks_are_spread_over_the_interval_and_stay_so() {
     frontend.health = Arc::new(HealthPolicy { check: Some(check), ..HealthPolicy::default() });
     let (mut checks, start) = (checks(), Instant::now());
     checks.add(&frontend, start);
-    // By tenths of a second: 100 each if they were perfectly even.
+    // Counts per tenth of a second: 100 each if they were perfectly even.
     let mut counts = vec![0u32; 600];
     while let Some(at) = checks.next_due()
         && at < start + 60 * SECOND
@@ -138,7 +138,7 @@ fn thousands_of_checks_are_spread_over_the_interval_and_stay_so() {
     assert!((58_000..62_000).contains(&total), "{total}");
 }
 
-/// Endpoints that hang and are asked for as long as a test lasts, in a namespace of their own.
+/// Endpoints that hang, and are checked for as long as a test lasts, in their own namespace.
 #[tokio::test]
 async fn a_namespace_whose_checks_hang_delays_those_of_no_other_and_waiting_is_no_failure() {
     let silent = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();

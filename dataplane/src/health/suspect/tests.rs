@@ -1,4 +1,4 @@
-//! Which failures are in a row, and when a second opinion is asked.
+//! Tests of which failures are consecutive, and of when a second opinion is requested.
 
 use sheave_model::test_util;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const STEP: Duration = BURST;
 
-/// A suspect, what its workers see of it, and the clock of both.
+/// A suspect, its watch as workers see it, and the time.
 struct Rig {
     suspect: Suspect,
     now: Instant,
@@ -19,7 +19,7 @@ impl Rig {
         Self { suspect: Suspect::new(1, now), now, published: false }
     }
 
-    /// A failure so long after the event before.
+    /// A failure at this time after the previous event.
     fn fails(&mut self, after: Duration) -> Transition {
         self.now += after;
         let watch = self.published.then(|| self.suspect.watch().state());

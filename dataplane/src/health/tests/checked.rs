@@ -1,15 +1,15 @@
-//! What active checks find.
+//! Tests of active checks.
 
 use super::*;
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Waits for answers as long as a busy machine needs.
+/// A check with a timeout that suffices on a busy machine.
 fn check(kind: CheckKind) -> Check {
     Check { kind, port: None, interval: INTERVAL, timeout: PATIENCE, failures: 2, successes: 2 }
 }
 
-/// Waits for an answer as long as for the next check.
+/// A check whose timeout is its interval.
 fn impatient(kind: CheckKind) -> Check {
     Check { timeout: INTERVAL, ..check(kind) }
 }
@@ -28,7 +28,7 @@ fn http(path: &str) -> CheckKind {
     CheckKind::Http { path: path.into() }
 }
 
-/// An HTTP server at this address that answers with the status that is there, or is silent while that is 0.
+/// An HTTP server at this address that answers with the current `status`, or not at all while that is 0.
 fn answering(ip: IpAddr, status: &Arc<AtomicU16>) -> EndpointAddr {
     let (listener, status) = (TcpListener::bind((ip, 0)).unwrap(), Arc::clone(status));
     let addr = listener.local_addr().unwrap();
@@ -125,7 +125,7 @@ async fn where_an_endpoint_is_checked_the_check_decides_when_it_is_healthy_again
     let refusing = refusing();
     let checked = answering(refusing.ip, &status);
     let mut check = check(http("/ready"));
-    // Far enough apart that connections find out first.
+    // Far enough apart that connections detect the failure first.
     (check.port, check.interval, check.failures) = (Some(checked.port), 10 * INTERVAL, 200);
     let frontend = frontend(Protocol::Tcp, &[refusing, serving()], Some(check));
     let addr = frontend.addr;
@@ -147,15 +147,15 @@ async fn what_checks_found_is_told_to_a_process_that_takes_over_and_its_own_chec
     let since = former.unhealthy().next().unwrap().since;
     let told_from = std::time::Instant::now();
     let records = former.health_records();
-    // Whose own check is far away.
+    // The next check is an hour away.
     let seldom = Check { interval: Duration::from_secs(3600), ..check(CheckKind::Tcp) };
     let mut next = start(&[], PATIENCE, checked(seldom));
     next.take_over_health(records.clone());
     let told = next.unhealthy().next().unwrap();
-    // Told in whole milliseconds.
+    // Handed over in whole milliseconds.
     let late = told.since.duration_since(since);
     assert!(late <= told_from.elapsed() + Duration::from_millis(1), "since then, not {late:?} later");
-    // Three processes ask: an endpoint that accepts nobody would have its queue full soon.
+    // Three processes check it: an endpoint that never accepts would soon have a full queue.
     serve(TcpListener::bind((endpoint.ip, endpoint.port)).unwrap());
     let mut last = start(&[], PATIENCE, checked(check(CheckKind::Tcp)));
     last.take_over_health(records);

@@ -1,4 +1,4 @@
-//! What is left of endpoints when tables change.
+//! Tests of the state of endpoints when tables change.
 
 use sheave_model::{FrontendSource, RoutingTable};
 
@@ -9,7 +9,7 @@ use crate::select::{ActiveTable, EndpointHealth};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Health that follows one table after another.
+/// Health that follows a series of tables.
 struct Rig {
     health: Health,
     active: ActiveTable,
@@ -36,7 +36,7 @@ impl Rig {
         self.known = self.health.take_changed().unwrap_or(self.known.clone());
     }
 
-    /// Another process ejected the endpoint.
+    /// Restores the endpoint as ejected by another process.
     fn eject(&mut self, frontend: &Frontend, endpoint: EndpointAddr) {
         let phase = HandedPhase::Ejected { for_millis: 60_000 };
         let service = &frontend.service;
@@ -60,7 +60,7 @@ impl Rig {
         self.update();
     }
 
-    /// How many parts of its share an endpoint gets.
+    /// Number of parts of its share that an endpoint gets.
     fn parts(&self, frontend: &Frontend, endpoint: EndpointAddr) -> Option<u8> {
         self.known.of(&frontend.service)?.slow_start(endpoint)
     }
@@ -113,7 +113,7 @@ async fn a_service_of_several_clusters_judges_for_itself_beside_one_of_its_name(
         rig.eject(ejected, endpoint);
         assert!(rig.known.is_unhealthy(&ejected.service, endpoint));
         assert!(!rig.known.is_unhealthy(&other.service, endpoint), "{other:?}");
-        // So does a process that takes over.
+        // A process that takes over has the same state.
         let mut next = Rig::new(&[&local, &fleet]);
         next.health.restore(rig.health.records());
         next.update();
@@ -136,7 +136,7 @@ async fn an_endpoint_that_leaves_ends_its_slow_start_and_is_new_if_it_comes_agai
     rig.apply(&[&after]);
     assert_eq!(rig.parts(&after, two), Some(1), "it begins anew");
 
-    // One that leaves while its check fails has no share that could grow.
+    // An endpoint that leaves while its check fails has no share that could grow.
     rig.eject(&after, two);
     rig.apply(&[&before]);
     assert_eq!((&rig.known, rig.health.records().len()), (&EndpointHealth::default(), 0));

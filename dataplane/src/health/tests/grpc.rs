@@ -1,4 +1,4 @@
-//! What the health check of gRPC finds, of a server by the same crate that answers as it is told to.
+//! Tests of the gRPC health check, with a server of the same crate that answers as configured.
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
@@ -7,23 +7,23 @@ use super::super::probe;
 use super::*;
 use crate::paths::Paths;
 
-/// What the server does with each call.
+/// Reaction of the server to each call.
 #[derive(Clone, Debug)]
 enum Answer {
-    /// A message, and a status behind it.
+    /// A message followed by a status.
     Message(&'static [u8], &'static str),
-    /// A status alone.
+    /// A status without a message.
     Status(&'static str),
     /// An HTTP status.
     Http(u16),
-    /// A message that does not end.
+    /// A message that never ends.
     Endless,
     Nothing,
 }
 
 const SERVING: Answer = Answer::Message(b"\0\0\0\0\x02\x08\x01", "0");
 
-/// A server that answers calls for the service `a.B` so.
+/// A server that answers calls for the service `a.B` this way.
 fn server(answer: Answer) -> EndpointAddr {
     let listener = TcpListener::bind((HERE, 0)).unwrap();
     let addr = listener.local_addr().unwrap();
@@ -83,7 +83,7 @@ async fn serve_calls(stream: TcpStream, answer: Answer) -> Result<(), h2::Error>
     Ok(())
 }
 
-/// What a check finds.
+/// Result of a check.
 async fn found(endpoint: EndpointAddr) -> Result<(), String> {
     let kind = CheckKind::Grpc { service: "a.B".into() };
     let (interval, timeout) = (PATIENCE, PATIENCE);
@@ -113,7 +113,7 @@ async fn a_service_is_healthy_if_it_says_that_it_serves() {
 
 #[tokio::test]
 async fn other_servers_are_told_from_those_of_grpc_in_time() {
-    // One that closes, one of HTTP/1, and one that never says anything.
+    // One server closes, one speaks HTTP/1, and one never answers.
     let listener = TcpListener::bind((HERE, 0)).unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::spawn(move || {

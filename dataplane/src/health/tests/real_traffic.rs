@@ -1,4 +1,4 @@
-//! What real connections and datagrams find.
+//! Tests of failures detected by real connections and datagrams.
 
 use tokio::net::UdpSocket as AsyncSocket;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::handover::HealthRecord;
 use crate::health::outlier::FIRST_EJECTION;
 
-/// Jitter and a bit of slack included.
+/// Duration of the first ejection, with jitter and some slack.
 const EJECTED: Duration = FIRST_EJECTION.saturating_mul(13).checked_div(10).unwrap();
 
 #[tokio::test]
@@ -15,7 +15,7 @@ async fn one_that_refuses_is_left_alone_at_once_and_returns_once_a_trial_has_suc
     let frontend = frontend(Protocol::Tcp, &[refusing, serving], None);
     let addr = frontend.addr;
     let mut dataplane = start(&[], PATIENCE, frontend);
-    // As soon as there were enough failures nobody comes any more: what they come to may be told after the next client.
+    // No client connects once there were enough failures, which the health task may process only after the next client.
     while retries(&dataplane, addr) < 3 {
         assert!(following(&mut dataplane, is_served(addr)).await, "another endpoint serves");
     }
@@ -78,7 +78,8 @@ async fn a_process_that_takes_over_knows_what_refuses() {
     tokio::time::resume();
     until_unhealthy(&mut next, 0).await;
 
-    // Nobody would ever say that one is well which is neither ejected nor checked, and what is not served does not matter.
+    // An endpoint that is neither ejected nor checked would never be marked as healthy, and one that is not served does
+    // not matter.
     let unchecked = records.iter().cloned().map(|record| HealthRecord { failures: None, ..record });
     let gone = records.iter().cloned().map(|record| HealthRecord { name: "other".to_owned(), ..record });
     let mut last = start(&[], PATIENCE, frontend(Protocol::Tcp, &[refusing, serving], None));
@@ -89,7 +90,7 @@ async fn a_process_that_takes_over_knows_what_refuses() {
 #[tokio::test]
 async fn no_client_waits_longer_than_the_connect_budget_and_soon_none_waits() {
     let connect = Duration::from_millis(500);
-    // Its queue is full, so the kernel drops what more comes.
+    // Its queue is full, so the kernel drops further SYNs.
     let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     silent.bind(&SocketAddr::new(own_address(), 8080).into()).unwrap();
     silent.listen(0).unwrap();
@@ -128,13 +129,13 @@ async fn a_service_whose_endpoints_all_refuse_is_still_tried() {
     while dataplane.unhealthy().count() < 2 {
         assert!(!following(&mut dataplane, is_served(addr)).await);
     }
-    // The client may have been done before the latest verdict was in force.
+    // The client may have finished before the latest verdict was applied.
     dataplane.refresh();
     serve(TcpListener::bind((endpoints[1].ip, endpoints[1].port)).unwrap());
     assert!(following(&mut dataplane, is_served(addr)).await, "at once, though both are ejected");
 }
 
-/// A server that does not like its client may reset it: that must not take the server from other clients.
+/// A server may reset a client that it rejects: that must not take the server from other clients.
 #[tokio::test]
 async fn a_connection_that_is_reset_once_established_is_no_failure() {
     let listener = TcpListener::bind((HERE, 0)).unwrap();

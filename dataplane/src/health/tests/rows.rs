@@ -1,4 +1,4 @@
-//! What is a row of failures where workers report faster than the health task reads.
+//! Tests of consecutive failures when workers report faster than the health task reads.
 
 use arc_swap::ArcSwap;
 
@@ -10,7 +10,7 @@ fn refused() -> std::io::Error {
     std::io::ErrorKind::ConnectionRefused.into()
 }
 
-/// As a listener whose queue is full now and then.
+/// Like a listener whose queue is full now and then.
 #[tokio::test]
 async fn an_endpoint_that_refuses_every_second_connection_is_not_ejected() {
     let endpoint = serving();

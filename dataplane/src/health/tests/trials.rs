@@ -1,4 +1,4 @@
-//! How ejected endpoints return.
+//! Tests of how ejected endpoints return.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ use crate::health::{Health, ProbeBudget};
 use crate::select::affinity::AffinityTable;
 use crate::select::{ActiveTable, Origin, Pick, PickRequest};
 
-/// Endpoints of the frontend.
+/// Number of endpoints of the frontend.
 const COUNT: u8 = 3;
 /// Longer than the longest ejection.
 const AGES: Duration = Duration::from_secs(400);
 
-/// The health of one frontend's endpoints, and what new flows make of it.
+/// The health of one frontend's endpoints, and the picks of new flows.
 struct Rig {
     health: Health,
     active: ActiveTable,
@@ -56,7 +56,7 @@ impl Rig {
         }
     }
 
-    /// A flow to the endpoint fails, as its worker reports it.
+    /// A flow to the endpoint fails, reported as by its worker.
     fn fails(&mut self, number: u8) {
         let key = self.key(number);
         let health = self.active.health();
@@ -80,7 +80,7 @@ impl Rig {
         self.follow();
     }
 
-    /// What is due after so long, is done.
+    /// Handles the deadlines that are due after this time.
     fn passes(&mut self, time: Duration) {
         self.health.expire(super::super::now() + time);
         self.follow();
@@ -91,7 +91,7 @@ impl Rig {
         self.active.health().is_unhealthy(&service, addr)
     }
 
-    /// A new flow's endpoint.
+    /// The endpoint of a new flow.
     fn pick(&mut self) -> u8 {
         self.picks += 1;
         let client = ClientAddr((HERE, 1024).into());
@@ -127,7 +127,7 @@ async fn one_flow_tries_an_ejected_endpoint_and_the_others_wait_for_its_answer()
     assert!((0..20).filter(|_| rig.pick() == 0).count() > 1);
 }
 
-/// It may refuse the gateway's own address for ever.
+/// The endpoint may always refuse the gateway's own address.
 #[tokio::test]
 async fn one_that_sees_clients_returns_without_a_connection_of_the_gateway() {
     for sees_clients in [false, true] {
@@ -189,7 +189,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _guard = runtime.enter();
         let mut rig = Rig::new();
-        // What each may still get while it is unhealthy, and less than all are.
+        // Number of flows that each endpoint may still get while it is unhealthy and not all are.
         let (mut allowed, mut passed) = ([0; COUNT as usize], Duration::ZERO);
         for event in events {
             match event {
@@ -203,7 +203,7 @@ proptest! {
                 Event::Picks => {
                     let unhealthy = (0..COUNT).filter(|number| rig.is_unhealthy(*number)).count();
                     let picked = rig.pick();
-                    // Below the panic threshold of a half, unhealthy ones are used as well.
+                    // Below the panic threshold of 50 %, unhealthy endpoints are used as well.
                     if rig.is_unhealthy(picked) && 2 * unhealthy < COUNT.into() {
                         let left = &mut allowed[usize::from(picked)];
                         prop_assert!(*left > 0, "{picked} gets another flow");

@@ -1,4 +1,4 @@
-//! Limits by given moments: nothing here waits.
+//! Tests of limits with given times: none of them waits.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -102,7 +102,7 @@ fn clients_are_forgotten_and_never_more_than_so_many_known() {
     }
     let known = limiter.clients().known.len();
     assert!(known < 3000, "{known} of those that asked within the last second");
-    // All at one moment: the oldest are forgotten for new ones, and who has something open is not.
+    // All at one time: the oldest are forgotten for new ones, but not a client with an open connection.
     let moment = start + Duration::from_secs(1000);
     let _open = limiter.admit(CLIENT, moment).unwrap();
     for number in 0..2 * MOST_CLIENTS as u32 {
@@ -124,7 +124,7 @@ fn addresses_of_one_ipv6_network_are_one_client() {
     let one = limiter.admit(first, now).unwrap();
     assert!(refused(&limiter, same_64, now) && !refused(&limiter, same_56, now));
     assert!(!refused(&limiter, mapped, now) && !refused(&limiter, CLIENT, now));
-    // Open ones count as they did when they came.
+    // Open connections stay counted under the prefix of their admission.
     let shorter = ServiceLimits { client_prefix: Ipv6Prefix::new(56).unwrap(), ..service([0, 0, 1, 0]) };
     limiter.set(&shorter);
     assert!(refused(&limiter, same_56, now));
@@ -174,7 +174,7 @@ fn frontends_of_a_service_share_and_new_limits_count_what_is_open() {
     assert_eq!(first.admit(CLIENT, Instant::now()).unwrap_err(), ShedReason::Connections);
 }
 
-/// As after a take-over.
+/// The state after a takeover.
 #[test]
 fn what_a_service_has_in_another_process_counts_until_it_has_ended() {
     let limiters = Limiters::default();

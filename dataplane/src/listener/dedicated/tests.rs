@@ -1,4 +1,4 @@
-//! Dedicated addresses in network namespaces of their own, with other listeners there, and the program really in the kernel.
+//! Tests of dedicated addresses in separate network namespaces, with other listeners and with the program loaded in the kernel.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -17,9 +17,9 @@ use crate::listener::steering::tests::{
 };
 use crate::{Dataplane, HandedListeners};
 
-/// On the machine for frontends alone.
+/// Addresses that the machine has for frontends alone.
 const DEDICATED: [&str; 2] = ["127.0.0.2", "2001:db8::2"];
-/// The machine's own.
+/// The machine's own addresses.
 const OWN: [&str; 2] = ["127.0.0.1", "::1"];
 
 fn prepare() {
@@ -36,7 +36,7 @@ fn at(ips: [&str; 2], port: u16) -> impl Iterator<Item = FrontendAddr> {
     ips.into_iter().flat_map(move |ip| protocols.map(|protocol| addr(ip, port, protocol)))
 }
 
-/// The workers close sockets of a frontend that has left when they come to it.
+/// Retries until `bind` succeeds: workers close the sockets of a departed frontend when they get to it.
 fn until_bound<T>(bind: impl Fn() -> io::Result<T>) -> T {
     let began = Instant::now();
     loop {
@@ -48,7 +48,7 @@ fn until_bound<T>(bind: impl Fn() -> io::Result<T>) -> T {
     }
 }
 
-/// Listens on all addresses of both families, as sshd does, and echoes.
+/// Listens on all addresses of both families, like sshd, and echoes.
 fn daemon(port: u16) {
     let listener = until_bound(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)));
     let socket = until_bound(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)));
@@ -70,7 +70,7 @@ fn daemon(port: u16) {
     });
 }
 
-/// A gateway with the frontends of these ports at the dedicated addresses.
+/// A gateway with frontends at the dedicated addresses.
 struct Gateway {
     dataplane: Dataplane,
     generation: u64,
@@ -88,7 +88,7 @@ impl Gateway {
     }
 }
 
-/// Expects that a [`daemon`] answers. Of UDP it does from whichever address the kernel chooses.
+/// Expects that a [`daemon`] answers. Over UDP it answers from any address that the kernel chooses.
 fn expect_daemon(addrs: impl Iterator<Item = FrontendAddr>) {
     for addr in addrs {
         let answer = match addr.protocol {
@@ -111,7 +111,8 @@ fn expect_answered(addrs: impl Iterator<Item = FrontendAddr>) {
     addrs.for_each(|addr| ask(addr, None).unwrap_or_else(|error| panic!("{addr}: {error}")));
 }
 
-/// Of a client with another address of the machine: what has the dedicated address as its source as well is taken for an answer.
+/// Expects a refusal for a client with another address of the machine: a packet whose source is the dedicated address itself
+/// counts as an answer.
 fn expect_refused(addrs: impl Iterator<Item = FrontendAddr>) {
     for addr in addrs {
         let from = OWN[usize::from(addr.ip.is_ipv6())].parse().unwrap();
@@ -119,7 +120,7 @@ fn expect_refused(addrs: impl Iterator<Item = FrontendAddr>) {
     }
 }
 
-/// In each mode, since the program is in force also where nothing is steered.
+/// Runs a test in each mode, since the program is attached even if nothing is steered.
 fn in_each_mode(test: impl Fn(Gateway) + Sync) {
     for mode in [SteeringMode::Auto, SteeringMode::Always, SteeringMode::Never] {
         in_namespace(|| {
@@ -157,7 +158,7 @@ fn other_listeners_of_the_machine_answer_at_its_own_addresses_and_not_at_dedicat
     });
 }
 
-/// The kernel gives what is sent to an address of the machine that address as its source.
+/// The kernel uses an address of the machine as the source of packets sent to that address.
 #[test]
 fn answers_reach_sockets_of_the_machine_that_are_not_connected() {
     in_each_mode(|mut gateway| {
@@ -186,7 +187,7 @@ fn frontends_that_come_and_go_at_a_dedicated_address_answer_for_as_long_as_they_
         expect_refused(at(DEDICATED, 80));
         expect_daemon(at(OWN, 80));
         expect_answered(at(DEDICATED, 81));
-        // Not on the machine for frontends alone.
+        // The second address is no longer dedicated.
         gateway.dataplane.dedicate(BTreeSet::from([DEDICATED[0].parse().unwrap()]));
         assert!(refused(addr(DEDICATED[0], 80, Protocol::Tcp)));
         ask(addr(DEDICATED[1], 80, Protocol::Tcp), None).unwrap();
@@ -221,7 +222,7 @@ fn who_takes_over_is_not_refused_what_the_former_process_does_not_know() {
         expect_refused(at(DEDICATED, 81));
         drop(former.dataplane.listeners_to_hand_over());
         expect_answered(at(DEDICATED, 80).chain(at(DEDICATED, 81)));
-        // Nobody has taken over after all.
+        // The other process did not take over.
         former.dataplane.resume();
         expect_refused(at(DEDICATED, 81));
         expect_answered(at(DEDICATED, 80));
@@ -245,7 +246,7 @@ fn a_dedicated_address_changes_hands_without_a_refusal() {
         let mut next = Gateway::start(former.dataplane.steering().mode);
         let listeners = HandedListeners { sockets, steered: handed.steered.clone(), interfaces: None };
         next.dataplane.take_over(listeners);
-        // Connections wait in the sockets, of which both have copies.
+        // Connections wait in the sockets, of which both processes have copies.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         assert!(runtime.block_on(former.dataplane.pause(PATIENCE)));
         next.apply(open(80).chain(open(81)));
@@ -259,7 +260,7 @@ fn a_dedicated_address_changes_hands_without_a_refusal() {
     });
 }
 
-/// Whatever one program says: it is served as soon as another one assigns a socket.
+/// Served regardless of one program's verdict, as soon as another program assigns a socket.
 #[test]
 fn what_another_gateway_steers_at_a_dedicated_address_is_served() {
     in_namespace(|| {

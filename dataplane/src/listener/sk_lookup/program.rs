@@ -1,4 +1,4 @@
-//! The instructions of the steering program: which socket gets a new connection or a datagram of a frontend.
+//! Instructions of the steering program, which selects the socket of a new connection or of a frontend's datagram.
 
 use std::os::fd::AsFd;
 
@@ -11,25 +11,25 @@ use crate::sys::bpf::sk_lookup::{
     REPLACE,
 };
 
-/// What `bpftool prog` shows.
+/// Name that `bpftool prog` shows.
 pub(super) const NAME: &str = "sheave_steering";
 
-/// Where what is looked up begins on the stack: the frontend, and before it the client with its source set.
+/// Offsets of the lookup keys on the stack: the frontend, and before it the client with its source set.
 const FRONTEND: i16 = -(KEY as i16);
 const CLIENT: i16 = FRONTEND - CLIENT_KEY;
-/// Prefix length, source set, address.
+/// Length of a client's key: prefix length, source set, address.
 const CLIENT_KEY: i16 = 4 + 4 + 16;
-/// Where either address begins.
+/// Offsets of the two addresses on the stack.
 const LOCAL: i16 = FRONTEND;
 const REMOTE: i16 = CLIENT + 8;
-/// All of a source set's number and of an address.
+/// Prefix length that covers a source set's number and an address.
 const WHOLE: i32 = 32 + 128;
-/// Words of an address.
+/// Number of 32-bit words in an address.
 const WORDS: i16 = 4;
 
-/// What survives helpers.
+/// Registers that calls to helpers preserve.
 const CONTEXT: Register = Register::Sixth;
-/// Which socket: as the index of its kind has it.
+/// Index of the socket in the map.
 const SOCKET: Register = Register::Seventh;
 const SOURCE_SET: Register = Register::Eighth;
 
@@ -46,8 +46,8 @@ enum Label {
     Passed,
 }
 
-/// Looks up the frontend in `verdicts`, its client in `source_sets` where the entry says so, and assigns one of `sockets`.
-/// Whatever is no frontend's is refused at dedicated addresses, and goes on as before elsewhere.
+/// The program: looks up the frontend in `verdicts`, its client in `source_sets` if the verdict requires it, and assigns one of
+/// `sockets`. Other traffic is refused at dedicated addresses, and passes elsewhere.
 pub(super) fn program(
     verdicts: &impl AsFd,
     source_sets: &impl AsFd,
@@ -62,7 +62,7 @@ pub(super) fn program(
     asm.finish()
 }
 
-/// Puts both addresses, port and protocol on the stack, and the kind of sockets in its register.
+/// Writes both addresses, port and protocol to the stack, and the kind of socket to its register.
 fn read_context(asm: &mut Assembler<Label>) {
     use Register::{First, Second};
     asm.write([Instruction::copy(CONTEXT, First), field(First, FAMILY), Instruction::set(SOCKET, 1)])
@@ -83,7 +83,7 @@ fn read_context(asm: &mut Assembler<Label>) {
         .write([Instruction::or(First, Second), Instruction::store(FRONTEND + 16, First)]);
 }
 
-/// Goes by the frontend's verdict, or without one by that of its address.
+/// Applies the frontend's verdict, or the address's if the frontend has none.
 fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
     use Register::{Answer, First};
     look_up(asm, verdicts, FRONTEND);
@@ -101,9 +101,9 @@ fn find_frontend(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
     asm.jump(Label::Chosen);
 }
 
-/// Refuses what is no frontend's at a dedicated address; elsewhere the program ends. What a program of this machine sends to such an
-/// address has that address itself as its source (`ip_route_output_key_hash_rcu` in net/ipv4/route.c): an answer by UDP to a socket
-/// that is not connected passes.
+/// Refuses traffic that is for no frontend at a dedicated address; passes it elsewhere. A packet that a program of this machine
+/// sends to such an address has that address as its source (`ip_route_output_key_hash_rcu` in net/ipv4/route.c), so an answer over
+/// UDP to an unconnected socket passes.
 fn find_address(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
     asm.place(Label::AllElse).write([Instruction::store_word(FRONTEND + 16, ALL_ELSE)]);
     look_up(asm, verdicts, FRONTEND);
@@ -114,7 +114,7 @@ fn find_address(asm: &mut Assembler<Label>, verdicts: &impl AsFd) {
     asm.jump(Label::Passed);
 }
 
-/// Goes on only if both addresses are one.
+/// Jumps to `otherwise` unless both addresses are the same.
 fn unless_from_itself(asm: &mut Assembler<Label>, otherwise: Label) {
     use Register::{Second, Third};
     for word in 0..WORDS {
@@ -126,7 +126,7 @@ fn unless_from_itself(asm: &mut Assembler<Label>, otherwise: Label) {
     }
 }
 
-/// Chooses the sink unless the client belongs to the source set.
+/// Selects the sink unless the client belongs to the source set.
 fn find_client(asm: &mut Assembler<Label>, source_sets: &impl AsFd) {
     use Register::{Answer, First};
     asm.place(Label::Listed)
@@ -139,7 +139,7 @@ fn find_client(asm: &mut Assembler<Label>, source_sets: &impl AsFd) {
         .write([Instruction::add(SOCKET, SOCKET_KINDS)]);
 }
 
-/// Assigns the socket, and refuses if there is none (any more).
+/// Assigns the socket; refuses the packet if there is none.
 fn assign(asm: &mut Assembler<Label>, sockets: &impl AsFd) {
     use Register::{Answer, First, Second, Third};
     asm.place(Label::Chosen).write([Instruction::store(CLIENT, SOCKET)]);
@@ -160,7 +160,7 @@ fn field(to: Register, offset: i16) -> Instruction {
     Instruction::load_at(LOAD_WORD, to, CONTEXT, offset)
 }
 
-/// An IPv4 address of the context as IPv6 has it (RFC 4291, section 2.5.5.2), onto the stack.
+/// Writes an IPv4 address of the context to the stack as an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2).
 fn mapped(to: i16, from: i16) -> [Instruction; 5] {
     let prefix = i32::from_be(0xffff);
     [
@@ -172,14 +172,14 @@ fn mapped(to: i16, from: i16) -> [Instruction; 5] {
     ]
 }
 
-/// An IPv6 address of the context, onto the stack.
+/// Writes an IPv6 address of the context to the stack.
 fn whole(to: i16, from: i16) -> impl Iterator<Item = Instruction> {
     (0..WORDS).flat_map(move |word| {
         [field(Register::First, from + 4 * word), Instruction::store(to + 4 * word, Register::First)]
     })
 }
 
-/// `answer = what the map has for the key on the stack`
+/// `answer = the map's value for the key on the stack`
 fn look_up(asm: &mut Assembler<Label>, map: &impl AsFd, key: i16) {
     asm.write(Instruction::set_to_map(Register::First, map))
         .write(Instruction::set_to_stack(Register::Second, key.into()))

@@ -1,5 +1,5 @@
-//! The sources that steered frontends allow: one map of prefixes for all of them, in which each set has a number. Equal sets share
-//! one, and a set stays for as long as a frontend uses it.
+//! Source sets of steered frontends: one map of prefixes for all sets, in which each set has a number. Equal sets share a number,
+//! and a set stays while a frontend uses it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,18 +13,18 @@ use crate::sys::Errno;
 use crate::sys::bpf::map::{Map, MapKind};
 use crate::weak_map::WeakMap;
 
-/// So many prefixes all sets together may have.
+/// Maximum number of prefixes of all sets together.
 const MOST: usize = 1 << 20;
-/// Bits of a set's number, which begins each key.
+/// Length of a set's number, which begins each key, in bits.
 const NUMBER: u32 = 32;
-/// Bits that an address of IPv4 begins with where it stands among those of IPv6.
+/// Length of the prefix of IPv4-mapped IPv6 addresses in bits.
 const MAPPED: u32 = 96;
 
-/// Prefix length, number, address.
+/// Key of the map: prefix length, set number, address.
 type PrefixKey = [u8; 4 + 4 + 16];
 type Prefixes = Map<24, 1>;
 
-/// All sets.
+/// All source sets.
 #[derive(Debug)]
 pub(super) struct SourceSets {
     map: Arc<Prefixes>,
@@ -32,7 +32,7 @@ pub(super) struct SourceSets {
     known: WeakMap<AllowedSources, SourceSet>,
 }
 
-/// One set of clients. Its prefixes are taken out when it is dropped.
+/// One set of sources. Its prefixes are removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct SourceSet {
     number: u32,
@@ -41,31 +41,30 @@ pub(super) struct SourceSet {
 }
 
 impl SourceSets {
-    /// None yet.
+    /// Creates the map without sets.
     ///
     /// # Errors
-    /// As bpf(2).
+    /// Returns an error if bpf(2) fails.
     pub(super) fn new() -> io::Result<Self> {
         let map = Arc::new(Map::new(MapKind::Trie, MOST)?);
         Ok(Self { map, numbers: 0, known: WeakMap::default() })
     }
 
-    /// The map itself.
     pub(super) fn map(&self) -> &impl AsFd {
         &*self.map
     }
 
-    /// The set of these clients.
+    /// The set of these sources, added to the map if it is new.
     ///
     /// # Errors
-    /// As bpf(2): `ENOSPC` if there are too many prefixes.
+    /// Returns an error if bpf(2) fails: `ENOSPC` if there are too many prefixes.
     pub(super) fn get(&mut self, admitted: AllowedSources) -> io::Result<Arc<SourceSet>> {
         if let Some(known) = self.known.get(&admitted) {
             return Ok(known);
         }
         let number = self.numbers.checked_add(1).ok_or(Errno::ENOSPC)?;
         let (keys, values) = prefixes(&admitted, number);
-        // From here on what is in is taken out again, also if not all gets in.
+        // From here on the drop removes the entries again, even if not all of them can be added.
         let source_set = Arc::new(SourceSet { number, keys, map: Arc::clone(&self.map) });
         self.map.put_all(&source_set.keys, &values)?;
         self.numbers = number;
@@ -75,7 +74,7 @@ impl SourceSets {
 }
 
 impl SourceSet {
-    /// What its keys begin with.
+    /// Number with which the set's keys begin.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
@@ -83,18 +82,19 @@ impl SourceSet {
 
 impl Drop for SourceSet {
     fn drop(&mut self) {
-        // What is not in need not be taken out.
+        // Entries that were never added fail to be removed, which is fine.
         self.keys.iter().for_each(|key| drop(self.map.remove(key)));
     }
 }
 
-/// The prefixes of a set, each with 1 if clients there are admitted, else 0. The longest one that holds a client counts.
+/// The prefixes of a set, each with 1 if its clients are admitted and 0 otherwise. The longest prefix that contains a client
+/// counts.
 fn prefixes(admitted: &AllowedSources, number: u32) -> (Vec<PrefixKey>, Vec<[u8; 1]>) {
     let (nets, listed) = admitted.listed();
     let mut keys: Vec<PrefixKey> = nets.iter().map(|net| key(number, net)).collect();
     let mut values = vec![[u8::from(listed == Listed::Allowed)]; keys.len()];
     if listed == Listed::Denied {
-        // All others.
+        // All other sources.
         let everyone = IpNet::new(admitted.family.any(), 0).ok();
         keys.extend(everyone.iter().map(|net| key(number, net)));
         values.resize(keys.len(), [1]);
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// What a trie with these entries has for a client of a set, as the kernel looks it up: the longest prefix counts.
+    /// The entry for a client of a set as the kernel's trie finds it: the one with the longest prefix.
     fn found(keys: &[PrefixKey], values: &[[u8; 1]], number: u32, client: IpAddr) -> Option<u8> {
         let mut sought = number.to_ne_bytes().to_vec();
         sought.extend(address(client));

@@ -1,4 +1,4 @@
-//! The map of verdicts: what happens to packets of each frontend, and to others at dedicated addresses.
+//! Map of verdicts: what happens to packets of each frontend, and to other packets at dedicated addresses.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,43 +6,44 @@ use std::net::IpAddr;
 use crate::sys::bpf::map::{Map, MapKind};
 use sheave_model::{FrontendAddr, Protocol};
 
-/// So many entries there may be. The kernel takes 2 MiB for a table of this size, more only for what is in it.
+/// Maximum number of entries. The kernel takes 2 MiB for a table of this size, and more only for its entries.
 const MOST: usize = 1 << 17;
 
-/// Bytes of a key: the address as IPv6 has it, port, protocol.
+/// Length of a key: the address as IPv6, port, protocol.
 pub(super) const KEY: usize = 16 + 2 + 2;
-/// Port and protocol of the entry for all of an address that has none of its own. A frontend's protocol is never 0.
+/// Port and protocol of the entry for all traffic of an address without its own entry. A frontend's protocol is never
+/// 0.
 pub(super) const ALL_ELSE: i32 = 0;
-/// Bytes of a value: one of the verdicts below, the source set's number.
+/// Length of a value: one of the verdicts below, and the source set's number.
 const VALUE: usize = 4 + 4;
 
-/// The verdicts as the program reads them.
+/// Verdicts as the program reads them.
 pub(super) const REFUSED: i32 = 0;
 pub(super) const IGNORE: i32 = 1;
 pub(super) const FORWARD: i32 = 2;
 pub(super) const LISTED: i32 = 3;
 pub(super) const PASS: i32 = 4;
-/// Whatever is none of the others, for the program.
+/// Any other value, for the program.
 const LISTED_OR_ITSELF: i32 = 5;
 
-/// What becomes of packets to a frontend.
+/// Verdict on packets to a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::listener) enum Verdict {
-    /// Refused, as by a closed port.
+    /// Refused, as if by a closed port.
     Refuse,
-    /// They vanish.
+    /// Dropped.
     Ignore,
-    /// The workers get them.
+    /// Delivered to the workers.
     Forward,
-    /// The workers get those of a source set.
+    /// Delivered to the workers if their source is in a source set, dropped otherwise.
     Listed {
-        /// Its number.
+        /// Number of the set.
         source_set: u32,
-        /// The frontend's own address belongs to it, too.
+        /// Whether the frontend's own address is admitted, too.
         itself: bool,
     },
-    /// The kernel looks for a socket as if there were no program: they have sockets of their own.
+    /// Passed on to the kernel's socket lookup, for a frontend with its own sockets.
     Pass,
 }
 
@@ -63,7 +64,7 @@ impl Verdict {
     }
 }
 
-/// An address of either family as the program has it.
+/// An address of either family in the program's format.
 pub(super) fn address(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -86,48 +87,47 @@ fn key_at(ip: IpAddr, place: i32) -> [u8; KEY] {
     key
 }
 
-/// The map of all verdicts.
+/// Map of all verdicts.
 #[derive(Debug)]
 pub(in crate::listener) struct VerdictMap(Map<KEY, VALUE>);
 
 impl VerdictMap {
-    /// None yet.
+    /// Creates the map without verdicts.
     ///
     /// # Errors
-    /// As bpf(2).
+    /// Returns an error if bpf(2) fails.
     pub(super) fn new() -> io::Result<Self> {
         Map::new(MapKind::Hash, MOST).map(Self)
     }
 
-    /// The map itself.
     pub(super) fn map(&self) -> &Map<KEY, VALUE> {
         &self.0
     }
 
-    /// From now on this becomes of packets to `addr`.
+    /// Sets the verdict on packets to `addr`.
     ///
     /// # Errors
-    /// As bpf(2): `E2BIG` if there are too many.
+    /// Returns an error if bpf(2) fails: `E2BIG` if there are too many entries.
     pub(in crate::listener) fn put(&self, addr: FrontendAddr, verdict: Verdict) -> io::Result<()> {
         self.0.put(&key(addr), &verdict.value())
     }
 
-    /// From now on packets to `addr` are none of ours, unless all else at its address is refused.
+    /// Removes the verdict on packets to `addr`, which pass then unless the address is dedicated.
     pub(in crate::listener) fn remove(&self, addr: FrontendAddr) {
         if let Err(error) = self.0.remove(&key(addr)) {
             tracing::debug!(frontend = %addr, %error, "had no verdict");
         }
     }
 
-    /// From now on packets to this address are refused, unless they have a verdict of their own.
+    /// Refuses packets to this address that have no verdict of their own.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Returns the errors of [`put`](Self::put).
     pub(in crate::listener) fn refuse_all_else(&self, ip: IpAddr) -> io::Result<()> {
         self.0.put(&key_at(ip, ALL_ELSE), &Verdict::Refuse.value())
     }
 
-    /// Takes that back.
+    /// Undoes [`refuse_all_else`](Self::refuse_all_else).
     pub(in crate::listener) fn pass_all_else(&self, ip: IpAddr) {
         if let Err(error) = self.0.remove(&key_at(ip, ALL_ELSE)) {
             tracing::debug!(%ip, %error, "was not dedicated");

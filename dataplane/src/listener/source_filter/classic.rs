@@ -1,7 +1,7 @@
-//! Classic BPF programs that pass packets of some source addresses: they need no privilege, and hold a limited number.
+//! Classic BPF programs that pass packets of some source addresses. They need no privilege, and hold a limited number of addresses.
 //!
-//! A program is a binary search in which every edge of an interval costs one comparison. IPv4 takes one word; IPv6 is searched word
-//! by word, and a word is looked at once for all addresses that agree in the words before it.
+//! A program is a binary search in which every edge of an interval costs one comparison. An IPv4 address is one word. IPv6 is
+//! searched word by word, and a word is examined once for all addresses that share the words before it.
 
 use socket2::SockFilter;
 
@@ -11,20 +11,20 @@ use crate::sys::bpf::classic::{
 };
 use sheave_model::AddressSet;
 
-/// How far the targets of a comparison may be: its offsets have 8 bits, and one jump may have to be put before it.
+/// Maximum distance of a jump target: offsets of comparisons have 8 bits, and another jump may have to be inserted before one.
 const REACH: usize = u8::MAX as usize - 1;
 
 /// A program of at most `longest` instructions that admits the set's addresses of one family.
 ///
-/// A set with too many intervals is widened by closing its smallest gaps. The pick checks the address again, so the
-/// widening costs silence for a few refused clients, never admission.
+/// A set with too many intervals is widened by closing its smallest gaps. The pick checks the address again, so after widening some
+/// clients are refused visibly, but none is admitted.
 pub(super) fn admitting(set: &AddressSet, family: Family, longest: usize) -> Vec<SockFilter> {
     let program = program(set, family, longest);
     program.into_iter().map(|i| SockFilter::new(i.code, i.jt, i.jf, i.k)).collect()
 }
 
-/// A program that drops packets which begin a TCP connection, and no others. A socket filter's packet begins with the TCP
-/// header (`tcp_filter` in net/ipv4/tcp_ipv4.c).
+/// A program that only drops packets which begin a TCP connection. A socket filter's packet begins with the TCP header
+/// (`tcp_filter` in net/ipv4/tcp_ipv4.c).
 pub(super) fn begun() -> Vec<SockFilter> {
     const FLAGS: u32 = 13;
     const SYN: u32 = 0x02;
@@ -48,12 +48,13 @@ fn program(set: &AddressSet, family: Family, longest: usize) -> Vec<Instruction>
         if program.len() <= longest || intervals <= 1 {
             return program;
         }
-        // Always less than before, because the program is longer than allowed.
+        // Decreases each time, because the program is longer than allowed.
         intervals = (intervals * longest / program.len()).max(1);
     }
 }
 
-/// Where intervals begin and where they have ended, in turns. IPv4 addresses are the highest word of such a number.
+/// The first addresses of intervals and the first ones after them, alternately. IPv4 addresses are the highest word of such a
+/// number.
 fn edges(set: &AddressSet, family: Family) -> Vec<u128> {
     const V4_SHIFT: u32 = 96;
     let v4 = set.v4().iter().flat_map(|&(first, last)| [Some(first), last.checked_add(1)]);
@@ -64,7 +65,7 @@ fn edges(set: &AddressSet, family: Family) -> Vec<u128> {
     }
 }
 
-/// The edges of at most so many intervals: the smallest gaps are closed.
+/// The edges of at most `intervals` intervals, after closing the smallest gaps.
 fn widened(edges: &[u128], intervals: usize) -> Vec<u128> {
     let excess = edges.len().div_ceil(2).saturating_sub(intervals);
     let mut gaps: Vec<usize> = (1..edges.len().saturating_sub(1)).step_by(2).collect();
@@ -76,22 +77,21 @@ fn widened(edges: &[u128], intervals: usize) -> Vec<u128> {
     edges.iter().zip(kept).filter_map(|(&edge, kept)| kept.then_some(edge)).collect()
 }
 
-/// What is done with the values of a word from one number on.
+/// Handling of a word's values from one value up to the next region.
 #[derive(Clone, Copy, Debug)]
 enum Region<'a> {
     /// The address is admitted or not.
     Settled(bool),
-    /// The word's value is one of which the next words have to be known: so many edges are at or below its lowest
-    /// address, and these are above.
+    /// The next words decide. `passed` edges are at or below the lowest address with this value; `edges` are above it.
     Open { passed: usize, edges: &'a [u128] },
 }
 
-/// Inside an interval is who has passed its beginning, but not its end.
+/// Decides by the number of edges passed: after an odd number the address is inside an interval.
 fn settled(passed: usize) -> Region<'static> {
     Region::Settled(passed % 2 == 1)
 }
 
-/// The regions of a word, each with its first value, for addresses whose words before are those of all `edges`.
+/// The regions of a word, each with its first value, for addresses that share the words before it with all `edges`.
 fn regions(passed: usize, edges: &[u128], word: u32) -> Vec<(u32, Region<'_>)> {
     let mut regions = vec![(0, settled(passed))];
     let mut passed = passed;
@@ -108,32 +108,32 @@ fn regions(passed: usize, edges: &[u128], word: u32) -> Vec<(u32, Region<'_>)> {
     regions
 }
 
-/// One 32-bit word of an address; 0 is the first on the wire.
+/// One 32-bit word of an address; word 0 is the first on the wire.
 fn value(address: u128, word: u32) -> u32 {
     (address >> (96 - 32 * word)) as u32
 }
 
-/// Whether no word after this one is above zero.
+/// Whether all words after this one are zero.
 fn is_lowest(address: u128, word: u32) -> bool {
     address.checked_shl(32 * (word + 1)).is_none_or(|rest| rest == 0)
 }
 
-/// Where to go on.
+/// Target of a jump.
 #[derive(Clone, Copy, Debug)]
 enum JumpTarget {
-    /// Admit or not.
+    /// A return that admits or drops the packet.
     Verdict(bool),
-    /// The instruction that was written as the n-th, counted from 0.
+    /// The n-th instruction written, counted from 0.
     Written(usize),
 }
 
-/// Writes a program from its end, because jumps go forward only: what is jumped to is there already.
+/// Writes a program from its end, because jumps only go forward, to instructions that exist already.
 struct ProgramWriter {
     /// Offset of the source address.
     source: u32,
-    /// The last instruction first.
+    /// Instructions, the last one first.
     reversed: Vec<Instruction>,
-    /// The latest return of each verdict.
+    /// The most recently written return of each verdict.
     returns: [Option<usize>; 2],
 }
 
@@ -154,7 +154,7 @@ impl ProgramWriter {
         self.reversed
     }
 
-    /// Decides by a word and those after it.
+    /// Writes the search in a word and those after it.
     fn word(&mut self, passed: usize, edges: &[u128], word: u32) -> JumpTarget {
         let regions = regions(passed, edges, word);
         let Some(((_, lowest), higher)) = regions.split_first() else { return JumpTarget::Verdict(false) };
@@ -164,7 +164,7 @@ impl ProgramWriter {
         }
     }
 
-    /// Finds the region of the word that was loaded.
+    /// Writes the search for the region of the loaded word.
     fn search(&mut self, lowest: Region<'_>, higher: &[(u32, Region<'_>)], word: u32) -> JumpTarget {
         let (below, above) = higher.split_at(higher.len() / 2);
         let Some((&(bound, region), above)) = above.split_first() else {
@@ -180,7 +180,7 @@ impl ProgramWriter {
         self.write(JUMP_IF_AT_LEAST, self.distance(yes) as u8, self.distance(no) as u8, bound)
     }
 
-    /// A place from which the target is reached, within reach of the next two instructions.
+    /// An instruction within reach of the next two that leads to the target.
     fn reachable(&mut self, target: JumpTarget) -> usize {
         match target {
             JumpTarget::Verdict(admit) => match self.returns[usize::from(admit)] {
@@ -202,7 +202,7 @@ impl ProgramWriter {
         at
     }
 
-    /// How many instructions the next one has to skip to get there.
+    /// Number of instructions between the next one and the one at `at`.
     fn distance(&self, at: usize) -> usize {
         self.reversed.len() - 1 - at
     }

@@ -1,5 +1,5 @@
-//! Extended BPF programs that pass packets of some source addresses: one program and one map of prefixes for all sockets that
-//! allow the same sources, however many addresses those are.
+//! Extended BPF programs that pass packets of some source addresses: one program and one map of prefixes for all sockets with
+//! the same allowed sources, for any number of addresses.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,9 +13,9 @@ use crate::sys::bpf::instruction::{
 };
 use crate::sys::bpf::map::{Map, MapKind};
 
-/// What `bpftool prog` shows.
+/// Name that `bpftool prog` shows.
 const NAME: &str = "sheave_sources";
-/// The packet's length as the program's answer: all of it, or nothing.
+/// Return values of the program: the length of the packet to keep, which is all or nothing.
 const ADMIT: i32 = -1;
 const REFUSE: i32 = 0;
 
@@ -23,11 +23,11 @@ impl AllowedSources {
     /// Loads the program.
     ///
     /// # Errors
-    /// As bpf(2): `EPERM` without the privilege.
+    /// Returns an error if bpf(2) fails: `EPERM` without the privilege.
     pub(super) fn load(&self) -> io::Result<SocketFilter> {
         let (listed, verdict) = self.listed();
         let verdict = verdict.into();
-        // In the end the program holds the map.
+        // Once loaded, the program keeps the map.
         match self.family {
             Family::V4 => {
                 let keys: Vec<_> = listed.iter().filter_map(key_v4).collect();
@@ -40,7 +40,7 @@ impl AllowedSources {
         }
     }
 
-    /// The program's stack ends with the key to look up: prefix length, source address; and the destination address,
+    /// The instructions. The stack ends with the key to look up (prefix length, source address) and the destination address,
     /// which follows the source in the packet.
     fn program(&self, map: &impl AsFd, verdict: ListVerdict) -> Vec<Instruction> {
         let length = i16::from(self.family.address_length());
@@ -66,7 +66,7 @@ impl AllowedSources {
         program
     }
 
-    /// Admits packets whose source is their destination.
+    /// Instructions that admit packets whose source is their destination.
     fn admit_itself(&self, addresses: i16) -> Vec<Instruction> {
         const STEP: i16 = 3;
         let length = i16::from(self.family.address_length());
@@ -88,7 +88,7 @@ impl AllowedSources {
     }
 }
 
-/// What the program answers.
+/// Return values of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ListVerdict {
     /// For sources in the map.
@@ -106,7 +106,7 @@ impl From<Listed> for ListVerdict {
     }
 }
 
-/// A map with these keys.
+/// Creates a map with these keys.
 fn prefixes<const KEY: usize>(keys: &[[u8; KEY]]) -> io::Result<Map<KEY, 1>> {
     let map = Map::new(MapKind::Trie, keys.len())?;
     map.put_all(keys, &vec![[0]; keys.len()])?;
@@ -117,7 +117,7 @@ fn answer(length: i32) -> [Instruction; 2] {
     [Instruction::set(Register::Answer, length), Instruction::exit()]
 }
 
-/// `struct bpf_lpm_trie_key`.
+/// Builds a `struct bpf_lpm_trie_key`.
 fn key_v4(cidr: &IpNet) -> Option<[u8; 8]> {
     let IpNet::V4(net) = cidr else { return None };
     let mut key = [0; 8];
@@ -126,7 +126,7 @@ fn key_v4(cidr: &IpNet) -> Option<[u8; 8]> {
     Some(key)
 }
 
-/// `struct bpf_lpm_trie_key`.
+/// Builds a `struct bpf_lpm_trie_key`.
 fn key_v6(cidr: &IpNet) -> Option<[u8; 20]> {
     let IpNet::V6(net) = cidr else { return None };
     let mut key = [0; 20];

@@ -111,7 +111,7 @@ fn where_classic_filters_may_not_be_attached_the_pick_alone_decides() {
     };
     filters.with(&hosts(3), own, SynPolicy::Accept, refuse_classic).unwrap();
     assert!(filters.told_of_none);
-    // What is no fault of a filter stays an error.
+    // An error that no filter can avoid is returned.
     let error = filters
         .with(&hosts(3), own, SynPolicy::Accept, |_| Err::<(), _>(io::Error::from(Errno::EPERM)))
         .unwrap_err();

@@ -1,5 +1,5 @@
-//! What workers look up when they meet a steered frontend for the first time. A frontend is registered before the kernel steers
-//! anything to it, so no connection meets a worker that does not know its frontend.
+//! Lookup of steered frontends by workers. A frontend is registered before the kernel steers packets to it, so that every
+//! worker knows the frontend of a connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,7 @@ use crate::counters::FrontendCounters;
 pub(crate) struct SteeredFrontends(Mutex<HashMap<FrontendAddr, Arc<[FrontendCounters]>>>);
 
 impl SteeredFrontends {
-    /// The counters of each worker for the frontend; `None` if it is not steered (any more). Takes a lock, so workers keep the
-    /// answer.
+    /// The frontend's counters by worker; `None` if it is not steered. Takes a lock, so workers cache the result.
     pub(crate) fn counters(&self, addr: FrontendAddr) -> Option<Arc<[FrontendCounters]>> {
         self.all().get(&addr).cloned()
     }

@@ -1,5 +1,5 @@
-//! The sockets that steered packets arrive on: for each protocol and address family one per worker, among which the kernel
-//! chooses as in any `SO_REUSEPORT` group, and one that drops everything.
+//! Sockets that receive steered packets: for each protocol and address family one per worker, among which the kernel
+//! selects as in any `SO_REUSEPORT` group, and a sink that drops everything.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::sys::bpf::instruction::{Instruction, Register};
 use crate::sys::mmsg;
 use sheave_model::{FrontendAddr, Protocol};
 
-/// A protocol of an address family.
+/// Combination of protocol and address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketKind {
     protocol: Protocol,
@@ -24,15 +24,15 @@ pub(super) struct SocketKind {
 }
 
 impl SocketKind {
-    /// How many there are.
+    /// Number of kinds.
     pub(super) const COUNT: usize = SOCKET_KINDS as usize;
 
-    /// The kind that a frontend's packets belong to.
+    /// The kind of a frontend's packets.
     pub(super) fn of(addr: FrontendAddr) -> Self {
         Self { protocol: addr.protocol, family: Family::of(addr.ip) }
     }
 
-    /// Its place in the program's map of sockets: IPv4 before IPv6, TCP before UDP.
+    /// Index in the program's map of sockets: IPv4 before IPv6, TCP before UDP.
     pub(super) fn index(self) -> usize {
         usize::from(self.family == Family::V6) + 2 * usize::from(self.protocol == Protocol::Udp)
     }
@@ -41,22 +41,22 @@ impl SocketKind {
 /// The sockets of one kind.
 #[derive(Debug)]
 pub(super) struct SteeringSockets {
-    /// The address that they are bound to.
+    /// Address that the sockets are bound to.
     pub(super) addr: FrontendAddr,
-    /// One per worker.
+    /// One socket per worker.
     pub(super) sockets: Vec<Arc<Socket>>,
-    /// Drops whatever is steered to it.
+    /// Socket that drops all packets.
     pub(super) sink: Arc<Socket>,
 }
 
 impl SteeringSockets {
-    /// Opens them on a loopback address and a port that the kernel chooses, where no client looks for them.
+    /// Opens the sockets on a loopback address and a port that the kernel chooses, where no client connects.
     ///
     /// # Errors
-    /// As socket(2), bind(2), listen(2) and bpf(2).
+    /// Returns an error if socket(2), setsockopt(2), bind(2), listen(2) or bpf(2) fails.
     pub(super) fn open(kind: SocketKind, workers: usize) -> io::Result<Self> {
         let SocketKind { protocol, family } = kind;
-        // If asked for a port to be shared, the kernel might choose one that others share already.
+        // If sharing were requested first, the kernel could choose a port that others share already.
         let first = bound(protocol, any_loopback_port(family), false, &SourceFilter::Everyone)?;
         let addr = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         first.set_reuse_port(true)?;
@@ -72,10 +72,10 @@ impl SteeringSockets {
         Self::with(kind, sockets)
     }
 
-    /// These, which listen already: those of the process that was there before, with whatever waits in them.
+    /// Uses sockets of the previous process, which listen already, with everything in their queues.
     ///
     /// # Errors
-    /// As for the sink in [`open`](Self::open).
+    /// Returns an error if the sink cannot be opened, as in [`open`](Self::open).
     pub(super) fn with(kind: SocketKind, sockets: Vec<Socket>) -> io::Result<Self> {
         let SocketKind { protocol, family } = kind;
         let first = sockets.first().ok_or(io::ErrorKind::InvalidInput)?;
@@ -87,7 +87,7 @@ impl SteeringSockets {
 }
 
 fn sink(protocol: Protocol, family: Family) -> io::Result<Socket> {
-    // Not a classic program, which takes another capability on TCP sockets than steering does.
+    // Not a classic program, which requires another capability on TCP sockets than steering does.
     let drop_all = [Instruction::set(Register::Answer, 0), Instruction::exit()];
     let filter = SourceFilter::Shared(Arc::new(SocketFilter::load(&drop_all, "sheave_sink")?));
     let socket = bound(protocol, any_loopback_port(family), false, &filter)?;

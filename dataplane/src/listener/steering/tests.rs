@@ -1,5 +1,5 @@
-//! Steered frontends in network namespaces of their own, with the program really in the kernel. That needs root outside of
-//! user namespaces, as `tests/run` arranges where changes are judged.
+//! Tests of steered frontends in separate network namespaces, with the program loaded in the kernel. They need root outside of user
+//! namespaces, which `tests/run` provides in CI.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use sheave_model::test_util::{self, table};
 use sheave_model::{Algorithm, EndpointAddr, Frontend, Protocol, Route, RoutingTable, SourceRanges};
 
 pub(in crate::listener) const PATIENCE: Duration = Duration::from_secs(10);
-/// Long enough to be sure that nobody answers.
+/// Time without an answer after which there will be none.
 const SILENCE: Duration = Duration::from_millis(300);
 const V4: &str = "127.0.0.2";
 const V6: &str = "::1";
@@ -28,8 +28,7 @@ fn steering(mode: SteeringMode, listening_sockets: usize, test: impl FnOnce(&mut
     in_namespace(|| test(&mut start(mode, listening_sockets)));
 }
 
-/// Runs `test` on a thread that alone is in a new network namespace. Where steering is not allowed, and nobody judges by it, nothing is
-/// tested.
+/// Runs `test` on a thread in a new network namespace. If steering is not permitted, it fails in CI and skips `test` elsewhere.
 pub(in crate::listener) fn in_namespace(test: impl FnOnce() + Send) {
     let inside = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("tests/run provides for network namespaces");
@@ -99,7 +98,7 @@ pub(in crate::listener) fn without_endpoints(frontend: Frontend) -> Frontend {
     Frontend { external: Route::Reject, internal: Route::Reject, backends: Arc::new([]), ..frontend }
 }
 
-/// Sends back what it gets, over both protocols, on this thread's network.
+/// An echo server for both protocols, on this thread's network.
 pub(in crate::listener) fn endpoint() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -120,12 +119,12 @@ pub(in crate::listener) fn endpoint() -> SocketAddr {
     addr
 }
 
-/// What one exchange results in, from this address if one is given.
+/// Result of one exchange, from this address if one is given.
 pub(in crate::listener) fn ask(addr: FrontendAddr, from: Option<IpAddr>) -> io::Result<()> {
     ask_for(addr, from, PATIENCE)
 }
 
-/// The same where the kernel may refuse at once, or nobody answers for so long.
+/// Like [`ask`], where the kernel may refuse at once or no answer arrives within `patience`.
 fn ask_for(addr: FrontendAddr, from: Option<IpAddr>, patience: Duration) -> io::Result<()> {
     let to = addr.socket_addr();
     let kind = match addr.protocol {
@@ -158,12 +157,12 @@ pub(in crate::listener) fn refused(addr: FrontendAddr) -> bool {
     refused_from(addr, None)
 }
 
-/// As [`refused`], for a client with this address.
+/// Like [`refused`], for a client with this address.
 pub(in crate::listener) fn refused_from(addr: FrontendAddr, from: Option<IpAddr>) -> bool {
     ask_for(addr, from, SILENCE).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// Waits until the workers have closed their sockets there.
+/// Waits until the workers have closed their sockets at `addr`.
 pub(in crate::listener) fn until_refused(addr: FrontendAddr) {
     let told = Instant::now();
     while !refused(addr) {
@@ -171,7 +170,7 @@ pub(in crate::listener) fn until_refused(addr: FrontendAddr) {
     }
 }
 
-/// Neither an answer nor a refusal.
+/// Whether there is neither an answer nor a refusal.
 fn ignored(addr: FrontendAddr, from: Option<IpAddr>) -> bool {
     ask_for(addr, from, SILENCE)
         .is_err_and(|error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock))
@@ -232,7 +231,7 @@ fn clients_outside_of_the_ranges_meet_silence_and_a_change_of_ranges_counts_at_o
             ask(addr, other).unwrap();
             assert!(ignored(addr, listed), "{addr}");
         }
-        // All but a few.
+        // All sources but a few.
         apply(dataplane, with(&["0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3", "224.0.0.0/4", "240.0.0.0/5"]));
         for addr in addrs {
             ask(addr, listed).unwrap();
@@ -246,7 +245,7 @@ fn clients_outside_of_the_ranges_meet_silence_and_a_change_of_ranges_counts_at_o
 
 #[test]
 fn a_frontend_beyond_the_room_is_steered_and_one_in_the_way_of_another_process_is_not() {
-    // One frontend's sockets, one per worker.
+    // Room for one frontend's sockets, one per worker.
     steering(SteeringMode::Auto, 2, |dataplane| {
         let endpoint = endpoint();
         let (first, second) = (addr(V4, 80, Protocol::Tcp), addr(V4, 81, Protocol::Udp));
@@ -294,7 +293,7 @@ fn what_is_steered_always_comes_before_other_processes_but_not_before_the_own_se
     });
 }
 
-/// As another process would.
+/// Binds as another process would.
 fn bind_alone(addr: FrontendAddr) -> io::Result<()> {
     let socket = AnySocket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -326,7 +325,7 @@ fn at_an_address_of_the_machine_itself_its_own_processes_come_first() {
         is_reached(&first, taken);
         is_reached(&second, empty);
         ask(free, None).unwrap();
-        // One that starts later gets its port back, and loses it again only when it goes.
+        // A server that starts later gets its port, and loses it again only when it ends.
         let late = daemon(free);
         dataplane.retry();
         assert_eq!(failed(dataplane), [taken, free].map(|addr| (addr, ErrorKind::AddrInUse)));
@@ -335,7 +334,7 @@ fn at_an_address_of_the_machine_itself_its_own_processes_come_first() {
         dataplane.retry();
         assert_eq!(failed(dataplane), [(taken, ErrorKind::AddrInUse)]);
         ask(free, None).unwrap();
-        // A connection that leaves from there is no listener, though it is in the way of bind(2).
+        // A connection from this address is no listener, though it makes bind(2) fail.
         let leaving = AnySocket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         leaving.set_reuse_address(true).unwrap();
         leaving.bind(&free.socket_addr().into()).unwrap();
@@ -392,7 +391,7 @@ fn a_frontend_that_closes_and_opens_again_at_once_serves() {
         let closed = everywhere(80).map(|addr| Arc::new(without_endpoints(frontend(addr, endpoint))));
         let mut generation = 0;
         for round in 0..50 {
-            // The workers are still busy with what the frontend was before.
+            // The workers still process the previous state of the frontend.
             for frontends in [&open, &closed, &open] {
                 generation += 1;
                 dataplane.apply(RoutingTable::new(generation, frontends.to_vec(), Arc::default()));
@@ -414,7 +413,7 @@ fn thousands_of_frontends_are_opened_in_no_time_and_need_no_descriptors() {
             port: 80,
             protocol: if number.is_multiple_of(2) { Protocol::Tcp } else { Protocol::Udp },
         };
-        // Each with source ranges of its own.
+        // Each with its own source ranges.
         let all = table((0..FRONTENDS).map(|number| {
             let addr = numbered(number);
             only_for(frontend(addr, endpoint), &["127.0.0.0/16", &format!("{}/32", addr.ip)])

@@ -1,4 +1,4 @@
-//! The affinity records behind one lock.
+//! Affinity records behind one lock.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use sheave_model::EndpointAddr;
 use super::Scope;
 use crate::handover::{AffinityRecord, millis_since};
 
-/// How many records each use checks for expiry. More than one, so that removal outpaces writing; each is a cache miss in
-/// a large table.
+/// Number of records checked for expiry at each use. More than one, so that removal outpaces writing; each is a cache miss
+/// in a large table.
 const SWEPT: usize = 2;
-/// How many records are compared to evict one (Redis also found five to be nearly as good as all).
+/// Number of records compared to evict one (Redis found five to be nearly as good as all).
 const SAMPLED: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,8 +21,8 @@ pub(super) struct AffinityKey {
     pub(super) client: IpAddr,
 }
 
-/// Keeps the time of use rather than of expiry, so that a changed timeout applies at once to old records as well (as
-/// with iptables' `recent --rcheck --seconds`).
+/// Affinity record. It stores the time of use rather than of expiry, so that a changed timeout also applies to old records
+/// at once (like iptables' `recent --rcheck --seconds`).
 #[derive(Clone, Copy, Debug)]
 struct StickyRecord {
     endpoint: EndpointAddr,
@@ -37,7 +37,7 @@ impl StickyRecord {
         Self { endpoint, timeout_millis, used: now }
     }
 
-    /// The time until it expires by the timeout at its last use.
+    /// Time until it expires, by the timeout at its last use.
     fn remaining(&self, now: Instant) -> Duration {
         self.remaining_of(Duration::from_millis(u64::from(self.timeout_millis)), now)
     }
@@ -103,7 +103,7 @@ impl Shard {
         }
     }
 
-    /// What has been used since `since`, or ever, and has not expired.
+    /// Unexpired records, or only those used since `since`.
     pub(super) fn records(&self, since: Option<Instant>, now: Instant) -> Vec<AffinityRecord> {
         let used = |record: &StickyRecord| since.is_none_or(|since| record.used >= since);
         let records =
@@ -121,13 +121,13 @@ impl Shard {
     pub(super) fn restore(&mut self, key: AffinityKey, record: &AffinityRecord, now: Instant) {
         let quiet = Duration::from_millis(record.quiet_millis);
         let timeout = Duration::from_millis(record.timeout_millis);
-        // The clock begins at the start of the machine, so a moment before that is none.
+        // The clock starts at boot, so earlier times do not exist.
         let Some(used) = now.checked_sub(quiet) else { return };
         self.record(key, record.endpoint.into(), timeout, used);
     }
 
-    /// Checks the next few records, round and round, and removes those that have expired. Downwards: `swap_remove` moves a
-    /// record from the end, which was checked before or is young.
+    /// Checks the next few records in rotation, and removes expired ones. It goes downwards: `swap_remove` moves a record
+    /// from the end, which was checked before or is young.
     fn sweep(&mut self, now: Instant) {
         for _ in 0..SWEPT {
             self.hand = self.hand.min(self.records.len()).checked_sub(1).unwrap_or(self.records.len());

@@ -1,4 +1,4 @@
-//! The affinity table against a plain map as its model, and its bounds.
+//! Tests: the affinity table against a plain map as its model, and its bounds.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

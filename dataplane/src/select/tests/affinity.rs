@@ -1,4 +1,4 @@
-//! Session affinity in a pick, by the rules of kube-proxy.
+//! Tests of session affinity in a pick, by the rules of kube-proxy.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn sticky() -> Frontend {
     Frontend { affinity: STICKY, ..frontend(1, Algorithm::LeastConnections, &ENDPOINTS) }
 }
 
-/// A record that the first pick would not have made: to another endpoint than the hash's.
+/// Creates a record for another endpoint than the hash's.
 fn stuck_elsewhere(
     frontend: &ActiveFrontend,
     request: &PickRequest<'_>,
@@ -141,7 +141,7 @@ fn all_ports_of_a_service_send_a_client_to_one_host_if_it_says_so() {
     let shared = Frontend { affinity: Affinity::ClientIp { timeout: TIMEOUT, scope }, ..sticky() };
     for number in 0..50 {
         let request = external(number);
-        // The first picks agree, even on gateways that know nothing of each other.
+        // The first picks agree, even on gateways that do not share any state.
         let first = |spec: &Frontend| goes(&active(spec.clone()), &request, &AffinityTable::default());
         assert_eq!(first(&shared).ip, first(&other_port(&shared)).ip, "{number}");
     }
@@ -153,7 +153,7 @@ fn all_ports_of_a_service_send_a_client_to_one_host_if_it_says_so() {
     let previewed = media.preview(&request, &table);
     assert!(matches!(previewed, Preview::Affinity { endpoint, .. } if endpoint == reached), "{previewed:?}");
     assert_eq!(goes(&signals, &request, &table), other);
-    // What just failed is left, on all ports.
+    // An endpoint that has just failed is left, on all ports.
     let tried = [reached];
     let next = goes(&media, &PickRequest { tried: &tried, ..request }, &table);
     assert_ne!(next.ip, reached.ip);

@@ -1,10 +1,10 @@
-//! Picks over several clusters: health, spill-over, and clients that stay in their cluster.
+//! Tests of picks over several clusters: health, spill-over, and clients that stay in their cluster.
 
 use sheave_model::{Backend, EndpointState, Failover, Path, Spread};
 
 use super::*;
 
-/// Clusters of ten endpoints each, with priority and weight; endpoint 3 of the second cluster is number 103.
+/// Clusters of ten endpoints each, with priority and weight; endpoint 3 of the second cluster has number 103.
 fn spread_over(clusters: &[(u32, u16)], algorithm: Algorithm) -> Frontend {
     let backend_of = |(number, &(priority, weight)): (u32, &(u32, u16))| {
         let endpoints: Vec<(u32, u16)> = (0..10).map(|place| (100 * number + place, 100)).collect();
@@ -24,7 +24,7 @@ fn two(algorithm: Algorithm) -> Frontend {
     spread_over(&[(0, 1), (1, 1)], algorithm)
 }
 
-/// Unhealthy endpoints of the Service of the frontend with this number.
+/// Marks these endpoints of a frontend's Service as unhealthy.
 fn unhealthy_of(frontend_number: u32, numbers: impl IntoIterator<Item = u32>) -> EndpointHealth {
     let service = frontend(frontend_number, Algorithm::Random, &[]).service;
     let mut unhealthy = EndpointHealth::default();
@@ -46,13 +46,13 @@ fn with_health(spec: Frontend, numbers: impl IntoIterator<Item = u32>) -> Active
     compile([spec], &ActiveTable::default()).with_health(unhealthy(numbers))
 }
 
-/// The number of the cluster that an endpoint is in.
+/// Number of the cluster that an endpoint is in.
 fn cluster(endpoint: EndpointAddr) -> u32 {
     let number = (0..2000).find(|&number| endpoint_addr(number) == endpoint).unwrap();
     number / 100
 }
 
-/// Which part of the traffic each cluster takes, by the shares.
+/// Each cluster's share of the traffic.
 fn parts(frontend: &ActiveFrontend) -> Vec<f64> {
     let mut sums = vec![0u64; frontend.spec().backends.len()];
     for (endpoint, share) in frontend.shares(Origin::External) {
@@ -107,7 +107,7 @@ fn connections_that_last_do_not_move_traffic_between_clusters() {
         };
         first += usize::from(cluster(picked.addr()) == 0);
         open.push_back(picked);
-        // As many as endpoints, so that most have one and some have none.
+        // As many connections as endpoints, so that most have one and some have none.
         if open.len() > 20 {
             open.pop_front();
         }

@@ -1,10 +1,10 @@
-//! Picks over the endpoints of one cluster, some of which are unhealthy.
+//! Tests of picks over the endpoints of one cluster, some of which are unhealthy.
 
 use sheave_model::{EndpointState, HealthPolicy};
 
 use super::*;
 
-/// A table with one frontend, of whose endpoints these are unhealthy.
+/// A table with one frontend, with these endpoints unhealthy.
 fn with_unhealthy(spec: Frontend, numbers: &[u32]) -> Arc<ActiveFrontend> {
     let (addr, mut unhealthy) = (spec.addr, EndpointHealth::default());
     for &number in numbers {
@@ -14,7 +14,7 @@ fn with_unhealthy(spec: Frontend, numbers: &[u32]) -> Arc<ActiveFrontend> {
     Arc::clone(table.get(addr).unwrap())
 }
 
-/// Which part of the traffic each endpoint with a share takes.
+/// Share of the traffic of each endpoint that has one.
 fn parts(frontend: &ActiveFrontend) -> Vec<(EndpointAddr, f64)> {
     let total: u64 = frontend.shares(Origin::External).map(|(_, share)| share).sum();
     frontend.shares(Origin::External).map(|(addr, share)| (addr, share as f64 / total as f64)).collect()

@@ -1,4 +1,4 @@
-//! What loads, turns and unchanged frontends come to from table to table.
+//! Tests of loads, turns and unchanged frontends from table to table.
 
 use std::collections::VecDeque;
 
@@ -100,7 +100,7 @@ fn a_switch_of_algorithm_takes_effect() {
     assert!((0..9).all(|_| goes(&after, &external(1), &affinity) == first));
 }
 
-/// Two endpoints have 1,000 connections a second: one answers each after 5 ms, the other resets each at once.
+/// Two endpoints get 1,000 connections a second: one answers each after 5 ms, the other resets each at once.
 #[test]
 fn an_endpoint_that_ends_all_connections_without_an_answer_does_not_look_idle() {
     const CONNECTIONS: usize = 10_000;

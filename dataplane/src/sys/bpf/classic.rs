@@ -1,10 +1,11 @@
-//! The vocabulary of classic BPF (bpf(4), linux/filter.h), as far as socket filters need it.
+//! Opcodes of classic BPF (bpf(4), linux/filter.h) that socket filters use.
 
 pub(crate) use libc::sock_filter as Instruction;
 
-/// BPF_MAXINSNS: the kernel refuses longer programs.
+/// Maximum length of a program (BPF_MAXINSNS).
 pub(crate) const LONGEST: usize = 4096;
-/// SKF_NET_OFF: loads count from the network header, wherever the transport layer has moved the packet's start.
+/// Base of offsets from the network header (SKF_NET_OFF), independent of where the transport layer has moved the
+/// packet's start.
 pub(crate) const NETWORK_HEADER: u32 = -0x0010_0000_i32 as u32;
 
 /// A = the word at k.
@@ -19,5 +20,5 @@ pub(crate) const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF
 pub(crate) const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 /// Skip jt instructions if A >= k, else jf.
 pub(crate) const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-/// Let the first k bytes of the packet pass; none = drop it.
+/// Keep the first k bytes of the packet; 0 = drop it.
 pub(crate) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;

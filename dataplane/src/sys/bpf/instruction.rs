@@ -1,4 +1,4 @@
-//! The instructions of extended BPF (RFC 9669), as far as the programs here need them.
+//! Instructions of extended BPF (RFC 9669) that the programs here use.
 
 use std::os::fd::AsFd;
 
@@ -24,26 +24,26 @@ pub(crate) const EXIT: u8 = 0x95;
 /// `BPF_PSEUDO_MAP_FD` as the source of a wide load: the number is a map's descriptor.
 const MAP_DESCRIPTOR: u8 = 1;
 
-/// `bpf_map_lookup_elem(map, key)`: a pointer to the value, or 0.
+/// `bpf_map_lookup_elem(map, key)`: returns a pointer to the value, or 0.
 pub(crate) const LOOK_UP: i32 = 1;
-/// `bpf_skb_load_bytes_relative(packet, offset, to, length, from)`: 0, or an error. Since Linux 4.18.
+/// `bpf_skb_load_bytes_relative(packet, offset, to, length, from)`: returns 0 or an error. Since Linux 4.18.
 pub(crate) const LOAD_PACKET: i32 = 68;
-/// `BPF_HDR_START_NET`: offsets count from the network header, wherever the packet's start has moved.
+/// `BPF_HDR_START_NET`: offsets count from the network header, independent of where the packet's start has moved.
 pub(crate) const FROM_NETWORK_HEADER: i32 = 1;
 
-/// A register.
+/// Register of the virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Register {
-    /// What a helper answers, and the program when it exits.
+    /// Return value of a helper, and of the program when it exits.
     Answer = 0,
-    /// The first argument of helpers; the packet when the program starts.
+    /// First argument of helpers; the program's context (the packet, for a socket filter) at its start.
     First = 1,
     Second = 2,
     Third = 3,
     Fourth = 4,
     Fifth = 5,
-    /// From here on helpers leave registers as they are.
+    /// The first register that helper calls preserve.
     Sixth = 6,
     Seventh = 7,
     Eighth = 8,
@@ -63,7 +63,7 @@ pub(crate) struct Instruction {
 
 impl Instruction {
     const fn new(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Self {
-        // Two bit fields: their order in the byte is the machine's.
+        // Two bit fields, whose order in the byte depends on the machine's byte order.
         let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
         Self { code, registers, offset, immediate }
     }
@@ -124,17 +124,17 @@ impl Instruction {
         Self::new(size, to as u8, base as u8, offset, 0)
     }
 
-    /// Skips so many instructions.
+    /// Skips `skipped` instructions.
     pub(crate) const fn skip(skipped: i16) -> Self {
         Self::new(JUMP, 0, 0, skipped, 0)
     }
 
-    /// Skips so many instructions if `register` is `value`.
+    /// Skips `skipped` instructions if `register` equals `value`.
     pub(crate) const fn skip_if_equal(register: Register, value: i32, skipped: i16) -> Self {
         Self::new(JUMP_IF_EQUAL, register as u8, 0, skipped, value)
     }
 
-    /// Skips so many instructions if the registers differ.
+    /// Skips `skipped` instructions if the registers differ.
     pub(crate) const fn skip_if_different(one: Register, other: Register, skipped: i16) -> Self {
         Self::new(JUMP_IF_DIFFERENT, one as u8, other as u8, skipped, 0)
     }
@@ -144,7 +144,7 @@ impl Instruction {
         Self::new(CALL, 0, 0, 0, helper)
     }
 
-    /// Ends the program with the answer.
+    /// Ends the program; the return value is in [`Register::Answer`].
     pub(crate) const fn exit() -> Self {
         Self::new(EXIT, 0, 0, 0, 0)
     }

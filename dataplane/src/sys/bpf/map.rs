@@ -1,4 +1,4 @@
-//! Maps of extended BPF: what a program looks up while this process changes it.
+//! Maps of extended BPF, which programs look up while this process changes them.
 
 use std::ffi::c_long;
 use std::io;
@@ -11,23 +11,23 @@ const BPF_MAP_UPDATE_ELEM: c_long = 2;
 const BPF_MAP_DELETE_ELEM: c_long = 3;
 const BPF_MAP_UPDATE_BATCH: c_long = 26;
 
-/// `BPF_F_NO_PREALLOC`: entries are made as they come. Tries know nothing else.
+/// `BPF_F_NO_PREALLOC`: entries are allocated on insertion. Required for tries.
 const AS_THEY_COME: u32 = 1;
 
-/// What a map is to its programs.
+/// Type of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapKind {
-    /// Found by its whole key.
+    /// Looked up by the exact key.
     Hash,
-    /// Found by the longest prefix. A key is `struct bpf_lpm_trie_key`: the prefix length in bits as a number of this
-    /// machine's byte order, then what is compared, from its first byte on.
+    /// Looked up by the longest prefix. A key is a `struct bpf_lpm_trie_key`: the prefix length in bits, in this
+    /// machine's byte order, followed by the data to compare, from its first byte on.
     Trie,
-    /// Sockets by number; a value is written as the socket's descriptor. Since Linux 5.8 also for sockets that listen.
+    /// Sockets by index; a value is written as the socket's descriptor. Supports listening sockets since Linux 5.8.
     Sockets,
 }
 
 impl MapKind {
-    /// `enum bpf_map_type`, and flags.
+    /// The `enum bpf_map_type`, and flags.
     const fn code(self) -> (u32, u32) {
         match self {
             Self::Hash => (1, AS_THEY_COME),
@@ -37,11 +37,11 @@ impl MapKind {
     }
 }
 
-/// A map with keys and values of so many bytes.
+/// A map with keys of `KEY` bytes and values of `VALUE` bytes.
 #[derive(Debug)]
 pub(crate) struct Map<const KEY: usize, const VALUE: usize>(OwnedFd);
 
-/// Of `union bpf_attr`, as far as BPF_MAP_CREATE needs it.
+/// The part of `union bpf_attr` for BPF_MAP_CREATE.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Create {
@@ -52,7 +52,7 @@ struct Create {
     map_flags: u32,
 }
 
-/// Of `union bpf_attr`, as far as BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM need it.
+/// The part of `union bpf_attr` for BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Element {
@@ -63,7 +63,7 @@ struct Element {
     flags: u64,
 }
 
-/// Of `union bpf_attr`, as far as BPF_MAP_UPDATE_BATCH needs it.
+/// The part of `union bpf_attr` for BPF_MAP_UPDATE_BATCH.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Batch {
@@ -78,10 +78,10 @@ struct Batch {
 }
 
 impl<const KEY: usize, const VALUE: usize> Map<KEY, VALUE> {
-    /// An empty map for at most so many entries.
+    /// Creates an empty map for at most `most` entries.
     ///
     /// # Errors
-    /// As bpf(2): `EPERM` without the privilege.
+    /// Returns an error if bpf(2) fails: `EPERM` without the privilege.
     pub(crate) fn new(kind: MapKind, most: usize) -> io::Result<Self> {
         let (map_type, map_flags) = kind.code();
         let mut create = Create {
@@ -95,10 +95,10 @@ impl<const KEY: usize, const VALUE: usize> Map<KEY, VALUE> {
         unsafe { descriptor(BPF_MAP_CREATE, &mut create) }.map(Self)
     }
 
-    /// Puts an entry in, or in place of the one with this key.
+    /// Inserts or replaces the entry of a key.
     ///
     /// # Errors
-    /// As bpf(2): `E2BIG` or `ENOSPC` if the map is full.
+    /// Returns an error if bpf(2) fails: `E2BIG` or `ENOSPC` if the map is full.
     pub(crate) fn put(&self, key: &[u8; KEY], value: &[u8; VALUE]) -> io::Result<()> {
         let mut element = Element {
             map_fd: number(&self.0),
@@ -110,10 +110,10 @@ impl<const KEY: usize, const VALUE: usize> Map<KEY, VALUE> {
         unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut element) }.map(drop)
     }
 
-    /// Puts in each key with the value at its place.
+    /// Inserts or replaces the entries of all keys, each with the value at the same index.
     ///
     /// # Errors
-    /// As [`put`](Self::put). Some entries may be in then.
+    /// Returns the errors of [`put`](Self::put). Some entries may have been inserted by then.
     pub(crate) fn put_all(&self, keys: &[[u8; KEY]], values: &[[u8; VALUE]]) -> io::Result<()> {
         let count = keys.len().min(values.len());
         let mut batch = Batch {
@@ -127,14 +127,14 @@ impl<const KEY: usize, const VALUE: usize> Map<KEY, VALUE> {
         if count > 0 && unsafe { bpf(BPF_MAP_UPDATE_BATCH, &mut batch) }.is_ok() {
             return Ok(());
         }
-        // Before Linux 5.6 there is no such command, before 5.13 tries do not know it (ENOTSUPP, no POSIX errno).
+        // The command exists since Linux 5.6, and for tries since 5.13 (ENOTSUPP before, which is no POSIX errno).
         keys.iter().zip(values).try_for_each(|(key, value)| self.put(key, value))
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     ///
     /// # Errors
-    /// As bpf(2): `ENOENT` if there is none.
+    /// Returns an error if bpf(2) fails: `ENOENT` if there is no such entry.
     pub(crate) fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
         let mut element = Element { map_fd: number(&self.0), key: key.as_ptr() as u64, ..Element::default() };
         // SAFETY: the key has the map's size and outlives the call.

@@ -1,4 +1,4 @@
-//! Batches through real sockets: boundaries, bundles, truncation, errors.
+//! Tests of batches through real sockets: boundaries, bundles, truncation, errors.
 
 use std::net::UdpSocket;
 

@@ -1,5 +1,5 @@
-//! How connections end whose time is over, whatever time that is: by FIN at rest, where clients with a pool of connections expect it, else by
-//! RST, since FIN would make half an answer look like a whole one.
+//! How connections end at a deadline of any kind: with FIN at rest, which clients with a connection pool expect, otherwise with RST, since
+//! FIN would make half a response look complete.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use super::{Connection, ConnectionState, ConnectionTable, Tick, ticks};
 use crate::counters::CloseReason;
 use crate::worker::token::Key;
 
-/// Nothing moves for so long: the answer is complete, in all likelihood.
+/// Time without traffic after which a response counts as complete.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 impl Connection {
-    /// Whether both peers have got everything, may send more, and have not for a moment.
+    /// Whether both peers have received everything, may send more, and have not for a moment.
     pub(super) fn rests(&self, now: Tick) -> bool {
         match &self.state {
             ConnectionState::Relaying(relay, _) => {
@@ -21,7 +21,7 @@ impl Connection {
         }
     }
 
-    /// Has both peers see how it ends.
+    /// Makes the sockets close with RST unless the connection is at rest.
     pub(super) fn time_is_over(&self, now: Tick) {
         if let ConnectionState::Relaying(relay, _) = &self.state
             && !self.rests(now)
@@ -32,7 +32,7 @@ impl Connection {
 }
 
 impl ConnectionTable {
-    /// Ends a connection whose time is over.
+    /// Ends a connection at a deadline.
     pub(super) fn end_in_time(&mut self, key: Key, now: Tick, reason: CloseReason) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.time_is_over(now);

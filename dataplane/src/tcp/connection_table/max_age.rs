@@ -1,7 +1,7 @@
-//! Connections that are older than their Service lets them become, so that long-lived ones spread over the endpoints again.
+//! Maximum age of connections: ends long-lived ones, so that they spread over the endpoints again.
 //!
-//! The sweep finds those that will be too old before it comes again; no timer and no queue has an entry for any other, since most
-//! connections end long before. One that is too old ends in the first pause after an answer, and when the grace is over in any case.
+//! The sweep finds connections that will exceed their age before its next pass. No other connection has a timer or queue entry,
+//! since most end long before. A connection past its age ends in the first pause after an answer, or at the end of the grace period.
 
 use std::time::{Duration, Instant};
 
@@ -10,28 +10,28 @@ use super::{ConnectionState, ConnectionTable, DUE_PER_TURN, Tick};
 use crate::counters::CloseReason;
 use crate::worker::token::Key;
 
-/// How long a connection that is too old may wait for a pause, where its Service does not say.
+/// Default grace period in which a connection past its age waits for a pause.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// One part in so many of the age is added at random, at most, so that connections that began together do not end together.
+/// Divisor of the age for the maximum random extra time, so that connections that began together do not end together.
 const JITTER: u64 = 10;
 
-/// A connection that is too old, or soon will be, as of its last look.
+/// A connection that has exceeded its maximum age or will soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Overage {
     key: Key,
-    /// When its grace is over; [`Tick::NEVER`] before that has begun.
+    /// End of the grace period; [`Tick::NEVER`] before it has begun.
     ends: Tick,
 }
 
-/// An age with its jitter.
+/// The age plus random jitter.
 pub(super) fn with_jitter(age: Duration, random: u64) -> Duration {
     const STEPS: u32 = 1 << 16;
     age + age / u32::try_from(JITTER).unwrap_or(u32::MAX) / STEPS * (random % u64::from(STEPS)) as u32
 }
 
 impl ConnectionTable {
-    /// The connection will be too old before it is looked at again.
+    /// Queues a connection that will exceed its age before the next pass of the sweep.
     pub(super) fn queue_overage(&mut self, key: Key, now: Instant) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let expires = std::mem::replace(&mut connection.expires, Tick::NEVER);
@@ -39,7 +39,7 @@ impl ConnectionTable {
         self.overage.push(now, left, Overage { key, ends: Tick::NEVER });
     }
 
-    /// Ends connections that are too old and rest, or whose grace is over.
+    /// Ends connections past their age that are at rest, or whose grace period is over.
     pub(super) fn end_overage(&mut self, now: Instant) {
         for _ in 0..DUE_PER_TURN {
             let Some((_, overage)) = self.overage.pop(now) else { break };
@@ -52,7 +52,7 @@ impl ConnectionTable {
         }
     }
 
-    /// What is to become of the connection, if it is still there.
+    /// Decides about the connection; `None` if it has ended.
     fn look_at_overage(&mut self, now: Instant, before: Overage) -> Option<AgeVerdict> {
         let connection = self.connections.get_mut(before.key)?;
         let ConnectionState::Relaying(_, session) = &connection.state else { return None };
@@ -67,10 +67,10 @@ impl ConnectionTable {
     }
 }
 
-/// What becomes of a connection that is too old.
+/// Verdict about a connection past its age.
 enum AgeVerdict {
     Ends,
-    /// It is looked at again after another pause.
+    /// Check again after another pause.
     GoesOn(Overage),
 }
 

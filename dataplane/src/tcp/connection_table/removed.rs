@@ -1,7 +1,7 @@
-//! Connections of frontends that have left the table. kube-proxy leaves established connections alone, for as long as they like
-//! (pkg/proxy/conntrack/cleanup.go); here they go on too, but nobody could end them once their Service is gone, so they have the time
-//! of a drain. If something serves at the address again by then, they go on. Likewise connections whose endpoint has left, where their
-//! Service wants them to end.
+//! Connections whose frontend or endpoint has left the table. kube-proxy never ends established connections
+//! (pkg/proxy/conntrack/cleanup.go). Here those of a removed frontend get the drain timeout, since no setting could end them once
+//! their Service is gone, and go on if a frontend exists at the address again by then. Connections whose endpoint has left end if
+//! their Service sets a grace period.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,22 +12,22 @@ use crate::select::ActiveTable;
 use crate::tcp::session::Session;
 use sheave_model::FrontendAddr;
 
-/// A connection is not looked at more often than for this grace, however short that of its Service is.
+/// Shortest grace period: bounds how often connections are checked.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2);
 
-/// When the connections of each end.
+/// When the connections of each removed frontend end.
 pub(super) type RemovedFrontends = HashMap<FrontendAddr, Tick, foldhash::fast::RandomState>;
 
 impl ConnectionTable {
-    /// The frontend has left the table.
+    /// Starts the drain timeout of a frontend that has left the table.
     pub(in crate::tcp) fn remove_frontend(&mut self, addr: FrontendAddr) {
         let (now, drain) = (self.context.worker.now(), self.context.worker.timeouts().drain);
         self.removed.insert(addr, self.sweep.tick(now + drain));
         self.sweep.look_every(now, drain);
     }
 
-    /// A connection of the frontend is relayed from now on. It may have been set up for longer than the removal of the frontend is
-    /// remembered, and has the time of a drain then.
+    /// Registers the frontend of a connection that is relayed from now on. If its setup outlasted the record of the frontend's
+    /// removal, the drain timeout starts again.
     pub(super) fn remember_removed(&mut self, addr: FrontendAddr) {
         let timeouts = self.context.worker.table().get(addr).map(|active| active.timeouts());
         match timeouts.map(|timeouts| timeouts.removed_endpoint_grace) {
@@ -37,7 +37,7 @@ impl ConnectionTable {
         }
     }
 
-    /// A round of the sweep is over, which began at `began`: forgets the frontends whose connections have all ended in it.
+    /// After a pass of the sweep that began at `began`: forgets the frontends whose connections have all ended in it.
     pub(super) fn forget_removed(&mut self, began: Tick, now: Instant) {
         self.removed.retain(|_, ends| *ends >= began);
         if !self.removed.is_empty() {
@@ -47,7 +47,7 @@ impl ConnectionTable {
 }
 
 impl Sweep {
-    /// When a connection has to end since its endpoint serves no more. `known` is what was found when it was last looked at.
+    /// When a connection has to end because its endpoint stopped serving; `known` is the result of the last check.
     pub(super) fn end_without_endpoint(
         &mut self,
         known: Tick,

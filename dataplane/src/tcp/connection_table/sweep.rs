@@ -1,7 +1,6 @@
-//! What walks the table in the background, a few entries at a time: connections that have become idle end, those that are too old
-//! are found, and where memory runs
-//! out, those for which the most waits are reset. Their peers do not read, and what waits for them would have the kernel kill
-//! the whole process.
+//! Sweep: walks the table in the background, a few entries at a time. It ends idle connections, finds those that exceed their
+//! age, and, if memory runs out, resets those that hold the most unread data: their peers do not read, and the data could make
+//! the kernel kill the whole process.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -13,33 +12,33 @@ use crate::limits::capacity::Capacity;
 use crate::tcp::idle_clock::{CHECKS, TICK};
 use crate::worker::token::Key;
 
-/// Idle connections are looked for as often as this at least, since a connection gets some of its options then.
+/// Longest pass of the sweep, since a connection gets some of its options during a pass.
 const LONGEST_ROUND: Duration = Duration::from_secs(60);
-/// Entries that are checked at a time. Each may take some system calls.
+/// Number of entries checked per step. Each may take some system calls.
 pub(super) const CHECKED_AT_A_TIME: usize = 256;
-/// Connections that are looked at each time, round and round: a few system calls each.
+/// Number of connections searched per request for memory, in rotation: a few system calls each.
 const LOOKED_AT: usize = 2048;
 
-/// A connection for which less waits is not reset: it does not help.
+/// Minimum amount of waiting data for which a connection is reset; less would not help.
 const LEAST: u64 = 64 << 10;
 
-/// How far the walks have come, and when the next step is due.
+/// Position of the walks, and when the next step is due.
 #[derive(Debug)]
 pub(super) struct Sweep {
-    /// Idle time is counted from here.
+    /// Origin of the ticks.
     epoch: Instant,
-    /// Of connections whose Service has none of its own, in ticks.
+    /// Idle timeout of connections whose Service has none of its own, in ticks.
     usual_idle: u32,
-    /// The shortest idle timeout of any connection, in ticks.
+    /// Shortest timeout of any connection, in ticks.
     shortest: u32,
-    /// The same of what the round that is under way has met, or what has begun since.
+    /// Shortest timeout that the current pass has met, or that was added since it began.
     shortest_of_round: u32,
-    /// When the round that is under way began.
+    /// When the current pass began.
     began: Tick,
-    /// Where the next check begins, and when it is due.
+    /// Index and due time of the next check.
     next: usize,
     due: Instant,
-    /// Where the next search for memory begins.
+    /// Index at which the next search for memory begins.
     next_holder: usize,
 }
 
@@ -58,7 +57,7 @@ impl Sweep {
         }
     }
 
-    /// Connections whose Service has none of its own begin with this one.
+    /// Sets the idle timeout of new connections whose Service has none of its own.
     pub(super) fn set_usual_idle(&mut self, now: Instant, usual_idle: Duration) {
         self.usual_idle = ticks(usual_idle);
         self.look_every(now, usual_idle);
@@ -69,24 +68,24 @@ impl Sweep {
         self.due
     }
 
-    /// A connection that may be idle for so long.
+    /// Creates the idle clock of a connection with this timeout.
     pub(super) fn idle_clock(&mut self, now: Instant, timeout: Duration) -> IdleClock {
         let clock = IdleClock::new(self.tick(now), timeout);
         self.look_every_ticks(now, clock.timeout());
         clock
     }
 
-    /// What takes so long is noticed in time from now on.
+    /// Shortens the passes so that a timeout of `time` is noticed in time.
     pub(super) fn look_every(&mut self, now: Instant, time: Duration) {
         self.look_every_ticks(now, ticks(time));
     }
 
     fn look_every_ticks(&mut self, now: Instant, ticks: u32) {
-        // It may begin behind the back of a round that is under way.
+        // The entry may be at an index that the current pass has already visited.
         self.shortest_of_round = self.shortest_of_round.min(ticks);
         if ticks < self.shortest {
             self.shortest = ticks;
-            // As if nothing longer had been there when the last check was done.
+            // Moves the next check as if the shorter timeout had been known at the last one.
             self.due = self.due.min(now + self.round());
         }
     }
@@ -99,19 +98,19 @@ impl Sweep {
         tick.moment(self.epoch)
     }
 
-    /// Whether the next round may come later than that.
+    /// Whether the next pass may come after `tick`.
     pub(super) fn may_miss(&self, tick: Tick, now: Instant) -> bool {
         tick != Tick::NEVER && tick <= self.tick(now + LONGEST_ROUND)
     }
 
-    /// How long one round may take.
+    /// Maximum duration of one pass.
     fn round(&self) -> Duration {
         (self.shortest * TICK / CHECKS).clamp(TICK / 2, LONGEST_ROUND)
     }
 }
 
 impl ConnectionTable {
-    /// Ends connections that have become idle: a few are checked at a time, so that no other one waits while a large table is
+    /// Ends idle connections. A few entries are checked per call, so that other connections do not wait while a large table is
     /// walked.
     pub(super) fn sweep(&mut self, now: Instant) {
         if now < self.sweep.due {
@@ -131,12 +130,11 @@ impl ConnectionTable {
             self.forget_removed(began, now);
         }
         let sweep = &mut self.sweep;
-        // So that all entries are checked in one round.
+        // So that one pass covers all entries.
         let steps = u32::try_from(places.div_ceil(CHECKED_AT_A_TIME).max(1)).unwrap_or(u32::MAX);
         sweep.due = now + (sweep.round() / steps).max(Duration::from_millis(1));
     }
 
-    /// Checks the entries from `first` on.
     fn check_some(&mut self, now: Instant, first: usize) {
         let tick = self.sweep.tick(now);
         let worker = Rc::clone(&self.context.worker);
@@ -165,7 +163,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Looks at some connections for memory to give back, while more is taken than there may be.
+    /// Resets connections that hold much unread data, while more memory is in use than allowed.
     pub(in crate::tcp) fn relieve_memory(&mut self, capacity: &Capacity) {
         if !capacity.wants_relief() {
             return;

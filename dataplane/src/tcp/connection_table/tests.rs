@@ -1,4 +1,4 @@
-//! Turns: how much one does, who comes first, and that a large table is checked in small steps.
+//! Tests of turns: bytes per turn, priority of sparse connections, and a large table that is checked in small steps.
 
 mod bereft;
 mod deadlines;
@@ -21,7 +21,7 @@ use crate::worker::port::{Accepted, WorkerPorts};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 use std::sync::Arc;
 
-/// More than one connection may move in a turn.
+/// More data than one connection may move in a turn.
 const QUEUED: usize = 2 << 20;
 
 /// A connection: the client's end and the endpoint's.
@@ -29,7 +29,7 @@ fn connection(rig: &TableRig, idle: Duration) -> (TcpStream, TcpStream) {
     aging_connection(rig, (idle, None))
 }
 
-/// As [`connection`], with an idle timeout and an age.
+/// Like [`connection`], with an idle timeout and a maximum age.
 fn aging_connection(rig: &TableRig, times: (Duration, Option<Duration>)) -> (TcpStream, TcpStream) {
     let [clients, endpoints] = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     let client = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
@@ -51,7 +51,7 @@ fn setting_up(rig: &TableRig, addr: FrontendAddr) -> (TcpStream, Arc<TcpCounters
     (client, counters)
 }
 
-/// As much as the kernel takes, without waiting.
+/// Writes as much as the kernel accepts without blocking.
 fn fill(mut stream: &TcpStream) -> usize {
     stream.set_nonblocking(true).unwrap();
     let mut written = 0;
@@ -87,13 +87,13 @@ fn one_turn_moves_so_much_and_small_exchanges_do_not_wait_for_streams() {
     }
     assert!(rig.table.borrow().streams.len() > STREAMS / 2, "streams wait for their turns");
     small.write_all(b"ask").unwrap();
-    // It is served in the next one, whatever the streams have.
+    // Served in the next turn, regardless of the streams' backlog.
     turn();
     answering.set_nonblocking(true).unwrap();
     answering.read_exact(&mut [0; 3]).expect("it went before the streams");
 }
 
-/// Turns once in so long, from `now` on, until `enough`; gives when that was.
+/// Runs a turn every `step`, from `began` on, until `enough`; returns the time that passed.
 fn turn_until(
     rig: &TableRig,
     began: Instant,
@@ -146,7 +146,7 @@ fn each_connection_has_its_own_idle_timeout() {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A connection of some age, from a turn on in which everything was relayed.
+/// A connection of some age, after a turn in which everything was relayed.
 fn aging(rig: &TableRig, age: Duration) -> (TcpStream, TcpStream) {
     let pair = aging_connection(rig, (10 * HOUR, Some(age)));
     rig.turn();
@@ -160,7 +160,7 @@ fn end(mut stream: &TcpStream) -> Result<usize, std::io::ErrorKind> {
 }
 
 const STEP: Duration = Duration::from_millis(50);
-/// The last word is the client's, and the endpoint's.
+/// The client or the endpoint sends last.
 const SPOKEN: [&[u8]; 2] = [b"ask", b"answer"];
 
 #[test]
@@ -175,7 +175,7 @@ fn a_connection_that_is_too_old_ends_in_a_pause_between_age_and_a_tenth_more() {
         ends.len() == open.len() || after > 2 * age
     });
     let (first, last) = (ends[0], *ends.last().unwrap());
-    // A round of the sweep is a tenth of the age, at most, and a pause a second.
+    // A pass of the sweep takes at most a tenth of the age, and a pause takes a second.
     assert!(first >= age && last <= age * 12 / 10 + Duration::from_secs(2), "{first:?} to {last:?}");
     assert!(last - first > age / 20, "{first:?} to {last:?}: they end together");
     assert_eq!(ends.len(), open.len());
@@ -256,7 +256,7 @@ fn connections_of_a_frontend_that_has_left_end_after_a_drain_unless_it_is_back()
     assert_eq!(rig.closed(CloseReason::Removed), 3);
 }
 
-/// The set-up takes longer than what is left of the frontend is remembered for.
+/// The setup outlasts the record of the frontend's removal.
 #[test]
 fn a_connection_that_was_being_set_up_when_its_frontend_left_has_the_time_of_a_drain() {
     let drain = Duration::from_secs(60);
@@ -274,7 +274,7 @@ fn a_connection_that_was_being_set_up_when_its_frontend_left_has_the_time_of_a_d
     let began = now();
     rig.worker.begin_turn(began);
     rig.table.borrow_mut().remove_frontend(addr);
-    // Nobody looks at the endpoint's socket for so long.
+    // The endpoint's socket is not polled meanwhile.
     let late = turn_until(&rig, began, STEP, |after| after > 10 * drain);
     assert_eq!(rig.worker.port().open(), 1);
     rig.serve();
@@ -296,7 +296,7 @@ fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
     for _ in 0..4 {
         talks.push(connection(&rig, HOUR));
     }
-    // Nobody reads what the first endpoint sends, and little of what the second does.
+    // The first client reads nothing of what its endpoint sends; the second has little to read.
     assert!(fill(&talks[0].1) > 100 << 10);
     (&talks[1].1).write_all(&[1; 30 << 10]).unwrap();
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Headers as peers send them: at once, in pieces, late, or not at all.
+//! Tests of headers as peers send them: at once, in pieces, late, or not at all.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -18,7 +18,7 @@ fn addresses() -> Addresses {
     }
 }
 
-/// What is read of a peer that does this, and what becomes of it.
+/// Runs a peer, and reads its header.
 async fn introduced<P>(
     peer: impl AsyncFnOnce(TcpStream) -> P,
 ) -> (Result<(TcpStream, ProxyHeader), ProxyHeaderError>, P) {
@@ -30,7 +30,7 @@ async fn introduced<P>(
     tokio::join!(read_all(client, &poller), peer(connecting))
 }
 
-/// What the worker does with a header.
+/// Reads a header as the worker does.
 async fn read_all(mut client: Stream, poller: &Poller) -> Result<(TcpStream, ProxyHeader), ProxyHeaderError> {
     let (mut reader, mut events) = (HeaderReader::default(), Events::new());
     loop {

@@ -1,4 +1,4 @@
-//! The attempts of one connection: a pick, a connect, after a failure another one, until an endpoint is being connected or none is left.
+//! Connection attempts: pick an endpoint, connect, and try another after a failure, until one is being connected or none is left.
 
 use std::io;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::tcp::SHORTAGE_PAUSE;
 use crate::tcp::connect::{Dial, DialFailure};
 use crate::worker::context::WorkerContext;
 
-/// How often one connection may try to connect an endpoint. Each attempt may take the connect timeout, so this bounds the client's wait.
+/// Maximum number of attempts per connection. Each may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
 
-/// What is tried after a failure.
+/// Next action after a failure.
 #[must_use]
 enum NextAttempt {
     SameEndpoint,
-    /// Once this machine has what a socket needs.
+    /// After a pause, since this machine is short of a resource that sockets need.
     SameEndpointLater,
     AnotherEndpoint,
 }
 
 impl Setup {
-    /// Looks for an endpoint and begins to connect it.
+    /// Picks an endpoint and starts to connect to it.
     ///
-    /// Every endpoint is picked by the table of that moment, so one that has just left is not tried.
+    /// Every pick uses the current table, so an endpoint that has just left is not tried.
     pub(super) fn search(
         &mut self,
         context: &SetupContext,
@@ -40,7 +40,7 @@ impl Setup {
         }
     }
 
-    /// The endpoint to be connected next, or what to do without one.
+    /// Picks the next endpoint; `Err` is the step to take without one.
     fn next_dial(
         &mut self,
         worker: &WorkerContext,
@@ -54,7 +54,7 @@ impl Setup {
             if self.crowded.is_empty() || *self.ports_until.get_or_insert(now + self.connect_timeout) <= now {
                 return Err(SetupStep::Ends(self.unserved(worker)));
             }
-            // Ports come back as connections end.
+            // Ports become free as connections end.
             return Err(SetupStep::Waits(SHORTAGE_PAUSE));
         };
         if self.attempts > 0 {
@@ -70,7 +70,8 @@ impl Setup {
         Ok(Dial::new(picked, source, source_addr, worker.now()))
     }
 
-    /// Whether endpoints may see the client's address as the source of packets: of one that a proxy names it is a claim.
+    /// Whether endpoints may see the client's address as the source of packets. An address that a proxy names is only a claim, so it
+    /// must not be that of a Pod, node or Service.
     fn may_be_source(&self, worker: &WorkerContext) -> bool {
         self.client.ip() == self.peer.ip() || !worker.table().is_identity(self.client.ip())
     }
@@ -88,7 +89,7 @@ impl Setup {
             None => table.get(self.frontend)?,
         };
         match frontend.pick(&request, &worker.shared.affinity) {
-            // An endpoint that failed already comes back only when there is no other.
+            // A failed endpoint is picked again only if there is no other.
             Pick::Forward(picked) if !tried.contains(&picked.addr()) => {
                 Some((picked, frontend.client_source(origin)))
             }
@@ -96,8 +97,8 @@ impl Setup {
         }
     }
 
-    /// Begins to connect the endpoint, unless that has failed already, and then others, until one is being connected. A loop, since
-    /// thousands may fail at once.
+    /// Starts to connect to the endpoint, or handles its `failure` first, and goes on with others until one is being connected. A loop,
+    /// since thousands may fail at once.
     pub(super) fn connect(
         &mut self,
         context: &SetupContext,
@@ -126,7 +127,7 @@ impl Setup {
         }
     }
 
-    /// What to try after a failed attempt.
+    /// Handles a failed attempt, and decides on the next.
     fn failed(&mut self, context: &SetupContext, dial: &mut Dial, error: io::Error) -> NextAttempt {
         let (endpoint, from) = (dial.endpoint(), dial.connected_from());
         let failure = dial.failed(&error, self.connect_timeout);
@@ -164,7 +165,7 @@ impl Setup {
         }
     }
 
-    /// Why there is no endpoint.
+    /// Why the connection has no endpoint.
     fn unserved(&self, worker: &WorkerContext) -> CloseReason {
         if !self.tried.is_empty() {
             return CloseReason::ConnectFailed;

@@ -1,4 +1,5 @@
-//! Whole connections on a running worker: whom the gateway takes for the client, and what the endpoint is told.
+//! Tests of whole connections on a running worker: the client that the gateway identifies, and the address that the
+//! endpoint sees.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -45,7 +46,7 @@ impl Gateway {
         Self::start_with(endpoint, shape)
     }
 
-    /// Outside clients' addresses are announced to the endpoint this way.
+    /// A gateway that presents outside clients to the endpoint this way.
     async fn announcing(source: ClientSource) -> Self {
         Self::start(|frontend| frontend.client_sources = announced(source)).await
     }
@@ -88,14 +89,14 @@ impl Gateway {
         timeout(PATIENCE, self.endpoint.accept()).await.expect("nobody connects").unwrap().0
     }
 
-    /// Returns when the worker has finished what it was doing.
+    /// Waits until the worker has finished what it was doing.
     async fn settle(&self) {
         let (reply, answer) = oneshot::channel();
         self.worker.send(Command::Ping(reply));
         answer.await.unwrap();
     }
 
-    /// A connection that begins with these bytes ends in a reset, for this reason, and no endpoint hears of it.
+    /// Asserts that a connection that begins with these bytes is reset for this reason and reaches no endpoint.
     async fn assert_refuses(&self, begin: &[u8], reason: CloseReason) {
         let before = self.counters.closed(reason);
         let mut peer = self.connect().await;
@@ -106,7 +107,7 @@ impl Gateway {
     }
 }
 
-/// Where clients inside the cluster are.
+/// Addresses of clients inside the cluster.
 fn internal_clients() -> Arc<AddressSet> {
     Arc::new(set("10.0.0.0/8"))
 }
@@ -280,7 +281,8 @@ async fn source_ranges_routes_and_affinity_go_by_the_introduced_client() {
     }
 }
 
-/// Sends a header of this client; gives whom the endpoint sees, and how many connections' clients it should have seen.
+/// Sends a header of this client. Returns the client that the endpoint sees, and how many connections lost their
+/// client's address.
 async fn seen(gateway: &Gateway, client: &str) -> (IpAddr, u64) {
     let mut peer = gateway.connect().await;
     let header = format!("PROXY TCP6 {client} ::1 1 2\r\nping");

@@ -1,4 +1,4 @@
-//! A connection table without a worker's loop around it, turned between the awaits of a test.
+//! A connection table without a worker's loop, which the test turns between its awaits.
 
 use std::cell::RefCell;
 use std::io;
@@ -25,7 +25,7 @@ use crate::tcp::stream::Stream;
 use crate::worker::context::{Shared, Timeouts, WorkerContext};
 use crate::worker::token::Token;
 
-/// The table, and the worker that it belongs to.
+/// The table, and its worker.
 pub(in crate::tcp) struct TableRig {
     pub(in crate::tcp) worker: Rc<WorkerContext>,
     pub(in crate::tcp) table: RefCell<ConnectionTable>,
@@ -33,13 +33,13 @@ pub(in crate::tcp) struct TableRig {
     counters: RefCell<Vec<Arc<TcpCounters>>>,
 }
 
-/// The moment of tokio's clock, which a test may have paused.
+/// Current time of tokio's clock, which a test may have paused.
 pub(in crate::tcp) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
 impl TableRig {
-    /// Connections may be idle for so long, and have so many pipes.
+    /// A table with this idle timeout and number of pipes.
     pub(in crate::tcp) fn new(idle: Duration, pipes: usize) -> Self {
         Self::with(Shared::for_tests(Timeouts::all(idle)), pipes)
     }
@@ -54,7 +54,7 @@ impl TableRig {
         Self { worker, table, events: RefCell::new(Events::new()), counters: RefCell::default() }
     }
 
-    /// Relays between two sockets from now on; gives the connection's counters.
+    /// Relays between two sockets; returns the connection's counters.
     pub(in crate::tcp) fn relay(
         &self,
         client: Socket,
@@ -65,7 +65,7 @@ impl TableRig {
         self.relay_for(client, endpoint, upload, (idle_timeout, None))
     }
 
-    /// As [`relay`](Self::relay), with an idle timeout and an age.
+    /// Like [`relay`](Self::relay), with an idle timeout and a maximum age.
     pub(in crate::tcp) fn relay_for(
         &self,
         client: Socket,
@@ -91,7 +91,7 @@ impl TableRig {
         counters
     }
 
-    /// What the worker's loop does in a turn.
+    /// Runs one turn as the worker's loop does.
     pub(in crate::tcp) fn turn(&self) {
         let now = now();
         self.worker.begin_turn(now);
@@ -99,7 +99,7 @@ impl TableRig {
         self.serve();
     }
 
-    /// Applies what has happened to sockets, and serves those.
+    /// Applies the events of sockets, and serves the connections.
     pub(in crate::tcp) fn serve(&self) {
         let (mut events, mut table) = (self.events.borrow_mut(), self.table.borrow_mut());
         self.worker.poller.wait(&mut events, false).unwrap();
@@ -113,7 +113,7 @@ impl TableRig {
         table.serve();
     }
 
-    /// Turns for ever. Where tokio's clock is paused it goes on in steps of so long.
+    /// Runs turns forever. If tokio's clock is paused, it advances by `step` between turns.
     pub(in crate::tcp) async fn drive(&self, step: Option<Duration>) {
         loop {
             self.turn();
@@ -131,35 +131,35 @@ impl TableRig {
         }
     }
 
-    /// Bytes that all clients' connections have moved.
+    /// Number of bytes sent by all clients.
     pub(in crate::tcp) fn moved(&self) -> u64 {
         self.counters.borrow().iter().map(|counters| counters.client_bytes.get()).sum()
     }
 
-    /// Connections that have ended.
+    /// Number of connections that have ended.
     pub(in crate::tcp) fn ended(&self) -> usize {
         self.ended_each().into_iter().filter(|ended| *ended).count()
     }
 
-    /// Whether each has ended, in the order in which they began.
+    /// Whether each connection has ended, in the order in which they began.
     pub(in crate::tcp) fn ended_each(&self) -> Vec<bool> {
         let ended =
             |counters: &Arc<TcpCounters>| CloseReason::ALL.iter().any(|reason| counters.closed(*reason) > 0);
         self.counters.borrow().iter().map(ended).collect()
     }
 
-    /// Connections that have ended for this reason.
+    /// Number of connections closed for this reason.
     pub(in crate::tcp) fn closed(&self, reason: CloseReason) -> usize {
         self.counters.borrow().iter().filter(|counters| counters.closed(reason) > 0).count()
     }
 }
 
-/// A table with one frontend, which has one endpoint, there.
+/// A table with one frontend, whose only endpoint is `endpoint`.
 pub(in crate::tcp) fn table_towards(endpoint: EndpointAddr) -> (FrontendAddr, ActiveTable) {
     table_with(endpoint, ServiceTimeouts::default())
 }
 
-/// As [`table_towards`], with timeouts of the Service.
+/// Like [`table_towards`], with timeouts of the Service.
 pub(in crate::tcp) fn table_with(
     endpoint: EndpointAddr,
     timeouts: ServiceTimeouts,
@@ -174,7 +174,7 @@ pub(in crate::tcp) fn table_with(
     (addr, ActiveTable::compile(table, &ActiveTable::default()))
 }
 
-/// A socket that is being connected there.
+/// A socket that is connecting to `to`.
 pub(in crate::tcp) fn connecting(to: std::net::SocketAddr) -> Socket {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), None).unwrap();
     if let Err(error) = socket.connect(&to.into()) {

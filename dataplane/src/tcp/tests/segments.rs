@@ -1,4 +1,4 @@
-//! What leaves together.
+//! Tests of data that leaves in one segment.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ fn relayed(rig: &TableRig, upload: Direction) -> (TcpStream, TcpStream) {
     (client, endpoints.accept().unwrap().0)
 }
 
-/// How many segments bring the other peer what this one has sent, and what that is.
+/// Relays what `send` writes; returns the number of segments in which the other peer receives it, and the data.
 fn segments(rig: &TableRig, to: &TcpStream, send: impl FnOnce()) -> (u32, Vec<u8>) {
     let count = || received_segments(&SockRef::from(to));
     let before = count();
@@ -37,7 +37,7 @@ fn segments(rig: &TableRig, to: &TcpStream, send: impl FnOnce()) -> (u32, Vec<u8
 #[test]
 fn the_last_bytes_leave_together_with_the_end() {
     let rig = TableRig::new(LONG, 8);
-    // The client may have finished before, and then the whole connection is closed.
+    // If the client has finished before, the whole connection is closed.
     for finishes in [false, true] {
         let (client, mut endpoint) = relayed(&rig, Direction::new());
         if finishes {

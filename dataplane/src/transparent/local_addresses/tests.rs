@@ -1,4 +1,4 @@
-//! The local routing table in network namespaces of their own, so these tests need root, as `tests/run` arranges.
+//! Tests of the local routing table in separate network namespaces, which need root; `tests/run` provides it.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::*;
 use crate::sys::sockets::dropped_packets;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Where programs with TPROXY have local routes, for packets with a mark.
+/// Table in which programs with TPROXY have local routes, for packets with a mark.
 const OTHER: u8 = 100;
 const V4: &str = "198.51.100.9";
 const V6: &str = "2001:db8::9";
@@ -35,7 +35,7 @@ impl Network {
     }
 }
 
-/// Of the loopback interface.
+/// An address of the loopback interface.
 fn address(ip: &str) -> AddressMessage {
     let ip: IpAddr = ip.parse().unwrap();
     let (family, length) = if ip.is_ipv4() { (AddressFamily::Inet, 32) } else { (AddressFamily::Inet6, 128) };
@@ -45,7 +45,7 @@ fn address(ip: &str) -> AddressMessage {
     address
 }
 
-/// As `ip route add local PREFIX dev lo table TABLE`.
+/// The route of `ip route add local PREFIX dev lo table TABLE`.
 fn local_route(prefix: &str, table: u8) -> RouteMessage {
     let prefix: IpNet = prefix.parse().unwrap();
     let mut route = RouteMessage::default();
@@ -70,7 +70,7 @@ fn addresses_of_interfaces_and_their_broadcasts_are_local_while_they_are_there()
         for own in ["127.0.0.1", "127.0.0.3", "127.255.255.255", "::1"] {
             assert!(is_local(own), "{own}");
         }
-        // IPv6 addresses come a moment later (`addrconf_dad_work` in net/ipv6/addrconf.c).
+        // IPv6 addresses are added asynchronously (`addrconf_dad_work` in net/ipv6/addrconf.c).
         assert!(!is_local(V4));
         network.add_address(V4);
         assert!(is_local(V4));
@@ -109,7 +109,7 @@ fn whole_networks_are_local_where_the_local_table_has_them() {
     });
 }
 
-/// Waits for changes until the address is local, or no longer.
+/// Waits for changes until the address is local, or no longer is.
 fn follow(addresses: &mut LocalAddresses, ip: &str, local: bool) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let followed = async {
@@ -122,7 +122,7 @@ fn follow(addresses: &mut LocalAddresses, ip: &str, local: bool) {
         }
     };
     runtime.block_on(async { timeout(PATIENCE, followed).await }).expect("it is noticed");
-    // It belongs to this runtime.
+    // The registration belongs to this runtime.
     addresses.registered = None;
 }
 

@@ -1,4 +1,4 @@
-//! The way back in network namespaces of their own, so these tests need root, as `tests/run` arranges.
+//! Tests of the return path in separate network namespaces, which need root; `tests/run` provides it.
 
 use std::fs;
 
@@ -53,7 +53,7 @@ fn routing_that_others_removed_comes_back() {
     });
 }
 
-/// As after `nft flush ruleset` before Linux 5.12.
+/// The state after `nft flush ruleset` on a kernel before Linux 5.12.
 #[test]
 fn a_table_that_others_removed_comes_back() {
     in_own_network(|network| {
@@ -85,7 +85,7 @@ fn the_table_goes_with_its_socket() {
     in_own_network(|network| {
         let marks = MarkingTable::install().unwrap();
         assert_eq!(network.tables().len(), 1);
-        // As when the process is killed: nothing is asked of the kernel.
+        // Like a killed process: no request to the kernel is made.
         drop(marks);
         assert_eq!(network.tables(), [""; 0]);
     });
@@ -97,7 +97,7 @@ fn a_table_that_a_killed_gateway_left_on_an_old_kernel_is_replaced() {
         drop(MarkingTable::install_with(TableFlags::empty()).unwrap());
         let left = network.tables();
         assert_eq!(left.len(), 1);
-        // The port that was free before is given again.
+        // The kernel assigns the port again, which has become free.
         let marks = MarkingTable::install_with(TableFlags::empty()).unwrap();
         assert_eq!(network.tables(), left);
         assert!(!marks.remove().unwrap(), "no other gateway");

@@ -1,4 +1,4 @@
-//! Packing: datagrams keep their boundaries and order whatever the path refuses.
+//! Tests of packing: datagrams keep their boundaries and order, whatever the path refuses.
 
 use std::net::UdpSocket;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The datagrams that leave if `payloads` are packed under `limit`, with every rule on bundles checked.
+/// Packs `payloads` under `limit` and checks every rule on bundles; returns the resulting datagrams.
 fn packed(header: &[u8], payloads: &[Payload<'_>], limit: BundleLimit) -> Vec<Vec<u8>> {
     let mut position = Position::default();
     let mut datagrams = Vec::new();
@@ -87,7 +87,7 @@ fn equal_datagrams_with_headers_are_gathered_and_bundles_cut_where_the_slices_en
     let header = [0; 28];
     let messages = [(vec![0; 20 * 1200 + 300], Some(1200)), (vec![0; 300], None), (Vec::new(), None)];
     let (payloads, mut position) = (payloads(&messages), Position::default());
-    // Of the bundle first as many as there may be, then the others; then two alike that are shorter.
+    // First as many of the bundle as the limit allows, then its rest, then two equal shorter ones.
     for expected in
         [(MAX_HEADED, NonZeroU16::new(1228)), (5, NonZeroU16::new(1228)), (2, NonZeroU16::new(328))]
     {
@@ -122,7 +122,7 @@ fn what_the_path_takes_is_measured_with_the_header() {
 
 #[test]
 fn a_refused_bundle_is_sent_datagram_by_datagram_and_not_tried_again() {
-    // Port 0 is refused with EINVAL whatever the message, as a bundle beyond the path's MTU would be.
+    // Port 0 is refused with EINVAL for any message, like a bundle beyond the path's MTU.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = "127.0.0.1:0".parse().unwrap();
     let messages = [(vec![1; 1000], Some(100)), (vec![2; 100], None), (vec![3; 0], None)];
@@ -157,7 +157,7 @@ fn one_datagram_that_cannot_go_does_not_hold_up_the_others() {
 #[test]
 fn a_peer_that_refuses_leaves_the_rest_to_be_sent_elsewhere() {
     let [from, gone] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    // Connected to itself, it hears nobody else.
+    // Connected to itself, it receives from no other socket.
     gone.connect(gone.local_addr().unwrap()).unwrap();
     from.connect(gone.local_addr().unwrap()).unwrap();
     from.send(b"the answer to this is an ICMP error").unwrap();

@@ -1,4 +1,4 @@
-//! How many flows the worker may have over all its frontends, and which frontend gives way when it is full.
+//! Flow budget of a worker over all its frontends, and the choice of the frontend that gives way when it is full.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -11,46 +11,44 @@ use crate::counters::UdpCounters;
 use crate::limits::capacity::Capacity;
 use sheave_model::EndpointAddr;
 
-/// The owner of some of a worker's flows: one frontend.
+/// Owner of some of a worker's flows: one frontend.
 pub(in crate::udp) trait FlowOwner {
-    /// How many flows it has.
     fn flows(&self) -> usize;
 
-    /// Ends the flow that was quiet the longest, among those to `towards` if that is given; false if there is none.
+    /// Evicts the flow that was idle for longest, among those to `towards` if given. Returns false if there is none.
     fn evict(&self, now: Instant, towards: Option<EndpointAddr>) -> bool;
 }
 
-/// How many flows a worker may have over all its frontends, and has.
+/// Number of flows of a worker, and their limit.
 pub(in crate::udp) struct FlowBudget {
     pub(super) used: Cell<usize>,
     limit: Cell<usize>,
     capacity: Arc<Capacity>,
     tally: Rc<TallyCell>,
-    /// The frontend that had the most when it last got one.
+    /// The frontend that had the most flows when one was last added.
     largest: RefCell<Option<Weak<dyn FlowOwner>>>,
 }
 
 impl FlowBudget {
-    /// Nothing used so far.
+    /// Creates an unused budget.
     pub(in crate::udp) fn new(limit: usize, capacity: Arc<Capacity>, tally: Rc<TallyCell>) -> Rc<Self> {
         let (used, limit) = (Cell::new(0), Cell::new(limit));
         Rc::new(Self { used, limit, capacity, tally, largest: RefCell::new(None) })
     }
 
-    /// There may be so many from now on. If there are more, each new one takes the place of another.
+    /// Sets the limit. If there are more flows already, each new one replaces another.
     pub(in crate::udp) fn set_limit(&self, limit: usize) {
         self.limit.set(limit);
     }
 
-    /// Whether the worker has no flow.
     pub(in crate::udp) fn is_unused(&self) -> bool {
         self.used.get() == 0
     }
 
-    /// Whether there is room for one flow more of a frontend with these counters.
+    /// Checks whether there is room for another flow of a frontend with these counters.
     ///
     /// # Errors
-    /// What there is too little of.
+    /// Returns the resource that is short.
     pub(super) fn room(&self, counters: &UdpCounters) -> Result<(), ShedReason> {
         if self.used.get() >= self.limit.get() {
             return Err(ShedReason::Capacity);
@@ -58,7 +56,7 @@ impl FlowBudget {
         self.capacity.room_for_flow(counters.usage().open())
     }
 
-    /// Takes the room for one flow.
+    /// Takes the room of one flow.
     pub(super) fn take(self: &Rc<Self>, counters: &Arc<UdpCounters>) -> Slot {
         self.capacity.take_flow();
         self.used.set(self.used.get() + 1);
@@ -66,7 +64,7 @@ impl FlowBudget {
         Slot { budget: Rc::clone(self), counters: Arc::clone(counters) }
     }
 
-    /// Notes that `owner` has so many flows now.
+    /// Records that `owner` now has this number of flows.
     pub(super) fn note(&self, owner: &Weak<dyn FlowOwner>, flows: usize) {
         let mut largest = self.largest.borrow_mut();
         let known = largest.as_ref().filter(|known| !known.ptr_eq(owner)).and_then(Weak::upgrade);
@@ -75,7 +73,7 @@ impl FlowBudget {
         }
     }
 
-    /// The frontend that has the most, if that is more than the `flows` of `owner`.
+    /// The frontend with the most flows, if it has more than the `flows` of `owner`.
     pub(super) fn larger(&self, owner: &Weak<dyn FlowOwner>, flows: usize) -> Option<Rc<dyn FlowOwner>> {
         let largest = self.largest.borrow();
         let other = largest.as_ref().filter(|largest| !largest.ptr_eq(owner))?.upgrade()?;
@@ -83,14 +81,14 @@ impl FlowBudget {
     }
 }
 
-/// One flow's share of the budget; given back when dropped.
+/// One flow's share of the budget; returned when dropped.
 pub(super) struct Slot {
     budget: Rc<FlowBudget>,
     counters: Arc<UdpCounters>,
 }
 
 impl Slot {
-    /// What a watch of the worker is told of.
+    /// The worker's tally for watches.
     pub(super) fn tally(&self) -> &TallyCell {
         &self.budget.tally
     }

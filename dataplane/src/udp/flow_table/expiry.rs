@@ -1,8 +1,8 @@
-//! When flows end: after a short time if no endpoint ever answered, else after the idle timeout, and earlier where others need the
-//! room.
+//! Expiry of flows: after a short time if no endpoint has answered, after the idle timeout otherwise, and earlier if their room is
+//! needed.
 //!
-//! Traffic does not touch the queues: an entry says when to check a flow, and a flow that was not quiet until then is put back. So
-//! the first entry is that of the flow that was quiet the longest, but for flows with traffic since they were queued.
+//! Traffic does not touch the queues: an entry is the time of the next check, and a flow that was not idle until then is queued again.
+//! The first entry therefore belongs to the flow that was idle for longest, apart from flows with traffic since they were queued.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,27 +13,27 @@ use sheave_model::{ClientAddr, EndpointAddr};
 
 use super::{Flow, FlowTable};
 
-/// A flow that is busier than this is not ended for another one of the same frontend: with so many new ones, nobody would be
-/// served if each took the place of the one before.
+/// A flow with traffic more recent than this is not evicted for another one of the same frontend: under a flood of new flows no client
+/// would be served if each flow replaced the one before.
 pub(super) const BUSY: Duration = Duration::from_millis(100);
 
-/// A flow that no endpoint has answered for so long is the first to give way.
+/// Unanswered flows that were idle for this long are evicted first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A flow that was answered and quiet for so long is the next: a query that takes longer than [`PATIENCE`] goes on rather than
-/// what is over in all likelihood.
+/// Answered flows that were idle for this long are evicted next: they are probably over, while an unanswered query that takes longer
+/// than [`PATIENCE`] may still be answered.
 pub(super) const OVER: Duration = Duration::from_secs(5);
 
-/// Entries that are put back in search of the flow that was quiet the longest; then the first will do.
+/// Number of entries that are queued again in search of the flow that was idle for longest; after that the first one is taken.
 const CORRECTIONS: usize = 32;
 
-/// Flows to other endpoints that are passed over in search of one to a certain endpoint.
+/// Number of flows to other endpoints that are skipped in search of a flow to a certain endpoint.
 const PASSED_OVER: usize = 64;
 
-/// Flows by when to look at them.
+/// Flows by the time of their next check.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    /// Those that no endpoint had answered when they were queued.
+    /// Flows that no endpoint had answered when they were queued.
     unanswered: Queue,
     answered: Queue,
 }
@@ -41,7 +41,7 @@ pub(super) struct Queues {
 type Queue = BinaryHeap<Reverse<(Instant, ClientAddr)>>;
 
 impl Queues {
-    /// Looks at a flow then.
+    /// Schedules the next check of a flow.
     pub(super) fn push(&mut self, answered: bool, at: Instant, client: ClientAddr) {
         self.of(answered).push(Reverse((at, client)));
     }
@@ -50,7 +50,7 @@ impl Queues {
         if answered { &mut self.answered } else { &mut self.unanswered }
     }
 
-    /// When the next flow is to be looked at.
+    /// When the next check is due.
     pub(super) fn next(&self) -> Option<Instant> {
         let first = |queue: &Queue| queue.peek().map(|Reverse((at, _))| *at);
         first(&self.unanswered).into_iter().chain(first(&self.answered)).min()
@@ -61,7 +61,7 @@ impl Queues {
         self.answered.clear();
     }
 
-    /// Entries, with those of flows that are gone.
+    /// Number of entries, including stale ones.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.unanswered.len() + self.answered.len()
@@ -69,23 +69,23 @@ impl Queues {
 }
 
 impl<L> FlowTable<L> {
-    /// When a flow ends if nothing passes any more.
+    /// When a flow ends without further traffic.
     pub(super) fn deadline(&self, flow: &Flow<L>) -> Instant {
         let quiet = flow.touched + self.patience(flow.answered);
         flow.ends_by.map_or(quiet, |ends_by| ends_by.min(quiet))
     }
 
-    /// How long a flow may be quiet.
+    /// Idle timeout of a flow.
     pub(super) fn patience(&self, answered: bool) -> Duration {
         if answered { self.idle } else { self.timeouts.unanswered.min(self.idle) }
     }
 
-    /// When [`expire`](Self::expire) is due next; none if there is nothing to look at.
+    /// When [`expire`](Self::expire) is due next; `None` if there is no entry.
     pub(in crate::udp) fn next_check(&self) -> Option<Instant> {
         self.queues.next()
     }
 
-    /// Ends flows that were quiet for too long, of at most so many that are looked at; false if there are more.
+    /// Ends the flows that were idle for too long, checking at most `most` entries. Returns false if more are due.
     pub(in crate::udp) fn expire(&mut self, now: Instant, most: usize) -> bool {
         let mut looked = 0;
         for answered in [false, true] {
@@ -109,9 +109,9 @@ impl<L> FlowTable<L> {
         true
     }
 
-    /// Ends the flow that was quiet the longest, of those that no endpoint has answered if there is one that had time for it, but
-    /// none that was quiet for less than `busy` and whose endpoint serves, and none to another endpoint than `towards` if one is
-    /// named. False if none is found.
+    /// Evicts the flow that was idle for longest, preferring unanswered flows past [`PATIENCE`], then answered ones past [`OVER`]. A
+    /// flow that was idle for less than `busy` is spared while its endpoint serves, and so are flows to other endpoints than `towards`
+    /// if given. Returns false if no flow is found.
     pub(in crate::udp) fn evict(
         &mut self,
         now: Instant,
@@ -126,7 +126,7 @@ impl<L> FlowTable<L> {
         evicted
     }
 
-    /// The first of one queue that was quiet for so long.
+    /// The first flow of one queue that was idle for at least `quiet`.
     fn victim(
         &mut self,
         answered: bool,
@@ -154,13 +154,13 @@ impl<L> FlowTable<L> {
         victim
     }
 
-    /// Takes the flow that was quiet the longest from one queue, with its deadline.
+    /// Removes the flow that was idle for longest from one queue; returns it with its deadline.
     fn quietest(&mut self, answered: bool) -> Option<(ClientAddr, Instant)> {
         let mut corrections = 0;
         while let Some(Reverse((at, client))) = self.queues.of(answered).pop() {
             let Some(flow) = self.flows.get(&client).filter(|flow| flow.check_at == at) else { continue };
             let deadline = self.deadline(flow);
-            // It was answered, or had traffic, since it was queued: others may have been quiet for longer.
+            // A flow that was answered or had traffic since it was queued: others may have been idle for longer.
             if flow.answered == answered && (deadline <= at || corrections >= CORRECTIONS) {
                 return Some((client, deadline));
             }
@@ -178,8 +178,8 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// Looks whether the client's flow ends sooner than was planned: its endpoint serves no more, and then it ends within `grace` even
-    /// if that endpoint still talks, or timeouts have become shorter. Says whether it does.
+    /// Schedules an earlier check if the client's flow now ends sooner: its timeouts have become shorter, or its endpoint no longer
+    /// serves, and then it ends within `grace` even with traffic. Returns whether it does.
     pub(in crate::udp) fn hasten(&mut self, client: ClientAddr, now: Instant, grace: Duration) -> bool {
         let Some(flow) = self.flows.get_mut(&client) else { return false };
         let serves = self.frontend.as_ref().is_some_and(|frontend| frontend.serves(flow.endpoint()));

@@ -1,4 +1,4 @@
-//! One flow: where its datagrams go, how it is, and what it has had.
+//! One flow: its endpoint, state and traffic.
 
 use std::time::Instant;
 
@@ -10,27 +10,27 @@ use crate::client_traffic::Meter;
 use crate::limits::service::Permit;
 use crate::select::{ActiveFrontend, Picked};
 
-/// One client's way to one endpoint.
+/// Path of one client to one endpoint.
 pub(in crate::udp) struct Flow<L> {
-    /// What the caller keeps for it.
+    /// The caller's resource for the flow.
     pub(in crate::udp) link: L,
     pub(super) picked: Picked,
-    /// What the endpoint sees of the client.
+    /// Client source that the endpoint sees.
     pub(super) source: ClientSource,
     /// When a datagram last passed, in either direction.
     pub(super) touched: Instant,
-    /// When the queue looks at this flow next; an entry with another moment is stale.
+    /// When the flow is checked next; a queue entry with another time is stale.
     pub(super) check_at: Instant,
-    /// When it ends at the latest, since its endpoint serves no more.
+    /// When it ends at the latest because its endpoint no longer serves.
     pub(super) ends_by: Option<Instant>,
-    /// The frontend's revision for which the endpoint was found good.
+    /// Revision of the frontend against which the flow was last checked.
     pub(super) revision: u64,
-    /// The endpoint was reported unreachable.
+    /// Whether the endpoint was reported unreachable.
     pub(super) suspect: bool,
-    /// An endpoint has answered.
+    /// Whether an endpoint has answered.
     pub(super) answered: bool,
     pub(super) silence: Silence,
-    /// By which it came.
+    /// Frontend through which the client's datagrams arrive.
     pub(super) frontend: FrontendAddr,
     pub(super) meter: Meter,
     pub(super) slot: Slot,
@@ -38,22 +38,21 @@ pub(in crate::udp) struct Flow<L> {
 }
 
 impl<L> Flow<L> {
-    /// Where its datagrams go.
     pub(in crate::udp) fn endpoint(&self) -> EndpointAddr {
         self.picked.addr()
     }
 
-    /// So many bytes were passed on.
+    /// Adds forwarded bytes.
     pub(in crate::udp) fn add_bytes(&mut self, from_client: usize, from_endpoint: usize) {
         self.meter.add_bytes(from_client as u64, from_endpoint as u64);
     }
 
-    /// Has a watch know what it has.
+    /// Adds the flow's traffic to a watch.
     pub(super) fn collect(&mut self) {
         self.slot.tally().collect_open(&mut self.meter, self.frontend, Some(&self.picked));
     }
 
-    /// Gives it another endpoint.
+    /// Moves the flow to another endpoint.
     pub(super) fn set_endpoint(&mut self, picked: Picked, link: L, source: ClientSource) {
         self.collect_last();
         (self.picked, self.link, self.source) = (picked, link, source);
@@ -61,8 +60,9 @@ impl<L> Flow<L> {
         self.silence.end();
     }
 
-    /// Its client sends: whether its endpoint turns out to have fallen silent. Not if that sees the client's own address, which a
-    /// firewall may refuse; nor if it has never been answered: a server may answer nothing that this client sends.
+    /// Records a datagram of the client, and returns whether the endpoint has fallen silent. Never if the endpoint sees the
+    /// client's own address, which a firewall may refuse, nor if it has never answered: a server may answer nothing that this
+    /// client sends.
     pub(super) fn finds_silence(&mut self, now: Instant, frontend: &ActiveFrontend) -> bool {
         if !self.answered {
             return false;
@@ -76,7 +76,7 @@ impl<L> Flow<L> {
         found
     }
 
-    /// What its endpoint has had is known from now on.
+    /// Adds the traffic with the current endpoint to a watch for the last time.
     fn collect_last(&mut self) {
         self.slot.tally().collect(&mut self.meter, self.frontend, Some(&self.picked));
     }

@@ -1,5 +1,4 @@
-//! Where a client's datagram goes whenever that is not settled: the client is new, its frontend has changed since, or its endpoint
-//! was reported unreachable.
+//! Routing of a datagram whose client is new, whose frontend has changed, or whose endpoint was reported unreachable.
 
 use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
@@ -12,10 +11,10 @@ use crate::counters::{DropReason, UdpCounters};
 use crate::select::{ActiveFrontend, Pick, PickRequest, Picked};
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr};
 
-/// Endpoints that are tried for one datagram before it is dropped for want of a way to any.
+/// Maximum number of endpoints that are tried for one datagram before it is dropped.
 const MAX_ATTEMPTS: usize = 3;
 
-/// One client's datagram to be routed, with all that decides.
+/// Inputs of the decision for one client's datagram.
 pub(super) struct Decision<'a> {
     pub(super) frontend: Option<&'a ActiveFrontend>,
     pub(super) revision: u64,
@@ -73,7 +72,7 @@ impl Decision<'_> {
             let failed = if suspect { vec![own] } else { Vec::new() };
             let previous = &flow.link;
             let chosen = self.choose(frontend, failed, |way| {
-                // Nothing better than the suspect: it stays, with its link.
+                // No better endpoint than the suspect: the flow stays, with its link.
                 let no_better = way.endpoint == own || (!flow.suspect && unhealthy(way.endpoint));
                 if serves && no_better {
                     return Ok(None);
@@ -99,13 +98,13 @@ impl Decision<'_> {
         Ok(entry.into_mut())
     }
 
-    /// Whether the endpoint is to be avoided here: a flow has no end of its own, so that one would stay with it for ever.
+    /// Whether a flow should leave the endpoint as unhealthy: it would otherwise stay with it indefinitely, since flows have no
+    /// end.
     fn is_unhealthy(&self, frontend: &ActiveFrontend, endpoint: EndpointAddr) -> bool {
         self.view.table.health().is_unhealthy(&frontend.spec().service, endpoint)
     }
 
-    /// Opens the way to the same endpoint anew if that is to see something else of the client now. If that fails, the
-    /// flow goes on as it was.
+    /// Opens the link to the same endpoint again if the client source has changed. If that fails, the flow goes on unchanged.
     fn follow_source<K: Links>(&self, frontend: &ActiveFrontend, flow: &mut Flow<K::Link>, links: &mut K) {
         let (client, endpoint, source) = (self.client, flow.picked.addr(), self.source(frontend));
         if flow.source == source {
@@ -119,13 +118,13 @@ impl Decision<'_> {
         }
     }
 
-    /// What an endpoint is to see of the client now.
+    /// The client source of the frontend for this client.
     fn source(&self, frontend: &ActiveFrontend) -> ClientSource {
         frontend.client_source(self.view.table.origin(frontend.spec().addr, self.client))
     }
 
-    /// Picks an endpoint to which `open` succeeds. One that has no route, or no port towards it left, is passed over for
-    /// another; a want of descriptors would be the same with each.
+    /// Picks an endpoint for which `open` succeeds. If an endpoint has no route or no free port towards it, the next is tried. A
+    /// lack of descriptors ends the search, since it would affect every endpoint.
     fn choose<T>(
         &self,
         frontend: &ActiveFrontend,
@@ -167,7 +166,7 @@ impl Decision<'_> {
     }
 }
 
-/// The endpoint of a pick, or why a datagram is dropped without one.
+/// The endpoint of a pick, or the reason to drop the datagram.
 pub(super) fn forwarded(pick: Pick) -> Result<Picked, DropReason> {
     match pick {
         Pick::Forward(picked) => Ok(picked),

@@ -1,35 +1,35 @@
-//! Whether a flow's endpoint has fallen silent: its client asks again and again and gets no answer.
+//! Detection of silent endpoints: a client that repeats its requests gets no answer.
 //!
-//! Many protocols have datagrams that nobody answers (syslog, keepalives of WireGuard or NAT traversal). So only a client that goes on
-//! without long pauses counts, and [`ActiveFrontend::has_fallen_silent`] looks at what others get.
+//! Many protocols have datagrams that are never answered (syslog, keepalives of WireGuard or NAT traversal). Therefore only a client
+//! that sends without long pauses counts, and [`ActiveFrontend::has_fallen_silent`] considers the answers to other clients.
 //!
 //! [`ActiveFrontend::has_fallen_silent`]: crate::select::ActiveFrontend::has_fallen_silent
 
 use std::time::{Duration, Instant};
 
-/// How long a client asks without an answer: glibc's resolver asks again after 5 s.
+/// How long a client must send without an answer: glibc's resolver repeats its query after 5 s.
 pub(in crate::udp) const LONG: Duration = Duration::from_secs(4);
 
-/// After a longer pause, what was before does not count: clients ask again sooner than they keep a flow alive.
+/// Pause after which earlier datagrams do not count: clients repeat requests sooner than they send keepalives.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What a flow's client has sent since its endpoint's last answer.
+/// Record of a client's datagrams since its endpoint's last answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Silence {
-    /// Since when it asks.
+    /// Since when the client has sent without an answer.
     since: Option<Instant>,
-    /// It was told already.
+    /// Whether the silence was reported already.
     told: bool,
 }
 
 impl Silence {
-    /// The endpoint answered, or is another.
+    /// Resets the record: the endpoint answered, or was replaced.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// The client sends; the last datagram of either side passed at `touched`. Since when it gets no answer, if that is long: once in
-    /// such a time.
+    /// Records a datagram of the client; the last datagram of either side passed at `touched`. Returns since when the client has had
+    /// no answer, once that is longer than [`LONG`] and then once in such a time.
     pub(super) fn asked(&mut self, now: Instant, touched: Instant) -> Option<Instant> {
         if self.told {
             return None;
@@ -44,7 +44,7 @@ impl Silence {
         }
     }
 
-    /// It was told, which is enough until the next answer.
+    /// Records that the silence was reported, which suffices until the next answer.
     pub(super) fn was_told(&mut self) {
         self.told = true;
     }
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(silence.asked(start + 6 * SECOND, start + 5 * SECOND), None, "once in such a time");
         silence.end();
         assert_eq!(silence.asked(start + 9 * SECOND, start + 8 * SECOND), None, "it was answered");
-        // Keepalives.
+        // Keepalives every 25 s.
         for times in 1..10 {
             let last = start + 25 * times * SECOND;
             assert_eq!(silence.asked(last + 25 * SECOND, last), None);

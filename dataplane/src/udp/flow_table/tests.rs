@@ -1,4 +1,4 @@
-//! The flow table without sockets, at an invented time.
+//! Tests of the flow table without sockets, with simulated time.
 
 use std::cell::RefCell;
 
@@ -35,14 +35,14 @@ fn ready(numbers: &[u8]) -> Vec<(EndpointAddr, EndpointState)> {
     numbers.iter().map(|number| (endpoint_addr(*number), EndpointState::Ready)).collect()
 }
 
-/// Opens links that are nothing but the endpoint's address; fails as told.
+/// Opens links that are only the endpoint's address; fails as configured.
 #[derive(Default)]
 struct FakeLinks {
     opened: usize,
     last: Option<Way>,
     unreachable: Vec<EndpointAddr>,
     exhausted: bool,
-    /// Towards these there are no ports, whatever ends.
+    /// Endpoints towards which no port is free, even after an eviction.
     crowded: Vec<EndpointAddr>,
 }
 
@@ -66,7 +66,7 @@ impl Links for FakeLinks {
     }
 }
 
-/// One frontend with its flows, and all that surrounds them.
+/// One frontend with its flows and its surroundings.
 struct World {
     table: ActiveTable,
     affinity: AffinityTable,
@@ -111,14 +111,14 @@ impl World {
         self.table = follow(&self.table, [frontend(frontend_addr(53), endpoints)]);
     }
 
-    /// With endpoints that see this of clients outside the cluster, as all of these are.
+    /// Replaces the endpoints, with this source of clients outside the cluster, as all clients here are.
     fn swap_with_source(&mut self, endpoints: &[(EndpointAddr, EndpointState)], source: ClientSource) {
         let sources = ClientSources { external: source, internal: ClientSource::Gateway };
         let frontend = with_sources(frontend(frontend_addr(53), endpoints), sources);
         self.table = follow(&self.table, [frontend]);
     }
 
-    /// Looks at all flows, as a worker does after something has changed.
+    /// Checks all flows, as a worker does after a change.
     fn walk(&mut self) {
         self.flows.set_frontend(self.table.get(frontend_addr(53)));
         for client in self.flows.clients().collect::<Vec<_>>() {
@@ -370,7 +370,7 @@ fn a_suspect_endpoint_is_left_for_another_and_kept_if_it_is_the_only_one() {
     assert_eq!(world.links.opened, opened, "with the link that it has");
 }
 
-/// Into another table, as of a process that takes over.
+/// Hands a flow over to another table, like that of a process that takes over.
 fn hand_over(from: &World, client: u16, to: &mut World) -> bool {
     let (former, link) = from.flows.former(client_addr(client)).unwrap();
     to.flows.set_frontend(to.table.get(frontend_addr(53)));
@@ -487,7 +487,7 @@ fn open_flows_have_new_timeouts_once_they_are_looked_at() {
     world.flows.set_timeouts(FlowTimeouts { idle: 3 * second, ..unanswered });
     world.walk();
     assert!(world.flows.expire(world.now + 3 * second, usize::MAX) && world.flows.is_empty());
-    // A longer one counts when the flow is looked at.
+    // A longer timeout applies when the flow is checked.
     world.datagram(3).unwrap();
     world.flows.set_timeouts(FlowTimeouts { idle: IDLE, unanswered: IDLE });
     assert!(world.flows.expire(world.now + 3 * second, usize::MAX));

@@ -1,7 +1,7 @@
-//! The claim on the local ports that UDP flows share. The kernel lets two processes of one user have the same port towards the same
-//! endpoint (`SO_REUSEPORT`), and answers to the one would reach the other: so one process alone of a network namespace shares ports.
-//! It holds a lock on a file of the state directory, which no other user can take, as they could take a name or a port. Beside it it has a
-//! name of the network namespace, by which one of the same user with another state directory knows of it.
+//! Claim on the shared local ports. The kernel lets two processes of one user have the same port towards the same endpoint
+//! (`SO_REUSEPORT`), and answers to one would reach the other. Therefore only one process of a network namespace shares ports. It locks a
+//! file in the state directory, which other users cannot, while they could take a socket name or a port. It also binds a socket name in
+//! the network namespace, by which a process of the same user with another state directory detects it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -20,35 +20,35 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::sys::Errno;
 
-/// Each network namespace has one byte of it.
+/// Lock file, with one byte for each network namespace.
 const FILE: &str = "udp-ports.lock";
-/// Names without a file are the network namespace's, and go with the process (unix(7)).
+/// Abstract socket name, which belongs to the network namespace and ends with the process (unix(7)).
 const NAME: &str = "sheave-udp-ports";
 
-/// Why UDP flows of this process do not share local ports.
+/// Reason why the UDP flows of this process do not share local ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalPortsError {
-    /// Another process has the claim, as this shows.
+    /// Another process holds the claim, as the text shows.
     #[error("another process of this network namespace shares local ports among its UDP flows: it has {0}")]
     Taken(String),
-    /// Whether another one has it is not known.
+    /// The claim cannot be checked.
     #[error("{} cannot be locked: {error}", .file.display())]
     Unusable {
-        /// The file.
+        /// Path of the lock file.
         file: PathBuf,
-        /// As open(2) or fcntl(2).
+        /// Error of open(2) or fcntl(2).
         error: String,
     },
 }
 
 #[derive(Debug)]
 enum PortClaim {
-    /// Nobody has asked for it: ports are shared.
+    /// Not requested: ports are shared.
     Unasked,
-    /// The lock goes with the last copy of this descriptor, in whatever process.
+    /// Held. The lock ends with the last copy of this descriptor, in any process.
     Held {
         lock: OwnedFd,
-        /// None while somebody else has it: the process that this one has taken over from, or another user.
+        /// `None` while another process has the name: the one that this process took over from, or one of another user.
         name: Option<UnixListener>,
     },
     Refused {
@@ -61,19 +61,19 @@ enum PortClaim {
 
 static CLAIM: Mutex<PortClaim> = Mutex::new(PortClaim::Unasked);
 
-/// The same for workers, which look at each new flow.
+/// Whether the claim is refused; an atomic, since workers check it for each new flow.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 fn current() -> MutexGuard<'static, PortClaim> {
     CLAIM.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether another process may share ports here.
+/// Whether another process may share ports.
 pub(super) fn is_refused() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Claims the ports, by a file in this directory, unless the process that is taken over from has handed over its claim.
+/// Claims the ports with a file in this directory, unless the claim was handed over by the previous process.
 pub(crate) fn take(directory: &Path) {
     let mut claim = current();
     if matches!(*claim, PortClaim::Held { .. }) {
@@ -89,7 +89,7 @@ pub(crate) fn take(directory: &Path) {
     REFUSED.store(matches!(*claim, PortClaim::Refused { .. }), Ordering::Relaxed);
 }
 
-/// Claims the ports again if they were refused, and the name if somebody had it.
+/// Claims the ports again if they were refused, and the name if another process had it.
 pub(crate) fn retry() {
     let mut claim = current();
     match &mut *claim {
@@ -119,23 +119,23 @@ fn bind_name() -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(NAME)?)
 }
 
-/// Whether a process of this user listens by the name, as far as can be told without waiting: others may take it, too, and mean nothing by
-/// that.
+/// Whether a process of this user listens on the name, as far as can be determined without waiting. A process of another user may have
+/// taken the name, which has no meaning.
 fn is_named_by_this_user() -> bool {
     let connect = || -> io::Result<Uid> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.connect(&SockAddr::unix(format!("\0{NAME}"))?)?;
-        // The credentials of who called listen(2) (unix(7), SO_PEERCRED).
+        // The credentials of the process that called listen(2) (unix(7), SO_PEERCRED).
         Ok(Uid::from_raw(getsockopt(&socket.as_fd(), PeerCredentials)?.uid()))
     };
     match connect() {
         Ok(user) => user == Uid::effective(),
-        // Its queue is full.
+        // The queue is full.
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }
 
-/// Why ports are not shared.
+/// Reason why ports are not shared, if they are not.
 pub(crate) fn error() -> Option<LocalPortsError> {
     match &*current() {
         PortClaim::Refused { error, .. } => Some(error.clone()),
@@ -143,10 +143,10 @@ pub(crate) fn error() -> Option<LocalPortsError> {
     }
 }
 
-/// The claim, for the process that takes over; none if this one does not have it.
+/// A copy of the claim for the process that takes over; `None` if this process does not hold it.
 ///
 /// # Errors
-/// As fcntl(2).
+/// Returns an error if fcntl(2) fails.
 pub(crate) fn copy() -> io::Result<Option<OwnedFd>> {
     match &*current() {
         PortClaim::Held { lock, .. } => lock.try_clone().map(Some),
@@ -154,13 +154,13 @@ pub(crate) fn copy() -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Has the claim of the process that is taken over from.
+/// Takes over the claim of the previous process.
 pub(crate) fn take_over(lock: OwnedFd) {
     *current() = PortClaim::Held { lock, name: None };
     REFUSED.store(false, Ordering::Relaxed);
 }
 
-/// Gives up the claim, which the process that has taken over has, too.
+/// Releases the claim, of which the process that has taken over has a copy.
 pub(crate) fn give_up() {
     *current() = PortClaim::GivenUp;
 }
@@ -177,7 +177,7 @@ fn lock(directory: &Path) -> Result<File, LocalPortsError> {
     let path = directory.join(FILE);
     let unusable =
         |error: io::Error| LocalPortsError::Unusable { file: path.clone(), error: error.to_string() };
-    // Where it is there already, or cannot be made, opening the file tells.
+    // Opening the file fails if the directory neither exists nor can be created.
     DirBuilder::new().mode(0o700).create(directory).ok();
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -190,7 +190,7 @@ fn lock(directory: &Path) -> Result<File, LocalPortsError> {
         l_len: 1,
         l_pid: 0,
     };
-    // Of this open file and not of the process, so that it can be handed over.
+    // The lock belongs to the open file and not to the process, so that it can be handed over.
     match fcntl(&file, FcntlArg::F_OFD_SETLK(&byte)) {
         Ok(_) => Ok(file),
         Err(Errno::EAGAIN | Errno::EACCES) => {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(lock(&directory).unwrap_err(), taken);
         drop(handed);
         lock(&directory).unwrap();
-        // In another namespace it is another one; without the right to make one there is nothing to see.
+        // Another namespace has its own claim. Without permission to create one the test checks nothing here.
         let _held = lock(&directory).unwrap();
         let in_another = || unshare(CloneFlags::CLONE_NEWNET).map(|()| lock(&directory).is_ok());
         let elsewhere = std::thread::scope(|scope| scope.spawn(in_another).join()).unwrap();
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_process_of_this_user_with_another_directory_is_known_by_its_name() {
-        // Names are those of the network namespace; without the right to make one this process may not be alone in its own.
+        // Names belong to the network namespace. Without permission to create one this process may not be alone in its namespace.
         let alone = || {
             unshare(CloneFlags::CLONE_NEWNET).ok()?;
             let (one, other) = (directory("one"), directory("other"));
@@ -262,7 +262,7 @@ mod tests {
             assert!(first.1.is_some());
             let refused = acquire(&other).unwrap_err();
             drop(first);
-            // A name that nobody listens by is not ours, and only its owner is kept from sharing ports by the lock.
+            // A name without a listener is not this user's, and then only the lock excludes other processes.
             let squatter = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
             squatter.bind(&SockAddr::unix(format!("\0{NAME}")).unwrap()).unwrap();
             let without_name = acquire(&other).unwrap();

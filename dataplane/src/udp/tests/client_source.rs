@@ -1,4 +1,5 @@
-//! What endpoints see of clients. That they see a client's own address takes a network: the end-to-end tests have one.
+//! Tests of the client source that endpoints see. The client's own address needs a network, which the end-to-end tests
+//! have.
 
 use sheave_model::{AddressSet, ClientAddr};
 
@@ -8,7 +9,7 @@ use crate::proxy_protocol::{self, Addresses, Parsed};
 use crate::udp::flow_table::{Links, Way};
 use crate::udp::link::Opener;
 
-/// Addresses of this machine, all of loopback, and of nobody.
+/// Addresses of this machine's loopback interface, and addresses that no host has.
 const ENDPOINT: &str = "127.0.0.3";
 const CLIENT: &str = "127.0.0.2";
 const STRANGER: &str = "198.51.100.1";
@@ -18,7 +19,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A socket that plays an endpoint by hand.
+/// A socket that the test uses as an endpoint.
 async fn plain_endpoint(address: &str) -> (AsyncSocket, EndpointAddr) {
     let socket = AsyncSocket::bind((address, 0)).await.unwrap();
     let bound = socket.local_addr().unwrap();
@@ -70,7 +71,7 @@ fn a_client_whose_address_cannot_be_kept_is_served_from_the_gateways() {
     });
 }
 
-/// The length of the header and the payload of a datagram from `client` to the gateway.
+/// Checks the header of a datagram from `client` to the gateway; returns the header's length and the payload.
 fn payload<'b>(datagram: &'b [u8], client: &Client, gateway: &UdpGateway) -> (usize, &'b [u8]) {
     let Parsed::Header { length, addresses } = proxy_protocol::parse(datagram) else {
         panic!("no header: {}", datagram.escape_ascii());

@@ -50,7 +50,7 @@ pub(in crate::udp) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, E
     }
 }
 
-/// The same, whose endpoints see this of clients.
+/// The frontend with these client sources.
 pub(in crate::udp) fn with_sources(frontend: Frontend, client_sources: ClientSources) -> Frontend {
     Frontend { client_sources, ..frontend }
 }

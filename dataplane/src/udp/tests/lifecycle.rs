@@ -1,4 +1,4 @@
-//! Flows and listeners from start to end: idle, drain, close.
+//! Tests of the lifecycle of flows and listeners: idle, drain, close.
 
 use super::*;
 use crate::counters::FrontendCounters;
@@ -22,7 +22,7 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
     });
 }
 
-/// As by NAT behind it.
+/// A loop like that of NAT behind the endpoint.
 #[test]
 fn an_endpoint_that_leads_back_to_the_frontend_gets_a_few_flows_and_no_more() {
     on_a_worker(async {
@@ -65,7 +65,7 @@ fn answers_that_are_there_already_reach_the_client_when_its_flow_moves() {
         })
         .await;
         gateway.swap(&[second]);
-        // Nothing of the gateway runs until all of this is under way, and then it learns of the client first.
+        // The gateway runs only after all of this was sent, and then receives the client's datagram first.
         client.send(b"c");
         let many: Vec<[u8; 1]> = (0..100).map(|number| [number]).collect();
         many.iter().for_each(|answer| assert_eq!(first.send_to(answer, flow.unwrap().1).unwrap(), 1));
@@ -79,7 +79,7 @@ fn answers_that_are_there_already_reach_the_client_when_its_flow_moves() {
     });
 }
 
-/// A subscriber says what it wants once.
+/// Like a publisher to which a client subscribes once.
 #[test]
 fn an_endpoint_that_serves_no_more_talks_to_its_client_for_the_time_of_a_drain_at_most() {
     on_a_worker(async {
@@ -186,7 +186,7 @@ fn a_closed_listener_closes_its_socket_at_once_and_its_flows_a_few_at_a_time() {
             until("all flows have ended", || gateway.execute(|udp| udp.is_drained())).await;
             assert!(!gateway.execute(|udp| udp.has_work()));
 
-            // It serves again.
+            // The frontend serves again.
             gateway.swap(&[second]);
             let socket = bind_shared(gateway.addr.socket_addr());
             gateway.execute(|udp| udp.listen(gateway.addr, socket, Arc::clone(&gateway.counters)));
@@ -241,7 +241,7 @@ fn a_listener_without_flows_is_finished_as_soon_as_it_drains() {
     });
 }
 
-/// A worker that is busy with what a frontend was before finds datagrams for what it is now.
+/// A worker whose turn began with the former state of a frontend receives datagrams for its current state.
 #[test]
 fn a_steered_frontend_that_opens_within_a_turn_serves_what_came_since() {
     on_a_worker(async {

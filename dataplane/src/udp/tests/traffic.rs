@@ -1,4 +1,4 @@
-//! Datagrams of all sizes and many clients, there and back.
+//! Tests of datagrams of all sizes and many clients, in both directions.
 
 use std::os::fd::AsFd;
 
@@ -25,7 +25,7 @@ fn datagrams_of_every_length_pass_both_ways_unchanged() {
     }
 }
 
-/// Sends all as one bundle.
+/// Sends all bytes as one bundle.
 pub(super) fn send_bundle(socket: impl AsFd, bytes: &[u8], segment: u16) {
     let mut sender = Sender::new();
     let mut batch = sender.batch();
@@ -74,7 +74,7 @@ fn bundles_reach_sockets_that_want_them_as_bundles() {
         send_bundle(&client.0, &content(5 * 1000, 1), 1000);
         let mut buffer = vec![0; 65_536];
         assert_eq!(end.recv(&mut buffer).await.unwrap(), 5000);
-        // Datagrams that wait in the gateway's socket together leave together.
+        // Datagrams that wait in the gateway's socket together are sent together.
         for seed in 0..5 {
             client.send(&content(1000, seed));
         }

@@ -1,4 +1,4 @@
-//! A list of frontends against a map that is changed in the same way, and what two lists share.
+//! Tests: a list of frontends against a map that is changed in the same way, and the chunks that two lists share.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ proptest! {
             prop_assert!(list.iter().eq(known.values()) && list.len() == known.len());
             prop_assert!(known.iter().all(|(addr, frontend)| list.get(*addr) == Some(frontend)));
             prop_assert_eq!(&list, &FrontendList::from_sorted(&known.values().cloned().collect::<Vec<_>>()));
-            // What is not named is the very same in both.
+            // Frontends that `unshared` leaves out are the same allocations in both lists.
             let [old, new] = before.unshared(&list);
             let same = |all: &FrontendList, named: &[&Arc<Frontend>]| {
                 let named: Vec<_> = named.iter().map(|frontend| frontend.addr).collect();

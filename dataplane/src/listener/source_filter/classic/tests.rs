@@ -1,4 +1,4 @@
-//! Every program is run as the kernel would run it.
+//! Tests that run every program like the kernel.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::sys::bpf::classic::LONGEST;
 
-/// What the kernel would do with a packet from `source`.
+/// Whether the kernel would admit a packet from `source`.
 fn admits(program: &[Instruction], source: IpAddr) -> bool {
     assert!(program.len() <= LONGEST, "{} instructions", program.len());
     let (base, bytes) = match source {
@@ -35,7 +35,7 @@ fn admits(program: &[Instruction], source: IpAddr) -> bool {
     }
 }
 
-/// `count` networks of one length, each with an equal gap behind it.
+/// `count` networks of length `length`, each followed by an equal gap.
 fn networks(family: Family, count: u32, length: u8) -> Vec<IpNet> {
     let address = |n: u32| match family {
         Family::V4 => IpAddr::V4((0x0a00_0000 + (n << (33 - length))).into()),
@@ -111,7 +111,8 @@ fn v4_cidrs() -> impl Strategy<Value = Vec<IpNet>> {
     })
 }
 
-/// Some agree in their first words, as those of one provider do, and words are at their limits more often than by chance.
+/// Some share their first words, as addresses of one provider do, and words are at their limits more often than by
+/// chance.
 fn v6_cidrs() -> impl Strategy<Value = Vec<IpNet>> {
     let word = || prop_oneof![Just(0), Just(u32::MAX), 0..3u32, any::<u32>()];
     let cidr = ([word(), word(), word(), word()], 0u8..=128).prop_map(|(words, len)| {
@@ -145,7 +146,7 @@ proptest! {
     }
 }
 
-/// A UDP header has eight bytes, so what a TCP header has in its byte 13 is in byte 5 of a payload.
+/// A UDP header has eight bytes, so byte 13 of a TCP header corresponds to byte 5 of a payload.
 #[test]
 fn the_kernel_drops_what_begins_a_connection_and_nothing_else() {
     const FIN: u8 = 0x01;

@@ -1,5 +1,5 @@
-//! Programs are run as the kernel would run them, with a plain list in place of the map. Whether the kernel takes them
-//! is for the end-to-end tests, which have the privilege.
+//! Tests that run programs like the kernel, with a plain list in place of the map. The end-to-end tests, which have the
+//! privilege, check that the kernel accepts them.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// What the program answers: how much of the packet passes.
+    /// Runs the program; returns how much of the packet passes.
     fn run(&mut self, program: &[Instruction]) -> u32 {
         let mut at = 0;
         loop {
@@ -62,7 +62,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Bytes on the stack, counted from the frame's end.
+    /// A part of the stack; offsets count from the frame's end.
     fn place(&mut self, offset: i16, length: usize) -> &mut [u8] {
         let start = STACK.checked_add_signed(offset.into()).unwrap();
         &mut self.stack[start..start + length]
@@ -92,7 +92,7 @@ impl Machine<'_> {
     }
 }
 
-/// How much of a packet gets in.
+/// How much of a packet passes.
 fn passes(admitted: &AllowedSources, packet: &[u8]) -> u32 {
     let (listed, verdict) = admitted.listed();
     let program = admitted.program(&File::open("/dev/null").unwrap(), verdict.into());

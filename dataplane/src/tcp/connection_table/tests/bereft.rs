@@ -1,11 +1,11 @@
-//! Connections whose endpoint has left.
+//! Tests of connections whose endpoint has left.
 
 use super::*;
 use crate::tcp::tests::rig::table_with;
 use sheave_model::ServiceTimeouts;
 
-/// How many of two connections have ended so long after the first one's endpoint left, and when the first did. With `back` it serves
-/// again after half a grace.
+/// Counts how many of two connections have ended some time after the first one's endpoint left, and when the first did. With `back`
+/// the endpoint serves again after half the grace period.
 fn ended_without_endpoint(grace: Option<Duration>, back: bool) -> (usize, Duration) {
     let shared = Shared::for_tests(Timeouts::all(10 * HOUR));
     let table = Arc::clone(&shared.table);

@@ -1,11 +1,11 @@
-//! How connections end whose time is over, by which deadline ever.
+//! Tests of how connections end at each kind of deadline.
 
 use std::io::ErrorKind::ConnectionReset;
 use std::net::Shutdown;
 
 use super::*;
 
-/// What the peer gets after what it has got already: FIN, or an error.
+/// How the stream ends after the data already received: FIN, or an error.
 fn ending(mut stream: &TcpStream) -> Result<(), std::io::ErrorKind> {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -26,7 +26,7 @@ fn whichever_time_is_over_what_rests_finishes_and_what_is_under_way_is_reset() {
         }
         let time = if reason == CloseReason::Aborted { drain } else { 2 * idle };
         turn_until(&rig, now(), STEP, |after| {
-            // Each part of the answer is with the client before the next one comes.
+            // The client receives each part of the answer before the next one is sent.
             (&streams.1).write_all(b"x").ok();
             rig.serve();
             SockRef::from(&streams.0).set_tcp_quickack(true).unwrap();

@@ -1,4 +1,4 @@
-//! What is made of endpoints that take connections and reset them.
+//! Tests of endpoints that accept connections and reset them.
 
 use std::io::ErrorKind::ConnectionReset;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Towards a listener, which is the only endpoint.
+/// A table whose only endpoint is this listener.
 fn rig_towards(endpoints: &TcpListener) -> (TableRig, FrontendAddr) {
     let endpoint = endpoints.local_addr().unwrap();
     let (addr, table) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
@@ -15,7 +15,7 @@ fn rig_towards(endpoints: &TcpListener) -> (TableRig, FrontendAddr) {
     (TableRig::with(shared, 8), addr)
 }
 
-/// The endpoint takes a connection, says so much and resets it before the gateway looks.
+/// The endpoint accepts a connection, sends `says` and resets the connection before the gateway reads.
 fn reset(
     rig: &TableRig,
     addr: FrontendAddr,

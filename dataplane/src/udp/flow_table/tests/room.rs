@@ -1,4 +1,4 @@
-//! Who gives way where there is no room for one more flow.
+//! Tests of eviction: which flow gives way when there is no room for another.
 
 use super::*;
 
@@ -15,7 +15,7 @@ impl FlowOwner for RefCell<World> {
     }
 }
 
-/// Frontends of one worker that may have so many flows together.
+/// Frontends of one worker that may have `limit` flows together.
 fn frontends<const N: usize>(limit: usize) -> [Rc<RefCell<World>>; N] {
     let budget = World::budget(limit);
     [(); N].map(|()| {
@@ -35,7 +35,6 @@ fn one(limit: usize) -> World {
 }
 
 impl World {
-    /// The clients that have flows.
     fn clients(&self) -> Vec<u16> {
         let mut clients: Vec<u16> = self.flows.flows.keys().map(|client| client.0.port()).collect();
         clients.sort_unstable();

@@ -1,12 +1,13 @@
-//! Endpoints that have fallen silent.
+//! Tests of endpoints that have fallen silent.
 
 use super::*;
 use crate::udp::flow_table::silence::LONG;
 
-/// Whether an endpoint answers in a second.
+/// Whether an endpoint answers in a given second.
 type Answers<'a> = &'a dyn Fn(EndpointAddr, u32) -> bool;
 
-/// A server may answer nothing that a client sends, for example with a wrong secret, and while others ask for nothing.
+/// A server may leave all datagrams of a client unanswered, for example because of a wrong secret, while no other
+/// client sends any.
 #[test]
 fn a_client_that_was_never_answered_says_nothing_about_its_endpoint() {
     let mut world = World::new(100, &ready(&[1, 2]));
@@ -26,7 +27,7 @@ fn a_client_that_was_never_answered_says_nothing_about_its_endpoint() {
     assert!(told <= 1, "{told}");
 }
 
-/// Two clients of each of two endpoints, that are answered or not, by what `answer` says of endpoint and second.
+/// Runs forty clients of two endpoints, which answer by `answer`; returns the endpoints reported as silent.
 fn told(source: ClientSource, answer: impl Fn(EndpointAddr, u32) -> bool) -> Vec<EndpointAddr> {
     let mut world = World::new(100, &ready(&[1, 2]));
     world.swap_with_source(&ready(&[1, 2]), source);

@@ -1,4 +1,5 @@
-//! Random histories of one flow table next to a naive model of what it should hold; the seed replays a history.
+//! Simulation: random histories of one flow table, compared with a naive model of its expected content. The seed replays a
+//! history.
 
 use std::collections::HashMap as Model;
 
@@ -10,29 +11,29 @@ const CLIENTS: u64 = 24;
 const LIMIT: usize = 12;
 const UNANSWERED: Duration = Duration::from_secs(10);
 
-/// What the model knows of a flow.
+/// A flow in the model.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     endpoint: EndpointAddr,
     touched: Instant,
     answered: bool,
-    /// Not compared with the present frontend yet.
+    /// Whether it has not been compared with the current frontend yet.
     stale: bool,
     suspect: bool,
-    /// Whatever passes, since its endpoint serves no more.
+    /// When it ends regardless of traffic because its endpoint no longer serves.
     ends_by: Option<Instant>,
 }
 
-/// What a datagram may lead to, given the model.
+/// Outcome of a datagram that the model allows.
 #[derive(Debug)]
 enum Allowed {
-    /// Exactly this endpoint, with no new link.
+    /// The flow keeps its endpoint and link.
     Stay,
-    /// Any of these; the flow moves.
+    /// The flow moves to one of these endpoints.
     OneOf(Vec<EndpointAddr>),
-    /// Any of these, for a new flow; that of another client gives way if one is named.
+    /// A new flow to one of these endpoints; evicts the flow of the client given, if any.
     New(Vec<EndpointAddr>, Option<ClientAddr>),
-    /// No way; whose flow ends by it, if one does.
+    /// The datagram is dropped; ends the flow of the client given, if any.
     Refused { reason: DropReason, ends: Option<ClientAddr> },
 }
 
@@ -120,7 +121,7 @@ impl Simulation {
         );
     }
 
-    /// The rules, written down a second time and without any economy.
+    /// The rules, written a second time and without optimization.
     fn allowed(&self, client: ClientAddr) -> Allowed {
         let links = &self.world.links;
         let candidates = || self.endpoints.iter().filter(|(_, state)| *state == EndpointState::Ready);
@@ -146,7 +147,7 @@ impl Simulation {
                 },
                 false => None,
             };
-            // Whoever gave way is gone, although nobody came in its place.
+            // The evicted flow is gone even if no new flow replaces it.
             return match others.is_empty() || links.exhausted {
                 true => refused(gives_way),
                 false => Allowed::New(others, gives_way),
@@ -158,13 +159,13 @@ impl Simulation {
         match (stays, serves, others.is_empty() || links.exhausted) {
             (true, _, _) | (false, true, true) => Allowed::Stay,
             (false, _, false) => Allowed::OneOf(others),
-            // One that cannot be moved for want of a socket stays.
+            // A flow that cannot be moved for lack of a socket stays.
             (false, false, true) => refused((candidates().count() == 0).then_some(client)),
         }
     }
 
-    /// Whose flow gives way: that which was quiet the longest of those that nobody will answer, of those that are over, or else
-    /// of the others in the same order. One whose endpoint serves no more is as good as over.
+    /// The flow to evict: the one that was idle for longest among unanswered flows past their patience, then among answered
+    /// ones that are over, then among the others in the same order. A flow whose endpoint no longer serves counts as over.
     fn gives_way(&self) -> Option<ClientAddr> {
         let quiet = |answered, time| {
             let oldest = self.flows.iter().filter(|(_, flow)| flow.answered == answered);
@@ -201,12 +202,12 @@ impl Simulation {
     }
 
     fn pass_time(&mut self) {
-        // Moments, as flows are opened in, or parts of a timeout.
+        // Short times in which flows are opened, or parts of a timeout.
         self.world.now += match self.below(2) {
             0 => self.idle.mul_f64(self.below(60) as f64 / 100.0),
             _ => Duration::from_millis(self.below(100)),
         };
-        // The sweep may come late, but what it leaves must be alive.
+        // The sweep may come late, but the flows that it leaves must be alive.
         if self.below(3) > 0 {
             self.world.flows.expire(self.world.now, usize::MAX);
             let now = self.world.now;
@@ -248,7 +249,7 @@ impl Simulation {
         self.flows.entry(client).and_modify(|flow| flow.suspect = true);
     }
 
-    /// At most one endpoint is unreachable at a time, so that a way to another is always found within the attempts.
+    /// At most one endpoint is unreachable at a time, so that another is always found within the attempts.
     fn turn_faults(&mut self) {
         let links = &mut self.world.links;
         let roll = self.script.next() % 8;

@@ -1,4 +1,4 @@
-//! What a watch is told of flows that change their endpoint.
+//! Tests of the traffic that a watch counts for flows that change their endpoint.
 
 use super::*;
 use crate::client_traffic::TallyCell;
