@@ -1,5 +1,5 @@
-//! What a new connection pays for the choice of its endpoint, from the lookup of its frontend to the count of its end: warm, over few
-//! frontends, and cold, over more than the caches hold.
+//! Cost of choosing an endpoint for a new connection, from the lookup of its frontend to the count of its end: warm, with few
+//! frontends, and cold, with more than the caches hold.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
@@ -25,7 +25,7 @@ use frontends::{endpoint_addr, frontend, frontend_addr, table};
 const STICKY: Affinity =
     Affinity::ClientIp { timeout: Duration::from_secs(10_800), scope: AffinityScope::Port };
 
-/// A table of `frontends`. With 1,000 endpoints only the first ten have so many, and only they are asked.
+/// A table of `frontends`. With 1,000 endpoints, only the first ten have as many, and only they are used.
 fn active(algorithm: Algorithm, affinity: Affinity, frontends: u32, endpoints: u32) -> ActiveTable {
     let size = |number| if number < 10 { endpoints } else { 10 };
     let all = (0..frontends).map(|number| frontend(number, algorithm, affinity, size(number)));
@@ -37,8 +37,8 @@ fn client(number: u32) -> ClientAddr {
     ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0xac10_0000u32.wrapping_add(number))), port))
 }
 
-/// The `number`th client connects: as in the data plane it is looked up and admitted when it is accepted, and looked up again when an
-/// endpoint is picked. Its end is counted as well.
+/// Client number `number` connects. As in the data plane, it is looked up and admitted when it is accepted, and looked up again when
+/// an endpoint is picked. The end of the connection is counted as well.
 fn ask(active: &ActiveTable, asked: u32, clients: u32, number: u32, now: Instant, affinity: &AffinityTable) {
     let random = mix(u64::from(number));
     let addr = frontend_addr((random >> 32) as u32 % asked);
@@ -80,7 +80,7 @@ fn balancing(criterion: &mut Criterion) {
     }
 }
 
-/// 1,000 frontends of 20 clusters with ten endpoints each, of which every tenth is unhealthy.
+/// 1,000 frontends of 20 clusters with ten endpoints each, every tenth of which is unhealthy.
 fn across_clusters(algorithm: Algorithm) -> ActiveTable {
     let frontend = |number| {
         let whole = frontend(number, algorithm, Affinity::None, 200);
@@ -140,7 +140,7 @@ fn sticking(criterion: &mut Criterion) {
         for records in [0, 100_000u32] {
             let affinity = AffinityTable::default();
             let now = Instant::now();
-            // Other ports' records: what matters is the size of the table.
+            // Records of other ports: only the size of the table matters.
             for number in 0..records {
                 let scope = active
                     .get(frontend_addr(number % frontends))
@@ -165,7 +165,7 @@ fn sticking(criterion: &mut Criterion) {
     }
 }
 
-/// Many clients: each with a record already, or each making another leave.
+/// Many clients, each with an existing record, or each evicting another record.
 fn returning(criterion: &mut Criterion) {
     let active = active(Algorithm::LeastConnections, STICKY, 10, 10);
     let (affinity, now) = (AffinityTable::default(), Instant::now());
@@ -192,7 +192,7 @@ fn returning(criterion: &mut Criterion) {
     }
 }
 
-/// Who may use a frontend, of 10,000 CIDRs that have nothing in common: asked once per accept, and per new flow.
+/// Source filter with 10,000 disjoint CIDRs, which is checked for each accept and each new flow.
 fn source_lists(criterion: &mut Criterion) {
     const CIDRS: u64 = 10_000;
     let v4 = |number: u64| IpAddr::V4(Ipv4Addr::from((mix(number) as u32) & !0xff));
@@ -203,7 +203,7 @@ fn source_lists(criterion: &mut Criterion) {
         let cidrs: Vec<IpNet> =
             (0..CIDRS).filter_map(|number| IpNet::new(address(number), length).ok()).collect();
         let set = AddressSet::from_cidrs(&cidrs);
-        // In an order of which no cache and no branch predictor has seen the like.
+        // In an order that no cache or branch predictor has seen.
         for (outcome, numbers) in [("listed", 0..CIDRS), ("unlisted", CIDRS..CIDRS + 4 * CIDRS)] {
             let clients: Vec<IpAddr> =
                 numbers.map(address).filter(|&ip| set.contains(ip) == (outcome == "listed")).collect();

@@ -1,4 +1,4 @@
-//! What objects cost on their way to the table in force: from nothing, and one endpoint's change at a time.
+//! Cost of objects on their way to the table in force: from scratch, and one changed endpoint at a time.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::fmt::Write as _;
@@ -13,11 +13,11 @@ use sheave_control::sources::manifests;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::diff;
 
-/// Changes that are timed one by one, since criterion gives no percentiles.
+/// Number of changes that are timed individually, since criterion gives no percentiles.
 const CHANGES: usize = 2_000;
 
-/// Service `bench/<number>` on an address of its own, and its slices of at most 100 endpoints, as the EndpointSlice
-/// controller makes them.
+/// Service `bench/<number>` with an address of its own, and its slices of up to 100 endpoints, as the EndpointSlice
+/// controller creates them.
 fn service(number: u32, endpoints: u32) -> String {
     let [_, high, middle, low] = number.to_be_bytes();
     let mut text = format!(
@@ -53,7 +53,7 @@ fn slice(number: u32, part: u32, endpoints: std::ops::Range<u32>) -> String {
     text
 }
 
-/// The objects of these manifests.
+/// Objects of these manifests.
 fn read(manifests: &str) -> Objects {
     let folder = tempfile::tempdir().and_then(|folder| {
         std::fs::write(folder.path().join("all.yaml"), manifests)?;
@@ -66,7 +66,7 @@ fn projector() -> Projector {
     Projector::new(Options { node: "n1".to_owned(), ..Options::default() })
 }
 
-/// Objects with their projection, to be changed and followed.
+/// Objects with their projection, for a sequence of changes.
 struct Followed {
     store: Store,
     projector: Projector,
@@ -82,7 +82,7 @@ impl Followed {
         followed
     }
 
-    /// Everything between an event and the swap of the table, but the system calls.
+    /// All steps between an event and the swap of the table, except system calls.
     fn follow(&mut self) -> Projection {
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
@@ -92,7 +92,7 @@ impl Followed {
     }
 }
 
-/// One slice with one endpoint more, and as it was.
+/// A slice with one more endpoint, and as it was.
 fn versions(number: u32, endpoints: u32) -> [Objects; 2] {
     [endpoints + 1, endpoints].map(|endpoints| read(&slice(number, 0, 0..endpoints)))
 }
@@ -132,7 +132,7 @@ fn many_services(criterion: &mut Criterion) {
     percentiles("10,000 Services, one endpoint changed", |turn| change(&mut followed, &versions[turn % 2]));
 }
 
-/// What is wanted of the largest clusters: an event that concerns nobody costs next to nothing.
+/// Requirement for the largest clusters: an event that affects no frontend costs next to nothing.
 fn a_large_cluster(_: &mut Criterion) {
     let manifests: String = (0..50_000).map(|number| service(number, 4)).collect();
     let nodes: String = (0..1_000).map(|number| node(number, "a")).collect();
@@ -161,7 +161,7 @@ fn node(number: u32, rack: &str) -> String {
     )
 }
 
-/// Does it many times, and prints how long it took.
+/// Repeats an operation, and prints percentiles of its duration.
 fn percentiles(name: &str, mut timed: impl FnMut(usize)) {
     let mut took: Vec<Duration> = (0..CHANGES)
         .map(|turn| {

@@ -1,4 +1,4 @@
-//! What a change of the routing table costs: comparing, and preparing for picking with its Maglev tables. And the memory of a large one.
+//! Cost of changing the routing table: the diff, and the preparation for picking with Maglev tables. Also the memory of a large table.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
@@ -24,7 +24,7 @@ fn plain(number: u32) -> Frontend {
     frontend(number, Algorithm::LeastConnections, Affinity::None, 10)
 }
 
-/// The same table with one frontend changed and the others as they are.
+/// Copy of a table with one changed frontend.
 fn with_one_change(old: &RoutingTable) -> RoutingTable {
     let changed = frontend(FRONTENDS / 2, Algorithm::LeastConnections, Affinity::None, 9);
     let mut frontends = old.frontends().to_vec();
@@ -68,12 +68,12 @@ fn tables(criterion: &mut Criterion) {
     }
 }
 
-/// Frontends whose endpoints are chosen by the client's hash need the most memory.
+/// Frontend whose endpoints are chosen by the hash of the client, which needs the most memory.
 fn hashed(number: u32, endpoints: u32) -> Frontend {
     frontend(number, Algorithm::Maglev, Affinity::None, endpoints)
 }
 
-/// Prints by how much the process grows with what is prepared from the table, without the table itself.
+/// Prints the growth of the process through what is compiled from the table, without the table itself.
 fn memory() -> io::Result<()> {
     let table = table((0..FRONTENDS).map(|number| hashed(number, 10)));
     let before = resident()?;
@@ -84,7 +84,7 @@ fn memory() -> io::Result<()> {
     Ok(())
 }
 
-/// The memory that the process has, in bytes: `VmRSS` of proc(5).
+/// Resident memory of the process in bytes (`VmRSS`, proc(5)).
 fn resident() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
@@ -116,7 +116,7 @@ fn config() -> Criterion {
 criterion_group! {name = benches; config = config(); targets = tables, maglev}
 
 fn main() -> io::Result<()> {
-    // First, while nothing that was freed is used again.
+    // Must come first, before freed memory is reused.
     memory()?;
     benches();
     Criterion::default().configure_from_args().final_summary();

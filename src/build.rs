@@ -1,5 +1,5 @@
-//! Gives the program its commit, target and features. A source tree without git builds all the same: the commit is "unknown" then,
-//! unless SHEAVE_COMMIT names it.
+//! Passes the commit, target and features of the build to the program. Outside a git work tree the commit is "unknown", unless
+//! SHEAVE_COMMIT names it.
 
 use std::env;
 use std::path::Path;
@@ -14,13 +14,13 @@ fn main() {
     println!("cargo::rustc-env=SHEAVE_FEATURES={}", env::var("CARGO_CFG_FEATURE").unwrap_or_default());
 }
 
-/// The commit of this source tree; none if it is not a git work tree of its own.
+/// Commit of this source tree; `None` if the tree is not the root of a git work tree.
 fn commit() -> Option<String> {
     let root = env::var("CARGO_MANIFEST_DIR").ok()?;
     if Path::new(&git(&["rev-parse", "--show-toplevel"])?) != Path::new(&root) {
         return None;
     }
-    // HEAD changes with the branch, and the log of HEAD with each commit.
+    // HEAD changes when another branch is checked out, and the reflog of HEAD with each commit.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file])?;
         if Path::new(&path).exists() {

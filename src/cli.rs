@@ -1,4 +1,4 @@
-//! The command line: its commands and flags, and their help.
+//! Command line: commands, flags and their help.
 
 mod arguments;
 mod diff;
@@ -40,7 +40,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// Subcommands.
 #[derive(Debug, PartialEq, Subcommand)]
 pub(crate) enum Command {
     /// Try Sheave without a cluster and without privileges
@@ -80,9 +80,10 @@ pub(crate) enum Command {
     ///
     /// Shows the objects it follows, how fresh they are, and its Problems. Exits 0 (healthy), 1 (degraded) or 2 (down or not ready).
     Status(Status),
-    /// Show the gateways that announce addresses, and who has which address
+    /// Show the gateways that announce addresses, and which gateway owns each address
     ///
-    /// As the gateway that is asked sees them: who is alive, whom it hears, who owns each address and why.
+    /// Shows the view of the gateway that is asked: which gateways are alive, which ones it receives heartbeats from, who owns each
+    /// address and why.
     Gateways(Gateways),
     /// Show live traffic of a running gateway by Service, endpoint or cluster
     ///
@@ -96,8 +97,8 @@ pub(crate) enum Command {
     Validate(Validate),
     /// Translate objects of MetalLB, kube-vip, ServiceLB (k3s) or Cilium LB-IPAM
     ///
-    /// Prints AddressPools and changed Services as YAML for kubectl apply, with what to do as comments, and on stderr what has no
-    /// equivalent. Exits 0 (everything is translated), 1 (something has no equivalent) or 65 (a manifest cannot be read).
+    /// Prints AddressPools and changed Services as YAML for kubectl apply, with the remaining steps as comments, and lists parts without
+    /// an equivalent on stderr. Exits 0 (everything is translated), 1 (something has no equivalent) or 65 (a manifest cannot be read).
     Migrate(Migrate),
     /// Remove Sheave's finalizers, addresses and conditions from the Services of a cluster
     ///
@@ -129,7 +130,7 @@ pub(crate) struct Demo {
     pub(crate) duration: Option<Duration>,
 }
 
-/// `sheave run` and `sheave gateway`. Manifests take the place of the API server that the others name.
+/// `sheave run` and `sheave gateway`. Manifests replace the API server, so the flags conflict.
 #[derive(Debug, PartialEq, Args)]
 #[command(mut_args(|arg| match arg.get_id().as_str() {
     "kubeconfig" | "context" => arg.conflicts_with("manifests"),
@@ -201,17 +202,17 @@ pub(crate) struct Watch {
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) running: RunningArgs,
-    /// Only say whether a process of another container serves on this node: exits 2 if so, else 0
+    /// Only check whether a process of another container serves on this node: exits 2 if so, else 0
     ///
-    /// For startup probes: a process that is to take over shares the ports of the one that still serves.
+    /// For startup probes: a process that is to take over shares the ports of the process that still serves.
     #[arg(long, conflicts_with_all = ["admin", "gateway"])]
     pub(crate) here: bool,
-    /// Show all gateways and what they differ in, as the controller that is asked sees them
+    /// Show all gateways and how they differ, as seen by a controller
     ///
-    /// Exits 0 (all are healthy and alike), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
+    /// Exits 0 (all gateways are healthy and agree), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
     ///
-    /// Without --admin, and where no controller listens on `admin.listen`, or with --context or --kubeconfig, kubectl forwards a port to a
-    /// controller in the cluster.
+    /// kubectl forwards a port to a controller in the cluster if --context or --kubeconfig is given, or if there is no --admin and no
+    /// controller listens on `admin.listen`.
     #[arg(long, conflicts_with_all = ["here", "gateway"])]
     pub(crate) fleet: bool,
     /// Output format
@@ -277,7 +278,7 @@ pub(crate) struct Uninstall {
     /// Show what would be removed, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Continue even if a controller is running, which restores what is removed
+    /// Continue even if a controller is running, which would restore what is removed
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -293,8 +294,8 @@ pub(crate) struct Version {
 }
 
 impl Cli {
-    /// Parses the command line. Help, the version and mistakes are printed here, and the answer is how to exit. A program that is
-    /// called `kubectl-sheave` is a kubectl plugin, which its help shows.
+    /// Parses the command line. Prints help, the version or mistakes here; the error is the exit code. A program that is called
+    /// `kubectl-sheave` shows itself as a kubectl plugin in its help.
     pub(crate) fn from_args(args: impl IntoIterator<Item = OsString>) -> Result<Self, Exit> {
         let args: Vec<OsString> = args.into_iter().collect();
         let plugin = is_plugin(args.first());
@@ -317,7 +318,7 @@ impl Cli {
             Ok(cli)
         });
         parsed.map_err(|error| {
-            // Help goes to stdout, mistakes to stderr. A closed one changes nothing.
+            // Help goes to stdout, mistakes to stderr. A closed stream does not change the exit code.
             error.print().unwrap_or_default();
             match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok,
@@ -331,7 +332,7 @@ impl Cli {
         if plugin { command.name("kubectl-sheave").bin_name("kubectl sheave") } else { command }
     }
 
-    /// The settings that flags override.
+    /// Settings that flags override.
     pub(crate) fn overrides(&self) -> Overrides {
         let (node, api) = match &self.command {
             Command::Run(run) | Command::Gateway(run) => (run.node.name.clone(), Some(&run.api)),
@@ -341,11 +342,11 @@ impl Cli {
             }
             Command::Diff(diff) => (diff.node.clone(), Some(&diff.running.api)),
             Command::Validate(validate) => (validate.node.name.clone(), None),
-            // These depend on no Node, so they must not depend on a name for one either.
+            // These commands depend on no Node, so they must not fail for want of a Node name.
             Command::Demo(_) => (Some("demo".to_owned()), None),
             Command::Migrate(_) => (Some("none".to_owned()), None),
             Command::Uninstall(uninstall) => (Some("none".to_owned()), Some(&uninstall.api)),
-            // The process that is queried has its own name.
+            // The process that is queried has its own node name.
             Command::Watch(Watch { running, .. })
             | Command::Status(Status { running, .. })
             | Command::Gateways(Gateways { running, .. })
@@ -359,7 +360,7 @@ impl Cli {
 }
 
 impl Command {
-    /// Which running process is asked, if it is a command that asks one.
+    /// Arguments that select the running process, for commands that query one.
     fn running_mut(&mut self) -> Option<&mut RunningArgs> {
         match self {
             Self::Routes(Routes { sources, .. }) | Self::Explain(Explain { sources, .. }) => {
@@ -375,7 +376,7 @@ impl Command {
     }
 }
 
-/// Whether kubectl found this program as a plugin of its own.
+/// Whether the program was run as a kubectl plugin, judged by its name.
 fn is_plugin(program: Option<&OsString>) -> bool {
     program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "kubectl-sheave")
 }

@@ -1,4 +1,4 @@
-//! The commands that answer and end, and the demo.
+//! One-shot commands, and the demo.
 
 mod admin_client;
 pub(crate) mod admin_server;

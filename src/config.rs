@@ -1,4 +1,4 @@
-//! The configuration: one YAML file, overridden by flags. Everything is validated here, and all mistakes are reported together.
+//! Configuration: one YAML file, overridden by flags. All of it is validated here, and all mistakes are reported together.
 
 mod announce;
 mod authorization;
@@ -44,139 +44,139 @@ use crate::takeover::MOST_WORKERS;
 use crate::views::steering;
 pub(crate) use sheave_control::time::parse_duration;
 
-/// Name of this cluster among others; nothing depends on it in a single cluster.
+/// Default name of the own cluster. It has no effect in a single cluster.
 const CLUSTER: &str = "local";
-/// The class that Services ask for us by.
+/// Default of `loadBalancerClass`.
 const LOAD_BALANCER_CLASS: &str = "sheave.dev/l4";
-/// Loopback, since the pages show internals without authentication; the port is not registered with IANA.
+/// Default of `admin.listen`. Loopback, since the pages show internals without authentication; the port is not registered with
+/// IANA.
 pub(crate) const ADMIN_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
-/// Where `deploy` puts everything.
+/// Namespace of all objects in `deploy`.
 const NAMESPACE: &str = "sheave-system";
-/// Long enough for an API server that came back empty to be noticed, short against what deletes on purpose.
+/// Default of `massDeletion.hold`. Long enough to notice that an API server came back empty, and short for an intended deletion.
 const MASS_DELETION_HOLD: Duration = Duration::from_secs(60);
-/// Where a package of this name keeps its state (file-hierarchy(7)).
+/// Default of `stateDir`, after file-hierarchy(7).
 const STATE_DIR: &str = "/var/lib/sheave";
-/// As Envoy has it: a cluster bears its whole share until 28 % of its endpoints are lost.
+/// Default of `failover.overprovisioning`, as in Envoy: a cluster keeps its whole share until it loses 28 % of its endpoints.
 const OVERPROVISIONING: u16 = 140;
-/// As Envoy has it.
+/// Default of `failover.panicThreshold`, as in Envoy.
 const PANIC_THRESHOLD: u8 = 50;
-/// As many as there are numbers for paths.
+/// Limit of entries in `clusters`. Each needs a path number.
 const MOST_CLUSTERS: usize = 1000;
 
-/// Every key with its default, for `--help` and for copying.
+/// Reference of all keys with their defaults, for `--help` and for copying.
 pub(crate) const REFERENCE: &str = include_str!("config/reference.yaml");
 
-/// The settings, checked and complete.
+/// Settings, validated and complete.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
-    /// The name of the Node that we run on.
+    /// Name of the Node that this process runs on.
     pub(crate) node: String,
-    /// How to reach the API server; none = in-cluster, else `$KUBECONFIG`.
+    /// Kubeconfig of the API server; `None` = in-cluster, else `$KUBECONFIG`.
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; none = its current one. Flags alone name one.
+    /// Context of the kubeconfig; `None` = its current context. Only a flag sets it.
     pub(crate) context: Option<String>,
-    /// The name of the cluster that the gateways run in.
+    /// Name of the cluster that the gateways run in.
     pub(crate) cluster: String,
-    /// Services of this class are ours.
+    /// Class of the Services that Sheave serves.
     pub(crate) load_balancer_class: String,
-    /// LoadBalancer Services without a class are ours, too.
+    /// Whether LoadBalancer Services without a class are served as well.
     pub(crate) handle_unclassified: bool,
-    /// Which kinds of frontends are served.
+    /// Kinds of frontends that are served.
     pub(crate) frontends: BTreeSet<FrontendKind>,
-    /// Which `spec.externalIPs` may be used; empty = none.
+    /// Allowed `spec.externalIPs`; empty = none.
     pub(crate) external_ips_allow: Vec<IpNet>,
-    /// Which peers Services may trust to name their clients.
+    /// Peers that Services may trust to send PROXY protocol headers.
     pub(crate) accept_proxy_allow: Vec<IpNet>,
-    /// On which of the node's addresses node ports are served; empty = the primary one of each family.
+    /// Addresses of the node that serve node ports; empty = the primary one of each family.
     pub(crate) node_port_addresses: Vec<IpNet>,
-    /// Ports that no Service gets at an address of a node itself.
+    /// Ports on a node's own addresses that no Service gets.
     pub(crate) reserved_ports: Vec<RangeInclusive<u16>>,
-    /// Clients from here are inside the cluster, in addition to pod CIDRs and node addresses of Nodes.
+    /// Additional networks whose clients are inside the cluster, besides pod CIDRs and Node addresses.
     pub(crate) internal_cidrs: Vec<IpNet>,
-    /// Threads of the data plane; 0 = one per core given to us.
+    /// Threads of the data plane; 0 = one per available core.
     pub(crate) workers: usize,
-    /// How long a worker looks for more before it sleeps.
+    /// How long a worker polls before it sleeps.
     pub(crate) busy_poll: Duration,
-    /// Which frontends go without sockets of their own.
+    /// When frontends work without sockets of their own.
     pub(crate) steering: SteeringMode,
-    /// Where the admin server listens.
+    /// Address of the admin server.
     pub(crate) admin_listen: SocketAddr,
-    /// Where load balancers in front may ask for `/healthz` and `/livez`, if anywhere.
+    /// Address for health checks (`/healthz`, `/livez`) by load balancers in front, if any.
     pub(crate) healthz_listen: Option<SocketAddr>,
-    /// How long to wait for what.
     pub(crate) timeouts: Timeouts,
-    /// What traffic may take.
+    /// Limits of traffic.
     pub(crate) limits: Limits,
-    /// Where the controller may ask what this gateway could not do, if anywhere.
+    /// Address where the controller gets this gateway's report, if any.
     pub(crate) report_listen: Option<SocketAddr>,
-    /// Whom this gateway tells that.
+    /// Clients that may get that report.
     pub(crate) report_authorization: Authorization,
-    /// Where metrics are, and how many.
+    /// Metrics listener and series limits.
     pub(crate) metrics: Metrics,
-    /// Which connections are logged.
+    /// Connections that are logged.
     pub(crate) connection_log: LoggedConnections,
-    /// How addresses are announced.
+    /// Announcement of addresses.
     pub(crate) announce: Announce,
-    /// The headless Service over the gateways' Pods.
+    /// Headless Service over the gateways' Pods.
     pub(crate) gateways: ServiceKey,
-    /// The file with the controller's bearer token for gateways, if they want one.
+    /// File with the bearer token that the controller sends to gateways, if they require one.
     pub(crate) gateway_token: Option<PathBuf>,
-    /// The Lease that controllers elect their leader by.
+    /// Lease of the leader election.
     pub(crate) lease: ServiceKey,
-    /// How soon another one takes over.
+    /// Timing of the leader election.
     pub(crate) timing: Timing,
-    /// Also set the finalizer of the cloud controllers.
+    /// Whether to set the finalizer of cloud controllers as well.
     pub(crate) shared_finalizer: bool,
-    /// How long a list is doubted that lacks what was there in plenty.
+    /// How long a list is held back in which most objects are missing.
     pub(crate) mass_deletion_hold: Duration,
-    /// Where the last good input is kept.
+    /// Folder of the snapshot and the takeover socket.
     pub(crate) state_dir: PathBuf,
-    /// How to log.
+    /// Format and level of logs.
     pub(crate) logging: Logging,
-    /// The Karmada control plane.
+    /// Karmada control plane.
     pub(crate) karmada: Karmada,
-    /// Through which network interface the endpoints of a cluster are reached, by cluster; those not named by the system's routing.
+    /// Networks of other clusters, by cluster. Clusters without an entry are reached by the system's routes.
     pub(crate) clusters: BTreeMap<String, ClusterNetwork>,
-    /// When traffic spills over to other clusters.
+    /// Spillover of traffic to other clusters.
     pub(crate) failover: Failover,
 }
 
-/// The Karmada control plane, and how its objects are read.
+/// Karmada control plane, and how its objects are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Karmada {
-    /// How to reach it, if there is one.
+    /// Kubeconfig of the control plane, if there is one.
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// MultiClusterServices without a class are ours.
+    /// Whether MultiClusterServices without a class are served as well.
     pub(crate) handle_unclassified: bool,
-    /// Fields of old versions that name clusters count.
+    /// Whether the cluster fields of old versions are honored.
     pub(crate) legacy_cluster_fields: bool,
-    /// How long a cluster that is not Ready gets new traffic; none = as long as its endpoints answer.
+    /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
     pub(crate) not_ready_hold: Option<Duration>,
-    /// Karmada is asked to collect endpoints.
+    /// Whether to make Karmada collect endpoints.
     pub(crate) export_services: bool,
-    /// The Works that bring Services to clusters are read.
+    /// Whether to read the Works that bring Services to clusters.
     pub(crate) service_works: bool,
 }
 
-/// How another cluster is reached.
+/// Network of another cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClusterNetwork {
-    /// The interface that leads there.
+    /// Interface towards the cluster.
     pub(crate) interface: Option<String>,
-    /// Where its endpoints may be; `None` = anywhere but in the networks of the gateways' own cluster.
+    /// Networks of its endpoints; `None` = any but the networks of the gateways' own cluster.
     pub(crate) allow: Option<Vec<IpNet>>,
 }
 
-/// When traffic spills over to other clusters; in percent.
+/// Spillover to other clusters, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failover {
-    /// So much of a cluster's share its healthy endpoints bear.
+    /// Factor by which healthy endpoints can carry more than their share of a cluster's traffic.
     pub(crate) overprovisioning: u16,
-    /// With fewer healthy endpoints health is no guide any more.
+    /// With a smaller share of healthy endpoints, health is ignored.
     pub(crate) panic_threshold: u8,
 }
 
-/// Settings of flags, which override the file.
+/// Settings that flags override.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overrides {
     /// `--node`.
@@ -188,22 +188,22 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
-    /// `--node` alone.
+    /// Overrides with `--node` alone.
     #[cfg(test)]
     pub(crate) fn of_node(node: &str) -> Self {
         Self { node: Some(node.to_owned()), ..Self::default() }
     }
 }
 
-/// One mistake in the configuration. Its JSON is a contract: keys are added, never renamed.
+/// A mistake in the configuration. Its JSON keys may be added to, but are never renamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ConfigMistake {
-    /// The key, as `timeouts.connect`; empty if the file as a whole is meant.
+    /// Key, for example `timeouts.connect`; empty for the file as a whole.
     #[serde(rename = "key")]
     pub(crate) path: String,
-    /// What is wrong.
+    /// Error message.
     pub(crate) message: String,
-    /// What to write instead.
+    /// Suggested correction, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
 }
@@ -219,8 +219,7 @@ impl fmt::Display for ConfigMistake {
 }
 
 impl Config {
-    /// The settings of the file at `path`, or the defaults without one, as overridden by flags and completed by the
-    /// environment.
+    /// Loads the file at `path`, or the defaults without one. Flags override the file, and the environment completes it.
     pub(crate) fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Vec<ConfigMistake>> {
         let text = match path {
             None => String::new(),
@@ -229,7 +228,7 @@ impl Config {
         Self::parse(&text, overrides, &node::Environment::of_process())
     }
 
-    /// The defaults; the node has no name if nothing gives a valid one.
+    /// The defaults. The node name is empty if there is no valid one.
     pub(crate) fn fallback() -> Self {
         Self::fallback_in(&node::Environment::of_process())
     }
@@ -249,7 +248,7 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(mistakes) }
     }
 
-    /// Reads every key. Where there is a mistake the default stands in, so that the others are found, too.
+    /// Reads every key. The default replaces an invalid value, so that later mistakes are found as well.
     fn read(
         value: &Value,
         overrides: &Overrides,
@@ -326,7 +325,7 @@ impl Config {
     }
 }
 
-/// LoadBalancer alone unless the list is given, which must not be empty then.
+/// Only LoadBalancer by default. A given list must not be empty.
 fn read_frontends(root: &mut Section<'_>) -> BTreeSet<FrontendKind> {
     const KEY: &str = "frontends";
     let kinds = [

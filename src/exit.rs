@@ -1,36 +1,36 @@
-//! Exit codes, after BSD's `sysexits.h`, so that scripts can tell whose fault a failure is. 1 and 2 are answers: of
-//! `sheave status`, as monitoring plugins define them, and of `sheave diff` and `sheave migrate`.
+//! Exit codes after BSD's `sysexits.h`, so that scripts can tell the cause of a failure. 1 and 2 are results: of
+//! `sheave status`, as for monitoring plugins, and of `sheave diff` and `sheave migrate`.
 
 use std::process::ExitCode;
 
-/// How a command ends.
+/// Exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Exit {
-    /// Done.
+    /// Success.
     Ok,
-    /// The process that was asked works, but something is wrong.
+    /// The queried process works, but is degraded.
     Degraded,
-    /// What was compared differs, as diff(1) has it.
+    /// The compared sides differ, as for diff(1).
     Differs,
     /// Something has no equivalent.
     Untranslated,
-    /// The process that was asked does not answer, or is not ready.
+    /// The queried process does not answer, or is not ready.
     Down,
     /// The command line is wrong (`EX_USAGE`).
     Usage,
     /// The manifests are wrong (`EX_DATAERR`).
     Data,
-    /// Something that is needed does not answer (`EX_UNAVAILABLE`).
+    /// A required service does not answer (`EX_UNAVAILABLE`).
     Unavailable,
-    /// A mistake of ours, or of the machine's (`EX_SOFTWARE`).
+    /// A bug, or a failure of the machine (`EX_SOFTWARE`).
     Software,
     /// The configuration is wrong (`EX_CONFIG`).
     Config,
 }
 
 impl Exit {
-    /// The number that the shell sees.
+    /// The numeric exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Ok => 0,

@@ -1,4 +1,5 @@
-//! A gateway: sources fill the store, the projection builds the routing table, and the data plane forwards by it.
+//! Gateway: sources fill the store, the projection builds the routing table, and the data plane forwards traffic
+//! by it.
 
 mod announcements;
 mod bgp_devices;

@@ -1,4 +1,4 @@
-//! What this process answers over HTTP: the admin pages and the status page, metrics, health probes, and a gateway's report to the controller.
+//! HTTP servers of the process: admin pages and status page, metrics, health checks, and a gateway's report for the controller.
 
 pub(crate) mod admin;
 pub(crate) mod all_gateways;

@@ -1,7 +1,7 @@
 //! Logs: to stderr, as text for people or as JSON for collectors.
 //!
-//! Logging never waits for the reader. Lines go through a bounded queue to a thread of their own, and lines that find the queue full
-//! are counted and dropped: workers log as well, and a stuck log collector must not stop their traffic.
+//! Logging never waits for the reader. Lines go through a bounded queue to a separate thread, and lines that do not fit are counted
+//! and dropped: workers log as well, and a stuck log collector must not stop their traffic.
 
 mod escape;
 
@@ -23,14 +23,14 @@ use self::escape::{Escape, EscapingWriter, visible_with_colors};
 use crate::config::{LogFormat, LogLevel, Logging};
 use crate::views::visible::{visible, visible_json};
 
-/// Lines that may wait to be written: what a large change of the table logs at once, in about a megabyte.
+/// Lines that may wait to be written: about a megabyte, as much as a large change of the table logs at once.
 const QUEUE: usize = 8192;
-/// How long the end of the process may wait until they are; more than `WorkerGuard` takes with a reader that is slow.
+/// How long the process may wait at its end for the last lines. Longer than `WorkerGuard` takes with a slow reader.
 const LAST_LINES: Duration = Duration::from_millis(1500);
 
-/// The process has one log, and so one counter.
+/// Counter of the process's only log.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
-/// The filter of the configured level; none in it where `RUST_LOG` says what is logged.
+/// Filter of the configured level; `None` inside if `RUST_LOG` replaces it.
 static FILTER: OnceLock<reload::Handle<Option<Targets>, Registry>> = OnceLock::new();
 
 /// Starts logging as configured. Called once, before any other thread starts.
@@ -60,7 +60,7 @@ pub(crate) fn init(logging: &Logging) -> Flush {
     flush
 }
 
-/// Logs from this level on, unless `RUST_LOG` says what is logged: then false.
+/// Changes the log level. Returns false if `RUST_LOG` replaces it.
 pub(crate) fn set_level(configured: LogLevel) -> bool {
     let replace = |filter: &mut Option<Targets>| match filter {
         Some(filter) => {
@@ -84,7 +84,7 @@ fn level(configured: LogLevel) -> LevelFilter {
     }
 }
 
-/// The filter of `RUST_LOG`, which overrides the configured level; none if it is unset, empty or invalid.
+/// Filter of `RUST_LOG`, which overrides the configured level; `None` if it is unset, empty or invalid.
 fn from_environment() -> Option<EnvFilter> {
     let text = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty())?;
     match EnvFilter::try_new(text) {
@@ -96,13 +96,13 @@ fn from_environment() -> Option<EnvFilter> {
     }
 }
 
-/// Colors are for terminals, unless the user has none of it (<https://no-color.org>).
+/// Whether to use colors: only on terminals, and not with `NO_COLOR` (<https://no-color.org>).
 fn wants_color() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty());
     !refused && io::IsTerminal::is_terminal(&io::stderr())
 }
 
-/// As a line like every other, so that collectors find it; the backtrace is controlled by `RUST_BACKTRACE`.
+/// Logs a panic like every other line, so that collectors find it. `RUST_BACKTRACE` controls the backtrace.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let (thread, message) = (thread.name().unwrap_or_default(), panic.payload_as_str().unwrap_or_default());
@@ -110,29 +110,29 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     tracing::error!(bug = true, thread, location, "panicked: {message}");
     if backtrace.status() == BacktraceStatus::Captured {
-        // An event is one line.
+        // One event per line of the backtrace.
         for line in backtrace.to_string().lines() {
             tracing::error!(bug = true, thread, "{line}");
         }
     }
 }
 
-/// Libraries that log each failed request as an error, again and again while a server is away. Sheave logs a failure once, with its
-/// consequences; at level debug theirs are logged as well.
+/// Libraries that log each failed request as an error, repeatedly while a server is unreachable. Sheave logs a failure once, with
+/// its consequences. At level debug, the lines of these libraries are logged as well.
 const TALKATIVE: [&str; 6] = ["kube_client", "hyper", "hyper_util", "tower", "tower_http", "rustls"];
 
-/// The filter of a configured level.
+/// Filter of a configured level.
 fn levels(level: LevelFilter) -> Targets {
     let theirs = if level >= LevelFilter::DEBUG { level } else { LevelFilter::OFF };
     Targets::new().with_default(level).with_targets(TALKATIVE.map(|target| (target, theirs)))
 }
 
-/// Lines that were lost because the reader was too slow.
+/// Number of lines that were dropped because the reader was too slow.
 pub(crate) fn dropped_lines() -> u64 {
     DROPPED.get().map_or(0, |counter| counter.dropped_lines() as u64)
 }
 
-/// Writes what still waits when it is dropped, if the reader takes it in time.
+/// Writes pending lines when dropped, within a time limit.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Flush(Option<WorkerGuard>);
@@ -147,7 +147,7 @@ impl Drop for Flush {
     fn drop(&mut self) {
         let guard = self.0.take();
         let (flushed, is_flushed) = mpsc::channel::<()>();
-        // Elsewhere, since the guard prints to stdout when it gives up, which may be stuck as stderr is.
+        // On another thread, since the guard prints to stdout when it gives up, which may be as stuck as stderr.
         let flushing = thread::Builder::new().name("sheave-flush".to_owned()).spawn(move || {
             drop(guard);
             drop(flushed);
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that is stuck until the channel closes, and then reads everything.
+    /// Reader that is stuck until the channel closes, and then reads everything.
     struct Stuck {
         release: mpsc::Receiver<()>,
         read: Arc<Mutex<Vec<u8>>>,
@@ -207,7 +207,7 @@ mod tests {
         for _ in 0..lines {
             log.write_all(b"\n").unwrap();
         }
-        // One line may be on its way to the reader.
+        // One line may already be with the reader.
         let dropped = log.error_counter().dropped_lines();
         assert!((9..=10).contains(&dropped), "{dropped}");
         drop(released);

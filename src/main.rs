@@ -1,4 +1,4 @@
-//! The `sheave` command: parses the command line, loads the configuration and runs the command.
+//! `sheave` command: parses the command line, loads the configuration and runs the command.
 
 mod cli;
 mod commands;
@@ -66,13 +66,13 @@ fn execute(cli: Cli) -> Exit {
     }
 }
 
-/// Runs a command that goes on asking a process. The way there is opened before this process gives up its privileges: what kubectl
-/// starts may need them.
+/// Runs a command that queries a process repeatedly. The connection is opened before this process gives up its privileges, which
+/// kubectl and its plugins may need.
 fn with_server(running: &RunningArgs, config: &Config, command: impl FnOnce(AdminServer) -> Exit) -> Exit {
     AdminServer::of_process(running, config).map_or_else(|exit| exit, command)
 }
 
-/// Runs a gateway on manifests, or without them on `otherwise`.
+/// Runs a gateway on manifests, or on `otherwise` if there are none.
 fn gateway(config: &Config, origin: ConfigOrigin, run: &cli::Run, otherwise: ObjectSource<'_>) -> Exit {
     let source = run.manifests.local.as_deref().map_or(otherwise, ObjectSource::Manifests);
     let takeover = if run.takeover { Takeover::Requested } else { Takeover::Allowed };

@@ -1,4 +1,4 @@
-//! The long-running processes: how they start, what ends them, and how they reach API servers.
+//! Long-running processes: startup, termination and connections to API servers.
 
 pub(crate) mod controller;
 pub(crate) mod gateway;
@@ -15,12 +15,13 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::logging;
 
-/// How long the end of the process may wait for work that cannot be called off, as a scan of a hung file system.
+/// How long the process may wait at its end for work that cannot be cancelled, such as a scan of a hung file
+/// system.
 const LAST_WORK: Duration = Duration::from_secs(1);
 
-/// Runs the control side on this thread; the workers have their own.
+/// Runs the control side on this thread; workers have their own threads.
 pub(crate) fn serve(config: &Config, process: impl Future<Output = Exit>) -> Exit {
-    // Before any other thread starts: each has privileges of its own, which it inherits.
+    // Before any other thread starts, since each thread inherits privileges of its own.
     let confined = give_up_privileges();
     let logs = logging::init(&config.logging);
     if let Err(error) = confined {
@@ -45,20 +46,20 @@ fn complete(process: impl Future<Output = Exit>) -> Exit {
     }
 }
 
-/// How to reach the API server that the configuration names, for a process with this `role`.
+/// Opens a connection to the configured API server, for a process with this `role`.
 ///
 /// # Errors
-/// What is wrong with the configuration of the connection; a server that is away is none.
+/// If the connection is misconfigured. An unreachable server is not an error.
 pub(crate) async fn connect(config: &Config, role: &str) -> Result<Connection, String> {
     Connection::open_as(config.kubeconfig.as_deref(), config.context.as_deref(), role)
         .await
         .map_err(|error| error.to_string())
 }
 
-/// How to reach the Karmada control plane, if the configuration names one; as [`connect`].
+/// Opens a connection to the Karmada control plane, if one is configured.
 ///
 /// # Errors
-/// As [`connect`].
+/// Like [`connect`].
 pub(crate) async fn connect_karmada(config: &Config, role: &str) -> Result<Option<Connection>, String> {
     let Some(kubeconfig) = &config.karmada.kubeconfig else { return Ok(None) };
     let connection = Connection::open_as(Some(kubeconfig), None, role).await;

@@ -1,22 +1,23 @@
-//! Sockets that could not be opened: how often opening them is retried, and advice for the user.
+//! Retries of sockets that could not be opened: their interval, and advice for the user.
 
 use std::io;
 use std::time::Duration;
 
-/// How often sockets that could not be opened are tried again.
+/// Interval of retries.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
 
-/// EMFILE, which has no name in `ErrorKind`.
+/// EMFILE, which has no `ErrorKind`.
 const TOO_MANY_OPEN_FILES: i32 = 24;
 /// E2BIG and ENOSPC: errors of a full BPF map (bpf(2)).
 const TABLE_FULL: [i32; 2] = [7, 28];
 
-/// The error, what to do about it, and that it is tried again: the end of a Problem's message.
+/// End of a Problem's message: the error, what to do, and that the gateway retries.
 pub(crate) fn advice(error: &io::Error) -> String {
     format!("{}; retrying every {} s", what_to_do(error), EVERY.as_secs())
 }
 
-/// The same where nothing is tried again: at an address of the node itself its own processes come first, also those that start anew.
+/// Like [`advice`], without retries: at an address of the node itself, its other processes have priority, even those that start
+/// later.
 pub(crate) fn advice_once(error: &io::Error) -> String {
     format!(
         "{}; it is an address of the node itself, so this is not tried again until the Service changes",

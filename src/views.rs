@@ -1,5 +1,5 @@
-//! What users and programs see of a process: routing table, status and explanations, as JSON and as text. The JSON is a contract:
-//! keys are added, never renamed.
+//! Views of a process for users and programs: routing table, status and explanations, as JSON and as text. JSON keys may be
+//! added, but are never renamed.
 
 pub(crate) mod all_gateways;
 pub(crate) mod diff;
@@ -21,20 +21,20 @@ pub(crate) mod watch;
 
 use serde::Serialize;
 
-/// Something that commands and the admin server show.
+/// View that commands and the admin server show.
 pub(crate) trait View: Serialize + Sized {
-    /// Indented, with a newline at the end.
+    /// Indented JSON with a newline at the end.
     fn to_json(&self) -> String {
-        // Only maps with other keys than text, or a failing `Serialize`, are errors: there are none here.
+        // Serialization fails only for maps with other keys than strings, or a failing `Serialize`; there are none here.
         serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
     }
 
-    /// In one line, for other processes of ours.
+    /// JSON in one line, for other Sheave processes.
     fn to_compact_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// As YAML, for people who keep manifests.
+    /// YAML, for people who keep manifests.
     fn to_yaml(&self) -> String {
         serde_saphyr::to_string(self).unwrap_or_default()
     }

@@ -1,5 +1,4 @@
-//! Questions to Sheave about itself, by its admin server: whether it is ready, how many tables it has put in force, and what status pages
-//! and Prometheus ask.
+//! Client of Sheave's admin server: readiness, the number of tables, and the requests of status pages and Prometheus.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,14 +12,14 @@ use crate::topology::Host;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether the gateway serves by a complete table.
+/// Whether the gateway serves with a complete table.
 pub(crate) fn ready(gateway: &Host) -> Result<bool, Failure> {
-    // Nobody listens there yet, or no longer: the caller asks again, and finds out whether the process lives.
+    // A failed connection counts as not ready. The caller retries, and finds out whether the process is alive.
     let answer = gateway.call(|| get("/readyz"))?;
     Ok(answer.is_ok_and(|(status, _)| status == "200"))
 }
 
-/// The generation of the table in force.
+/// Generation of the table in force.
 pub(crate) fn generation(gateway: &Host) -> Result<u64, Failure> {
     let (_, body) = gateway.call(|| get("/api/routes"))??;
     let routes: Value = serde_json::from_str(&body)
@@ -29,7 +28,7 @@ pub(crate) fn generation(gateway: &Host) -> Result<u64, Failure> {
     generation.ok_or_else(|| Failure::program("sheave", "/api/routes has no generation"))
 }
 
-/// The length of the answer to a page that must answer 200.
+/// Length of a page that must answer 200.
 pub(crate) fn fetch(path: &str) -> Result<usize, Failure> {
     let (status, body) = get(path)?;
     if status == "200" {
@@ -39,7 +38,7 @@ pub(crate) fn fetch(path: &str) -> Result<usize, Failure> {
     }
 }
 
-/// An answer that has no end of its own; the request was sent. A read waits no longer than `patience`.
+/// Requests a stream. A read waits no longer than `patience`.
 pub(crate) fn stream(path: &str, patience: Duration) -> Result<TcpStream, Failure> {
     let asking = || format!("ask http://{ADMIN}{path}");
     let mut stream = TcpStream::connect(ADMIN).during(asking())?;
@@ -48,7 +47,7 @@ pub(crate) fn stream(path: &str, patience: Duration) -> Result<TcpStream, Failur
     Ok(stream)
 }
 
-/// Status code and body. HTTP/1.0, so that the end of the connection is the end of the body.
+/// Status code and body. With HTTP/1.0, the end of the connection is the end of the body.
 fn get(path: &str) -> Result<(String, String), Failure> {
     let asking = || format!("ask http://{ADMIN}{path}");
     let mut stream = stream(path, PATIENCE)?;

@@ -1,4 +1,4 @@
-//! Which cores processes may use for a while.
+//! Temporary restriction of processes to cores.
 
 use std::fs;
 
@@ -7,9 +7,8 @@ use nix::unistd::Pid;
 
 use crate::failure::{During, Failure};
 
-/// All threads of the bench and of some processes on one core, until dropped. Between cores of a machine that is nearly idle, waking up the other
-/// core takes longer than everything else in the path of one request, and how long depends on where the scheduler puts
-/// whom.
+/// Runs all threads of the bench and of some processes on one core, until dropped. On a nearly idle machine, waking another core takes longer
+/// than everything else in the path of one request, and how long depends on the scheduler's placement.
 #[derive(Debug)]
 pub(crate) struct OneCore {
     before: Vec<(Pid, CpuSet)>,
@@ -25,7 +24,7 @@ impl OneCore {
         let mut moved = Self { before: Vec::new() };
         for process in [Pid::this()].iter().chain(others) {
             for id in threads(*process)? {
-                // A thread may end between the listing and this.
+                // The thread may have ended after it was listed.
                 let Ok(before) = sched_getaffinity(id) else { continue };
                 if sched_setaffinity(id, &one).is_ok() {
                     moved.before.push((id, before));
@@ -49,7 +48,7 @@ fn threads(process: Pid) -> Result<Vec<Pid>, Failure> {
 impl Drop for OneCore {
     fn drop(&mut self) {
         for (id, before) in &self.before {
-            // A thread that has ended needs no cores.
+            // A thread that has ended needs no restore.
             sched_setaffinity(*id, before).unwrap_or_default();
         }
     }

@@ -1,4 +1,4 @@
-//! Who takes part in a row: a way from client to server, with how many workers, in which scene. Names only: programs and
+//! Entrant of a row: a way from client to server, with a number of workers, in a scene. Only names; programs and
 //! addresses are in `subjects`.
 
 /// One of the compared ways from client to server.
@@ -21,11 +21,11 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Everybody, in the order of the runs.
+    /// All subjects, in the order of the runs.
     pub(crate) const ALL: [Self; 7] =
         [Self::Direct, Self::KubeProxy, Self::Ipvs, Self::Sheave, Self::Haproxy, Self::Nginx, Self::Envoy];
 
-    /// As it is written in the table and on the command line.
+    /// Name in the table and on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -38,42 +38,40 @@ impl Subject {
         }
     }
 
-    /// Whether a process forwards, rather than the kernel alone.
+    /// Whether a process forwards, and not just the kernel.
     pub(crate) fn is_proxy(self) -> bool {
         !matches!(self, Self::Direct | Self::KubeProxy | Self::Ipvs)
     }
 }
 
-/// What is special about a row, or about a series of a row that compares Sheave with itself.
+/// Special condition of a row, or of a series in a row that compares Sheave with itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scene {
-    /// Nothing.
+    /// No special condition.
     Usual,
     /// The server sees the client's own address, as under `externalTrafficPolicy: Local`.
     Local,
-    /// The table has so many Services more.
+    /// The table has this many additional Services.
     Services(u32),
-    /// A Service with ClientIP affinity has seen so many clients.
+    /// A Service with ClientIP affinity has seen this many clients.
     Records(u32),
-    /// An edited manifest swaps the table all the time.
+    /// A manifest is edited all the time, which swaps the table.
     Swapping,
-    /// A table of some size, so many open status pages, and if there are any, a Prometheus.
+    /// A table of some size with this many open status pages, and with a Prometheus unless zero.
     Watched(u32),
 }
 
 /// One series of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entrant {
-    /// Who.
     pub(crate) subject: Subject,
-    /// Threads or processes that forward; nothing to the kernel's own paths.
+    /// Threads or processes that forward. Kernel paths ignore it.
     pub(crate) workers: usize,
-    /// In which state.
     pub(crate) scene: Scene,
 }
 
 impl Entrant {
-    /// As it is written in the table; also fit to name a folder.
+    /// Label in the table, which is also a valid folder name.
     pub(crate) fn label(self) -> String {
         let name = self.subject.name();
         let workers = if self.workers > 1 { format!("-{}w", self.workers) } else { String::new() };

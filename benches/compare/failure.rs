@@ -1,12 +1,12 @@
-//! What can go wrong while measuring, in words for the person at the terminal.
+//! Failures of a measurement, worded for the user at the terminal.
 
 use std::io;
 use std::time::Duration;
 
-/// Why a run, or the whole bench, could not be done.
+/// Reason why a run, or the whole bench, failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// No right to create network namespaces.
+    /// Network namespaces cannot be created.
     #[error(
         "no row can be run: all need network namespaces, and these need root, or user namespaces, which this machine \
          refuses (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns): {0}"
@@ -15,31 +15,30 @@ pub(crate) enum Failure {
     /// A system call or a file operation failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that was tried.
         what: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A program that the bench started did not do its part.
+    /// A program that the bench started failed.
     #[error("{program}: {problem}")]
     Program {
-        /// The program.
         program: String,
-        /// What it did, with its last words.
+        /// Problem, with the program's last output.
         problem: String,
     },
-    /// Bytes came back that are not what the server sent, or a connection ended early.
+    /// Bytes differ from what the server sent, or a connection ended early.
     #[error("wrong answer: {0}")]
     WrongAnswer(String),
-    /// Something took longer than it ever should.
+    /// Something took too long.
     #[error("{what} took longer than {limit:?}")]
     TooSlow {
-        /// What was waited for.
+        /// Operation that was waited for.
         what: &'static str,
-        /// How long.
+        /// Time limit.
         limit: Duration,
     },
-    /// The request cannot be met on this machine.
+    /// This machine does not support the request.
     #[error("{0}")]
     Unsupported(String),
     /// A thread of the bench panicked; its message is on stderr.
@@ -48,15 +47,15 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// `problem` of a program.
+    /// Failure of a program.
     pub(crate) fn program(program: &str, problem: impl Into<String>) -> Self {
         Self::Program { program: program.to_owned(), problem: problem.into() }
     }
 }
 
-/// Says what was tried when an operation fails.
+/// Adds the operation to an error.
 pub(crate) trait During<T> {
-    /// Turns the error into a [`Failure`] that names `what`.
+    /// Converts the error to a [`Failure`] that names `what`.
     fn during(self, what: impl Into<String>) -> Result<T, Failure>;
 }
 

@@ -1,4 +1,4 @@
-//! The client host: what puts load on a subject and checks each answer. A load knows an address, not whose it is.
+//! Client host: puts load on a subject and checks each answer. A load knows an address, but not the subject.
 
 pub(crate) mod bulk;
 pub(crate) mod bundle;
@@ -20,19 +20,19 @@ use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::sample::Moved;
 
-/// No single step of a load takes this long unless something hangs.
+/// Time limit of each step of a load, which only a hang exceeds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An answer that takes longer than this is lost.
+/// Time after which an answer counts as lost.
 const LOST_AFTER: Duration = Duration::from_millis(200);
 
-/// How often lost datagrams are looked for.
+/// Interval of checks for lost datagrams.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The number of a datagram stands before its pattern.
+/// Length of a datagram's number, which precedes its pattern.
 const NUMBER: usize = 8;
 
-/// Waits for events, for so long at most; there are none if a signal came first.
+/// Waits for events up to a time limit; returns none after a signal.
 fn wait(poll: &mut Poll, events: &mut Events, most: Duration) -> Result<(), Failure> {
     match poll.poll(events, Some(most)) {
         Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
@@ -40,7 +40,7 @@ fn wait(poll: &mut Poll, events: &mut Events, most: Duration) -> Result<(), Fail
     }
 }
 
-/// Opens a blocking connection on which nothing waits for ever.
+/// Opens a blocking connection with timeouts.
 fn open(address: Ipv4Addr, port: u16) -> Result<TcpStream, Failure> {
     let target = SocketAddr::from((address, port));
     let stream = TcpStream::connect_timeout(&target, PATIENCE).during(format!("connect to {target}"))?;
@@ -50,7 +50,7 @@ fn open(address: Ipv4Addr, port: u16) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// One request and its answer on a blocking connection.
+/// Sends one request on a blocking connection and checks the answer.
 fn exchange(stream: &mut TcpStream, position: u64, len: usize) -> Result<(), Failure> {
     let mut answer = vec![0; len];
     stream.write_all(pattern::at(position, len)).during("send a request")?;
@@ -58,7 +58,7 @@ fn exchange(stream: &mut TcpStream, position: u64, len: usize) -> Result<(), Fai
     check(&answer, position)
 }
 
-/// Whether an answer is the complement of the request that began at `position`.
+/// Checks that an answer is the complement of the request that began at `position`.
 fn check(answer: &[u8], position: u64) -> Result<(), Failure> {
     if *answer == *pattern::complement_at(position, answer.len()) {
         return Ok(());
@@ -66,12 +66,12 @@ fn check(answer: &[u8], position: u64) -> Result<(), Failure> {
     Err(Failure::WrongAnswer(format!("{} bytes differ from what the server sends", answer.len())))
 }
 
-/// Waits until the echo service answers through `address`, asking `alive` between two attempts.
+/// Checks whether the echo service answers through `address`.
 pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<(), Failure> {
     exchange(&mut open(address, port)?, 1, 64)
 }
 
-/// Runs `load` on up to `threads` threads at the same time, each with its share of `total` connections or flows.
+/// Runs `load` on up to `threads` threads, each with its share of `total` connections or flows.
 pub(crate) fn spread<F>(threads: usize, total: usize, load: F) -> Result<Moved, Failure>
 where
     F: Fn(usize) -> Result<Moved, Failure> + Copy + Send + 'static,
@@ -98,7 +98,7 @@ where
     all.ok_or(Failure::ThreadGone("client"))
 }
 
-/// Fails when a load that should be over still runs.
+/// Fails if a load is still running after its limit.
 fn not_after(limit: Instant, what: &'static str) -> Result<(), Failure> {
     if Instant::now() < limit { Ok(()) } else { Err(Failure::TooSlow { what, limit: PATIENCE }) }
 }

@@ -1,8 +1,8 @@
-//! `cargo bench --bench compare`: Sheave alongside HAProxy, nginx, Envoy, the routed path and kube-proxy's rules, on the same
-//! load in the same three network namespaces. Runs are interleaved, answers are verified, and processor time per unit stands next to
-//! each rate, because it holds where rates on a small machine do not.
+//! `cargo bench --bench compare`: compares Sheave with HAProxy, nginx, Envoy, the routed path and kube-proxy's rules, with the same
+//! load in the same three network namespaces. Runs are interleaved and answers are verified. Each rate comes with the processor time
+//! per unit, which is reliable even on small machines where rates are not.
 //!
-//! It must not know Sheave from the inside: the subjects are programs.
+//! Sheave is only used as a program, like the other subjects.
 
 mod admin;
 mod cores;
@@ -49,23 +49,23 @@ use subjects::{Installed, Presence};
 use topology::{Pinning, Topology};
 use verdict::Baseline;
 
-/// File descriptors that each proxy may have where no row needs more: HAProxy sizes its tables by this limit, and 30,000 frontends
-/// are to be served within it.
+/// Limit of file descriptors for each proxy, unless a row needs more. HAProxy sizes its tables by this limit, and 30,000 frontends
+/// must be served within it.
 const FILES: u64 = 20_000;
 
-/// File descriptors that are not those of idle connections.
+/// File descriptors besides those of idle connections.
 const SPARE_FILES: u64 = 1_000;
 
-/// File descriptors for each connection of the crowd. A process needs two; Sheave leaves a share of its own to other Services.
+/// File descriptors for each connection of the crowd. A process needs two; Sheave reserves a share of its own for other Services.
 const CROWD_FILES: u64 = 3;
 
-/// A load average above this, before anything was started, says that somebody else computes.
+/// Load average before the start above which other programs are assumed to be busy.
 const BUSY: f64 = 0.5;
 
-/// Threads that make or answer a load at most; each can keep more than one worker busy.
+/// Limit of threads that make or answer a load. Each can keep more than one worker busy.
 const LOAD_THREADS: usize = 4;
 
-/// sysexits(3): wrong usage, and a service that is unavailable.
+/// Exit codes of sysexits(3): wrong usage, and unavailable service.
 const USAGE: u8 = 64;
 const UNAVAILABLE: u8 = 69;
 
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
 }
 
 fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure> {
-    // First of all: a user namespace can be entered by a process of one thread only.
+    // Must come first: only a process with a single thread can enter a user namespace.
     let right = privilege::obtain()?;
     let baseline = options.against.as_deref().map(read_baseline).transpose()?;
     let mut results = Results { workers: options.workers(), cores: cores()?, ..Results::default() };
@@ -131,7 +131,7 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     conclude(options, &results, baseline.as_ref(), &circumstances)
 }
 
-/// Prints the verdicts, writes the files, and says by the exit status how it went.
+/// Prints the verdicts and writes the files. Returns the exit code for the overall result.
 fn conclude(
     options: &Options,
     results: &Results,
@@ -174,8 +174,7 @@ fn cores() -> Result<usize, Failure> {
     Ok(thread::available_parallelism().during("count cores")?.get())
 }
 
-/// The load average when it says that others compute. They slow all subjects down alike, which ratios survive better than
-/// rates.
+/// Load average, if it shows that other programs are busy. They slow down all subjects alike, which affects ratios less than rates.
 fn busy() -> Option<f64> {
     let average = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let last_minute = average.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
@@ -196,7 +195,7 @@ fn find(subjects: &[Subject], envoy: Option<&Path>, obstacles: &mut Vec<String>)
     installed
 }
 
-/// The rows that this kernel and these subjects can do.
+/// Rows that this kernel and these subjects support.
 fn runnable(
     rows: &[&'static Row],
     installed: &[Installed],
@@ -248,10 +247,10 @@ fn setting(
     })
 }
 
-/// Raises the limit of open files to `wanted`, or as far as it may be raised, and answers what it is then.
+/// Raises the limit of open files to `wanted`, or as far as allowed, and returns the new limit.
 fn allow_files(wanted: u64) -> Result<u64, Failure> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).during("read RLIMIT_NOFILE")?;
-    // Only CAP_SYS_RESOURCE raises the hard limit, and not the one of a user namespace.
+    // Only CAP_SYS_RESOURCE in the initial user namespace can raise the hard limit.
     if setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted)).is_ok() {
         return Ok(wanted);
     }

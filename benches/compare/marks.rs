@@ -1,47 +1,47 @@
-//! A mark: a figure of Sheave in a row, and what it must be. Which marks there are stands in `rows`.
+//! Mark: a figure of Sheave in a row, with its limits. The list of marks is in `rows`.
 
 use serde::Serialize;
 
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::sample::{Metric, Series, Summary};
 
-/// Which way is better.
+/// Direction that is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Better {
     Higher,
     Lower,
 }
 
-/// What the figure is divided by.
+/// Divisor of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rival {
-    /// That of another subject with as many workers.
+    /// Figure of another subject with as many workers.
     Subject(Subject),
-    /// Its own in the row's first scene.
+    /// Own figure in the row's first scene.
     FirstScene,
-    /// Its own with one worker.
+    /// Own figure with one worker.
     OneWorker,
-    /// Nothing.
+    /// No divisor.
     Nobody,
 }
 
-/// A figure and its limits.
+/// Figure with its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     what: &'static str,
     metric: Metric,
-    /// Units per cost, rather than cost per unit.
+    /// Whether to use units per cost instead of cost per unit.
     inverse: bool,
     rival: Rival,
     workers: usize,
-    /// On a machine with fewer, clients and servers take the workers' cores.
+    /// Minimum number of cores; with fewer, clients and servers take the workers' cores.
     least_cores: usize,
     better: Better,
     must: f64,
     moonshot: Option<f64>,
 }
 
-/// What became of a mark.
+/// Outcome of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Outcome {
@@ -53,12 +53,12 @@ pub(crate) enum Outcome {
     WithinNoise,
     /// The whole interval is worse than the mark.
     Missed,
-    /// There is no figure.
+    /// No figure.
     NotMeasured,
 }
 
 impl Mark {
-    /// The figure must not be lower than `must`.
+    /// Mark for a figure that must not be lower than `must`.
     pub(crate) const fn at_least(
         what: &'static str,
         metric: Metric,
@@ -70,7 +70,7 @@ impl Mark {
         Self { what, metric, inverse, rival, workers, least_cores, better, must, moonshot }
     }
 
-    /// The figure must not be higher than `must`.
+    /// Mark for a figure that must not be higher than `must`.
     pub(crate) const fn at_most(
         what: &'static str,
         metric: Metric,
@@ -81,29 +81,29 @@ impl Mark {
         Self { better: Better::Lower, ..Self::at_least(what, metric, rival, must, moonshot) }
     }
 
-    /// Units per second of the proxy's processor time.
+    /// Mark for units per second of the proxy's processor time.
     pub(crate) const fn per_cpu_second(rival: Rival, must: f64, moonshot: f64) -> Self {
         let mark = Self::at_least("per CPU second", Metric::ProcessCost, rival, must, Some(moonshot));
         Self { inverse: true, ..mark }
     }
 
-    /// The 99th percentile with two workers, to another subject with two.
+    /// Mark for the 99th percentile with two workers, relative to another subject with two.
     pub(crate) const fn tail_of_two_workers(rival: Rival, must: f64, moonshot: f64) -> Self {
         Self { workers: 2, ..Self::at_most("p99, 2 workers", Metric::P99, rival, must, Some(moonshot)) }
     }
 
-    /// What the second worker gains, where the load leaves it a core.
+    /// Mark for the gain of a second worker, on machines whose load leaves it a core.
     pub(crate) const fn second_worker() -> Self {
         let mark = Self::at_least("rate, 2 workers", Metric::Rate, Rival::OneWorker, 1.7, Some(1.9));
         Self { workers: 2, least_cores: 4, ..mark }
     }
 
-    /// Whether a machine with so many cores can show it.
+    /// Whether a machine with this many cores can show it.
     pub(crate) fn can_be_judged_on(&self, cores: usize) -> bool {
         cores >= self.least_cores
     }
 
-    /// Whose figure is judged, and whose it is divided by, in a row of these scenes.
+    /// Entrant whose figure is judged, and the one it is divided by, in a row of these scenes.
     pub(crate) fn pair(&self, scenes: &[Scene]) -> (Entrant, Option<Entrant>) {
         let scene = |at: Option<&Scene>| at.copied().unwrap_or(Scene::Usual);
         let first = Entrant { subject: Subject::Sheave, workers: self.workers, scene: scene(scenes.first()) };
@@ -116,7 +116,7 @@ impl Mark {
         }
     }
 
-    /// The figure; nothing when a series has no runs.
+    /// The figure; `None` if a series has no runs.
     pub(crate) fn value(&self, ours: &Series, theirs: Option<&Series>) -> Option<Summary> {
         match (self.rival, theirs) {
             (Rival::Nobody, _) => ours.summary(self.metric),
@@ -126,13 +126,14 @@ impl Mark {
         }
     }
 
-    /// Where the whole interval lies.
+    /// Outcome for a figure, by the position of its interval.
     pub(crate) fn outcome(&self, value: &Summary) -> Outcome {
         let (best, worst) = match self.better {
             Better::Higher => (value.high, value.low),
             Better::Lower => (value.low, value.high),
         };
-        // A figure that is no ratio is a count or a size, which does not vary with the machine's other work.
+        // A figure without a divisor is a count or a size, which does not vary with other load on the
+        // machine.
         let sure = value.is_sure() || self.rival == Rival::Nobody;
         match self.moonshot {
             _ if !sure => Outcome::WithinNoise,
@@ -158,7 +159,7 @@ impl Mark {
         }
     }
 
-    /// The figure in words, and the mark in words.
+    /// Names of the figure and of the mark.
     pub(crate) fn words(&self, row: &str, rival: Option<Entrant>) -> (String, String) {
         let sign = if self.better == Better::Higher { ">=" } else { "<=" };
         let whose = rival.map_or(String::new(), |rival| format!(" {}", rival.label()));
@@ -169,7 +170,7 @@ impl Mark {
         )
     }
 
-    /// The value with its interval, and what became of the mark.
+    /// Value with its interval, and the outcome.
     pub(crate) fn verdict(&self, value: &Summary, outcome: Outcome) -> String {
         let Summary { median, low, high, rounds } = value;
         let suffix = self.suffix();
@@ -177,7 +178,7 @@ impl Mark {
         match outcome {
             Outcome::Missed if self.must > 0.0 => {
                 let percent = (median - self.must).abs() / self.must * 100.0;
-                // Missed is missed, by however little.
+                // A miss is shown as a miss, however small.
                 let digits = usize::from(percent < 1.0);
                 format!("{figure} not met, by {percent:.digits$} %")
             }
@@ -198,7 +199,7 @@ impl Mark {
         if self.rival == Rival::Nobody { "" } else { "x" }
     }
 
-    /// A limit as it is written: two places, and no more of nought than it takes.
+    /// Formats a limit with two decimals, and zero without any.
     fn limit(&self, limit: f64) -> String {
         if limit == 0.0 { "0".to_owned() } else { format!("{limit:.2}{}", self.suffix()) }
     }

@@ -1,6 +1,6 @@
-//! What a run cost: processor time of a process tree and of the whole machine, context switches, and memory.
+//! Cost of a run: processor time of a process tree and of the whole machine, context switches, and memory.
 //!
-//! It must not know who is measured or why.
+//! Independent of what is measured and why.
 
 use std::fs;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use nix::unistd::Pid;
 use crate::failure::{During, Failure};
 use crate::sample::Cost;
 
-/// The unit of `/proc/stat`: USER_HZ, 100 on every architecture that Linux shows to user space here.
+/// Unit of `/proc/stat`: USER_HZ, which is 100 on all supported architectures.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What was spent up to a moment. Two of them make a [`Cost`].
+/// Cost up to a moment. Two of them give a [`Cost`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     process: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Reads all clocks now.
+    /// Reads all clocks.
     pub(crate) fn read(processes: &[Pid]) -> Result<Self, Failure> {
         let (mut process, mut switches) = (Duration::ZERO, own_switches()?);
         for pid in processes {
@@ -34,7 +34,7 @@ impl Clock {
         Ok(Self { process, machine: machine_time()?, switches })
     }
 
-    /// What was spent since `self` was read.
+    /// Cost since `self` was read.
     pub(crate) fn until(self, later: Self) -> Cost {
         Cost {
             process: later.process.saturating_sub(self.process),
@@ -44,16 +44,17 @@ impl Clock {
     }
 }
 
-/// Nanoseconds on a core of all threads, and how often one got a core; `/proc/PID/stat` counts ticks of ten milliseconds, too coarse for
-/// short runs.
+/// Nanoseconds on a core of all threads, and how often one got a core. `/proc/PID/stat` counts in ticks of ten milliseconds, which is
+/// too coarse for short runs.
 fn process_time(pid: Pid) -> Result<(Duration, u64), Failure> {
     let tasks = format!("/proc/{pid}/task");
     let (mut total, mut times) = (Duration::ZERO, 0);
     for task in fs::read_dir(&tasks).during(format!("list {tasks}"))? {
         let file = task.during(format!("list {tasks}"))?.path().join("schedstat");
-        // A thread may end between the listing and the reading.
+        // The thread may have ended after it was listed.
         let Ok(text) = fs::read_to_string(&file) else { continue };
-        // On a core, waiting for one, and how often it got one (Documentation/scheduler/sched-stats.rst of the kernel).
+        // Fields: time on a core, time waiting for one, and how often it got one (Documentation/scheduler/sched-stats.rst of the
+        // kernel).
         let mut fields = text.split_whitespace();
         total += Duration::from_nanos(number(fields.next(), "schedstat")?);
         times += number(fields.nth(1), "schedstat")?;
@@ -61,14 +62,14 @@ fn process_time(pid: Pid) -> Result<(Duration, u64), Failure> {
     Ok((total, times))
 }
 
-/// How often a thread of the bench, which is client and server, got a core; of those that have ended as well.
+/// How often a thread of the bench, which is client and server, got a core, including threads that have ended.
 fn own_switches() -> Result<u64, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).during("read the usage of resources")?;
     let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
     Ok(u64::try_from(switches).unwrap_or_default())
 }
 
-/// All time of all cores that was neither idle, nor waiting for a disk, nor taken by another guest (see proc(5)).
+/// Time of all cores, except idle time, disk waits and time stolen by other guests (proc(5)).
 fn machine_time() -> Result<Duration, Failure> {
     let text = fs::read_to_string("/proc/stat").during("read /proc/stat")?;
     let mut fields = text.split_whitespace().skip(1);
@@ -79,23 +80,23 @@ fn machine_time() -> Result<Duration, Failure> {
     Ok(TICK * u32::try_from(ticks).unwrap_or(u32::MAX))
 }
 
-/// TCP segments that the calling thread's network namespace has sent.
+/// Number of TCP segments sent in the network namespace of the calling thread.
 pub(crate) fn segments_sent() -> Result<u64, Failure> {
     const FILE: &str = "/proc/thread-self/net/snmp";
     let text = fs::read_to_string(FILE).during(format!("read {FILE}"))?;
-    // A line of names, and one of values.
+    // The first line has the names, the second the values.
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let mut named = names.split_whitespace().zip(values.split_whitespace());
     number(named.find(|(name, _)| *name == "OutSegs").map(|(_, value)| value), FILE)
 }
 
-/// Memory of the processes in KiB, pages shared with others counted by share.
+/// Memory of the processes in KiB (PSS, which divides shared pages between processes).
 pub(crate) fn memory_kib(processes: &[Pid]) -> Result<u64, Failure> {
     sum(processes, "smaps_rollup", "Pss:")
 }
 
-/// The most resident memory that the processes ever had, in KiB.
+/// Peak resident memory of the processes, in KiB.
 pub(crate) fn peak_kib(processes: &[Pid]) -> Result<u64, Failure> {
     sum(processes, "status", "VmHWM:")
 }
@@ -116,7 +117,7 @@ fn number(text: Option<&str>, from: &str) -> Result<u64, Failure> {
     parsed.ok_or_else(|| Failure::Unsupported(format!("{from} is not as proc(5) describes it")))
 }
 
-/// A process and all that descend from it, the parent first.
+/// A process and all its descendants, the process itself first.
 pub(crate) fn process_tree(root: Pid) -> Result<Vec<Pid>, Failure> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").during("list /proc")? {
@@ -135,7 +136,7 @@ pub(crate) fn process_tree(root: Pid) -> Result<Vec<Pid>, Failure> {
     Ok(tree.into_iter().map(Pid::from_raw).collect())
 }
 
-/// Fourth field of `/proc/PID/stat`; the second, the name in brackets, may hold spaces and brackets itself.
+/// Fourth field of `/proc/PID/stat`. The second, the name in brackets, may itself contain spaces and brackets.
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;

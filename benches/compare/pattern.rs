@@ -1,14 +1,14 @@
-//! The bytes that are sent, so that every receiver knows what it must get.
+//! Pattern of the bytes that are sent, so that every receiver knows what it must get.
 //!
-//! One pseudo-random block of a prime length, repeated: no page, pipe or buffer size divides it, so bytes that went
-//! missing, came twice or came from another place in the stream do not fit.
+//! A pseudo-random block of a prime length, repeated. No page, pipe or buffer size divides the length, so bytes
+//! that are missing, duplicated or from another position do not match.
 
 use std::sync::LazyLock;
 
-/// Length of the block after which the stream repeats; prime, and small enough to stay in the second-level cache.
+/// Length of the block; prime, and small enough to stay in the second-level cache.
 pub(crate) const PERIOD: usize = 65_521;
 
-/// The longest slice that can be asked for.
+/// Maximum length of a slice.
 pub(crate) const LONGEST: usize = 4 * PERIOD;
 
 static BYTES: LazyLock<Box<[u8]>> = LazyLock::new(|| {
@@ -18,12 +18,12 @@ static BYTES: LazyLock<Box<[u8]>> = LazyLock::new(|| {
 
 static COMPLEMENT: LazyLock<Box<[u8]>> = LazyLock::new(|| BYTES.iter().map(|byte| !byte).collect());
 
-/// `len` bytes of the stream from `position` on.
+/// `len` bytes of the stream at `position`.
 pub(crate) fn at(position: u64, len: usize) -> &'static [u8] {
     slice(&BYTES, position, len)
 }
 
-/// The complement of [`at`]: what the server answers, so that an answer cannot be made without the server.
+/// Complement of [`at`]: the server's answer, which cannot come from elsewhere.
 pub(crate) fn complement_at(position: u64, len: usize) -> &'static [u8] {
     slice(&COMPLEMENT, position, len)
 }
@@ -35,7 +35,7 @@ pub(crate) fn complement(bytes: &mut [u8]) {
     }
 }
 
-/// Where message number `sequence` of conversation `conversation` starts: far from those of its neighbours.
+/// Position of message `sequence` in a `conversation`, far from those of its neighbors.
 pub(crate) fn position(conversation: usize, sequence: u64) -> u64 {
     (conversation as u64).wrapping_mul(7_919).wrapping_add(sequence.wrapping_mul(15_485_863))
 }
@@ -45,7 +45,7 @@ fn slice(bytes: &[u8], position: u64, len: usize) -> &[u8] {
     &bytes[start..start + len]
 }
 
-/// `SplitMix64`, the generator that seeds others: a few lines, no dependency, the same bytes in every run.
+/// `SplitMix64`, a generator for seeding: short, without dependencies, and deterministic.
 struct SplitMix(u64);
 
 impl Iterator for SplitMix {

@@ -1,8 +1,8 @@
-//! The ports of the server; every proxy offers the same ones on its own address.
+//! Ports of the server. Every proxy offers the same ones on its own address.
 
-/// Takes a stream of bytes, checks it and says how many came.
+/// Receives a stream of bytes, checks it and answers with their number.
 pub(crate) const SINK: u16 = 9001;
-/// Answers every byte with its complement, for as long as the client likes.
+/// Answers every byte with its complement until the client closes.
 pub(crate) const ECHO: u16 = 9002;
 /// Answers one request of [`ONCE_LEN`] bytes and closes.
 pub(crate) const ONCE: u16 = 9003;
@@ -21,5 +21,5 @@ pub(crate) const UDP: [u16; 2] = [DATAGRAM, BUNDLE];
 /// Length of a request to [`ONCE`].
 pub(crate) const ONCE_LEN: usize = 64;
 
-/// Connections that may wait to be accepted, the same for every listener of the bench.
+/// Backlog of every listener in the bench.
 pub(crate) const BACKLOG: i32 = 4096;

@@ -1,4 +1,4 @@
-//! The right to make network namespaces: root has it, and whoever may make a user namespace gets it there.
+//! Permission to create network namespaces, either as root or through a user namespace.
 
 use std::fs;
 
@@ -8,21 +8,21 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::failure::{During, Failure};
 
-/// Whose right it is.
+/// Origin of the permission.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Right {
-    /// The caller's own.
+    /// The caller's own permission.
     Own,
-    /// That of root in a user namespace that was entered just now.
+    /// Root in a user namespace that was just entered.
     UserNamespace,
 }
 
-/// Makes sure that network namespaces can be made. To be called while the process has one thread, as
-/// `unshare(CLONE_NEWUSER)` demands.
+/// Obtains permission to create network namespaces. Must be called while the process has a single thread, as
+/// `unshare(CLONE_NEWUSER)` requires.
 ///
 /// # Errors
-/// [`Failure::NotPermitted`] when neither way is open.
+/// [`Failure::NotPermitted`] if neither way is possible.
 pub(crate) fn obtain() -> Result<Right, Failure> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => return Ok(Right::Own),
@@ -31,7 +31,8 @@ pub(crate) fn obtain() -> Result<Right, Failure> {
     }
     let (user, group) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(Failure::NotPermitted)?;
-    // A process without privileges may map its own group only after it gave up setgroups(2), see user_namespaces(7).
+    // Without privileges, a process may only map its own group after it has given up setgroups(2)
+    // (user_namespaces(7)).
     for (file, text) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("0 {user} 1")),

@@ -1,4 +1,4 @@
-//! What is told at the end: on the terminal, as JSON, as a chart, as Markdown.
+//! Final report: on the terminal, as JSON, as a chart and as Markdown.
 
 mod chart;
 mod circumstances;
@@ -18,7 +18,7 @@ pub(crate) use json::document as json;
 pub(crate) use markdown::text as markdown;
 pub(crate) use table::{print_comparison, print_row, print_verdicts};
 
-/// Writes `text` to `file`; `-` is standard output.
+/// Writes `text` to `file`; `-` is stdout.
 pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {
     if file == Path::new("-") {
         print!("\n{text}");
@@ -27,7 +27,7 @@ pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {
     fs::write(file, text).during(format!("write {}", file.display()))
 }
 
-/// Three significant digits, which is more than the runs are worth.
+/// Formats three significant digits, which is more than the precision of the runs.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -38,7 +38,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A ratio with its interval.
+/// Formats a ratio with its interval.
 fn ratio(ratio: Summary) -> String {
     format!("{:.2}x ({:.2}..{:.2})", ratio.median, ratio.low, ratio.high)
 }

@@ -1,4 +1,4 @@
-//! What was measured, by row and series. Pure.
+//! Results by row and series, without I/O.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,18 @@ use crate::entrant::{Entrant, Subject};
 use crate::rows::Row;
 use crate::sample::{Metric, Series, Summary};
 
-/// A row with its runs.
+/// Row with its runs.
 #[derive(Debug)]
 pub(crate) struct RowResult {
-    /// Which.
     pub(crate) row: &'static Row,
-    /// The runs.
+    /// Runs by entrant.
     pub(crate) series: BTreeMap<Entrant, Series>,
-    /// In an open loop: units that arrive in a second.
+    /// Units that arrive per second, in an open loop.
     pub(crate) arrivals: Option<f64>,
 }
 
 impl RowResult {
-    /// A row nobody has run yet.
+    /// Row without runs.
     pub(crate) fn new(row: &'static Row, entrants: &[Entrant]) -> Self {
         let series = entrants.iter().map(|entrant| (*entrant, Series::default())).collect();
         Self { row, series, arrivals: None }
@@ -29,7 +28,7 @@ impl RowResult {
         self.series.values().any(|series| !series.failures.is_empty())
     }
 
-    /// The load, with its rate where that is fixed.
+    /// Describes the load, with its rate in an open loop.
     pub(crate) fn describe(&self) -> String {
         let units = self.row.load.units();
         let arrivals = self.arrivals.map(|arrivals| {
@@ -42,14 +41,14 @@ impl RowResult {
         format!("{}{}", self.row.load.describe(), arrivals.unwrap_or_default())
     }
 
-    /// A figure of `entrant` relative to that of its reference.
+    /// Figure of `entrant` relative to its reference.
     pub(crate) fn ratio(&self, entrant: Entrant, metric: Metric) -> Option<Summary> {
         let reference = self.series.get(&self.row.reference(entrant))?;
         self.series.get(&entrant)?.ratio(reference, metric)
     }
 
-    /// Fills in what a proxy adds to the median latency of the routed path in the same round, where one connection measures
-    /// it.
+    /// Derives what a proxy adds to the median latency of the routed path in the same round, for rows in which one
+    /// connection measures it.
     pub(crate) fn derive_added_latency(&mut self) {
         if !self.row.load.is_one_at_a_time() {
             return;
@@ -73,14 +72,14 @@ impl RowResult {
     }
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    /// In the order of the runs.
+    /// Rows in the order of the runs.
     pub(crate) rows: Vec<RowResult>,
-    /// What could not be run or had to be made smaller, and why: a sentence each.
+    /// Sentences about what could not be run or had to be reduced, and why.
     pub(crate) obstacles: Vec<String>,
-    /// Counts of workers that were asked for, the smallest first.
+    /// Requested numbers of workers, in ascending order.
     pub(crate) workers: Vec<usize>,
     /// Cores that the bench may use.
     pub(crate) cores: usize,

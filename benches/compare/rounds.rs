@@ -1,4 +1,4 @@
-//! All runs of a row: as many rounds as were asked for, and more of those series that a verdict waits for.
+//! Runs of a row: the requested number of rounds, and more of the series whose verdict is undecided.
 
 use crate::entrant::Entrant;
 use crate::failure::Failure;
@@ -11,16 +11,16 @@ use crate::subjects::Installed;
 use crate::topology::Topology;
 use crate::verdict::undecided;
 
-/// How many rounds a row has.
+/// Number of rounds in a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounds {
-    /// Every series has these.
+    /// Rounds of every series.
     pub(crate) least: usize,
-    /// Series whose interval holds a mark have so many at most.
+    /// Maximum for series whose interval contains a mark.
     pub(crate) most: usize,
 }
 
-/// What all rows run on.
+/// Environment of all rows.
 #[derive(Debug)]
 pub(crate) struct Bench<'a> {
     pub(crate) topology: &'a Topology,
@@ -32,7 +32,7 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// A B C A B C: what changes on the machine in the course of the bench meets all series alike.
+    /// Runs a row in rounds (A B C A B C), so that changes on the machine affect all series alike.
     pub(crate) fn run(&self, row: &'static Row) -> RowResult {
         let subjects: Vec<_> = self.installed.iter().map(|installed| installed.subject).collect();
         let entrants = row.entrants(&subjects, self.workers);
@@ -80,7 +80,8 @@ impl Bench<'_> {
         once(self.topology, entrant, program, row.load, pace, &self.setting.times(row.length))
     }
 
-    /// The same for all entrants, so that their latencies can be compared: what the slowest of them does in a closed loop, times `share`.
+    /// Arrival rate, which is the same for all entrants so that their latencies are comparable: that of the slowest one in a closed loop,
+    /// times `share`.
     fn arrivals(&self, row: &Row, entrants: &[Entrant], share: f64) -> Result<f64, Failure> {
         let closed = Row { load: row.load.closed(), ..*row };
         let mut slowest = f64::INFINITY;

@@ -1,23 +1,23 @@
-//! What is compared: one row for each kind of load, with its marks, its unit and the series that ratios refer to.
+//! Rows of the comparison: a kind of load, with its marks, unit and reference series.
 
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::marks::{Mark, Rival};
 use crate::sample::Metric::{IdleKib, P50, P99, ProcessCost, Rate, Refused};
 use crate::sample::Units;
 
-/// One kind of load.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// Streams as fast as they go.
+    /// Streams at full speed.
     Bulk {
-        /// At the same time.
+        /// Concurrent streams.
         streams: usize,
     },
     /// Requests on connections that stay open.
     Request {
-        /// Each with one request under way.
+        /// Connections, each with one request under way.
         connections: usize,
-        /// Bytes of a request, and of its answer.
+        /// Bytes of a request and of its answer.
         size: usize,
     },
     /// Connect, one request, close.
@@ -25,11 +25,11 @@ pub(crate) enum Load {
         /// Connections under way.
         parallel: usize,
     },
-    /// Connections that do nothing.
+    /// Idle connections.
     Idle,
-    /// Very many connections, with requests on all of them by turns.
+    /// Very many connections that take turns in sending requests.
     Crowd {
-        /// Bytes of a request, and of its answer.
+        /// Bytes of a request and of its answer.
         size: usize,
     },
     /// Datagrams and their answers.
@@ -39,7 +39,7 @@ pub(crate) enum Load {
         /// Bytes of a datagram.
         size: usize,
     },
-    /// Datagrams that leave the client in bundles which the kernel cuts up (UDP_SEGMENT), and their answers.
+    /// Datagrams that leave the client in bundles that the kernel splits (UDP_SEGMENT), and their answers.
     Bundle {
         /// Client ports, each with one bundle under way.
         flows: usize,
@@ -48,34 +48,33 @@ pub(crate) enum Load {
         /// Datagrams of a bundle.
         count: usize,
     },
-    /// One connection after another, each to a frontend that nobody used before.
+    /// Single connections, each to a frontend that was not used before.
     NewFrontends,
-    /// One connection after another, each from a client that was not there before.
+    /// Single connections, each from a client that was not seen before.
     NewClients,
 }
 
-/// A row of the table.
+/// Row of the table.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// As it is written in the table and on the command line.
+    /// Name in the table and on the command line.
     pub(crate) name: &'static str,
-    /// What is done.
     pub(crate) load: Load,
-    /// More than one: Sheave runs alone, once in each scene.
+    /// Scenes. With more than one, Sheave runs alone, once in each.
     pub(crate) scenes: &'static [Scene],
-    /// What Sheave's figures must be.
+    /// Marks of Sheave.
     pub(crate) marks: &'static [Mark],
-    /// In an open loop: the arrival rate, as a share of what the slowest entrant does in a closed one.
+    /// Arrival rate of an open loop, relative to the rate of the slowest entrant in a closed loop.
     pub(crate) open_loop: Option<f64>,
-    /// How many times as long as usual each run lasts.
+    /// Factor of the usual length of runs.
     pub(crate) length: u32,
 }
 
 /// Services of the large table.
 pub(crate) const MANY_SERVICES: u32 = 30_000;
-/// Services of the small one.
+/// Services of the small table.
 pub(crate) const FEW_SERVICES: u32 = 10;
-/// Clients that an affinity record is kept for.
+/// Clients with an affinity record.
 pub(crate) const RECORDS: u32 = 100_000;
 
 const TABLES: &[Scene] = &[Scene::Services(FEW_SERVICES), Scene::Services(MANY_SERVICES)];
@@ -99,13 +98,13 @@ const AHEAD_OF_NGINX: [Mark; 2] = [
 const MUCH_FASTER_THAN_HAPROXY: Mark = Mark::at_least("rate", Rate, HAPROXY, 1.10, Some(1.25));
 const TAIL_OF_TWO_WORKERS: Mark = Mark::tail_of_two_workers(HAPROXY, 1.0, 0.8);
 
-/// What an open loop asks of the slowest entrant: busy, and far enough from full that queues do not grow without end.
+/// Load of the slowest entrant in an open loop: busy, but with room so that queues do not grow forever.
 const BUSY: f64 = 0.6;
-/// The same on connections so many that each request finds the caches cold.
+/// Same with so many connections that each request finds cold caches.
 const BUSY_AND_COLD: f64 = 0.4;
 
-/// All rows, in the order of the runs. The last one is last because it leaves routing rules behind, and a namespace that ever
-/// had any looks up every route in a slower way (`fib_has_custom_rules` in the kernel's net/ipv4/fib_rules.c).
+/// All rows, in the order of the runs. The last one leaves routing rules behind, and a namespace that ever had any looks up every
+/// route in a slower way (`fib_has_custom_rules` in the kernel's net/ipv4/fib_rules.c).
 pub(crate) static ROWS: [Row; 19] = [
     Row::new(
         "bulk-1",
@@ -237,7 +236,7 @@ impl Row {
         self.scenes.len() > 1
     }
 
-    /// Who runs, in the order of the runs. Kernel paths have no workers, and one connection has no use for a second one.
+    /// Entrants, in the order of the runs. Kernel paths have no workers, and a single connection cannot use a second one.
     pub(crate) fn entrants(&self, subjects: &[Subject], workers: &[usize]) -> Vec<Entrant> {
         let mut entrants = Vec::new();
         for subject in subjects.iter().copied().filter(|subject| self.suits(*subject)) {
@@ -249,8 +248,8 @@ impl Row {
         entrants
     }
 
-    /// Whom the ratios of `entrant` refer to: HAProxy, or nginx where HAProxy does not take part, with as many workers; or
-    /// Sheave in its first scene.
+    /// Reference of the ratios of `entrant`: HAProxy with as many workers, or nginx if HAProxy does not take part; or Sheave in its
+    /// first scene.
     pub(crate) fn reference(&self, entrant: Entrant) -> Entrant {
         if self.is_of_scenes() {
             return Entrant { scene: self.scenes[0], ..entrant };
@@ -258,13 +257,13 @@ impl Row {
         Entrant { subject: self.peer(), ..entrant }
     }
 
-    /// Whom ratios refer to, in a word.
+    /// Name of the reference.
     pub(crate) fn reference_name(&self) -> String {
         let named = |workers| Entrant { subject: Subject::Sheave, workers, scene: self.scenes[0] };
         if self.is_of_scenes() { self.reference(named(1)).label() } else { self.peer().name().to_owned() }
     }
 
-    /// `subject` as it runs in a row that compares subjects.
+    /// Entrant of `subject` in a row that compares subjects.
     pub(crate) fn entrant(&self, subject: Subject, workers: usize) -> Entrant {
         Entrant { subject, workers, scene: self.scenes[0] }
     }
@@ -279,17 +278,17 @@ impl Row {
             _ if self.is_of_scenes() => false,
             // HAProxy does not forward arbitrary datagrams.
             Subject::Haproxy => self.load.is_tcp(),
-            // Without a proxy there is no process to weigh.
+            // Kernel paths have no process whose memory could be measured.
             Subject::Direct | Subject::KubeProxy | Subject::Ipvs => {
                 !matches!(self.load, Load::Idle | Load::Crowd { .. })
             }
             Subject::Nginx => true,
-            // Only a listener filter that Envoy calls experimental keeps the client's address, and its UDP proxy loses all bundles.
+            // Envoy only keeps the client's address with an experimental listener filter, and its UDP proxy loses all bundles.
             Subject::Envoy => self.scenes[0] != Scene::Local && !matches!(self.load, Load::Bundle { .. }),
         }
     }
 
-    /// Whether more workers have something to share.
+    /// Whether additional workers have something to share.
     pub(crate) fn scales(&self) -> bool {
         let one_after_another = matches!(
             self.load,
@@ -308,12 +307,12 @@ impl Load {
         !matches!(self, Self::Datagram { .. } | Self::Bundle { .. })
     }
 
-    /// Whether its median latency is that of the path, not of a queue. Then all run on one core.
+    /// Whether the median latency is that of the path, and not of a queue. All then run on one core.
     pub(crate) fn is_one_at_a_time(self) -> bool {
         matches!(self, Self::Request { connections: 1, .. } | Self::NewFrontends | Self::NewClients)
     }
 
-    /// The closed loop that shows what an open loop may ask for.
+    /// Closed loop that shows the possible rate of an open loop.
     pub(crate) fn closed(self) -> Self {
         match self {
             Self::Crowd { size } => Self::Request { connections: 64, size },
@@ -321,7 +320,7 @@ impl Load {
         }
     }
 
-    /// In words.
+    /// Describes the load.
     pub(crate) fn describe(self) -> String {
         match self {
             Self::Bulk { streams: 1 } => "1 stream, client to server".to_owned(),
@@ -358,7 +357,7 @@ impl Load {
         }
     }
 
-    /// Its units.
+    /// Units of the load.
     pub(crate) fn units(self) -> Units {
         const MICROSECONDS: f64 = 1e6;
         let each =

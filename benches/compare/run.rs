@@ -1,4 +1,4 @@
-//! One run: start a subject afresh, wait until it serves, warm it up, load it, weigh it, end it.
+//! A run: starts a new process of the subject, waits until it serves, warms it up, loads it, measures it and ends it.
 
 mod visits;
 mod watchers;
@@ -25,47 +25,47 @@ use crate::topology::{CLIENT, Topology, frontend};
 use visits::Tally;
 use watchers::Watchers;
 
-/// A proxy that does not serve by then never will; 30,000 Services take some seconds to read.
+/// Time limit of a start; reading 30,000 Services takes some seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Between two looks at something that only time changes.
+/// Interval of polling.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a proxy gets to give back memory that only the opening of connections needed.
+/// Time for a proxy to release memory that was only needed to open connections.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Connections that an open loop may have under way at the same time.
+/// Limit of concurrent connections in an open loop.
 const OPEN_LOOP_CONNECTIONS: usize = 1_024;
 
-/// How runs are done.
+/// Settings of runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// Of the measured load.
+    /// Duration of the measured load.
     pub(crate) duration: Duration,
-    /// Of the same load before.
+    /// Duration of the same load before the measurement.
     pub(crate) warm_up: Duration,
     /// Connections of the idle row.
     pub(crate) idle_connections: usize,
-    /// Threads of the client that share connections and flows, and of the server.
+    /// Threads of the client that share connections and flows; also of the server.
     pub(crate) load_threads: usize,
     /// Connections of the crowd row.
     pub(crate) crowd_connections: usize,
     /// Files that a proxy may open.
     pub(crate) files: u64,
-    /// The same in the crowd row.
+    /// Same for the crowd row.
     pub(crate) crowd_files: u64,
-    /// For configuration files and logs.
+    /// Folder for configuration files and logs.
     pub(crate) dir: PathBuf,
 }
 
 impl Setting {
-    /// The same with runs that last so many times as long.
+    /// Settings for runs that last `length` times as long.
     pub(crate) fn times(&self, length: u32) -> Self {
         Self { duration: self.duration * length, warm_up: self.warm_up * length, ..self.clone() }
     }
 }
 
-/// A subject that runs and serves.
+/// A running subject that serves.
 struct Stage<'a> {
     topology: &'a Topology,
     entrant: Entrant,
@@ -76,7 +76,7 @@ struct Stage<'a> {
     processes: Vec<Pid>,
 }
 
-/// Does one run. The subject is a new process in every run, so that peak memory and idle memory are of this load alone.
+/// Makes one run. Each run starts a new process, so that peak and idle memory belong to this load alone.
 pub(crate) fn once(
     topology: &Topology,
     entrant: Entrant,
@@ -92,7 +92,7 @@ pub(crate) fn once(
             Load::NewFrontends | Load::NewClients => stage.visit(&mut tally),
             _ => stage.measure().map(Some),
         };
-        // When the proxy died, that is the cause, and the broken connection only the consequence.
+        // If the proxy has died, that is the cause of the broken connection.
         let done = done.map_err(|failure| stage.running.still_alive().err().unwrap_or(failure))?;
         if let Some(sample) = done {
             return Ok(sample);
@@ -120,7 +120,7 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Where the load goes; with many Services the first of them, as others may find no room.
+    /// Address of the load. With many Services it is the first of them, as later ones may find no room.
     fn address(&self) -> Ipv4Addr {
         match self.entrant.scene {
             Scene::Services(_) => frontend(0),
@@ -198,7 +198,7 @@ impl<'a> Stage<'a> {
         Ok(sample)
     }
 
-    /// Segments that the client has sent up to now, where their number says what a connection takes.
+    /// Segments that the client has sent so far, for loads whose segments are counted.
     fn client_segments(&self) -> Result<Option<u64>, Failure> {
         match self.load {
             Load::Connect { .. } => self.topology.client.call(segments_sent)?.map(Some),
@@ -206,7 +206,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Tables that were put in force up to now, where their number is looked at.
+    /// Tables put in force so far, for scenes that count them.
     fn tables(&self) -> Result<u64, Failure> {
         match self.entrant.scene {
             Scene::Swapping => admin::generation(&self.topology.gateway),
@@ -218,14 +218,14 @@ impl<'a> Stage<'a> {
         let (address, load, pace) = (self.address(), self.load, self.pace);
         let threads = self.setting.load_threads;
         self.topology.client.call(move || match load {
-            // Each stream has a thread.
+            // Each stream has its own thread.
             Load::Bulk { streams } => load::bulk::run(address, streams, duration),
             Load::Request { connections, size } => load::spread(threads, connections, move |part| {
                 let pace = pace.share(part, connections);
                 Clients::open(address, part, size)?.run(pace, duration)
             }),
             Load::Connect { parallel } => {
-                // What waits for a free connection would be measured as if the subject had made it wait.
+                // Waiting for a free connection would count as latency of the subject.
                 let parallel = if pace.rate().is_some() { OPEN_LOOP_CONNECTIONS } else { parallel };
                 load::spread(threads, parallel, move |part| {
                     load::connect::run(address, part, pace.share(part, parallel), duration)
@@ -255,7 +255,7 @@ impl<'a> Stage<'a> {
         Ok(Sample::from([(Metric::IdleKib, each)]))
     }
 
-    /// Memory and latencies while very many connections are open, all of them in use by turns.
+    /// Measures memory and latencies with very many open connections that are used in turn.
     fn weigh_crowd(&self, size: usize) -> Result<Sample, Failure> {
         let (address, count, pace) = (self.address(), self.setting.crowd_connections, self.pace);
         let (warm_up, duration) = (self.setting.warm_up, self.setting.duration);
@@ -278,7 +278,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Waits for something that only time changes and that tells nobody: another process.
+/// Sleeps, for conditions in another process that only polling can detect.
 #[expect(clippy::disallowed_methods, reason = "there is no worker here that it could block")]
 fn pause(time: Duration) {
     thread::sleep(time);

@@ -1,4 +1,4 @@
-//! Figures: what one run gave, and what several runs say together. Pure.
+//! Figures of single runs, and their summary over several runs, without I/O.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -6,21 +6,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a load moved.
+/// Amount that a load has moved.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     /// Bytes, requests, connections or datagrams.
     pub(crate) units: u64,
-    /// In this time.
     pub(crate) took: Duration,
-    /// How long each took, where the load waits for answers.
+    /// Latency of each unit, if the load waits for answers.
     pub(crate) latencies: Vec<Duration>,
-    /// Datagrams without an answer, where some may be lost.
+    /// Datagrams without an answer, if some may be lost.
     pub(crate) lost: Option<u64>,
 }
 
 impl Moved {
-    /// What two threads moved at the same time.
+    /// Sum of two threads that ran at the same time.
     pub(crate) fn beside(mut self, other: Self) -> Self {
         self.units += other.units;
         self.took = self.took.max(other.took);
@@ -30,12 +29,12 @@ impl Moved {
     }
 }
 
-/// What was spent between two moments.
+/// Cost between two moments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
-    /// By the processes that were watched, in user and kernel mode.
+    /// Processor time of the watched processes, in user and kernel mode.
     pub(crate) process: Duration,
-    /// By everything on the machine, interrupts and kernel threads included.
+    /// Processor time of the whole machine, including interrupts and kernel threads.
     pub(crate) machine: Duration,
     /// How often a thread of the watched processes, of the client or of the server got a core.
     pub(crate) switches: u64,
@@ -49,22 +48,22 @@ impl AddAssign for Cost {
     }
 }
 
-/// How the figures of a row are scaled and named.
+/// Scale and name of a row's figures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
-    /// Of the rate.
+    /// Unit of the rate.
     pub(crate) rate: &'static str,
     /// Rate units in one unit moved.
     pub(crate) rate_scale: f64,
-    /// Of processor time per unit.
+    /// Unit of processor time per unit moved.
     pub(crate) cost: &'static str,
     /// Cost units in one second of processor time per unit moved.
     pub(crate) cost_scale: f64,
-    /// Units moved in one that costs are counted for.
+    /// Units moved per unit of costs.
     pub(crate) counted: f64,
 }
 
-/// What is measured in a run.
+/// Metric of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Metric {
@@ -84,11 +83,11 @@ pub(crate) enum Metric {
     P99,
     /// 99.9th percentile.
     P999,
-    /// Median latency beyond that of the routed path.
+    /// Median latency above that of the routed path.
     Added,
     /// Datagrams without an answer.
     Lost,
-    /// The most resident memory of the proxy, in KiB.
+    /// Peak resident memory of the proxy, in KiB.
     PeakKib,
     /// Memory of the proxy per idle connection, in KiB.
     IdleKib,
@@ -99,7 +98,7 @@ pub(crate) enum Metric {
 }
 
 impl Metric {
-    /// All, in the order of the report.
+    /// All metrics, in the order of the report.
     pub(crate) const ALL: [Self; 14] = [
         Self::Rate,
         Self::ProcessCost,
@@ -118,16 +117,16 @@ impl Metric {
     ];
 }
 
-/// The figures of one run.
+/// Figures of one run.
 pub(crate) type Sample = BTreeMap<Metric, f64>;
 
-/// The figures of a run that moved something at some cost. `proxied` is false on the routed path.
+/// Figures of a run from its amount and cost. `proxied` is false for the routed path.
 pub(crate) fn of_run(moved: Moved, cost: Cost, units: Units, proxied: bool) -> Sample {
     let count = moved.units as f64;
     let cost_of = |time: Duration| time.as_secs_f64() / count * units.cost_scale;
     let mut sample = Sample::new();
     sample.insert(Metric::Rate, count / moved.took.as_secs_f64() * units.rate_scale);
-    // The machine's time is counted in ticks, which say nothing of a run of a few milliseconds.
+    // Machine time is counted in ticks, which mean nothing for runs of a few milliseconds.
     if cost.machine >= cost.process {
         sample.insert(Metric::MachineCost, cost_of(cost.machine));
     }
@@ -148,33 +147,32 @@ pub(crate) fn of_run(moved: Moved, cost: Cost, units: Units, proxied: bool) -> S
     sample
 }
 
-/// The smallest value that at least `share` of the sorted values do not exceed.
+/// Smallest value that at least `share` of the sorted values do not exceed.
 fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// How sure the interval of a [`Summary`] is at least, in rounds that are independent of each other.
+/// Minimum confidence of the interval of a [`Summary`], if rounds are independent.
 const CONFIDENCE: f64 = 0.9;
 
-/// Fewer rounds give no interval of that confidence, whatever they measured.
+/// Number of rounds below which no interval has that confidence.
 pub(crate) const ENOUGH_ROUNDS: usize = 5;
 
-/// Several runs: their median, and the interval in which the median of any number of runs would be.
+/// Several runs: their median, and its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
-    /// Half of the runs were below.
     pub(crate) median: f64,
-    /// The lower end of the interval.
+    /// Lower end of the interval.
     pub(crate) low: f64,
-    /// The upper end.
+    /// Upper end of the interval.
     pub(crate) high: f64,
-    /// How many runs there were.
+    /// Number of runs.
     pub(crate) rounds: usize,
 }
 
 impl Summary {
-    /// Nothing when there were no runs.
+    /// Summarizes values; `None` if there are none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -193,9 +191,9 @@ impl Summary {
     }
 }
 
-/// How many of the lowest and of the highest values the interval leaves out. An interval that leaves out `k` at each end misses the median
-/// when at most `k` of the values lie on one side of it, which has the probability of at most `k` heads in as many tosses,
-/// twice. This holds for values of any distribution (order statistics).
+/// Number of lowest and highest values that the interval leaves out. An interval that leaves out `k` at each end misses the median if at
+/// most `k` values lie on one side of it. The probability of that is twice that of at most `k` heads in as many coin tosses, for values of
+/// any distribution (order statistics).
 fn outside(rounds: usize) -> usize {
     let mut exactly = 0.5_f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX));
     let mut at_most = exactly;
@@ -211,23 +209,22 @@ fn outside(rounds: usize) -> usize {
     outside
 }
 
-/// The runs of one subject on one row; a run that failed leaves a gap.
+/// Runs of one subject in one row. A failed run leaves a gap.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Series {
-    /// By round.
+    /// Figures by round.
     pub(crate) samples: Vec<Option<Sample>>,
-    /// What went wrong, by round.
+    /// Failures by round.
     pub(crate) failures: Vec<String>,
 }
 
 impl Series {
-    /// What the runs say of a metric.
     pub(crate) fn summary(&self, metric: Metric) -> Option<Summary> {
         Summary::of(self.samples.iter().flatten().filter_map(|sample| sample.get(&metric).copied()))
     }
 
-    /// The metric relative to `reference`. Runs of the same round are compared, as they had the same conditions, and the
-    /// summary is of these ratios.
+    /// Metric relative to `reference`. Runs of the same round are compared, since they had the same conditions, and the ratios are
+    /// summarized.
     pub(crate) fn ratio(&self, reference: &Self, metric: Metric) -> Option<Summary> {
         let rounds = self.samples.iter().zip(&reference.samples);
         Summary::of(

@@ -1,4 +1,4 @@
-//! The server host: what answers the loads. Its threads serve until the process ends.
+//! Server host, which answers the loads. Its threads serve until the process ends.
 
 mod bundle;
 mod datagram;
@@ -16,10 +16,10 @@ use crate::topology::{Host, SERVER};
 pub(crate) use echo::last_client;
 pub(crate) use sink::Receipt;
 
-/// Room for every datagram that can be under way, so that the server's queue is never what loses one.
+/// Receive buffer that holds all datagrams under way, so that the server's queue never loses one.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Starts all services, each on `threads` threads; they listen when this returns.
+/// Starts all services, each on `threads` threads, and returns once they listen.
 pub(crate) fn start(server: &Host, threads: usize) -> Result<(), Failure> {
     sink::start(server)?;
     for _ in 0..threads {
@@ -30,7 +30,7 @@ pub(crate) fn start(server: &Host, threads: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A socket for datagrams on the server's address, beside those of other threads. To be called on the server.
+/// Binds a UDP socket on the server's address, shared with other threads. Must be called on the server.
 fn bind(port: u16) -> Result<UdpSocket, Failure> {
     let what = || format!("bind port {port}");
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).during(what())?;
@@ -40,12 +40,12 @@ fn bind(port: u16) -> Result<UdpSocket, Failure> {
     Ok(socket.into())
 }
 
-/// A listener on the server's address. To be called on the server.
+/// Listens on the server's address. Must be called on the server.
 fn listen(port: u16) -> Result<TcpListener, Failure> {
     let what = || format!("listen on port {port}");
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).during(what())?;
     socket.set_reuse_port(true).during(what())?; // one listener for each thread
-    socket.set_tcp_nodelay(true).during(what())?; // inherited by what is accepted
+    socket.set_tcp_nodelay(true).during(what())?; // inherited by accepted sockets
     socket.bind(&SocketAddr::from((SERVER, port)).into()).during(what())?;
     socket.listen(BACKLOG).during(what())?;
     Ok(socket.into())

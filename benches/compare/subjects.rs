@@ -1,6 +1,6 @@
-//! The compared programs: where they are, how they are configured and started, on which addresses they serve.
+//! Compared programs: where they are, how they are configured and started, and on which addresses they serve.
 //!
-//! What is asked of them is in `rows`.
+//! Their loads are in `rows`.
 
 mod configure;
 mod envoy;
@@ -21,7 +21,7 @@ pub(crate) use configure::ADMIN;
 pub(crate) use manifests::Edits;
 pub(crate) use process::Running;
 
-/// Where the client connects to `subject`.
+/// Address to which the client connects for `subject`.
 pub(crate) fn address(subject: Subject) -> Ipv4Addr {
     match subject {
         Subject::Direct => SERVER,
@@ -34,16 +34,16 @@ pub(crate) fn address(subject: Subject) -> Ipv4Addr {
     }
 }
 
-/// A Service of Sheave's that keeps clients at their endpoint, in rows that are about it; it serves [`crate::ports::ONCE`].
+/// Address of a Service of Sheave with session affinity, for rows that measure it. It serves [`crate::ports::ONCE`].
 pub(crate) const WITH_AFFINITY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 14);
 
-/// What the gateway has as its own.
+/// Local addresses of the gateway.
 pub(crate) fn addresses() -> Vec<Ipv4Addr> {
     let elsewhere = Subject::ALL.into_iter().filter(|subject| *subject != Subject::Direct);
     elsewhere.map(address).chain([WITH_AFFINITY]).collect()
 }
 
-/// Looks for the program of `subject` on this machine; `envoy` is where somebody says that Envoy is.
+/// Finds the program of `subject` on this machine; `envoy` is the given path of Envoy.
 pub(crate) fn find(subject: Subject, envoy: Option<&Path>) -> Presence {
     let found = |name, ask: &[&str], hint| match program(name) {
         Some(path) => here(subject, path, ask),
@@ -73,17 +73,17 @@ pub(crate) fn find(subject: Subject, envoy: Option<&Path>) -> Presence {
     }
 }
 
-/// Where the kernel lists the services of its virtual server.
+/// File in which the kernel lists the services of its virtual server.
 const VIRTUAL_SERVER: &str = "/proc/net/ip_vs";
 
-/// What a subject is started for.
+/// Purpose for which a subject is started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
-    /// The subject, its workers, and whether its endpoints are to see the client's address.
+    /// Subject, workers, and whether endpoints must see the client's address.
     pub(crate) entrant: Entrant,
-    /// The load, for settings that are best for some loads and not for others.
+    /// Load, for settings that are only best for some loads.
     pub(crate) load: Load,
-    /// Files that it may open.
+    /// Limit of open files.
     pub(crate) files: u64,
 }
 
@@ -91,18 +91,17 @@ pub(crate) struct Task {
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Presence {
-    /// It can.
+    /// It is installed.
     Here(Installed),
-    /// It cannot; why, and what helps.
+    /// Reason why it cannot, with a remedy.
     Absent(&'static str),
 }
 
-/// A subject that can be started.
+/// Subject that can be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
-    /// Which one.
     pub(crate) subject: Subject,
-    /// What it says of its version.
+    /// Version as reported by the program.
     pub(crate) version: String,
     program: Option<PathBuf>,
 }
@@ -117,7 +116,7 @@ fn kernel() -> String {
     format!("Linux {}", release.trim())
 }
 
-/// The first line with text that a program prints, on either stream; nginx answers on stderr.
+/// First line of a program's output on either stream, since nginx prints to stderr.
 fn first_line(program: &Path, ask: &[&str]) -> String {
     let Ok(output) = Command::new(program).args(ask).output() else { return "unknown".to_owned() };
     let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
@@ -125,7 +124,7 @@ fn first_line(program: &Path, ask: &[&str]) -> String {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or("unknown").to_owned()
 }
 
-/// Looks along `PATH` and where Debian keeps daemons, which a user's `PATH` often lacks.
+/// Searches `PATH` and Debian's folders for daemons, which a user's `PATH` often lacks.
 fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let daemons = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);

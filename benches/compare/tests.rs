@@ -1,5 +1,4 @@
-//! Tests of the bench's arithmetic and of what it writes. The bench has no test harness of its own, so this is a test
-//! target.
+//! Tests of the bench's arithmetic and output. The bench has no test harness of its own, so this is a test target.
 
 #![allow(dead_code, unused_imports, reason = "the modules serve the bench; this program uses a part of them")]
 
@@ -104,8 +103,8 @@ fn a_summary_of_few_rounds_is_median_lowest_and_highest() {
     assert!(Summary::of([1.0; 5]).expect("a summary").is_sure());
 }
 
-/// In tosses of a coin, `left_out` heads or fewer, or as many tails, come up in less than a tenth of all cases; one more would be
-/// too often. The sums are those of Pascal's triangle.
+/// In coin tosses, at most `left_out` heads or at most as many tails occur with a probability below one tenth; with one more it
+/// would be above. The sums are those of Pascal's triangle.
 #[test]
 fn the_interval_leaves_out_as_many_rounds_as_a_tenth_of_doubt_allows() {
     for (rounds, left_out) in [(5, 0), (7, 0), (8, 1), (10, 1), (11, 2), (13, 3), (15, 3), (16, 4)] {
@@ -175,7 +174,7 @@ fn usual(subject: Subject) -> Entrant {
     entrant(subject, 1, Scene::Usual)
 }
 
-/// A row in which each series had as many rounds as it takes for an interval, all with these figures.
+/// Row in which each series has enough rounds for an interval, all with these figures.
 fn row(name: &str, figures: &[(Entrant, &[(Metric, f64)])]) -> RowResult {
     let row = ROWS.iter().find(|row| row.name == name).expect("a row of that name");
     let entrants: Vec<_> = figures.iter().map(|(entrant, _)| *entrant).collect();

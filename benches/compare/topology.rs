@@ -1,7 +1,7 @@
-//! Three hosts on one machine: client, gateway and server, each a network namespace that lives as long as one thread.
+//! Three hosts on one machine: client, gateway and server, each a network namespace that lives as long as its thread.
 //!
-//! Nothing here has a global name: a namespace is found by the id of its thread, so nothing is left behind whatever
-//! happens to the process. It must not know what is measured.
+//! The ID of its thread identifies a namespace. No namespace has a global name, so the kernel removes all of them however
+//! the process ends. Independent of what is measured.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,42 +14,42 @@ use nix::unistd::{Pid, gettid};
 
 use crate::failure::{During, Failure};
 
-/// The server's address; the client reaches it through the gateway.
+/// Address of the server, which the client reaches through the gateway.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
 
-/// `198.18.0.0/15`, the gateway's as a whole: the addresses of as many frontends as anybody asks for (RFC 2544 keeps the
-/// block for benchmarks).
+/// Address of a frontend in `198.18.0.0/15`, which is local to the gateway as a whole (RFC 2544 reserves the block for
+/// benchmarks).
 pub(crate) fn frontend(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0xC612_0000 + number % (1 << 17))
 }
 
-/// `10.64.0.0/15`, the client's as a whole: as many clients.
+/// Address of a client in `10.64.0.0/15`, which is local to the client host as a whole.
 pub(crate) fn client(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0A40_0000 + number % (1 << 17))
 }
 
-/// The client's own address.
+/// Main address of the client.
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const GATEWAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const GATEWAY_TO_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 
-/// The same on every host: limits, so that none of the subjects meets the kernel's small defaults, and a congestion control
-/// that leaves the pace to the receivers. It is the one that the kernel lets every namespace choose; what is inherited may
-/// be one that paces by timers (bbr), which over links without loss or delay halves every rate and doubles its cost.
+/// Settings of every host: limits, so that no subject reaches the kernel's small defaults, and a congestion control that
+/// leaves the pace to the receivers. Reno can be set in every namespace. The inherited one may pace by timers (bbr), which
+/// on links without loss or delay halves every rate and doubles its cost.
 const SYSCTLS: [(&str, &str); 6] = [
     ("net/ipv4/tcp_congestion_control", "reno"),
     ("net/core/somaxconn", "65535"),
     ("net/ipv4/tcp_max_syn_backlog", "65535"),
     ("net/ipv4/ip_local_port_range", "10000 65000"),
     ("net/ipv4/tcp_tw_reuse", "1"),
-    // Without an offset for each pair of addresses: behind rules that translate, the server meets a port again that it
-    // remembers from the routed path, and takes a timestamp from another offset for an old duplicate (RFC 7323, 5.2).
+    // Without an offset for each pair of addresses: behind rules that translate, the server sees a port again that it
+    // remembers from the routed path, and takes a timestamp with another offset for an old duplicate (RFC 7323, 5.2).
     ("net/ipv4/tcp_timestamps", "2"),
 ];
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One host: a thread in a network namespace of its own. Threads and processes started from it are in that namespace.
+/// Host: a thread in a network namespace of its own. Threads and processes that it starts are in that namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     name: &'static str,
@@ -75,7 +75,7 @@ impl Host {
         Ok(Self { name, thread_id, jobs })
     }
 
-    /// Runs `job` on the host's own thread and waits for its answer.
+    /// Runs `job` on the host's own thread and waits for its result.
     pub(crate) fn call<T, F>(&self, job: F) -> Result<T, Failure>
     where
         T: Send + 'static,
@@ -96,7 +96,7 @@ impl Host {
         self.call(move || thread::Builder::new().spawn(body))?.during("start a thread")
     }
 
-    /// `ip` with the given words, on this host.
+    /// Runs `ip` with these words on this host.
     pub(crate) fn ip(&self, words: &str) -> Result<(), Failure> {
         let owned = words.to_owned();
         let output = self.call(move || Command::new("ip").args(owned.split_whitespace()).output())?;
@@ -108,7 +108,7 @@ impl Host {
         Err(Failure::program("ip", format!("`ip {words}` on the {}: {}", self.name, said.trim())))
     }
 
-    /// `/proc/sys/net` shows the namespace of the thread that opens it, hence the call.
+    /// Sets a sysctl. Runs on the host's thread, since `/proc/sys/net` shows the namespace of the thread that opens it.
     pub(crate) fn sysctl(&self, key: &'static str, value: &'static str) -> Result<(), Failure> {
         self.call(move || fs::write(format!("/proc/sys/{key}"), value))?
             .during(format!("set {key} on the {}", self.name))
@@ -133,16 +133,16 @@ fn enter_own_namespace(cores: Option<&[usize]>) -> Result<Pid, Failure> {
     Ok(gettid())
 }
 
-/// Which cores the hosts may use; `None` leaves it to the scheduler.
+/// Cores of the hosts; `None` leaves them to the scheduler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pinning {
-    /// Cores of the gateway, so of the proxies.
+    /// Cores of the gateway, and so of the proxies.
     pub(crate) gateway: Option<Vec<usize>>,
     /// Cores of client and server.
     pub(crate) ends: Option<Vec<usize>>,
 }
 
-/// client 10.1.0.2 - 10.1.0.1 gateway 10.2.0.1 - 10.2.0.2 server.
+/// Network: client 10.1.0.2 - 10.1.0.1 gateway 10.2.0.1 - 10.2.0.2 server.
 #[derive(Debug)]
 pub(crate) struct Topology {
     /// Generates the load.
@@ -154,7 +154,7 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Builds the hosts and gives the gateway every address of `virtual_addresses`.
+    /// Builds the hosts. The gateway gets all `virtual_addresses`.
     pub(crate) fn build(pinning: &Pinning, virtual_addresses: &[Ipv4Addr]) -> Result<Self, Failure> {
         let client = Host::start("client", pinning.ends.clone())?;
         let gateway = Host::start("gateway", pinning.gateway.clone())?;
@@ -178,7 +178,7 @@ impl Topology {
     }
 }
 
-/// A veth pair from the gateway to `end`, which routes everything through it.
+/// Creates a veth pair from the gateway to `end`, which uses it as its default route.
 fn connect(gateway: &Host, device: &str, near: Ipv4Addr, end: &Host, far: Ipv4Addr) -> Result<(), Failure> {
     let namespace = end.thread_id;
     gateway.ip(&format!("link add {device} type veth peer name uplink netns {namespace}"))?;

@@ -1,4 +1,4 @@
-//! What became of the marks of the rows that were run, alone and next to an earlier run. Pure.
+//! Verdicts on the marks of the rows that were run, alone and compared with an earlier run, without I/O.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,29 @@ use crate::marks::{Mark, Outcome};
 use crate::results::{Results, RowResult};
 use crate::sample::Summary;
 
-/// A mark and what became of it.
+/// Mark with its outcome.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Verdict {
-    /// What was measured, without the limit: it names the figure in the baseline.
+    /// Name of the figure, without the limit, which identifies it in the baseline.
     pub(crate) figure: String,
-    /// The mark in words.
+    /// Mark in words.
     pub(crate) mark: String,
-    /// The figure, when there is one.
+    /// Figure, if there is one.
     pub(crate) value: Option<Summary>,
-    /// What became of it.
+    /// Outcome of the mark.
     pub(crate) outcome: Outcome,
-    /// The figure and what became of it, in words.
+    /// Figure and outcome, in words.
     pub(crate) verdict: String,
     #[serde(skip)]
     judged: Mark,
 }
 
-/// Compares the results with all marks of the rows that were run.
+/// Judges all marks of the rows that were run.
 pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     results.rows.iter().flat_map(|row| judge_row(row, results.cores)).collect()
 }
 
-/// Who must run again for a verdict on the row: those whose interval holds a mark.
+/// Entrants that must run again for a verdict on the row: those whose interval contains a mark.
 pub(crate) fn undecided(row: &RowResult, cores: usize) -> Vec<Entrant> {
     let open = judge_row(row, cores).into_iter().filter(|verdict| verdict.outcome == Outcome::WithinNoise);
     let mut entrants: Vec<_> = open
@@ -44,7 +44,7 @@ pub(crate) fn undecided(row: &RowResult, cores: usize) -> Vec<Entrant> {
     entrants
 }
 
-/// One verdict for each mark whose series of Sheave was run.
+/// A verdict for each mark whose series of Sheave was run.
 fn judge_row(row: &RowResult, cores: usize) -> Vec<Verdict> {
     let marks = row.row.marks.iter().filter(|mark| mark.can_be_judged_on(cores));
     marks.filter_map(|mark| judge_mark(*mark, row)).collect()
@@ -59,7 +59,7 @@ fn judge_mark(mark: Mark, row: &RowResult) -> Option<Verdict> {
     Some(Verdict { figure, mark: words, value, outcome, verdict, judged: mark })
 }
 
-/// The figures of an earlier run, as `--json` wrote them; it writes more, which does not matter here.
+/// Figures of an earlier run, as written by `--json`; other fields are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Baseline {
     marks: Vec<Figure>,
@@ -71,14 +71,14 @@ struct Figure {
     value: Option<Summary>,
 }
 
-/// How the figures of this run relate to those of an earlier one.
+/// Comparison of this run's figures with those of an earlier run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
-    /// Figures that are worse by more than both intervals, a sentence each.
+    /// Sentences about figures that are worse by more than both intervals.
     pub(crate) regressions: Vec<String>,
-    /// Figures of both runs with enough rounds for an interval.
+    /// Number of figures with an interval in both runs.
     pub(crate) compared: usize,
-    /// Figures of this run for which one of the runs has no interval.
+    /// Number of this run's figures without an interval in one of the runs.
     pub(crate) left_out: usize,
 }
 

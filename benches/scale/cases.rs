@@ -1,4 +1,4 @@
-//! What is measured: each case builds its cluster, runs Sheave against it and answers rows.
+//! Cases of the bench: each builds its cluster, runs Sheave against it and returns rows.
 
 mod changes;
 mod controller;
@@ -18,15 +18,15 @@ use crate::support::apiserver::ApiServer;
 
 use self::start::Marks;
 
-/// Endpoints of each Service of the usual cluster.
+/// Number of endpoints of each Service in the usual cluster.
 const ENDPOINTS: u32 = 10;
 
-/// A case.
+/// Case of the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Case {
-    /// A gateway with ten endpoints per Service: start, single changes, relist
+    /// A gateway with ten endpoints per Service: start, single changes, new list
     Gateway,
-    /// Services without addresses, until the controller has published them all; then idle, with a gateway
+    /// Services without addresses until the controller has published all of them; then idle, with a gateway
     Controller,
     /// Very many Services with two endpoints each
     Many,
@@ -36,14 +36,14 @@ pub(crate) enum Case {
     Fleet,
     /// A controller with a thousand gateways that report
     Gateways,
-    /// A scrape of /metrics in which every frontend has series
+    /// A scrape of /metrics with series for every frontend
     Scrape,
     /// `sheave top` on a terminal, in each of its views, idle and with traffic
     Top,
 }
 
 impl Case {
-    /// All of them, in the order in which they run.
+    /// All cases, in the order in which they run.
     pub(crate) const ALL: [Self; 8] = [
         Self::Gateway,
         Self::Controller,
@@ -55,7 +55,7 @@ impl Case {
         Self::Top,
     ];
 
-    /// Runs it.
+    /// Runs the case.
     pub(crate) fn run(self, sizes: &Sizes) -> Vec<Row> {
         match self {
             Self::Gateway => {
@@ -92,7 +92,7 @@ fn title(services: u32, endpoints: u32) -> String {
     format!("{services} Services, {} endpoints", services * endpoints)
 }
 
-/// An API server with so many Services, as they are before or after they were published.
+/// API server with this many Services, before or after they were published.
 fn cluster(services: u32, endpoints: u32, published: bool) -> ApiServer {
     let server = ApiServer::start();
     server.load([objects::pool_definition()]);

@@ -1,5 +1,5 @@
-//! The objects of a Karmada control plane over a fleet of clusters, with all that Karmada writes along: labels, annotations,
-//! Pods behind endpoints. Numbered, so that the same number always gives the same object.
+//! Objects of a Karmada control plane over a fleet of clusters, with everything that Karmada adds: labels, annotations, Pods
+//! behind endpoints. The same number always gives the same object.
 
 use std::net::Ipv4Addr;
 
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use crate::objects::{self, NAMESPACE};
 use crate::support::karmada;
 
-/// The definitions of the kinds; Clusters have none.
+/// Definitions of the kinds. Clusters need none.
 pub(crate) fn definitions() -> impl Iterator<Item = Value> {
     let texts = [karmada::MULTI_CLUSTER_SERVICE, karmada::WORK, karmada::RESOURCE_BINDING];
     texts.into_iter().map(|text| serde_saphyr::from_str(text).expect("the definition is YAML"))
 }
 
-/// The name of the `number`th member cluster.
+/// Name of a member cluster.
 pub(crate) fn cluster_name(number: u32) -> String {
     format!("member-{number:02}")
 }
 
-/// All member clusters, ready, in four regions.
+/// Member clusters, all ready, in four regions.
 pub(crate) fn clusters(count: u32) -> impl Iterator<Item = Value> {
     (0..count).map(|number| {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster_name(number)},
@@ -30,7 +30,7 @@ pub(crate) fn clusters(count: u32) -> impl Iterator<Item = Value> {
     })
 }
 
-/// A MultiClusterService that has its address, and the Service that it exposes.
+/// A MultiClusterService with an address, and the Service that it exposes.
 pub(crate) fn service(number: u32) -> [Value; 2] {
     let name = objects::name(number);
     let template = json!({
@@ -50,7 +50,7 @@ pub(crate) fn service(number: u32) -> [Value; 2] {
     [template, exposed]
 }
 
-/// The Work with what was collected of a Service in one cluster. `turn` changes the readiness of the first endpoint.
+/// Work with the collected endpoints of a Service in one cluster. `turn` changes the readiness of the first endpoint.
 pub(crate) fn work(number: u32, cluster: u32, endpoints: u32, turn: u32) -> Value {
     let (name, namespace) = (objects::name(number), format!("karmada-es-{}", cluster_name(cluster)));
     let slice = format!("{name}-x7k2p");

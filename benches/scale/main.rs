@@ -1,7 +1,7 @@
-//! `cargo bench --bench scale`: the gateway and the controller as processes against the test API server, with as many
-//! objects as large clusters have. What is measured is the product's own: its memory, its processor time, its log.
+//! `cargo bench --bench scale`: runs the gateway and the controller as processes against the test API server, with as
+//! many objects as large clusters have. Measures memory, processor time and the times in the log.
 //!
-//! It must not know Sheave from the inside: configuration and objects in, admin pages and writes out.
+//! Sheave is only used from outside: configuration and objects in, admin pages and writes out.
 
 mod cases;
 mod fleet;
@@ -20,7 +20,7 @@ use clap::Parser;
 
 use options::Options;
 
-/// sysexits(3): wrong usage.
+/// Exit code of sysexits(3) for wrong usage.
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {

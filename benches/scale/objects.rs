@@ -1,29 +1,29 @@
-//! The objects of a large cluster, with all that a real API server sends along: managed fields, owners, Pods behind
-//! endpoints. Numbered, so that the same number always gives the same object.
+//! Objects of a large cluster, with everything that a real API server sends: managed fields, owners, Pods behind
+//! endpoints. The same number always gives the same object.
 
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-/// The namespace of all Services.
+/// Namespace of all Services.
 pub(crate) const NAMESPACE: &str = "default";
-/// Endpoints in a slice at most: the EndpointSlice controller's default.
+/// Limit of endpoints in a slice: the EndpointSlice controller's default.
 const SLICE: u32 = 100;
-/// Nodes that endpoints are spread over.
+/// Number of Nodes that endpoints are distributed over.
 const NODES: u32 = 200;
 
-/// The name of the `number`th Service.
+/// Name of a Service.
 pub(crate) fn name(number: u32) -> String {
     format!("service-{number:05}")
 }
 
-/// Who wrote what, as the API server tells it: about as long as in a real object.
+/// Managed fields, about as long as in a real object.
 fn managers(fields: &Value) -> Value {
     json!([{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
             "fieldsType": "FieldsV1", "fieldsV1": fields}])
 }
 
-/// A Service of our class; with an address in its status where `published`.
+/// Service of our class; with an address in its status if `published`.
 pub(crate) fn service(number: u32, published: bool) -> Value {
     let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number);
     let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:app": {}}}, "f:spec": {"f:allocateLoadBalancerNodePorts": {},
@@ -47,15 +47,15 @@ pub(crate) fn service(number: u32, published: bool) -> Value {
     })
 }
 
-/// The published address of a Service: of the range that is kept for benchmarks (RFC 2544), and on no interface.
+/// Published address of a Service, from the range that is reserved for benchmarks (RFC 2544), and on no interface.
 pub(crate) fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0xc612_0000 + number)
 }
 
-/// What all addresses of [`address`] are in.
+/// Range of [`address`].
 pub(crate) const ADDRESSES: &str = "198.18.0.0/15";
 
-/// The slices of a Service with so many endpoints. `turn` changes the readiness of the first.
+/// Slices of a Service with this many endpoints. `turn` changes the readiness of the first.
 pub(crate) fn slices(number: u32, endpoints: u32, turn: u32) -> impl Iterator<Item = Value> {
     let parts = endpoints.div_ceil(SLICE);
     (0..parts).map(move |part| {
@@ -108,13 +108,13 @@ pub(crate) fn nodes() -> impl Iterator<Item = Value> {
     })
 }
 
-/// A pool with enough addresses for everybody.
+/// Pool with enough addresses for all Services.
 pub(crate) fn pool() -> Value {
     json!({"apiVersion": "sheave.dev/v1alpha1", "kind": "AddressPool", "metadata": {"name": "all"},
         "spec": {"addresses": [ADDRESSES]}})
 }
 
-/// The definition of pools, as `deploy` installs it.
+/// CustomResourceDefinition of pools, as installed by `deploy`.
 pub(crate) fn pool_definition() -> Value {
     let text = include_str!("../../deploy/base/crd.yaml");
     serde_saphyr::from_str(text).expect("the manifest is YAML")

@@ -1,4 +1,4 @@
-//! The command line of the bench: everything after `--`, and what sizes follow from it.
+//! Command line of the bench (everything after `--`), and the resulting sizes.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use clap::Parser;
 
 use crate::cases::Case;
 
-/// Measures gateway and controller at the size of large clusters.
+/// Measures gateway and controller with the number of objects of large clusters.
 #[derive(Debug, Parser)]
 #[command(name = "scale")]
 pub(crate) struct Options {
-    /// A tenth of everything, under a minute in all; marks do not count then
+    /// A tenth of everything, less than a minute in total; marks do not count
     #[arg(long)]
     quick: bool,
     /// Only these cases
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Case::ALL)]
     only: Vec<Case>,
-    /// Exit with 1 when a mark is missed
+    /// Exit with 1 if a mark is missed
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Cargo passes it to every bench
+    /// Passed by cargo to every bench
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// How much there is of everything.
+/// Sizes of the cases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Whether it is the size that the marks are for.
+    /// Whether the marks apply to these sizes.
     pub(crate) full: bool,
     /// Services of most cases.
     pub(crate) services: u32,
@@ -39,18 +39,18 @@ pub(crate) struct Sizes {
     pub(crate) wide_endpoints: u32,
     /// MultiClusterServices.
     pub(crate) fleet: u32,
-    /// Services of which every frontend has series in a scrape.
+    /// Services in the scrape with series for every frontend.
     pub(crate) scraped: u32,
     /// Gateways that report to a controller.
     pub(crate) gateways: u32,
-    /// Endpoint changes that are timed.
+    /// Number of endpoint changes that are timed.
     pub(crate) changes: u32,
-    /// How long idle processes are watched.
+    /// How long idle processes are observed.
     pub(crate) idle: Duration,
 }
 
 impl Options {
-    /// The cases that are asked for, in their order.
+    /// Requested cases, in order.
     pub(crate) fn cases(&self) -> Result<Vec<Case>, String> {
         if self.only.is_empty() {
             return Err("--only names no case".to_owned());
@@ -58,7 +58,7 @@ impl Options {
         Ok(Case::ALL.into_iter().filter(|case| self.only.contains(case)).collect())
     }
 
-    /// The sizes of kube-proxy's own scale tests, or a tenth.
+    /// Sizes of kube-proxy's own scale tests, or a tenth.
     pub(crate) fn sizes(&self) -> Sizes {
         if self.quick {
             Sizes {

@@ -1,4 +1,4 @@
-//! Sheave as a process that speaks to the test API server. It ends when its handle is dropped.
+//! Sheave as a process that uses the test API server. It ends when its handle is dropped.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,15 +15,15 @@ use crate::support::http;
 use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::usage::{self, Usage};
 
-/// Longer than anything here should take.
+/// Time limit in seconds of any step.
 const LONG: f64 = 180.0;
 /// A process that uses less than this in [`LOOK`] is at rest.
 const RESTING: Duration = Duration::from_millis(25);
 const LOOK: Duration = Duration::from_millis(500);
-/// So many quiet looks in a row; a snapshot is written a second after the first objects.
+/// Number of consecutive quiet intervals, since a snapshot is written a second after the first objects.
 const QUIET: u32 = 5;
 
-/// A running gateway or controller.
+/// Running gateway or controller.
 pub(crate) struct Sheave {
     child: Child,
     admin: SocketAddr,
@@ -32,12 +32,12 @@ pub(crate) struct Sheave {
 }
 
 impl Sheave {
-    /// Starts `sheave <role>`; waits for nothing.
+    /// Starts `sheave <role>` without waiting.
     pub(crate) fn start(role: &str, server: &ApiServer) -> Self {
         Self::start_with(role, server, None, "")
     }
 
-    /// The same with a Karmada control plane, or further keys of the configuration.
+    /// Starts with a Karmada control plane, or with further keys of the configuration.
     pub(crate) fn start_with(
         role: &str,
         server: &ApiServer,
@@ -55,7 +55,7 @@ impl Sheave {
         Self::launch(role, folder, &config, &[])
     }
 
-    /// Starts a gateway that has its objects from a manifest, and no API server.
+    /// Starts a gateway on a manifest, without an API server.
     pub(crate) fn start_on_manifest(manifest: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let manifests = folder.path().join("manifests");
@@ -82,7 +82,7 @@ impl Sheave {
         Self { child, admin, folder, started }
     }
 
-    /// Waits until `/readyz` says so; tells how long that took from the process's start.
+    /// Waits until `/readyz` succeeds, and returns the time since process start.
     pub(crate) fn ready(&mut self) -> Duration {
         eventually_within(patience(LONG), "the process is ready", || {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -97,7 +97,7 @@ impl Sheave {
         self.started.elapsed()
     }
 
-    /// Waits until it does next to nothing, with the snapshot of a gateway written; at most half a minute.
+    /// Waits until it is nearly idle and a gateway has written its snapshot; at most half a minute.
     pub(crate) fn rest(&self) {
         let mut quiet = 0;
         let mut before = self.usage().cpu;
@@ -112,22 +112,22 @@ impl Sheave {
         }
     }
 
-    /// What it has used so far.
+    /// Resources used so far.
     pub(crate) fn usage(&self) -> Usage {
         usage::of(self.child.id())
     }
 
-    /// Where its admin server listens.
+    /// Address of its admin server.
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Begins the peak of its memory anew.
+    /// Resets its peak memory.
     pub(crate) fn forget_peak(&self) {
         usage::forget_peak(self.child.id());
     }
 
-    /// Reads `/metrics` as fast as it comes and keeps nothing of it: how long that takes, and how many bytes and lines it has.
+    /// Reads `/metrics` at full speed without keeping it: the duration, and the number of bytes and lines.
     pub(crate) fn scrape(&self) -> (Duration, usize, usize) {
         let asked = Instant::now();
         let mut stream = TcpStream::connect(self.admin).expect("the admin server takes connections");
@@ -140,7 +140,7 @@ impl Sheave {
         (asked.elapsed(), bytes, lines)
     }
 
-    /// From `/metrics`; 0 where there is no such series.
+    /// Value of a series in `/metrics`; 0 if there is none.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = http::get(self.admin, "/metrics").expect("metrics are answered").body;
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
@@ -153,7 +153,7 @@ impl Sheave {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
-    /// How long a page takes to be answered.
+    /// Response time of a page.
     pub(crate) fn asked(&self, path: &str) -> Duration {
         let asked = Instant::now();
         http::get(self.admin, path).expect("the admin server answers");

@@ -1,47 +1,47 @@
-//! The table on the terminal: one line per figure, with its mark where it has one.
+//! Table on the terminal: one line per figure, with its mark if it has one.
 
-/// One figure.
+/// Figure.
 pub(crate) struct Row {
     case: String,
     what: String,
     value: f64,
     unit: &'static str,
-    /// At most this.
+    /// Maximum of the figure.
     mark: Option<f64>,
     note: String,
 }
 
 impl Row {
-    /// A figure without a mark.
+    /// Figure without a mark.
     pub(crate) fn new(case: &str, what: &str, value: f64, unit: &'static str) -> Self {
         let (case, what) = (case.to_owned(), what.to_owned());
         Self { case, what, value, unit, mark: None, note: String::new() }
     }
 
-    /// It should be at most this, if `counts`.
+    /// Sets the maximum, if `counts`.
     pub(crate) fn at_most(mut self, mark: f64, counts: bool) -> Self {
         self.mark = counts.then_some(mark);
         self
     }
 
-    /// What else is to be said.
+    /// Sets a remark.
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// Whether it has a mark and is beyond it.
+    /// Whether it exceeds its mark.
     pub(crate) fn missed(&self) -> bool {
         self.mark.is_some_and(|mark| self.value > mark)
     }
 }
 
-/// The titles.
+/// Prints the titles.
 pub(crate) fn print_head() {
     println!("{:<34} {:<34} {:>10} {:<5} {:>10}", "case", "figure", "value", "", "mark");
 }
 
-/// A line.
+/// Prints a line.
 pub(crate) fn print_row(row: &Row) {
     let mark = match row.mark {
         None => String::new(),

@@ -1,4 +1,4 @@
-//! A program on a pseudo-terminal that takes it for the terminal of its session.
+//! Program on a pseudo-terminal, which is the controlling terminal of its session.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,10 +12,10 @@ use nix::pty::{Winsize, openpty};
 
 use crate::usage::{self, Usage};
 
-/// As large as a window on a large screen.
+/// Size of a window on a large screen.
 const SIZE: Winsize = Winsize { ws_row: 60, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
 
-/// A program that draws on a terminal; it ends when its handle is dropped.
+/// Program that draws on a terminal. It ends when its handle is dropped.
 pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
@@ -32,27 +32,27 @@ impl Terminal {
         let seen = Arc::clone(&drawn);
         thread::spawn(move || {
             let mut part = vec![0; 64 << 10];
-            // The end is an error (EIO): nobody has the other side any more.
+            // Reading fails (EIO) once the other side is closed.
             while let Ok(length @ 1..) = screen.read(&mut part) {
                 seen.fetch_add(length as u64, Ordering::Relaxed);
             }
         });
         let other = || Stdio::from(pair.slave.try_clone().expect("a second handle"));
-        // It becomes the program, which so keeps its process id.
+        // `setsid` executes the program, which keeps its process ID.
         let mut command = Command::new("setsid");
         command.args(["--ctty", env!("CARGO_BIN_EXE_sheave")]).args(arguments).env("TERM", "xterm-256color");
         let child = command.stdin(other()).stdout(other()).stderr(other()).spawn();
         Self { child: child.expect("setsid (Debian package util-linux)"), keyboard, drawn }
     }
 
-    /// What the program has used so far.
+    /// Resources used so far.
     pub(crate) fn usage(&mut self) -> Usage {
         let ended = self.child.try_wait().expect("a child can be asked after");
         assert!(ended.is_none(), "the program on the terminal ended: {ended:?}");
         usage::of(self.child.id())
     }
 
-    /// Bytes that it has drawn so far.
+    /// Bytes drawn so far.
     pub(crate) fn drawn(&self) -> u64 {
         self.drawn.load(Ordering::Relaxed)
     }

@@ -1,25 +1,25 @@
-//! What the kernel says of a process: memory and processor time.
+//! Memory and processor time of a process.
 
 use std::fs;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// The unit of processor time in /proc; the same on all Linux architectures but Alpha (`USER_HZ`).
+/// Unit of processor time in /proc (`USER_HZ`); the same on all Linux architectures except Alpha.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Of one process, since its start.
+/// Resources of a process since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// User and system time together.
+    /// User and system time.
     pub(crate) cpu: Duration,
-    /// Resident now, in MiB (VmRSS).
+    /// Resident memory in MiB (VmRSS).
     pub(crate) resident: f64,
-    /// Resident at most so far, in MiB (VmHWM).
+    /// Peak resident memory in MiB (VmHWM).
     pub(crate) peak: f64,
 }
 
-/// Of the process with this id.
+/// Resources of the process with this ID.
 pub(crate) fn of(process: u32) -> Usage {
     let status = read(process, "status");
     let mebibytes = |name: &str| {
@@ -30,12 +30,12 @@ pub(crate) fn of(process: u32) -> Usage {
     Usage { cpu: cpu(process), resident: mebibytes("VmRSS"), peak: mebibytes("VmHWM") }
 }
 
-/// Begins the peak of a process anew, at what is resident now (proc_pid_clear_refs(5)).
+/// Resets the peak of a process to its current resident memory (proc_pid_clear_refs(5)).
 pub(crate) fn forget_peak(process: u32) {
     fs::write(format!("/proc/{process}/clear_refs"), "5").expect("the peak of an own process is reset");
 }
 
-/// proc_pid_stat(5): fields 14 and 15, counted behind the name, which may hold anything.
+/// Parses proc_pid_stat(5): fields 14 and 15, counted after the name, which may contain anything.
 fn cpu(process: u32) -> Duration {
     let stat = read(process, "stat");
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
@@ -48,7 +48,7 @@ fn read(process: u32, file: &str) -> String {
     fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default()
 }
 
-/// The hard limit of open files; every process that is started here raises its own to it.
+/// Hard limit of open files. Every process that is started here raises its own limit to it.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard)
 }

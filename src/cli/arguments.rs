@@ -1,4 +1,4 @@
-//! Arguments that several commands have.
+//! Arguments that several commands share.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(crate) struct ManifestArgs {
     pub(crate) karmada: Option<PathBuf>,
 }
 
-/// Where `routes` and `explain` get their objects: manifests, or a running gateway.
+/// Sources of `routes` and `explain`: manifests, or a running gateway.
 #[derive(Debug, PartialEq, Args)]
 #[command(mut_args(|arg| match arg.get_id().as_str() {
     "admin" | "gateway" => arg.conflicts_with_all(["manifests", "karmada_manifests", "node"]),
@@ -30,7 +30,7 @@ pub(crate) struct SourceArgs {
     pub(crate) running: RunningArgs,
 }
 
-/// Which running process a command asks.
+/// Arguments that select the running process to query.
 #[derive(Debug, Default, PartialEq, Args)]
 pub(crate) struct RunningArgs {
     /// Admin server to query [default: http:// and `admin.listen`]
@@ -38,19 +38,19 @@ pub(crate) struct RunningArgs {
     pub(crate) admin: Option<AdminUrl>,
     /// Query the gateway on this Node of the cluster, to which kubectl forwards a port
     ///
-    /// Where --kubeconfig or --context says which cluster, a ready gateway of it is the default, and as `kubectl sheave` also where nothing
-    /// listens on `admin.listen`.
+    /// The default, if --kubeconfig or --context selects the cluster, is a ready gateway of that cluster; `kubectl sheave` uses it also
+    /// where nothing listens on `admin.listen`.
     #[arg(long, value_name = "NODE")]
     pub(crate) gateway: Option<String>,
     #[command(flatten)]
     pub(crate) api: ApiServerArgs,
-    /// Whether the program was called as a plugin of kubectl.
+    /// Whether the program was called as a kubectl plugin.
     #[arg(skip)]
     pub(crate) plugin: bool,
 }
 
 impl RunningArgs {
-    /// Whether a cluster is named, and so nothing on this machine is meant.
+    /// Whether the flags name a cluster, so that no process on this machine is meant.
     pub(crate) fn names_cluster(&self) -> bool {
         self.admin.is_none() && (self.api.kubeconfig.is_some() || self.api.context.is_some())
     }
@@ -70,7 +70,7 @@ pub(crate) struct ApiServerArgs {
 /// `--node`.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct NodeArgs {
-    /// Name of the Node that this runs on [default: `node` of the configuration, $NODE_NAME, the host name]
+    /// Name of the Node that this process runs on [default: `node` of the configuration, $NODE_NAME, the host name]
     #[arg(long = "node", id = "node", value_name = "NAME")]
     pub(crate) name: Option<String>,
 }
@@ -99,7 +99,7 @@ pub(crate) enum TextFormat {
     Yaml,
 }
 
-/// Output of commands that print a line now and then.
+/// Output of commands that print a line for each event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LineFormat {
     /// Text for people
@@ -108,7 +108,7 @@ pub(crate) enum LineFormat {
     Json,
 }
 
-/// What has a row in `sheave top`.
+/// Rows of `sheave top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopRows {
     /// Services
@@ -121,37 +121,37 @@ pub(crate) enum TopRows {
     Clients,
 }
 
-/// The address of an admin server: the `host:port` of its URL.
+/// Address of an admin server: the `host:port` of its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminUrl {
-    /// As in the URL; a host name is possible, an IPv6 address is in brackets.
+    /// Host and port as in the URL; the host may be a name, and an IPv6 address is in brackets.
     pub(crate) authority: String,
 }
 
 /// Folders of manifests, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Folders<'a> {
-    /// Of the cluster that the gateways run in.
+    /// Manifests of the cluster that the gateways run in.
     pub(crate) local: Option<&'a Path>,
-    /// Of a Karmada control plane.
+    /// Manifests of a Karmada control plane.
     pub(crate) karmada: Option<&'a Path>,
 }
 
 impl<'a> Folders<'a> {
-    /// None if there is none.
+    /// `None` if both folders are missing.
     pub(super) fn of(local: Option<&'a Path>, karmada: Option<&'a Path>) -> Option<Self> {
         (local.is_some() || karmada.is_some()).then_some(Self { local, karmada })
     }
 }
 
 impl ManifestArgs {
-    /// None if no folder is given.
+    /// The folders that the flags name; `None` if they name none.
     pub(crate) fn folders(&self) -> Option<Folders<'_>> {
         Folders::of(self.local.as_deref(), self.karmada.as_deref())
     }
 }
 
-/// Reads the URL of an admin server.
+/// Parses the URL of an admin server.
 pub(super) fn admin_url(text: &str) -> Result<AdminUrl, String> {
     let authority = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
     let port = authority.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);

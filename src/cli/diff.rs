@@ -1,4 +1,4 @@
-//! The arguments of `sheave diff`: new manifests, and what they are compared with.
+//! Arguments of `sheave diff`: the new manifests, and what they are compared with.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +13,13 @@ pub(crate) struct Diff {
     /// Folder or file of the new Kubernetes manifests; a second --manifests names the old ones, in place of a gateway
     #[arg(id = "manifests", long = "manifests", value_name = "DIR")]
     local: Vec<PathBuf>,
-    /// Folder or file of the new manifests of a Karmada control plane; a second one names the old ones, also where they are the same
+    /// Folder or file of the new manifests of a Karmada control plane; a second one names the old ones, even if both are the same
     #[arg(id = "karmada_manifests", long = "karmada-manifests", value_name = "DIR")]
     karmada: Vec<PathBuf>,
-    /// The same as a second --manifests
+    /// Same as a second --manifests
     #[arg(long, value_name = "DIR")]
     old: Option<PathBuf>,
-    /// The same as a second --karmada-manifests
+    /// Same as a second --karmada-manifests
     #[arg(long, value_name = "DIR")]
     old_karmada: Option<PathBuf>,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    /// Refuses more than two sides, and two to compare with.
+    /// Refuses more than two sets of manifests, and more than one to compare with.
     pub(super) fn check(&self) -> Result<(), String> {
         let sides = |folders: &[PathBuf], old: &Option<PathBuf>| folders.len() + usize::from(old.is_some());
         if sides(&self.local, &self.old) > 2 || sides(&self.karmada, &self.old_karmada) > 2 {
@@ -45,12 +45,12 @@ impl Diff {
         Ok(())
     }
 
-    /// The new manifests; there are some.
+    /// The new manifests; clap requires at least one folder.
     pub(crate) fn new_folders(&self) -> Option<Folders<'_>> {
         Folders::of(first(&self.local), first(&self.karmada))
     }
 
-    /// The manifests to compare them with, if it is not a gateway.
+    /// The old manifests; `None` if the new ones are compared with a gateway.
     pub(crate) fn old_folders(&self) -> Option<Folders<'_>> {
         let local = self.old.as_deref().or(second(&self.local));
         Folders::of(local, self.old_karmada.as_deref().or(second(&self.karmada)))

@@ -3,18 +3,18 @@
 /// A Service or MultiClusterService by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObjectName {
-    /// The kind was given as MultiClusterService.
+    /// Whether the kind was given as MultiClusterService.
     pub(super) multi_cluster: bool,
-    /// None = the default namespace.
+    /// `None` stands for the default namespace.
     pub(super) namespace: Option<String>,
     pub(super) name: String,
 }
 
 impl ObjectName {
-    /// Parses the words of the command line, and the namespace of `-n`.
+    /// Parses the words of the command line, with the namespace of `-n`.
     ///
     /// # Errors
-    /// What is wrong, and how names are written.
+    /// A message that names the mistake and how objects are named.
     pub(super) fn parse(words: &[String], flag: Option<&str>) -> Result<Self, String> {
         let parts: Vec<&str> = words.iter().flat_map(|word| word.split('/')).collect();
         let kind = parts.first().filter(|_| parts.len() > 1).and_then(|word| is_multi_cluster(word));
@@ -46,7 +46,8 @@ impl ObjectName {
 
 const HINT: &str = "write it as web, shop/web, svc/web or mcs/web, with -n NAMESPACE if needed";
 
-/// Whether a word is a kind, and which: singular, plural and short names, and with the API group, as kubectl knows them.
+/// Whether a word that names a kind means MultiClusterService; `None` if it is no kind. Knows singular, plural and short
+/// names, and the API group, as kubectl does.
 fn is_multi_cluster(word: &str) -> Option<bool> {
     match word.to_ascii_lowercase().as_str() {
         "svc" | "service" | "services" => Some(false),

@@ -1,4 +1,4 @@
-//! What `explain` and `watch` are asked: a Service, and which of its clients and frontends.
+//! Arguments of `explain` and `watch`: a Service, and which of its clients and frontends.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use sheave_model::Protocol;
 use super::object::ObjectName;
 use crate::views::explain::{self, Client, Port, Question};
 
-/// The object and the flags that narrow the question down.
+/// The object, and flags that select clients and frontends.
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct QuestionArgs {
     /// Service or MultiClusterService: web, shop/web, svc/web, "svc web", mcs/web or mcs/shop/web
@@ -39,7 +39,7 @@ pub(crate) struct QuestionArgs {
 }
 
 impl QuestionArgs {
-    /// Refuses what names no object.
+    /// Refuses words that name no object.
     pub(super) fn check(&self) -> Result<(), String> {
         self.object().map(drop)
     }
@@ -48,10 +48,10 @@ impl QuestionArgs {
         ObjectName::parse(&self.object, self.namespace.as_deref())
     }
 
-    /// The question; an object without a namespace is in `default_namespace`.
+    /// Builds the question; an object without a namespace is in `default_namespace`.
     ///
     /// # Errors
-    /// If the object cannot be read, which [`Self::check`] refuses beforehand.
+    /// If the object cannot be parsed, which [`Self::check`] refuses beforehand.
     pub(crate) fn question(&self, default_namespace: impl FnOnce() -> String) -> Result<Question, String> {
         let ObjectName { multi_cluster, namespace, name } = self.object()?;
         let namespace = namespace.unwrap_or_else(default_namespace);

@@ -1,4 +1,4 @@
-//! What command lines come to.
+//! Tests of how command lines are parsed.
 
 use clap::CommandFactory as _;
 use sheave_control::api::store::ServiceKey;

@@ -1,4 +1,4 @@
-//! A client of the admin server: one request over HTTP/1.0.
+//! Client of the admin server: one request over HTTP/1.0.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 
 use sheave_control::text::one_line;
 
-/// How long a running process may take to answer: a controller asks all gateways first, twice if need be.
+/// How long a running process may take to answer. A controller first queries all gateways, twice if
+/// necessary.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Larger than the routing table of any gateway.
+/// Limit of an answer in bytes, larger than the routing table of any gateway.
 const LONGEST: usize = 1 << 28;
-/// As much of a refusal as people read.
+/// How many bytes of an error response are shown.
 const LONGEST_REFUSAL: usize = 1024;
 
-/// What came back.
+/// Response of the admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     /// The status code.
     pub(crate) status: u16,
     /// The status line, for people.
     pub(crate) line: String,
-    /// The body.
     pub(crate) body: String,
 }
 
-/// Gets a path with its query. One request on one connection: HTTP/1.0 ends the answer by closing.
+/// Gets a path with its query, on a connection of its own. In HTTP/1.0 the server ends the answer by closing.
 ///
 /// # Errors
-/// What keeps the gateway from answering, as text.
+/// If the server does not answer, with the reason as text.
 pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
     let answer = request(authority, path, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => format!("timed out after {} s", PATIENCE.as_secs()),
@@ -40,7 +40,7 @@ pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
 }
 
 impl Reply {
-    /// The error for an unexpected status code.
+    /// Error message for an unexpected status code.
     pub(crate) fn refusal(&self) -> String {
         let mut text = format!("{}: {}", self.line, self.body.trim_end());
         one_line(&mut text, LONGEST_REFUSAL);
@@ -49,7 +49,7 @@ impl Reply {
 }
 
 fn request(authority: &str, path: &str, deadline: Instant) -> io::Result<String> {
-    // The kernel calls a timeout of a socket `EAGAIN` (socket(7), SO_RCVTIMEO and SO_SNDTIMEO).
+    // A socket timeout shows as `EAGAIN` (socket(7), SO_RCVTIMEO and SO_SNDTIMEO).
     let timed_out = |error: io::Error| match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
         _ => error,
@@ -59,7 +59,8 @@ fn request(authority: &str, path: &str, deadline: Instant) -> io::Result<String>
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n").map_err(timed_out)?;
     let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
     loop {
-        // Whoever sends a byte now and then is not waited for either.
+        // The deadline is for the whole answer, so that a server that sends a byte now and then cannot extend
+        // it.
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -79,7 +80,7 @@ fn request(authority: &str, path: &str, deadline: Instant) -> io::Result<String>
     String::from_utf8(answer).map_err(io::Error::other)
 }
 
-/// The first of a name's addresses that answers.
+/// Connects to the first address of a name that answers.
 #[expect(clippy::disallowed_methods, reason = "a command that asks once and ends may wait for a name")]
 fn connect(authority: &str) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -103,7 +104,7 @@ mod tests {
     fn whoever_sends_on_without_an_end_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = listener.local_addr().unwrap().to_string();
-        // Until the client has gone.
+        // Writes until the client has gone.
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             while stream.write_all(b"x").is_ok() {}

@@ -1,4 +1,4 @@
-//! The admin server that a command asks: at the URL that it is given, on this machine, or in the cluster through kubectl.
+//! Admin server that a command queries: at the given URL, on this machine, or in the cluster through kubectl.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -9,33 +9,33 @@ use crate::cli::RunningArgs;
 use crate::config::Config;
 use crate::exit::Exit;
 
-/// Set in every Pod (kubelet, `getServiceEnvVarMap`).
+/// Environment variable that the kubelet sets in every Pod (`getServiceEnvVarMap`).
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
-/// How long it may take to find that nothing listens here.
+/// How long the check for a local listener may take.
 const LOOPBACK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where to ask, as long as this lasts.
+/// Address of an admin server. It stays reachable while this value lives.
 #[derive(Debug)]
 pub(crate) struct AdminServer {
-    /// Its `host:port`.
+    /// `host:port` of the server.
     pub(crate) authority: String,
-    /// Held for what dropping it does.
+    /// Held for its `Drop`, which ends the port-forward.
     forward: Option<PortForward>,
 }
 
 impl AdminServer {
-    /// Of the gateway that is named, or else of the process that the configuration has. A plugin of kubectl asks about a cluster, so
-    /// that it finds a gateway there if none is here.
+    /// Finds the gateway that is named, or else the process at the configured address. A kubectl plugin is about a cluster, so it
+    /// looks for a gateway there if none listens here.
     ///
     /// # Errors
-    /// How to exit, if there is no way to it, which is reported.
+    /// The exit code, after the reason is reported, if no server can be reached.
     pub(crate) fn of_process(running: &RunningArgs, config: &Config) -> Result<Self, Exit> {
         let forwarded = match &running.gateway {
             Some(node) => Self::forwarded(&Remote::GatewayOn(node), config)
                 .map_err(|error| format!("no way to the gateway on node {node}: {error}")),
             None => match Self::here(running, config) {
                 Some(server) => Ok(server),
-                // Whoever asks will be told that nothing answers there.
+                // The query itself will report that nothing answers there.
                 None if !running.plugin && !running.names_cluster() => Ok(Self::near(running, config)),
                 None => Self::forwarded(&Remote::AnyGateway, config)
                     .map_err(|error| not_here(running, config, &error)),
@@ -47,7 +47,7 @@ impl AdminServer {
         })
     }
 
-    /// The one that is named, or that listens on this machine; in a Pod, that of the Pod. None if a cluster is named.
+    /// The server at the given URL, or one that listens on this machine (in a Pod: of the same Pod). `None` if a cluster is named.
     pub(super) fn here(running: &RunningArgs, config: &Config) -> Option<Self> {
         if running.names_cluster() {
             return None;
@@ -56,15 +56,15 @@ impl AdminServer {
         (!may_be_elsewhere(running) || listens()).then(|| Self::near(running, config))
     }
 
-    /// Whether kubectl leads there: to one Pod, for as long as that lives.
+    /// Whether kubectl forwards the port to one Pod, so that the address ends with that Pod.
     pub(super) fn is_forwarded(&self) -> bool {
         self.forward.is_some()
     }
 
-    /// Of a controller in the cluster.
+    /// Opens a port-forward to a controller in the cluster.
     ///
     /// # Errors
-    /// Why there is no way to one.
+    /// If the port-forward fails, with the reason as text.
     pub(super) fn of_controller(config: &Config) -> Result<Self, String> {
         Self::forwarded(&Remote::Controller, config)
     }
@@ -81,7 +81,7 @@ impl AdminServer {
     }
 }
 
-/// Why there is none: what has the port here instead, and why there is no way to the cluster.
+/// Message for a missing server: what has the port on this machine instead, and why the cluster cannot be reached.
 pub(super) fn not_here(running: &RunningArgs, config: &Config, error: &str) -> String {
     if running.names_cluster() {
         return error.to_owned();
@@ -89,7 +89,7 @@ pub(super) fn not_here(running: &RunningArgs, config: &Config, error: &str) -> S
     format!("nothing listens on http://{}, and {error}", config.admin_listen)
 }
 
-/// Whether the process may be looked for in the cluster: none is named, and this is no Pod.
+/// Whether the process may be in a cluster: no URL is given, and this process runs outside of Pods.
 pub(super) fn may_be_elsewhere(running: &RunningArgs) -> bool {
     running.admin.is_none() && std::env::var_os(IN_CLUSTER).is_none()
 }

@@ -1,4 +1,5 @@
-//! `sheave completions` and `sheave man`: shell completions and manual pages, from the definition of the command line.
+//! `sheave completions` and `sheave man`: shell completions and manual pages, generated from the command line
+//! definition.
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -8,14 +9,14 @@ use super::stdout;
 use crate::cli::Cli;
 use crate::exit::Exit;
 
-/// Prints a script that completes `sheave` in a shell.
+/// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "sheave", &mut script);
     stdout::print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints the manual page of `sheave`, or of one of its commands.
+/// Prints the manual page of `sheave`, or of one command.
 pub(crate) fn man(command: Option<&str>) -> Exit {
     let mut sheave = Cli::command();
     sheave.build();

@@ -1,7 +1,7 @@
-//! `sheave demo`: a gateway to try in a minute, without a cluster and without privileges.
+//! `sheave demo`: a gateway to try within a minute, without a cluster and without privileges.
 //!
-//! It writes manifests to temporary folders, starts backends and two pretend clusters on loopback addresses, and runs the same gateway
-//! on them that `sheave run` does.
+//! Writes manifests to temporary folders, starts backends and two pretend clusters on loopback addresses, and runs on them the same
+//! gateway as `sheave run`.
 
 mod backends;
 mod clusters;
@@ -25,7 +25,7 @@ use backends::Backends;
 use clusters::Clusters;
 use instructions::Instructions;
 
-/// Everything that the gateway meets. It ends, and the folders are removed, when dropped.
+/// Environment of the gateway: backends, clusters and manifests. Dropping it ends them and removes the folders.
 struct Stage {
     folder: TempDir,
     clusters: Clusters,
@@ -51,20 +51,20 @@ pub(crate) async fn run(config: Config, duration: Option<Duration>) -> Exit {
     gateway::run(&config, ObjectSource::Manifests(&manifests), Some(&karmada), lifetime, started).await
 }
 
-/// The user's configuration, as far as it fits the demo.
+/// The user's configuration, with the settings that do not fit the demo replaced.
 fn own_settings(mut config: Config) -> Config {
-    // The demo's own servers must not get in the way of a gateway that runs here already.
+    // The demo's servers must not conflict with a gateway that already runs here.
     if std::net::TcpListener::bind(config.admin_listen).is_err() {
         config.admin_listen.set_port(0);
     }
     config.healthz_listen = None;
     config.metrics.listen = None;
-    // Nobody routes to it.
+    // No load balancer routes to the demo.
     config.timeouts.lame_duck = Duration::ZERO;
     config.timeouts.drain = Duration::from_secs(1);
-    // Its clusters are on loopback, whatever the user's of the same name are behind.
+    // The demo's clusters are on loopback, so the user's settings for clusters of the same name do not apply.
     config.clusters.clear();
-    // That of the demo's manifests, whatever class the user configured.
+    // The class of the demo's manifests, regardless of the configured one.
     config.load_balancer_class = manifests::CLASS.to_owned();
     config
 }
@@ -90,17 +90,17 @@ impl Stage {
         Ok(stage)
     }
 
-    /// What the gateways' own cluster has.
+    /// Manifests of the gateways' own cluster.
     fn manifests(&self) -> PathBuf {
         self.folder.path().join("manifests")
     }
 
-    /// What the Karmada control plane has.
+    /// Manifests of the Karmada control plane.
     fn karmada(&self) -> PathBuf {
         self.folder.path().join("karmada")
     }
 
-    /// What to try.
+    /// Text with the commands to try.
     fn instructions(&self, admin: SocketAddr) -> String {
         let program = std::env::args_os().next().unwrap_or_else(|| "sheave".into());
         let instructions = Instructions {
@@ -115,10 +115,10 @@ impl Stage {
     }
 }
 
-/// Whether the demo's frontends are free. The gateway itself would serve what else it can, and try again.
+/// Checks that the demo's frontends are free. The gateway itself would serve the other frontends and retry these.
 ///
 /// # Errors
-/// One is taken, most likely by another demo.
+/// If an address is in use, most likely by another demo.
 fn expect_free_frontends() -> io::Result<()> {
     use manifests::{ECHO_PORT, VIP, WEB_PORT};
     let taken = |port, protocol, error: io::Error| {

@@ -1,4 +1,4 @@
-//! `sheave diff`: what manifests would change of the routing table.
+//! `sheave diff`: what manifests would change in the routing table.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::views::diff::DiffView;
 use crate::views::problem::ProblemView;
 use crate::views::routes::{RoutesView, source_name};
 
-/// Compares what a gateway serves, or would by other manifests, with what it would serve by these.
+/// Compares the routing table of a gateway, or of other manifests, with that of the new manifests.
 pub(crate) fn run(command: &Diff, config: &Config) -> Exit {
     match compared(command, config) {
         Err(exit) => exit,
@@ -35,11 +35,11 @@ fn compared(command: &Diff, config: &Config) -> Result<DiffView, Exit> {
         Some(folders) => ManifestProjection::read(folders, config)?.routes(config),
         None => routes_of_gateway(&command.running, config)?,
     };
-    // Which endpoints are local depends on the Node.
+    // The Node decides which endpoints are local.
     let of_gateway = against_gateway && command.node.is_none();
     let config =
         Config { node: if of_gateway { old.node.clone() } else { config.node.clone() }, ..config.clone() };
-    // One of the flags is required.
+    // clap requires one of the flags.
     let folders = command.new_folders().ok_or(Exit::Usage)?;
     let manifests = Manifests::read(folders)?.keeping_addresses(&published(&old));
     let mut new = ManifestProjection::new(manifests, &config).routes(&config);
@@ -50,7 +50,8 @@ fn compared(command: &Diff, config: &Config) -> Result<DiffView, Exit> {
     Ok(DiffView::new(&old, &new))
 }
 
-/// Whether gateways and manifests alike have a Problem: a gateway knows what happens while it runs, and not what controllers do.
+/// Whether both gateways and manifests report this Problem. A gateway also reports runtime Problems, but none of those that
+/// controllers report.
 fn is_of_table(problem: &ProblemView) -> bool {
     const OF_TABLES: [&str; 8] = [
         reason::INVALID_VALUE,
@@ -65,7 +66,7 @@ fn is_of_table(problem: &ProblemView) -> bool {
     OF_TABLES.contains(&problem.reason.as_str()) && problem.object.contains("Service ")
 }
 
-/// The addresses that each load balancer has.
+/// Addresses of each load balancer.
 fn published(view: &RoutesView) -> BTreeMap<ServiceKey, Vec<IpAddr>> {
     let addresses = view.status.iter().filter_map(|status| {
         let (namespace, name) = status.service.split_once('/')?;
@@ -105,7 +106,7 @@ metadata: {namespace: shop, name: web, annotations: {sheave.dev/load-balancer-cl
 spec: {types: [LoadBalancer]}
 ";
 
-    /// Of a Service and a MultiClusterService of one name, with these statuses, or what is published.
+    /// Routes of a Service and a MultiClusterService of the same name, with these statuses, or with the published addresses.
     fn routes(statuses: [&str; 2], published: Option<&RoutesView>) -> RoutesView {
         let folder = tempfile::tempdir().unwrap();
         let [local, karmada] = ["local", "karmada"].map(|part| folder.path().join(part));

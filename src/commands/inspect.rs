@@ -1,4 +1,5 @@
-//! `sheave routes`, `explain`, `status` and `gateways`: what a gateway does, by manifests that it would read or from one that runs.
+//! `sheave routes`, `explain`, `status` and `gateways`: the decisions of a gateway, projected from manifests or queried from a
+//! running one.
 
 use serde::de::DeserializeOwned;
 use sheave_control::sources::connection::default_namespace;
@@ -19,7 +20,7 @@ use crate::views::routes::RoutesView;
 use crate::views::status::ProcessView;
 use crate::views::visible;
 
-/// The namespace of objects that are named without one, where nothing gives another.
+/// Default namespace of objects, if the context sets none.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Prints the routing table of manifests, or of a running gateway.
@@ -38,16 +39,16 @@ pub(crate) fn routes(command: &Routes, config: &Config) -> Exit {
     }
 }
 
-/// The routing table of a running gateway.
+/// Queries the routing table of a running gateway.
 pub(super) fn routes_of_gateway(running: &RunningArgs, config: &Config) -> Result<RoutesView, Exit> {
     query(running, config, "/api/routes").map(|(_, view)| view)
 }
 
-/// Prints why a client goes where it goes, by manifests or by a running gateway.
+/// Prints why a client reaches an endpoint, from manifests or a running gateway.
 pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     let folders = command.sources.manifests.folders();
     let namespace = || match folders {
-        // Manifests without a namespace are read into this one, whatever the kubeconfig has.
+        // Manifests without a namespace are read into this one, regardless of the kubeconfig.
         Some(_) => DEFAULT_NAMESPACE.to_owned(),
         None => namespace_of_context(config),
     };
@@ -81,7 +82,7 @@ pub(crate) fn explain(command: &Explain, config: &Config) -> Exit {
     }
 }
 
-/// Prints which gateways the client comes to, and what each would do, which a controller asks.
+/// Prints which gateways the client reaches and what each would do, as collected by a controller.
 fn explain_by_all(command: &Explain, question: &Question, config: &Config) -> Exit {
     let path = question.path().replacen("/api/", "/api/fleet/", 1);
     let (status, view) = match of_all::<ExplanationsView>(&command.sources.running, config, &path) {
@@ -95,16 +96,16 @@ fn explain_by_all(command: &Explain, question: &Question, config: &Config) -> Ex
     }
 }
 
-/// The namespace of objects that are named without one.
+/// Namespace of objects that are named without one.
 pub(super) fn namespace_of_context(config: &Config) -> String {
     let of_context = default_namespace(config.kubeconfig.as_deref(), config.context.as_deref());
     of_context.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
 }
 
-/// What a running gateway answers to the question with this path.
+/// Queries a running gateway with the path of a question.
 ///
 /// # Errors
-/// What keeps it from answering, as text.
+/// If it does not answer, with the reason as text.
 pub(super) fn explained(authority: &str, path: &str) -> Result<Answer, String> {
     parsed(authority, path).map(|(status, view)| match status {
         NOT_FOUND => Answer::NotFound(view),
@@ -112,7 +113,7 @@ pub(super) fn explained(authority: &str, path: &str) -> Result<Answer, String> {
     })
 }
 
-/// Prints the state of a running process, and exits as monitors expect it.
+/// Prints the state of a running process. The exit code is that of a monitoring check.
 pub(crate) fn status(command: &Status, config: &Config) -> Exit {
     let Ok((_, view)) = query::<ProcessView>(&command.running, config, "/api/status") else {
         return Exit::Down;
@@ -123,7 +124,7 @@ pub(crate) fn status(command: &Status, config: &Config) -> Exit {
     }
 }
 
-/// Prints the state of all gateways, which a controller asks.
+/// Prints the state of all gateways, as collected by a controller.
 pub(crate) fn all_gateways(command: &Status, config: &Config) -> Exit {
     let Ok((_, view)) = of_all::<AllGatewaysView>(&command.running, config, "/api/fleet") else {
         return Exit::Down;
@@ -134,7 +135,7 @@ pub(crate) fn all_gateways(command: &Status, config: &Config) -> Exit {
     }
 }
 
-/// Prints the gateways as a running one sees them.
+/// Prints the gateways as the queried gateway sees them.
 pub(crate) fn gateways(command: &Gateways, config: &Config) -> Exit {
     match query::<GatewaysView>(&command.running, config, "/api/gateways") {
         Ok((_, view)) => print(&render(&view, || view.to_text(), command.output)),
@@ -152,7 +153,8 @@ pub(crate) async fn served_elsewhere(config: &Config) -> Exit {
         }
         Err(error) => {
             eprintln!("sheave: {}: {error}", config.state_dir.display());
-            // Where nobody can take over there is nobody to wait for. Whatever else it is, a process may serve.
+            // Without a usable socket no takeover is possible, so there is no process to wait for. After any other error a process
+            // may still serve.
             if predecessor::is_unusable(&error) { Exit::Ok } else { Exit::Down }
         }
     }
@@ -161,7 +163,7 @@ pub(crate) async fn served_elsewhere(config: &Config) -> Exit {
 const OK: u16 = 200;
 const NOT_FOUND: u16 = 404;
 
-/// Queries a controller about all gateways, and reports why there is no answer if there is none.
+/// Queries a controller about all gateways, and reports a failure.
 fn of_all<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &str) -> Result<(u16, T), Exit> {
     let namespace = &config.lease.namespace;
     let advice = format!(
@@ -175,7 +177,7 @@ fn of_all<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &st
         let reply = admin_client::get(authority, path).map_err(|error| unanswered(authority, error))?;
         match read(&reply, path) {
             Ok(answer) => return Ok(answer),
-            // A gateway, or what else has that port here.
+            // A gateway or another program has the port on this machine.
             Err(_) if admin_server::may_be_elsewhere(running) && reply.status == NOT_FOUND => {
                 let not_here = |error| format!("no controller listens on http://{authority}, and {error}");
                 return of_cluster(config, path, &advice, not_here);
@@ -186,7 +188,7 @@ fn of_all<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &st
     of_cluster(config, path, &advice, |error| admin_server::not_here(running, config, &error))
 }
 
-/// Queries a controller of the cluster; `no_way` says why there is no way to one.
+/// Queries a controller of the cluster. `no_way` makes the message for a failed port-forward.
 fn of_cluster<T: DeserializeOwned>(
     config: &Config,
     path: &str,
@@ -203,24 +205,24 @@ fn of_cluster<T: DeserializeOwned>(
         .map_err(|error| unavailable(format!("http://{authority} does not answer for all gateways: {error}")))
 }
 
-/// Queries a running process, by default that of the configuration, and reports why it does not answer if it does not.
+/// Queries a running process, by default the configured one, and reports a failure.
 fn query<T: DeserializeOwned>(running: &RunningArgs, config: &Config, path: &str) -> Result<(u16, T), Exit> {
     let server = AdminServer::of_process(running, config)?;
     parsed(&server.authority, path).map_err(|error| unanswered(&server.authority, &error))
 }
 
-/// Reports that a gateway does not answer.
+/// Reports that the gateway does not answer.
 pub(super) fn unanswered(authority: &str, why: &str) -> Exit {
     complain(&format!("the gateway at http://{authority} does not answer: {why}"));
     Exit::Unavailable
 }
 
-/// The status code and the parsed body of what is answered.
+/// Gets a path, and returns the status code and the parsed body.
 fn parsed<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T), String> {
     read(&admin_client::get(authority, path)?, path)
 }
 
-/// A gateway answers 404 with a body of the same form.
+/// Parses the body. A gateway answers 404 with a body of the same type.
 fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<(u16, T), String> {
     match serde_json::from_str(&reply.body) {
         Ok(view) if matches!(reply.status, OK | NOT_FOUND) => Ok((reply.status, view)),

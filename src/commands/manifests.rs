@@ -1,4 +1,4 @@
-//! Folders of manifests, read and projected as a gateway would.
+//! Folders of manifests, read and projected as in a gateway.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,9 +21,9 @@ use crate::views::explain::{self, Answer, Basis, Question};
 use crate::views::problem::ProblemView;
 use crate::views::routes::RoutesView;
 
-/// The contents of the folders.
+/// Contents of the folders.
 pub(super) struct Manifests {
-    /// By folder, that of the gateways' own cluster first.
+    /// Contents by folder; the gateways' own cluster is first.
     folders: Vec<(PathBuf, ControlPlane, Loaded)>,
 }
 
@@ -36,7 +36,7 @@ impl Manifests {
         Self { folders: given.into_iter().filter_map(load).collect() }
     }
 
-    /// The contents of folders; reports what is wrong if one cannot be listed at all.
+    /// Reads folders, and reports the errors if a folder cannot be listed at all.
     pub(super) fn read(folders: Folders<'_>) -> Result<Self, Exit> {
         let manifests = Self::load(folders);
         if manifests.folders.iter().all(|(_, _, loaded)| loaded.listed) {
@@ -46,24 +46,24 @@ impl Manifests {
         Err(Exit::Data)
     }
 
-    /// With the addresses that load balancers have elsewhere, where the manifests have none.
+    /// Adds addresses that load balancers have elsewhere, where the manifests have none.
     pub(super) fn keeping_addresses(mut self, published: &BTreeMap<ServiceKey, Vec<IpAddr>>) -> Self {
         self.folders.iter_mut().for_each(|(_, _, loaded)| loaded.objects.keep_addresses(published));
         self
     }
 
-    /// How many objects were read.
+    /// Number of objects.
     pub(super) fn count(&self) -> usize {
         self.folders.iter().map(|(_, _, loaded)| loaded.origins.count()).sum()
     }
 
-    /// The Problems of folders that cannot be listed at all.
+    /// Problems of folders that cannot be listed at all.
     fn unlisted(&self) -> impl Iterator<Item = &FileProblem> {
         let unlisted = self.folders.iter().filter(|(_, _, loaded)| !loaded.listed);
         unlisted.flat_map(|(_, _, loaded)| &loaded.problems)
     }
 
-    /// Of each folder that holds nothing of use, that it does.
+    /// Messages about folders without any relevant object.
     fn nothing_found(&self) -> Vec<String> {
         let empty = self.folders.iter().filter(|(_, _, loaded)| {
             loaded.listed && loaded.problems.is_empty() && loaded.objects == Objects::default()
@@ -83,7 +83,7 @@ impl Manifests {
     }
 }
 
-/// What a gateway with this configuration would make of manifests.
+/// Projection of manifests with this configuration.
 pub(super) struct ManifestProjection {
     manifests: Manifests,
     store: Store,
@@ -92,12 +92,12 @@ pub(super) struct ManifestProjection {
 }
 
 impl ManifestProjection {
-    /// Reads and projects folders; reports what is wrong if one cannot be listed at all.
+    /// Reads and projects folders, and reports the errors if a folder cannot be listed at all.
     pub(super) fn read(folders: Folders<'_>, config: &Config) -> Result<Self, Exit> {
         Manifests::read(folders).map(|manifests| Self::new(manifests, config))
     }
 
-    /// Projects what was read.
+    /// Projects manifests.
     pub(super) fn new(manifests: Manifests, config: &Config) -> Self {
         let mut store = Store::default();
         for (_, of, loaded) in &manifests.folders {
@@ -114,7 +114,7 @@ impl ManifestProjection {
         ProblemPositions::of(self.manifests.folders.iter().map(|(path, _, loaded)| (path.as_path(), loaded)))
     }
 
-    /// The routing table, its Problems and what is not served.
+    /// The routing table, its Problems and the load balancers that are not served.
     pub(super) fn routes(&self, config: &Config) -> RoutesView {
         let Projection { table, health_checks, .. } = &self.projection;
         let mut places = self.places();
@@ -125,7 +125,7 @@ impl ManifestProjection {
             .noting(not_served, self.manifests.nothing_found())
     }
 
-    /// Why a client goes where it goes.
+    /// Explains where a client goes, and why.
     pub(super) fn explain(&self, question: &Question) -> Answer {
         let basis = Basis {
             projector: &self.projector,
@@ -143,25 +143,25 @@ impl ManifestProjection {
     }
 }
 
-/// The place of Problems in the manifests that were read.
+/// Looks up where in the manifests a Problem is.
 pub(crate) struct ProblemPositions<'a> {
     folders: Vec<(&'a Path, &'a Loaded, FieldLines)>,
 }
 
 impl<'a> ProblemPositions<'a> {
-    /// In these folders, or single files.
+    /// Looks up Problems in these folders or single files.
     pub(crate) fn of(folders: impl IntoIterator<Item = (&'a Path, &'a Loaded)>) -> Self {
         let folders = folders.into_iter();
         Self { folders: folders.map(|(path, loaded)| (path, loaded, FieldLines::of(path))).collect() }
     }
 
-    /// The Problems of files and projection.
+    /// The Problems of files and of the projection.
     pub(crate) fn problems(&mut self, projection: &Projection) -> Vec<ProblemView> {
         let of_files = self.folders.iter().flat_map(|(path, loaded, _)| {
             loaded.problems.iter().map(|problem| ProblemView::from(problem).within(path))
         });
         let mut problems: Vec<ProblemView> = of_files.collect();
-        // The projection is the first, so that all there is came with it.
+        // The projection is the first one, so every Problem counts as new.
         problems.extend(projection.problem_changes.came.iter().map(|problem| self.place(problem)));
         problems
     }

@@ -1,4 +1,4 @@
-//! `sheave migrate`: from the objects of other load balancers to ours.
+//! `sheave migrate`: translates objects of other load balancers.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::exit::Exit;
 use crate::views::problem::ProblemView;
 use crate::views::visible::line;
 
-/// Stands for standard input.
+/// Path that stands for standard input.
 const STDIN: &str = "-";
 
-/// Prints AddressPools and Services on stdout, and what has no equivalent on stderr.
+/// Prints AddressPools and Services on stdout, and parts without an equivalent on stderr.
 pub(crate) fn run(command: &Migrate, config: &Config) -> Exit {
     let path = command.manifests.as_path();
     let read = match read(path) {
@@ -52,7 +52,7 @@ fn read(path: &Path) -> io::Result<RawManifests> {
     Ok(RawManifests::parse("stdin", &text))
 }
 
-/// What stands on stdout: comments, and the objects.
+/// Contents of stdout: comments and objects.
 fn text(migration: &Migration) -> String {
     let mut text = comment(
         "Made by sheave migrate. Read the comments first; sheave validate --manifests FILE checks it.",
@@ -85,7 +85,7 @@ fn text(migration: &Migration) -> String {
     text
 }
 
-/// One line: whatever would end it is written as its code.
+/// Formats one line of comment. Characters that would end the line are written as their code.
 fn comment(line: &str) -> String {
     let ends_lines = |letter: char| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}');
     let mut text = "# ".to_owned();

@@ -1,4 +1,4 @@
-//! A way to an admin server in the cluster, which listens on loopback in its Pod: `kubectl port-forward`, which has the user's
+//! Connection to an admin server in the cluster, which listens on loopback in its Pod. `kubectl port-forward` makes it, with the user's
 //! credentials, plugins and proxies.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -12,29 +12,29 @@ use sheave_dataplane::kill_with_parent;
 
 use crate::config::Config;
 
-/// Where the manifests and the chart of `deploy` have the controller, in the namespace of its Lease.
+/// Name of the controller in the manifests and the chart of `deploy`, in the namespace of its Lease.
 const CONTROLLER: &str = "deployment/sheave-controller";
-/// The same of the gateways. kubectl takes a Pod that is ready before others (`ActivePods` in kubectl, util/podutils).
+/// Name of the gateways. kubectl prefers a ready Pod (`ActivePods` in kubectl, util/podutils).
 const GATEWAYS: &str = "daemonset/sheave-gateway";
-/// The labels of the gateways' Pods.
+/// Labels of the gateways' Pods.
 const OF_GATEWAYS: &str = "app.kubernetes.io/name=sheave,app.kubernetes.io/component=gateway";
-/// How long kubectl may take: credentials may come from a plugin that asks the user.
+/// How long kubectl may take; a credential plugin may ask the user.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long what it said before its end may take to be read.
+/// How long to read stderr after kubectl has failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What kubectl prints once it listens (`ForwardedPort` in client-go, tools/portforward).
+/// Prefix of the line that kubectl prints once it listens (`ForwardedPort` in client-go, tools/portforward).
 const LISTENING: &str = "Forwarding from ";
 
-/// A port-forward, which ends when it is dropped, and with the thread that opened it: the admin server behind it asks nobody who they
-/// are, so that it must not outlive a command that a signal ends.
+/// Port-forward that ends when it is dropped, and when the thread that opened it ends. The admin server behind it has no authentication, so
+/// the forward must not outlive a command that a signal ends.
 #[derive(Debug)]
 pub(crate) struct PortForward {
     kubectl: Child,
-    /// The `host:port` on this machine.
+    /// `host:port` on this machine.
     pub(crate) authority: String,
 }
 
-/// What a port-forward leads to.
+/// Target of a port-forward.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Remote<'a> {
     /// One of the controllers.
@@ -46,10 +46,10 @@ pub(crate) enum Remote<'a> {
 }
 
 impl PortForward {
-    /// To the admin server of a process whose Pod is in the namespace of the configured Lease.
+    /// Opens a port-forward to the admin server of a process, in the namespace of the configured Lease.
     ///
     /// # Errors
-    /// Why there is none. kubectl itself has said more on stderr.
+    /// If the port-forward fails, with the reason as text. kubectl itself has written details to stderr.
     pub(crate) fn open(remote: &Remote<'_>, config: &Config) -> Result<Self, String> {
         let target = match remote {
             Remote::Controller => CONTROLLER.to_owned(),
@@ -62,7 +62,7 @@ impl PortForward {
         kill_with_parent(&mut command);
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let kubectl = spawned.map_err(|error| format!("kubectl: {error}"))?;
-        // From here on it is ended whatever happens.
+        // From here on, `Drop` ends kubectl on every path.
         let mut forward = Self { kubectl, authority: String::new() };
         let opening = Arc::new(AtomicBool::new(true));
         let said = forward.kubectl.stderr.take().map(|stderr| pass_on(stderr, Arc::clone(&opening)));
@@ -70,7 +70,7 @@ impl PortForward {
             Ok(authority) => forward.authority = authority,
             Err(error) => {
                 drop(forward);
-                // What it said comes before what is made of it; whoever else has its stderr is not waited for.
+                // Print kubectl's last lines before the error. The wait is limited, since another process may hold its stderr open.
                 said.map(|said| said.recv_timeout(LAST_WORDS));
                 return Err(error);
             }
@@ -79,15 +79,15 @@ impl PortForward {
         Ok(forward)
     }
 
-    /// Where it listens, as soon as it does.
+    /// Waits until kubectl listens, and returns the address.
     fn listening(&mut self) -> Result<String, String> {
         let stdout = self.kubectl.stdout.take().ok_or("kubectl has no stdout")?;
         let (sender, first_line) = mpsc::channel();
-        // Reads on, so that kubectl never waits for a reader.
+        // Keeps reading, so that kubectl never blocks on a full pipe.
         thread::spawn(move || {
             let mut stdout = BufReader::new(stdout);
             let mut line = String::new();
-            // Whoever waited may have gone.
+            // The receiver may have timed out.
             sender.send(stdout.read_line(&mut line).map(|_| line)).ok();
             io::copy(&mut stdout, &mut io::sink()).ok();
         });
@@ -104,14 +104,14 @@ impl PortForward {
 
 impl Drop for PortForward {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // kubectl may have ended already.
         self.kubectl.kill().ok();
         self.kubectl.wait().ok();
     }
 }
 
-/// Passes on what kubectl says while the way is opened: why there is none, or what credentials ask for. Later `sheave top` has the terminal,
-/// and the command itself reports that nothing answers. The receiver hears of the end.
+/// Passes on stderr of kubectl until the port-forward is open: errors, and prompts for credentials. Later output is dropped, since `sheave
+/// top` then has the terminal and the command itself reports a lost connection. The receiver is notified of the end.
 fn pass_on(mut stderr: ChildStderr, opening: Arc<AtomicBool>) -> mpsc::Receiver<()> {
     let (ended, end) = mpsc::channel();
     thread::spawn(move || {
@@ -126,7 +126,7 @@ fn pass_on(mut stderr: ChildStderr, opening: Arc<AtomicBool>) -> mpsc::Receiver<
     end
 }
 
-/// kubectl with the cluster that the command line means.
+/// kubectl with the cluster of the command line.
 fn kubectl(config: &Config) -> Command {
     let mut command = Command::new("kubectl");
     if let Some(kubeconfig) = &config.kubeconfig {
@@ -139,7 +139,7 @@ fn kubectl(config: &Config) -> Command {
     command
 }
 
-/// The Pod of the gateway on a Node, as kubectl names it. Two of them, while one replaces the other, share the Node's ports.
+/// The Pod of the gateway on a Node, named for kubectl. During an update two Pods share the Node's ports, so either will do.
 fn pod_on(node: &str, config: &Config) -> Result<String, String> {
     let mut command = kubectl(config);
     let running = format!("spec.nodeName={node},status.phase=Running");

@@ -1,4 +1,4 @@
-//! Output of commands on stdout, and complaints on stderr. Unlike `println!`, it does not panic when the reader has gone.
+//! Output of commands on stdout and errors on stderr. Unlike `println!`, it does not panic when the reader has gone.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use crate::cli::TextFormat;
 use crate::exit::Exit;
 use crate::views::{View, visible};
 
-/// A view in the format that was asked for. Text is for terminals, which what others have written into it must not steer.
+/// Renders a view in the requested format. Text goes to terminals, so control characters in it are made visible.
 pub(crate) fn render<V: View>(view: &V, text: impl FnOnce() -> String, format: TextFormat) -> String {
     match format {
         TextFormat::Text => visible::lines(&text()).into_owned(),
@@ -15,12 +15,12 @@ pub(crate) fn render<V: View>(view: &V, text: impl FnOnce() -> String, format: T
     }
 }
 
-/// Says on stderr why a command did not do what it should: in one line, whoever has written what is in it.
+/// Prints an error on stderr, as one line with control characters made visible.
 pub(crate) fn complain(why: &str) {
     eprint!("{}", visible::line(&format!("sheave: {why}")));
 }
 
-/// Writes to stdout. A reader that has gone away (`| head`) is no failure; any other one is reported on stderr.
+/// Writes to stdout. A reader that has gone away (`| head`) is not an error; any other failure is reported on stderr.
 pub(crate) fn print(text: &str) -> Exit {
     print_to(&mut io::stdout().lock(), text)
 }
@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes nothing, for this reason.
+    /// Writer that fails with this error.
     struct Closed(ErrorKind);
 
     impl Write for Closed {

@@ -24,12 +24,12 @@ use crate::cli::{Top, TopRows};
 use crate::exit::Exit;
 use crate::views::text_table::{columns, or_dash};
 
-/// How long `--once` waits for a second of counts, which are megabytes of a large gateway; silence is reported sooner.
+/// How long `--once` waits for a second of counts, which can be megabytes. A silent gateway is reported sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Rates over less are noise: pages that are open may have had a count just before.
+/// Shortest interval for rates; a shorter one is noise. The first counts may arrive early if pages are already open.
 const SHORTEST_SECOND: f64 = 0.9;
 
-/// Runs until the user ends it, or once.
+/// Runs until the user ends it, or prints once.
 pub(crate) async fn run(command: &Top, server: AdminServer) -> Exit {
     let order = match &command.sort {
         Some(name) => table::column_named(command.view, name)
@@ -50,7 +50,7 @@ pub(crate) async fn run(command: &Top, server: AdminServer) -> Exit {
     }
 }
 
-/// Prints a second of traffic.
+/// Prints the traffic of one second.
 async fn once(command: &Top, authority: &str, order: Order) -> Exit {
     let counted = timeout(PATIENCE, counted(authority, command.view)).await;
     let counted =
@@ -76,7 +76,7 @@ async fn counted(authority: &str, rows: TopRows) -> Result<Model, String> {
     Ok(model)
 }
 
-/// The rows as aligned columns.
+/// Formats the rows as aligned columns.
 fn text(model: &Model, rows: TopRows, order: Order, filter: &str) -> String {
     let mut items = model.items(rows);
     items.retain(|item| item.label.has(filter));

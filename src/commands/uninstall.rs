@@ -1,4 +1,4 @@
-//! `sheave uninstall`: removes what Sheave wrote to Services and MultiClusterServices, and reports it.
+//! `sheave uninstall`: removes what Sheave wrote to Services and MultiClusterServices, and prints it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::process::{connect, connect_karmada};
 
-/// Runs the command: exits 0 if nothing of ours is left, 69 if something is or may be.
+/// Runs the command. Exits 0 if everything is removed, and 69 if something is left or may be.
 pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
     let connection = match connect(config, "uninstall").await {
         Ok(connection) => connection,
@@ -35,14 +35,14 @@ pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
     }
     let mut exit = Exit::Ok;
     for part in &parts {
-        // What cannot be done at one API server keeps nothing from being done at the other.
+        // A failure at one API server does not stop the cleanup at the other.
         let ended = part.run(options.dry_run).await;
         exit = if exit == Exit::Ok { ended } else { exit };
     }
     exit
 }
 
-/// The objects of one kind, and the API server that has them.
+/// Cleanup of one kind of objects at their API server.
 struct KindCleanup {
     kind: &'static str,
     uninstall: Uninstall,

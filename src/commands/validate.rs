@@ -8,12 +8,12 @@ use crate::exit::Exit;
 use crate::views::validation::ValidationView;
 use crate::views::visible::line;
 
-/// Reports every mistake in the configuration and the manifests on stdout. Load balancers that are not served are notes, which change
-/// nothing of how it exits: others may serve them.
+/// Prints every mistake in the configuration and the manifests on stdout. Load balancers that are not served are only noted, and do
+/// not change the exit code: another implementation may serve them.
 pub(crate) fn run(command: &Validate, config: Result<Config, Vec<ConfigMistake>>) -> Exit {
     let (config, mistakes) = match config {
         Ok(config) => (config, Vec::new()),
-        // The manifests are judged by the defaults then.
+        // The manifests are then checked with the default configuration.
         Err(mistakes) => (Config::fallback(), mistakes),
     };
     let manifests = command.manifests.folders().map(Manifests::load);
@@ -31,7 +31,7 @@ pub(crate) fn run(command: &Validate, config: Result<Config, Vec<ConfigMistake>>
     }
 }
 
-/// Prints the mistakes of a configuration that a command cannot work with.
+/// Prints the mistakes of an invalid configuration.
 pub(crate) fn print_mistakes(mistakes: &[ConfigMistake]) -> Exit {
     for mistake in mistakes {
         eprint!("{}", line(&format!("config: {mistake}")));

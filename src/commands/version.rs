@@ -1,4 +1,4 @@
-//! `sheave version`: what this program was built from.
+//! `sheave version`: version and build of this program.
 
 use serde::Serialize;
 
@@ -7,13 +7,13 @@ use crate::cli::Version;
 use crate::exit::Exit;
 use crate::views::View;
 
-/// The JSON is a contract: keys are added, never renamed.
+/// JSON output: keys may be added, but are never renamed.
 #[derive(Serialize)]
 struct VersionView {
     version: &'static str,
-    /// `unknown` where the sources had no git.
+    /// `unknown` if the sources were not a git work tree.
     commit: &'static str,
-    /// As Rust names it.
+    /// Target triple.
     target: &'static str,
     /// Cargo features.
     features: Vec<&'static str>,

@@ -1,4 +1,4 @@
-//! `sheave watch`: a line for each change of what a running gateway decides for a Service.
+//! `sheave watch`: a line for each change of a running gateway's decision for a Service.
 
 use std::io::{self, Write as _};
 use std::thread;
@@ -20,10 +20,10 @@ use crate::views::explain::Answer;
 use crate::views::visible::visible;
 use crate::views::watch::{ChangeKind, Decision, WatchChange};
 
-/// What comes and goes within less is not seen.
+/// How often the gateway is queried. Changes that revert within a period go unnoticed.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Follows the gateway until a signal ends it, or nobody reads.
+/// Follows the gateway until a signal arrives or stdout is closed.
 pub(crate) async fn run(command: &Watch, config: &Config, server: AdminServer) -> Exit {
     let question = match command.asked.question(|| inspect::namespace_of_context(config)) {
         Ok(question) => question,
@@ -69,7 +69,7 @@ pub(crate) async fn run(command: &Watch, config: &Config, server: AdminServer) -
         _ = hang_up.recv() => None,
     };
     match failed {
-        // A reader that has gone away (`| head`) is no failure.
+        // A reader that has gone away (`| head`) is not an error.
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             eprintln!("sheave: cannot write: {error}");
             Exit::Software
@@ -78,18 +78,18 @@ pub(crate) async fn run(command: &Watch, config: &Config, server: AdminServer) -
     }
 }
 
-/// What was reported last.
+/// State that was reported last.
 struct Watched {
     service: String,
     authority: String,
-    /// kubectl leads there, to one Pod.
+    /// Whether kubectl forwards the port to one Pod.
     forwarded: bool,
     known: Option<Decision>,
     silent_since: Option<Instant>,
 }
 
 impl Watched {
-    /// What is to be reported of an answer, or of its lack.
+    /// Changes to report after an answer or a failure.
     fn take(&mut self, answer: Result<Answer, String>) -> Vec<WatchChange> {
         let of_gateway = |text: String| WatchChange::new(ChangeKind::Gateway, None, Some(text));
         let answer = match answer {
@@ -119,14 +119,14 @@ impl Watched {
     }
 }
 
-/// One line of JSON.
+/// A line of JSON output.
 #[derive(Serialize)]
 struct WatchLine<'a> {
     time: String,
     service: &'a str,
     #[serde(flatten)]
     change: &'a WatchChange,
-    /// For people.
+    /// The change as text for people.
     message: String,
 }
 
@@ -142,12 +142,12 @@ fn line(service: &str, change: &WatchChange, format: LineFormat) -> serde_json::
     }
 }
 
-/// Writes on a thread of its own, which is all that a reader that has stopped (a full pipe, Ctrl-S) holds up: signals still end the process.
+/// Writes on a separate thread, so that a blocked stdout (a full pipe, Ctrl-S) does not keep signals from ending the process.
 async fn write(line: String) -> io::Result<()> {
     let (done, written) = oneshot::channel();
     thread::Builder::new().spawn(move || {
         let mut out = io::stdout().lock();
-        // Whoever waited has gone if the process ends.
+        // The receiver is gone if the process is ending.
         done.send(out.write_all(line.as_bytes()).and_then(|()| out.flush())).ok();
     })?;
     written.await.map_err(io::Error::other)?

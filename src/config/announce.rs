@@ -1,4 +1,4 @@
-//! The section `announce`: whether gateways answer for addresses of pools by themselves, and how.
+//! Section `announce`: whether and how gateways announce addresses of pools themselves.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,62 +9,62 @@ use sheave_announce::{LARGEST_WEIGHT, OnConflict, TieBreaker};
 use super::section::Section;
 use super::values::{self, ValueError};
 
-/// Not registered with IANA, and next to the ports of the admin server and of reports.
+/// Default UDP port: not registered with IANA, and close to the admin and report ports.
 const PORT: u16 = 9846;
-/// A gateway among fifty sends and receives a thousand datagrams a second with it.
+/// Default heartbeat interval. A gateway among fifty then sends and receives a thousand datagrams a second.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Three heartbeats may be lost, and half an interval late.
+/// Default of `failAfter`: three lost heartbeats, and half an interval of delay.
 const FAIL_AFTER: Duration = Duration::from_millis(350);
-/// Long against what a restart takes, so that addresses do not move to and fro.
+/// Default of `holdDown`: long compared with a restart, so that addresses do not move back and forth.
 const HOLD_DOWN: Duration = Duration::from_secs(5);
-/// Switches forget after 300 s by default (IEEE 802.1Q, 8.8.3), many clients after 60 s.
+/// Default of `repeat`. Switches forget addresses after 300 s by default (IEEE 802.1Q, 8.8.3), many clients after 60 s.
 const REPEAT: Duration = Duration::from_secs(60);
-/// Below, the scheduler of a busy machine decides who is alive.
+/// Minimum heartbeat interval. With a shorter one, scheduling delays on a busy machine look like dead gateways.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-/// Heartbeats that are lost in a row before a gateway counts as dead, at the least.
+/// Minimum number of lost heartbeats before a gateway counts as dead.
 const LOST: u32 = 3;
-/// Routers learn of it within milliseconds, one after the other.
+/// Default of `bgp.drain`: enough for the change to pass from router to router, which takes milliseconds each.
 const BGP_DRAIN: Duration = Duration::from_secs(3);
-/// The interface that FRR's configuration in deploy/examples/bgp-frr names.
+/// Default interface, which FRR's configuration in deploy/examples/bgp-frr names.
 const BGP_INTERFACE: &str = "sheave0";
-/// `-gshut` is appended, and an interface's name has 15 letters at most.
+/// Length limit of the name, since `-gshut` is appended and interface names have at most 15 bytes.
 const LONGEST_BGP_INTERFACE: usize = 9;
-/// Clients give up before.
+/// Maximum of `failAfter`; clients give up sooner.
 const LONGEST_FAIL_AFTER: Duration = Duration::from_secs(60);
 
-/// How addresses are announced.
+/// Announcement of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announce {
-    /// Whether at all.
+    /// Whether addresses are announced, and by which protocol.
     pub(crate) mode: AnnounceMode,
-    /// The only interfaces that are used, for addresses whose pool names none; empty = all with a subnet that contains the address.
+    /// Interfaces to use for addresses whose pool names none; empty = all with a subnet that contains the address.
     pub(crate) interfaces: Vec<String>,
-    /// How many addresses this gateway has, relative to others.
+    /// Relative share of addresses that this gateway owns.
     pub(crate) weight: u8,
-    /// How often neighbours are reminded; zero = never.
+    /// Interval of repeated announcements to neighbours; zero = never.
     pub(crate) repeat: Duration,
-    /// What happens if another machine uses an address.
+    /// Reaction to another machine that uses an address.
     pub(crate) on_conflict: OnConflict,
-    /// How gateways know of each other.
+    /// Heartbeats between gateways.
     pub(crate) heartbeat: Heartbeat,
-    /// How long a gateway that comes or comes back owns nothing.
+    /// How long a gateway owns no address after it starts or comes back.
     pub(crate) hold_down: Duration,
-    /// Who decides where exactly half of the gateways are heard.
+    /// Tie breaker: the half that keeps its addresses if exactly half of the gateways are reachable.
     pub(crate) tie_breaker: TieBreaker,
-    /// How the routing daemon learns of addresses.
+    /// Interface to a routing daemon.
     pub(crate) bgp: Bgp,
 }
 
-/// Whether addresses are announced.
+/// Protocol of announcements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AnnounceMode {
-    /// Something else brings packets to the gateways.
+    /// No announcements: other means bring packets to the gateways.
     None,
-    /// By a routing daemon on the node, to routers.
+    /// BGP, by a routing daemon on the node.
     Bgp,
-    /// By ARP and neighbour discovery, in the subnets of the gateways.
+    /// ARP and neighbor discovery, in the subnets of the gateways.
     Layer2 {
-        /// The folder with the keys that heartbeats are signed with.
+        /// Folder with the keys that sign heartbeats.
         keys: PathBuf,
     },
 }
@@ -72,24 +72,24 @@ pub(crate) enum AnnounceMode {
 /// Heartbeats between gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
-    /// The UDP port, the same on all gateways.
+    /// UDP port, the same on all gateways.
     pub(crate) port: u16,
-    /// The time from one to the next.
+    /// Interval of heartbeats.
     pub(crate) interval: Duration,
-    /// A gateway that is not heard for so long is dead.
+    /// Silence after which a gateway counts as dead.
     pub(crate) fail_after: Duration,
 }
 
-/// How a routing daemon on the node learns of addresses.
+/// Interface to a routing daemon on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bgp {
-    /// The interface whose addresses it announces.
+    /// Interface whose addresses the daemon announces.
     pub(crate) interface: String,
-    /// How long a gateway that ends announces them as about to go.
+    /// How long a stopping gateway announces its addresses as shutting down.
     pub(crate) drain: Duration,
 }
 
-/// Reads the section, which may be the mode alone.
+/// Reads the section, which may also be just the mode.
 pub(super) fn read(root: &mut Section<'_>) -> Announce {
     const KEY: &str = "announce";
     if root.is_text(KEY) {
@@ -99,13 +99,13 @@ pub(super) fn read(root: &mut Section<'_>) -> Announce {
             root.report(KEY, ValueError { message, hint: Some(KEYS_HINT.to_owned()) });
         }
         let announce = read_section(&mut Section::root(&Value::Null, &mut Vec::new()));
-        // Nobody asks for the others.
+        // The other keys are not read in this form.
         return if mode == Mode::Bgp { Announce { mode: AnnounceMode::Bgp, ..announce } } else { announce };
     }
     root.nested(KEY, read_section)
 }
 
-/// What the key says.
+/// Value of `mode`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     None,

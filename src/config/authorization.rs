@@ -1,22 +1,23 @@
-//! Who is answered on a listener that is open to the network: the keys `authorization` and `tokenFile` of its section.
+//! Authorization of listeners that are open to the network: the keys `authorization` and `tokenFile` of their
+//! sections.
 
 use std::path::PathBuf;
 
 use super::section::Section;
 use super::values::{self, ValueError};
 
-/// Who is answered.
+/// Clients that may use a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Authorization {
-    /// Everybody who can connect.
+    /// Anyone who can connect.
     Open,
-    /// Those who show the bearer token in this file.
+    /// Clients with the bearer token of this file.
     TokenFile(PathBuf),
-    /// Those whom the API server knows by their bearer token, and lets read the path.
+    /// Clients whose bearer token the API server accepts, and whom it authorizes to get the path.
     Kubernetes,
 }
 
-/// What `authorization` says.
+/// Value of `authorization`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Authority {
     File,

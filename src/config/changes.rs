@@ -1,21 +1,21 @@
-//! How a change of each key takes effect in a running process. The table in src/README.md is made from this one.
+//! How a change of each key takes effect in a running process. The table in src/README.md is generated from this one.
 
 use super::Config;
 
-/// What makes a changed key take effect.
+/// Action that makes a changed key take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TakesEffect {
-    /// Nothing: this process does not use it.
+    /// None, since this process does not use the key.
     Unused,
     /// SIGHUP.
     Live,
-    /// Another process that takes over.
+    /// A takeover by a new process.
     Upgrade,
-    /// A start without a process to take over from.
+    /// A restart without a takeover.
     Restart,
 }
 
-/// What runs in a process.
+/// Roles of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessParts {
     Gateway,
@@ -23,13 +23,13 @@ pub(crate) enum ProcessParts {
     Both,
 }
 
-/// One key, or several that are one setting.
+/// One key, or several that form one setting.
 struct KeyRow {
     keys: &'static [&'static str],
     gateway: TakesEffect,
     controller: TakesEffect,
     differs: fn(&Config, &Config) -> bool,
-    /// Copies the value from the second configuration.
+    /// Copies the value of the second configuration.
     keep: fn(&mut Config, &Config),
 }
 
@@ -38,13 +38,14 @@ impl KeyRow {
         match parts {
             ProcessParts::Gateway => self.gateway,
             ProcessParts::Controller => self.controller,
-            // The next process is a new controller, too.
+            // The successor has a new controller, so a takeover is enough for its settings.
             ProcessParts::Both => self.gateway.max(self.controller.min(TakesEffect::Upgrade)),
         }
     }
 }
 
-/// Keys, their field, and how a change takes effect in a gateway and in a controller. What is said of a key is for the document.
+/// Builds the table from keys, their field, and how a change takes effect in a gateway and in a controller. The doc comment of a
+/// key appears in the document.
 macro_rules! key_rows {
     ($($(#[doc = $_note:literal])* $($key:literal),+ => $($field:ident).+: $gateway:ident, $controller:ident;)+) => {
         &[$(KeyRow {
@@ -59,12 +60,12 @@ macro_rules! key_rows {
 
 const KEYS: &[KeyRow] = key_rows! {
     "node" => node: Restart, Restart;
-    /// Credentials in the file are read again by themselves.
+    /// Credentials in the file are reloaded automatically.
     "kubeconfig" => kubeconfig: Upgrade, Restart;
     "cluster" => cluster: Upgrade, Restart;
     "loadBalancerClass" => load_balancer_class: Restart, Restart;
     "handleUnclassified" => handle_unclassified: Live, Live;
-    /// What is open on frontends that go ends within `timeouts.drain`.
+    /// Connections of removed frontends end within `timeouts.drain`.
     "frontends" => frontends: Live, Unused;
     "externalIPs.allow" => external_ips_allow: Live, Live;
     "acceptProxy.allow" => accept_proxy_allow: Live, Live;
@@ -74,13 +75,13 @@ const KEYS: &[KeyRow] = key_rows! {
     "internalCIDRs" => internal_cidrs: Live, Live;
     "workers" => workers: Restart, Unused;
     "busyPoll" => busy_poll: Live, Unused;
-    /// Frontends that are open then stay as they are until a restart.
+    /// Existing frontends keep their mode until a restart.
     "steering" => steering: Upgrade, Unused;
     "admin.listen" => admin_listen: Upgrade, Restart;
     "healthz.listen" => healthz_listen: Upgrade, Unused;
     /// For new connections.
     "timeouts.connect" => timeouts.connect: Live, Unused;
-    /// For new connections: open ones keep theirs.
+    /// For new connections; open ones keep theirs.
     "timeouts.idle" => timeouts.idle: Live, Unused;
     /// For open flows as well.
     "timeouts.udpIdle" => timeouts.udp_idle: Live, Unused;
@@ -91,47 +92,47 @@ const KEYS: &[KeyRow] = key_rows! {
     "timeouts.drain" => timeouts.drain: Live, Unused;
     /// With more open connections than a lower limit allows, these stay, and new ones are refused.
     "limits.connections" => limits.connections: Live, Unused;
-    /// With more open flows than a lower limit allows, new ones take the place of those that were quiet the longest.
+    /// With more open flows than a lower limit allows, new flows replace those that were idle the longest.
     "limits.udpFlows" => limits.udp_flows: Live, Unused;
-    /// Beyond a lower limit, connections for which most waits are reset, as when memory runs out.
+    /// Beyond a lower limit, the connections with the most buffered data are reset, as when memory runs out.
     "limits.memory" => limits.memory: Live, Unused;
-    /// Open connections stay. Those that a Service got while it had no limit at all do not count.
+    /// Open connections stay. Connections that a Service accepted while it had no limit do not count.
     "limits.perService.connections" => limits.service.connections: Live, Live;
     "limits.perService.connectionRate" => limits.service.connection_rate: Live, Live;
-    /// Open connections stay. Those that a Service got while it had no limit at all do not count.
+    /// Open connections stay. Connections that a Service accepted while it had no limit do not count.
     "limits.perClient.connections" => limits.service.connections_per_client: Live, Live;
     "limits.perClient.connectionRate" => limits.service.connection_rate_per_client: Live, Live;
-    /// Open connections count for the client that they came from.
+    /// Open connections count for the client network that they were accepted for.
     "limits.perClient.ipv6Prefix" => limits.service.client_prefix: Live, Live;
     "report.listen" => report_listen: Upgrade, Unused;
-    /// A token file is read again by itself.
+    /// A token file is reloaded automatically.
     "report.authorization", "report.tokenFile" => report_authorization: Upgrade, Unused;
     "metrics.listen" => metrics.listen: Upgrade, Restart;
-    /// A token file is read again by itself.
+    /// A token file is reloaded automatically.
     "metrics.authorization", "metrics.tokenFile" => metrics.authorization: Upgrade, Restart;
-    /// The contents of the files are read again by themselves.
+    /// The contents of the files are reloaded automatically.
     "metrics.tls.certificate", "metrics.tls.key" => metrics.tls: Upgrade, Restart;
     "metrics.maxFrontends" => metrics.limits.frontends: Live, Unused;
     "metrics.maxEndpoints" => metrics.limits.endpoints: Live, Unused;
     /// For new connections.
     "connectionLog.sample" => connection_log.sample: Live, Live;
     "connectionLog.linesPerService" => connection_log.lines_per_service: Live, Unused;
-    /// The files are read again by themselves.
+    /// The key files are reloaded automatically.
     "announce.mode", "announce.heartbeat.keys" => announce.mode: Upgrade, Unused;
     "announce.interfaces" => announce.interfaces: Upgrade, Unused;
     "announce.repeat" => announce.repeat: Upgrade, Unused;
     "announce.onConflict" => announce.on_conflict: Upgrade, Unused;
-    /// The same on all gateways: addresses are withdrawn on those that hear nobody.
+    /// Must be the same on all gateways: a gateway that receives no heartbeats withdraws its addresses.
     "announce.heartbeat.port" => announce.heartbeat.port: Upgrade, Unused;
     "announce.heartbeat.interval" => announce.heartbeat.interval: Upgrade, Unused;
     "announce.heartbeat.failAfter" => announce.heartbeat.fail_after: Upgrade, Unused;
     "announce.weight" => announce.weight: Upgrade, Unused;
     "announce.holdDown" => announce.hold_down: Upgrade, Unused;
     "announce.tieBreaker" => announce.tie_breaker: Upgrade, Unused;
-    /// Addresses are withdrawn for a moment.
+    /// Addresses are withdrawn briefly.
     "announce.bgp.interface" => announce.bgp.interface: Upgrade, Unused;
     "announce.bgp.drain" => announce.bgp.drain: Upgrade, Unused;
-    /// Gateways of another one are strangers to each other.
+    /// Gateways with different values do not recognize each other.
     "gateways.service" => gateways: Upgrade, Live;
     "gateways.tokenFile" => gateway_token: Unused, Live;
     "leaderElection.lease" => lease: Unused, Restart;
@@ -139,7 +140,7 @@ const KEYS: &[KeyRow] = key_rows! {
     "leaderElection.renewDeadline" => timing.deadline: Unused, Restart;
     "leaderElection.retryPeriod" => timing.retry: Unused, Restart;
     "sharedFinalizer" => shared_finalizer: Unused, Live;
-    /// For lists that come later.
+    /// For later lists.
     "massDeletion.hold" => mass_deletion_hold: Live, Live;
     "stateDir" => state_dir: Restart, Unused;
     "logging.format" => logging.format: Upgrade, Restart;
@@ -156,7 +157,7 @@ const KEYS: &[KeyRow] = key_rows! {
     "failover.panicThreshold" => failover.panic_threshold: Live, Live;
 };
 
-/// The keys that changed, by what makes them take effect.
+/// Keys that changed, by what makes the change take effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfigChanges {
     pub(crate) live: Vec<&'static str>,
@@ -171,7 +172,8 @@ impl ConfigChanges {
     }
 }
 
-/// The configuration that comes into force when a process that goes by `former` reads `config`, and what changed.
+/// Merges a new configuration into that of a running process: the result has only the changes that take effect live. Also
+/// returns what changed.
 pub(crate) fn merge(former: &Config, mut config: Config, parts: ProcessParts) -> (Config, ConfigChanges) {
     let mut changes = ConfigChanges::default();
     for row in KEYS {

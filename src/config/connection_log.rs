@@ -1,4 +1,4 @@
-//! The section `connectionLog`: which TCP connections are logged.
+//! Section `connectionLog`: which TCP connections are logged.
 
 use serde_json::Value;
 use sheave_model::LogSample;
@@ -6,17 +6,17 @@ use sheave_model::LogSample;
 use super::section::Section;
 use super::values::{self, ValueError};
 
-/// A Service that logs every connection fills 2 MB a minute.
+/// Default limit of lines per second. A Service that reaches it writes 2 MB a minute.
 const LINES_PER_SERVICE: u32 = 100;
-/// More than a thread can write.
+/// Upper limit of `linesPerService`, which is more than a thread can write.
 const MOST_LINES: u32 = 1_000_000;
 
-/// Which connections are logged.
+/// Selection of the connections that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoggedConnections {
-    /// Which part of each Service's, unless its annotation says otherwise.
+    /// Sampled share of each Service's connections, unless its annotation overrides it.
     pub(crate) sample: LogSample,
-    /// Lines a second at most of one Service.
+    /// Limit of lines per second for each Service.
     pub(crate) lines_per_service: u32,
 }
 

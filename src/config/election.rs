@@ -1,4 +1,4 @@
-//! The section `leaderElection`: the Lease, and how soon another controller takes over.
+//! Section `leaderElection`: the Lease, and how soon another controller takes over.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::section::Section;
 use super::values::ValueError;
 use super::{NAMESPACE, values};
 
-/// The Lease, and how long what lasts.
+/// Reads the section: the Lease and its timing.
 pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, Timing) {
     let lease = section.get("lease", ServiceKey::new(NAMESPACE, "sheave-controller"), values::namespaced);
     let usual = Timing::default();
@@ -19,8 +19,8 @@ pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, Timing) {
         deadline: section.get("renewDeadline", usual.deadline, values::timeout),
         retry: section.get("retryPeriod", usual.retry, values::timeout),
     };
-    // A leader that has lost the Lease must know before another one takes it, and two renewals must fit into its time, each a half
-    // later at most.
+    // A leader must notice the loss of its Lease before another controller takes it. Two renewals must fit into that time, each
+    // delayed by up to half of its interval.
     if timing.deadline >= timing.lease {
         let message = "is not shorter than leaseDuration, so two controllers could lead at once".to_owned();
         section.report("renewDeadline", ValueError { message, hint: None });
@@ -33,7 +33,7 @@ pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, Timing) {
     (lease, timing)
 }
 
-/// As the API has it (coordination/v1 LeaseSpec.leaseDurationSeconds).
+/// Whole seconds, as the API requires (coordination/v1 LeaseSpec.leaseDurationSeconds).
 fn whole_seconds(value: &Value) -> Result<Duration, ValueError> {
     let length = values::timeout(value)?;
     if length.subsec_nanos() > 0 {

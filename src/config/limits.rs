@@ -1,4 +1,4 @@
-//! The section `limits`: what traffic may take of the machine, and the defaults per Service and client.
+//! Section `limits`: resources that traffic may use, and the defaults per Service and client.
 
 use std::num::NonZeroU32;
 
@@ -10,21 +10,22 @@ use super::section::Section;
 use super::values;
 use super::values::ValueError;
 
-/// Below this a gateway could not even hold its table.
+/// Minimum of `limits.memory`; a gateway with less could not hold its table.
 const LEAST_MEMORY: u64 = 32 << 20;
-/// A slip of the finger: no machine has as much.
+/// Maximum of `limits.memory`; a larger value is a typo, since no machine has as much.
 const MOST_MEMORY: u64 = 1 << 50;
 
-/// What traffic may take; `None` = as much as the machine gives.
+/// Limits of traffic; `None` = as much as the machine has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// TCP connections at a time.
+    /// Concurrent TCP connections.
     pub(crate) connections: Option<NonZeroU32>,
-    /// UDP flows at a time.
+    /// Concurrent UDP flows.
     pub(crate) udp_flows: Option<NonZeroU32>,
-    /// Bytes of memory, with what the kernel holds for sockets, from which on nothing new is taken.
+    /// Memory limit in bytes, including the kernel's socket buffers. Above it, new connections and flows are
+    /// refused.
     pub(crate) memory: Option<u64>,
-    /// For Services without annotations of their own.
+    /// Defaults for Services without annotations.
     pub(crate) service: ServiceLimits,
 }
 
@@ -57,12 +58,12 @@ fn ipv6_prefix(value: &Value) -> Result<Ipv6Prefix, ValueError> {
     Ok(Ipv6Prefix::new(bits).unwrap_or_default())
 }
 
-/// A whole number; 0 = no limit.
+/// Parses a whole number; 0 = no limit.
 fn limit(most: u32) -> impl Fn(&Value) -> Result<Option<NonZeroU32>, ValueError> {
     move |value| values::between(0, most)(value).map(NonZeroU32::new)
 }
 
-/// Bytes, as Kubernetes writes them; 0 = as much as the machine gives.
+/// Parses a Kubernetes quantity of bytes; 0 = as much as the machine has.
 fn memory(value: &Value) -> Result<Option<u64>, ValueError> {
     const UNITS: [(&str, u64); 6] = [
         ("Ki", 1 << 10),

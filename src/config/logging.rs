@@ -1,42 +1,40 @@
-//! The section `logging`: how lines look, and which are left out.
+//! Section `logging`: format and level of log lines.
 
 use super::section::Section;
 use super::values;
 
-/// How to log.
+/// Format and level of logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Logging {
-    /// For people or for collectors.
+    /// Format of lines.
     pub(crate) format: LogFormat,
-    /// What to leave out.
+    /// Least important level that is logged.
     pub(crate) level: LogLevel,
 }
 
-/// How a log line looks.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// The least important lines that are still logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogLevel {
-    /// A human is needed.
+    /// Someone must act.
     Error,
-    /// Degraded.
+    /// Something is degraded.
     Warn,
-    /// What changes.
+    /// Changes of state.
     Info,
-    /// Each connection.
+    /// Single connections.
     Debug,
-    /// Each step.
+    /// Single steps.
     Trace,
 }
 
-/// Reads the section.
 pub(super) fn read(section: &mut Section<'_>) -> Logging {
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     let levels = [

@@ -1,4 +1,4 @@
-//! The section `metrics`: a second listener for Prometheus, and how many series there are.
+//! Section `metrics`: a second listener for Prometheus, and limits of series.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,30 +10,31 @@ use super::section::Section;
 use super::values;
 use super::values::ValueError;
 
-/// The variable that the DaemonSet sets to its node's address.
+/// Variable that the DaemonSet sets to the address of its node.
 const NODE_IP: &str = "NODE_IP";
-/// How that address is written.
+/// Prefix of a listen address on the node's own address.
 const ON_NODE: &str = "$(NODE_IP):";
-/// About twenty thousand series, which Prometheus takes from one process without being asked.
+/// Default of `maxFrontends`: about twenty thousand series, which Prometheus accepts from one process by
+/// default.
 const FRONTENDS: usize = 1_000;
-/// More than any table has.
+/// Upper limit of both; no table is larger.
 const MOST: usize = 10_000_000;
 
-/// Where metrics are, and how many.
+/// Metrics listener and series limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Metrics {
-    /// Where they are besides the admin server, if anywhere.
+    /// Address of the additional listener, if any. The admin server has metrics in any case.
     pub(crate) listen: Option<MetricsListen>,
-    /// Who is answered there; everybody is for loopback alone.
+    /// Clients that may scrape that listener. Only a loopback address may be open.
     pub(crate) authorization: Authorization,
-    /// By what they are there over TLS, if they are.
+    /// Certificate and key, if the listener uses TLS.
     pub(crate) tls: Option<TlsFiles>,
-    /// How many frontends and endpoints have series.
+    /// How many frontends and endpoints get series of their own.
     pub(crate) limits: SeriesLimits,
 }
 
 impl Metrics {
-    /// The port of the second listener, if there is one.
+    /// Port of the additional listener, if any.
     pub(crate) fn port(&self) -> Option<u16> {
         self.listen.map(MetricsListen::port)
     }
@@ -42,35 +43,34 @@ impl Metrics {
 /// The files of a TLS server, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// Its certificate, and those between it and the authority.
+    /// Certificate chain, from the server's certificate to the last intermediate one.
     pub(crate) certificate: PathBuf,
-    /// Its private key.
+    /// Private key.
     pub(crate) key: PathBuf,
 }
 
-/// How many have series of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeriesLimits {
-    /// Frontends.
     pub(crate) frontends: usize,
     /// Endpoints of frontends.
     pub(crate) endpoints: usize,
 }
 
-/// Where scrapers connect.
+/// Listen address of the metrics listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricsListen {
-    /// There.
+    /// This address.
     At(SocketAddr),
-    /// On the node's own address, which each process finds in its environment: all have one configuration.
+    /// This port on the node's own address, which each process finds in its environment, since all share one
+    /// configuration.
     OnNode(u16),
 }
 
 impl MetricsListen {
-    /// Where that is for this process.
+    /// Listen address of this process.
     ///
     /// # Errors
-    /// What is wrong with `$NODE_IP`.
+    /// If `$NODE_IP` is not set or is not an address, as text.
     pub(crate) fn addr(self) -> Result<SocketAddr, String> {
         self.addr_on(std::env::var(NODE_IP).ok().as_deref())
     }
@@ -114,7 +114,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Metrics {
     Metrics { listen, authorization, tls, limits }
 }
 
-/// Notes what is missing where others than the machine itself can connect.
+/// Reports missing protection of a listener that other machines can reach.
 fn require_protection(section: &mut Section<'_>, authorization: &Authorization, tls: bool) {
     let missing = |what: &str| format!("is missing, and metrics.listen is not a loopback address{what}");
     match authorization {
@@ -123,7 +123,7 @@ fn require_protection(section: &mut Section<'_>, authorization: &Authorization, 
             let message = missing("");
             section.report("tokenFile", ValueError { message, hint: Some(hint.to_owned()) });
         }
-        // The token of a scraper's account is good for more than metrics.
+        // The token of a scraper's account grants more than metrics.
         Authorization::Kubernetes if !tls => {
             let hint = "write tls: {certificate: FILE, key: FILE}";
             let message = missing(": scrapers would send their Kubernetes tokens unencrypted");

@@ -1,20 +1,19 @@
-//! The name of the Node that this process runs on.
+//! Name of the Node that this process runs on.
 
 use serde_json::Value;
 
 use super::{ConfigMistake, values};
 
-/// What the process finds around it.
+/// Environment of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Environment {
-    /// `$NODE_NAME`, which a DaemonSet sets by the downward API.
+    /// `$NODE_NAME`, which a DaemonSet sets through the downward API.
     pub(super) node_name: Option<String>,
-    /// The host's name.
     pub(super) host_name: Option<String>,
 }
 
 impl Environment {
-    /// Of this process.
+    /// Reads the environment of this process.
     pub(super) fn of_process() -> Self {
         Self {
             node_name: std::env::var("NODE_NAME").ok(),
@@ -23,7 +22,7 @@ impl Environment {
     }
 }
 
-/// The flag wins, then the file, `$NODE_NAME` and the host name; empty ones do not count.
+/// Resolves the name: the flag, else the file, `$NODE_NAME` or the host name. Empty values are skipped.
 pub(super) fn resolve(
     flag: Option<&str>,
     config: Option<&str>,
@@ -41,7 +40,7 @@ pub(super) fn resolve(
                 .map_err(|wrong| mistake(format!("{}, as {from} says", wrong.message)));
         }
     }
-    // The kubelet registers under the host name in small letters. Nobody chose it for us, so any will do.
+    // The kubelet registers the lower-case host name. It is not configured for us, so it is not validated.
     let host = environment.host_name.as_deref().map(|name| name.trim().to_lowercase());
     host.filter(|name| !name.is_empty()).ok_or_else(|| mistake("nothing says which node this is".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Where a configuration comes from, so that it can be read again.
+//! Origin of a configuration, from which it can be reloaded.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use super::{Config, ConfigMistake, Overrides, node, unreadable, values};
 /// The file, and the flags that override it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigOrigin {
-    /// Without one there are the defaults.
+    /// `None` = the defaults.
     pub(crate) file: Option<PathBuf>,
     pub(crate) overrides: Overrides,
 }
 
 impl ConfigOrigin {
-    /// Reads it as at the start. A file without a single key, which is good at the start, is a mistake here: it is what a file looks
-    /// like that is being written.
+    /// Reads the file again. A file without any key, which is valid at the start, is an error here: it may be a file that is being
+    /// written.
     ///
     /// # Errors
-    /// Every mistake.
+    /// All mistakes.
     pub(crate) fn read_again(&self, file: &Path) -> Result<Config, Vec<ConfigMistake>> {
         let text = std::fs::read_to_string(file).map_err(|error| vec![unreadable(file, &error)])?;
         if values::document(&text).is_ok_and(|value| value.is_null()) {

@@ -1,4 +1,4 @@
-//! One mapping of the configuration. Each key is read once, and keys that nothing reads are mistakes.
+//! Mapping of the configuration. Each key is read once, and keys that are never read are mistakes.
 
 use serde_json::{Map, Value};
 use sheave_control::text;
@@ -6,19 +6,19 @@ use sheave_control::text;
 use super::ConfigMistake;
 use super::values::{self, ValueError};
 
-/// One mapping.
+/// A mapping that is being read.
 pub(super) struct Section<'a> {
-    /// Ends in a dot, unless it is the root.
+    /// Path of the mapping, which ends in a dot unless it is the root.
     prefix: String,
     fields: Option<&'a Map<String, Value>>,
     known: Vec<&'static str>,
-    /// Keys that are names, and so known whatever they are.
+    /// Keys that are names of entries, and so are known.
     named: Vec<&'a str>,
     mistakes: &'a mut Vec<ConfigMistake>,
 }
 
 impl<'a> Section<'a> {
-    /// The whole file.
+    /// The whole file as a section.
     pub(super) fn root(value: &'a Value, mistakes: &'a mut Vec<ConfigMistake>) -> Self {
         Self::new(String::new(), value, mistakes)
     }
@@ -32,7 +32,7 @@ impl<'a> Section<'a> {
         Self { prefix, fields: value.as_object(), known: Vec::new(), named: Vec::new(), mistakes }
     }
 
-    /// The value of `key`. An absent or empty one is the default.
+    /// Reads `key`. A missing or empty value is the default.
     pub(super) fn get<T>(
         &mut self,
         key: &'static str,
@@ -46,7 +46,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The value of `key`, which must be there.
+    /// Reads `key`, which must be present.
     pub(super) fn required<T>(
         &mut self,
         key: &'static str,
@@ -59,7 +59,7 @@ impl<'a> Section<'a> {
         read(value).map_err(|wrong| self.report(key, wrong)).ok()
     }
 
-    /// The elements of the list at `key`; each invalid one is a mistake of its own.
+    /// Reads the list at `key`. Each invalid element is a separate mistake.
     pub(super) fn list<T>(
         &mut self,
         key: &'static str,
@@ -86,7 +86,7 @@ impl<'a> Section<'a> {
         list
     }
 
-    /// The list at `key`; `default` stands in where the key is absent or has no value, and not for an empty list.
+    /// Reads the list at `key`. `default` replaces a missing or empty value, but not an empty list.
     pub(super) fn list_or<T>(
         &mut self,
         key: &'static str,
@@ -103,17 +103,17 @@ impl<'a> Section<'a> {
         self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null())
     }
 
-    /// Whether `key` has a text as its value.
+    /// Whether the value of `key` is a string.
     pub(super) fn is_text(&self, key: &str) -> bool {
         self.fields.and_then(|fields| fields.get(key)).is_some_and(Value::is_string)
     }
 
-    /// Whether `key` has the empty list as its value.
+    /// Whether the value of `key` is an empty list.
     pub(super) fn is_empty_list(&self, key: &str) -> bool {
         self.fields.and_then(|fields| fields.get(key)?.as_array()).is_some_and(Vec::is_empty)
     }
 
-    /// The mapping at `key`, which is read in any case: its keys have defaults of their own.
+    /// Reads the mapping at `key`, even if it is missing, since its keys have defaults.
     pub(super) fn nested<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
         let value = self.take(key).unwrap_or(&Value::Null);
         let mut section = Section::new(format!("{}{key}.", self.prefix), value, self.mistakes);
@@ -122,7 +122,8 @@ impl<'a> Section<'a> {
         result
     }
 
-    /// The mappings of a mapping whose keys are names, at most so many. An invalid name is a mistake, and left out.
+    /// Reads a mapping whose keys are names, with at most `most` entries. An invalid name is a mistake and is
+    /// skipped.
     pub(super) fn entries<T>(
         &mut self,
         most: usize,
@@ -148,12 +149,12 @@ impl<'a> Section<'a> {
         entries
     }
 
-    /// Notes a mistake at `key`.
+    /// Reports a mistake at `key`.
     pub(super) fn report(&mut self, key: &str, ValueError { message, hint }: ValueError) {
         self.mistakes.push(ConfigMistake { path: format!("{}{key}", self.prefix), message, hint });
     }
 
-    /// Every key that was not asked for is unknown.
+    /// Reports every key that was not read as unknown.
     pub(super) fn finish(mut self) {
         for key in self.fields.into_iter().flat_map(Map::keys) {
             if self.known.contains(&key.as_str()) || self.named.contains(&key.as_str()) {

@@ -1,4 +1,4 @@
-//! Every key, every kind of mistake, and all of them together.
+//! Tests of every key and every kind of mistake, alone and together.
 
 use std::num::NonZeroU32;
 

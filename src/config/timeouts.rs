@@ -1,43 +1,43 @@
-//! The section `timeouts`, with the reason for each default.
+//! Section `timeouts`, with the reason for each default.
 
 use std::time::Duration;
 
 use super::section::Section;
 use super::values;
 
-/// Two lost SYNs are sent again after 1 s and 3 s (RFC 6298), so this allows for one loss and leaves a client with the
-/// usual patience of 5 s time for a second endpoint.
+/// SYNs are repeated after 1 s and 3 s (RFC 6298). Two seconds allow for one loss, and leave time for a second
+/// endpoint to a client that waits for the usual 5 s.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Longer than what clients keep pooled connections open for, short enough to get rid of peers that vanished.
+/// Longer than clients keep pooled connections open, and short enough to drop peers that vanished.
 const IDLE: Duration = Duration::from_secs(60 * 60);
-/// RFC 4787 asks for 2 minutes at least from a NAT; conntrack, which this replaces, gives 30 s to 120 s.
+/// A NAT should wait for at least 2 minutes (RFC 4787); conntrack, which this replaces, waits for 30 s to 120 s.
 const UDP_IDLE: Duration = Duration::from_secs(60);
-/// Endpoints that answer at all mostly do so sooner; conntrack waits for 30 s, and has no socket for each flow.
+/// Endpoints that answer at all mostly do so sooner. Conntrack waits for 30 s, but needs no socket for each flow.
 const UDP_UNANSWERED: Duration = Duration::from_secs(10);
-/// A readiness probe of `deploy` comes once in 5 s; routers that ask at /healthz mostly ask as often.
+/// The readiness probe of `deploy` runs every 5 s, and routers that poll /healthz mostly use a similar interval.
 const LAME_DUCK: Duration = Duration::from_secs(5);
-/// What a rolling update can wait for; Kubernetes gives Pods 30 s by default, so `deploy` sets it.
+/// Short enough for a rolling update to wait for. Kubernetes gives Pods 30 s by default, so `deploy` raises it.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// How long to wait for what; never zero, but for `lame_duck`.
+/// Timeouts; never zero, except `lame_duck`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Timeouts {
-    /// For one endpoint to take a connection.
+    /// Time for one endpoint to accept a connection.
     pub(crate) connect: Duration,
-    /// For either side of a connection to send something.
+    /// Idle time of a connection, in either direction.
     pub(crate) idle: Duration,
-    /// For either side of a UDP flow to send something.
+    /// Idle time of a UDP flow, in either direction.
     pub(crate) udp_idle: Duration,
-    /// For an endpoint to answer a new UDP flow.
+    /// Time for an endpoint to answer a new UDP flow.
     pub(crate) udp_unanswered: Duration,
-    /// For load balancers to notice that the process is not ready any more, before it takes nothing new.
+    /// Time for load balancers to notice that the process is no longer ready, before it refuses new connections.
     pub(crate) lame_duck: Duration,
-    /// For open connections to finish when the process is stopped or their Service is gone.
+    /// Time for open connections to finish when the process stops or their Service is removed.
     pub(crate) drain: Duration,
 }
 
 impl Timeouts {
-    /// Those of the section `timeouts`.
+    /// Reads the section `timeouts`.
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         Self {
             connect: section.get("connect", CONNECT, values::timeout),

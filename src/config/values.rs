@@ -1,4 +1,4 @@
-//! Types of single values: what is accepted, and a hint for what is not.
+//! Types of single values: validation, and hints for invalid values.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use sheave_control::time;
 
 use super::ConfigMistake;
 
-/// Why a value cannot be used, without the place.
+/// Reason why a value is invalid, without its key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ValueError {
     pub(super) message: String,
@@ -22,25 +22,25 @@ pub(super) struct ValueError {
 }
 
 impl ValueError {
-    /// `value` is not what is expected here.
+    /// Error for a value that is not the expected type.
     pub(super) fn expected(expected: &str, value: &Value) -> Self {
         Self { message: format!("{value} is not {expected}"), hint: None }
     }
 
-    /// With what to write instead.
+    /// Adds what to write instead.
     #[must_use]
     pub(super) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
 }
 
-/// A year: longer means "for ever", which is not a timeout.
+/// Maximum of a timeout. Longer ones stand for "forever", which is not a timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// With longer pauses, the time to wake a thread does not matter.
+/// Maximum of `busyPoll`. With longer pauses, the time to wake a thread does not matter.
 const MAX_BUSY_POLL: Duration = Duration::from_millis(10);
 
-/// The file's text as one value.
+/// Parses the text of a file.
 pub(super) fn document(text: &str) -> Result<Value, ConfigMistake> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Value::Null);
@@ -53,7 +53,7 @@ pub(super) fn document(text: &str) -> Result<Value, ConfigMistake> {
     })
 }
 
-/// `read`, where an empty text means none.
+/// Wraps `read`: an empty string is `None`.
 pub(super) fn optional<T>(
     read: impl Fn(&Value) -> Result<T, ValueError>,
 ) -> impl Fn(&Value) -> Result<Option<T>, ValueError> {
@@ -64,7 +64,7 @@ pub(super) fn boolean(value: &Value) -> Result<bool, ValueError> {
     value.as_bool().ok_or_else(|| ValueError::expected("true or false", value))
 }
 
-/// A whole number from 0 to `most`.
+/// Parses a whole number from 0 to `most`.
 pub(super) fn at_most(most: usize) -> impl Fn(&Value) -> Result<usize, ValueError> {
     move |value| {
         let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
@@ -74,7 +74,7 @@ pub(super) fn at_most(most: usize) -> impl Fn(&Value) -> Result<usize, ValueErro
     }
 }
 
-/// A whole number from `least` to `most`.
+/// Parses a whole number from `least` to `most`.
 pub(super) fn between<T>(least: T, most: T) -> impl Fn(&Value) -> Result<T, ValueError>
 where
     T: TryFrom<u64> + PartialOrd + Copy + std::fmt::Display,
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// A network interface.
+/// Parses the name of a network interface.
 pub(super) fn interface(value: &Value) -> Result<String, ValueError> {
     match value.as_str() {
         Some(text) if is_interface_name(text) => Ok(text.to_owned()),
@@ -102,7 +102,7 @@ pub(super) fn path(value: &Value) -> Result<PathBuf, ValueError> {
     }
 }
 
-/// The name of a node or cluster: a DNS subdomain (RFC 1123), as object names are.
+/// Parses the name of a node or cluster: a DNS subdomain (RFC 1123), as object names are.
 pub(super) fn name(value: &Value) -> Result<String, ValueError> {
     match value.as_str() {
         Some(text) if is_subdomain(text) => Ok(text.to_owned()),
@@ -110,7 +110,7 @@ pub(super) fn name(value: &Value) -> Result<String, ValueError> {
     }
 }
 
-/// An object as `namespace/name`.
+/// Parses an object name of the form `namespace/name`.
 pub(super) fn namespaced(value: &Value) -> Result<ServiceKey, ValueError> {
     let parts = value.as_str().and_then(|text| text.split_once('/'));
     match parts {
@@ -122,7 +122,7 @@ pub(super) fn namespaced(value: &Value) -> Result<ServiceKey, ValueError> {
     }
 }
 
-/// `spec.loadBalancerClass`: a qualified name, whose prefix may be left out.
+/// Parses `spec.loadBalancerClass`: a qualified name with an optional prefix.
 pub(super) fn class(value: &Value) -> Result<String, ValueError> {
     let is_class = |text: &str| match text.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_label_value(name),
@@ -150,7 +150,7 @@ pub(super) fn cidr(value: &Value) -> Result<IpNet, ValueError> {
     }
 }
 
-/// A port, or a range of ports.
+/// Parses a port or a range of ports.
 pub(super) fn ports(value: &Value) -> Result<RangeInclusive<u16>, ValueError> {
     let wrong = || {
         ValueError::expected("a port or a range of ports", value).hint("write it as 22 or \"10248-10260\"")
@@ -175,7 +175,7 @@ pub(super) fn socket(value: &Value) -> Result<SocketAddr, ValueError> {
     })
 }
 
-/// A duration longer than nothing.
+/// Parses a duration greater than zero.
 pub(super) fn timeout(value: &Value) -> Result<Duration, ValueError> {
     let length = delay(value)?;
     if length.is_zero() {
@@ -184,17 +184,18 @@ pub(super) fn timeout(value: &Value) -> Result<Duration, ValueError> {
     Ok(length)
 }
 
-/// A duration; zero = no delay.
+/// Parses a duration; zero = no delay.
 pub(super) fn delay(value: &Value) -> Result<Duration, ValueError> {
     length(value, "a duration", (MAX_TIMEOUT, "a year"), ("500ms, 2s, 1m30s or 1h", "s"))
 }
 
-/// A time that a worker may spend in looking for traffic; zero = none.
+/// Parses how long a worker may poll for traffic; zero = not at all.
 pub(super) fn busy_poll(value: &Value) -> Result<Duration, ValueError> {
     length(value, "a duration of at most 10ms", (MAX_BUSY_POLL, "10ms"), ("50us, 1ms or 0s", "us"))
 }
 
-/// A duration of at most `most`, which has a name. `examples` are for who wrote something else, the unit for who left it out.
+/// Parses a duration of at most `most`, whose name is for messages. `examples` are the hint for an invalid value, the unit
+/// the hint for a missing unit.
 fn length(
     value: &Value,
     wanted: &str,
@@ -212,7 +213,7 @@ fn length(
     }
 }
 
-/// One of a few words.
+/// Parses one of a few words.
 pub(super) fn one_of<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Value) -> Result<T, ValueError> {
     move |value| {
         let text = value.as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which addresses of the routing table the gateways are to announce, which gateways can serve each, and where.
+//! Claims for announcements: which addresses of the routing table gateways announce, which gateways may own each, and on which interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,44 +10,44 @@ use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::{AnnouncePolicies, SharedAddresses, common_nodes, nodes_with_endpoints};
 use sheave_model::{FrontendKind, RoutingTable};
 
-/// The gateways, as those announce who take part.
+/// Converts the listed gateways to members.
 pub(super) fn members(gateways: Vec<ListedGateway>) -> Vec<Member> {
     let member = |ListedGateway { node, addresses, ready }| Member { node, addresses, ready };
     gateways.into_iter().map(member).collect()
 }
 
-/// What claims follow from.
+/// Input of claims.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClaimContext<'a> {
     pub(super) table: &'a RoutingTable,
-    /// Nodes' own addresses are theirs already.
+    /// Addresses of Nodes, which are never announced.
     pub(super) node_addresses: &'a BTreeSet<IpAddr>,
-    /// The name of the gateways' own cluster.
+    /// Name of the gateways' own cluster.
     pub(super) cluster: &'a str,
-    /// The nodes with a gateway; empty = not known.
+    /// Nodes with a gateway; empty = unknown.
     pub(super) gateways: &'a BTreeSet<Arc<str>>,
-    /// What the pools say.
+    /// Announcement policies of the pools.
     pub(super) policies: &'a AnnouncePolicies,
-    /// Which Services under `Local` share an address.
+    /// Services with `externalTrafficPolicy: Local` that share an address.
     pub(super) shared: &'a SharedAddresses,
 }
 
-/// The load balancer addresses of a table.
+/// Claims for the load balancer addresses of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Claims {
-    /// Who may announce each.
+    /// Gateways that may own each address.
     pub(super) all: BTreeMap<IpAddr, Claim>,
-    /// Why none of the gateways may, where their pool leaves none.
+    /// Reason why no gateway may own an address, if its pool leaves none.
     pub(super) left_out: BTreeMap<IpAddr, String>,
 }
 
 impl ClaimContext<'_> {
-    /// Every gateway must claim the same as of the same objects.
+    /// Computes the claims. All gateways must get the same claims from the same objects.
     ///
-    /// Under the policy `Local` a gateway serves what it has endpoints for. Where several Services share an address, the gateways that
-    /// serve all of them can have it; Services without such a gateway in common with older ones do not count. Where
-    /// none of the `gateways` has an endpoint, the address is nobody's, unless another Service serves there from everywhere. Gateways that
-    /// the pool leaves out do not count.
+    /// With `externalTrafficPolicy: Local`, a gateway serves the Services that it has endpoints for, and those with the most may own the
+    /// address. If several such Services share an address, only gateways that serve all of them may own it; Services that have no gateway
+    /// in common with older ones are ignored. If no gateway has an endpoint, the address has no owner, unless another Service there is
+    /// served from all gateways. Gateways that the pool excludes do not count.
     pub(super) fn claims(&self) -> Claims {
         let mut served: BTreeMap<IpAddr, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
         let mut from_everywhere: BTreeSet<IpAddr> = BTreeSet::new();
@@ -109,13 +109,13 @@ impl ClaimContext<'_> {
         self.policies.of(ip).map(|policy| &*policy.pool)
     }
 
-    /// The claim as the pool has it.
+    /// Claim as defined by the pool alone.
     fn claim(&self, ip: IpAddr) -> Claim {
         let policy = self.policies.of(ip);
         let nodes = match policy.and_then(|policy| policy.nodes.as_ref()) {
             None => Nodes::Any,
             Some(selected) if self.gateways.is_empty() => Nodes::Only(selected.clone()),
-            // Nodes without a gateway make no difference, and there may be thousands.
+            // Nodes without a gateway make no difference, and there may be thousands of them.
             Some(selected) => Nodes::Only(self.gateways.intersection(selected).cloned().collect()),
         };
         Claim { nodes, interfaces: policy.map(|policy| policy.interfaces.clone()).unwrap_or_default() }
@@ -130,7 +130,7 @@ fn leaves_out_endpoints(pool: &str) -> String {
     format!("the node selector of AddressPool {pool} leaves out every gateway with an endpoint")
 }
 
-/// Those that serve the most.
+/// The nodes with the highest count.
 fn most(by_node: BTreeMap<Arc<str>, usize>) -> BTreeSet<Arc<str>> {
     let most = by_node.values().copied().max();
     by_node.into_iter().filter(|(_, count)| Some(*count) == most).map(|(node, _)| node).collect()
@@ -164,7 +164,7 @@ mod tests {
         Frontend { addr, ..frontend }
     }
 
-    /// The claims with these pools, and Nodes a, b and c, each in a rack of its own name.
+    /// Claims with these pools and the Nodes a, b and c, each in a rack of its name.
     fn claims(frontends: Vec<Frontend>, pools: &str) -> Claims {
         let folder = tempfile::tempdir().unwrap();
         let node = |name: &str| {

@@ -1,4 +1,4 @@
-//! The two interfaces from which a routing daemon announces addresses. They exist for as long as a process of this node holds them.
+//! The two interfaces whose addresses a routing daemon announces. They exist while a process of this node holds them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,26 +8,26 @@ use sheave_announce::{BgpInterface, BgpInterfaces};
 use sheave_dataplane::{check_tun, open_tun};
 use thiserror::Error;
 
-/// What the name of the second interface has beyond that of the first.
+/// Suffix of the second interface's name.
 const SHUTDOWN: &str = "-gshut";
 
-/// Why there are none.
+/// Reason why the interfaces cannot be created.
 #[derive(Debug, Error)]
 pub(crate) enum BgpDeviceError {
-    /// The device that makes them cannot be opened.
+    /// The TUN device cannot be opened.
     #[error(
         "announce: bgp needs /dev/net/tun, readable and writable for this process ({0}); in Kubernetes mount it as \
          deploy/examples/bgp-frr does"
     )]
     NoTun(io::Error),
-    /// The kernel does not make this one.
+    /// The kernel refuses an interface.
     #[error(
         "cannot make the interface {name} for announce: bgp (needs CAP_NET_ADMIN, and no other interface of that name): {error}"
     )]
     NotMade {
-        /// The interface.
+        /// Name of the interface.
         name: String,
-        /// The reason.
+        /// Reason.
         error: io::Error,
     },
 }
@@ -37,18 +37,18 @@ pub(crate) enum BgpDeviceError {
 pub(crate) struct BgpDevices(Arc<BgpInterfaces>);
 
 impl BgpDevices {
-    /// Whether they could be made, as far as that can be told beforehand: another process of this node may have them.
+    /// Checks whether the interfaces can be created, as far as possible beforehand: another process of this node may hold them.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// If the TUN device cannot be opened.
     pub(crate) fn check() -> Result<(), BgpDeviceError> {
         check_tun().map_err(BgpDeviceError::NoTun)
     }
 
-    /// Makes them, with no addresses.
+    /// Creates the interfaces, without addresses.
     ///
     /// # Errors
-    /// If the kernel makes none.
+    /// If the TUN device cannot be opened, or the kernel refuses an interface.
     pub(crate) fn open(name: &str) -> Result<Self, BgpDeviceError> {
         Self::check()?;
         let open = |name: String| match open_tun(&name) {
@@ -59,7 +59,7 @@ impl BgpDevices {
         Ok(Self(Arc::new(BgpInterfaces { announced, shutdown })))
     }
 
-    /// Those that another process hands over, with their addresses; none if they are not these two.
+    /// Interfaces from another process, with their addresses; `None` if the names do not match.
     pub(crate) fn handed(name: &str, devices: Vec<(String, OwnedFd)>) -> Option<Self> {
         let [announced, shutdown] = <[_; 2]>::try_from(devices).ok()?;
         if announced.0 != name || shutdown.0 != shutdown_name(name) {
@@ -70,7 +70,7 @@ impl BgpDevices {
         Some(Self(Arc::new(BgpInterfaces { announced, shutdown })))
     }
 
-    /// Copies for another process. Without them, it makes its own once these are gone.
+    /// Duplicates the descriptors for another process. Without them it creates its own interfaces once these are gone.
     pub(crate) fn hand_over(&self) -> Vec<(String, OwnedFd)> {
         let copy = |interface: &BgpInterface| Ok((interface.name.to_string(), interface.device.try_clone()?));
         let both: io::Result<_> = [&self.0.announced, &self.0.shutdown].into_iter().map(copy).collect();
@@ -80,7 +80,7 @@ impl BgpDevices {
         })
     }
 
-    /// For the announcer.
+    /// Interfaces for the announcer.
     pub(crate) fn interfaces(&self) -> Arc<BgpInterfaces> {
         Arc::clone(&self.0)
     }

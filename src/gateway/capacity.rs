@@ -1,31 +1,31 @@
-//! How many file descriptors each part of the process gets. The process reserves some for itself, so that probes, the admin server,
-//! the API client and the snapshot work while clients are refused.
+//! Capacity of the process in file descriptors. Some are reserved for the process itself, so that probes, the admin server, the API
+//! client and the snapshot work while clients are refused.
 
 use sheave_dataplane::{CapacityLimits, raise_open_files};
 
 use crate::config::Config;
 use crate::http::server::Connections;
 
-/// Assumed where the limit on open files cannot be read: what Linux starts with.
+/// Assumed limit of open files if it cannot be read: the default of Linux.
 const USUAL_OPEN_FILES: u64 = 1024;
 
-/// Of the process itself: logs, watches, the API server's client, BPF objects, 80 checks of endpoints' health.
+/// Descriptors of the process itself: logs, watches, API clients, BPF objects, 80 health checks of endpoints.
 const OWN: u64 = 96;
-/// Each worker's epoll instances, timers and netlink sockets.
+/// Descriptors of each worker: epoll instances, timers and netlink sockets.
 const OF_A_WORKER: u64 = 8;
 /// Connections to the admin server.
 const ADMIN: usize = 32;
-/// Connections to pages that are open to the network, at most; few descriptors are fewer of them.
+/// Limit of connections to pages that are open to the network. It is lower if there are few descriptors.
 const PAGES: u64 = 1024;
 const LEAST_PAGES: u64 = 16;
 
-/// What each part of the process may have.
+/// Descriptors for each part of the process.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     open_files: u64,
     pub(crate) workers: usize,
     pub(crate) traffic: CapacityLimits,
-    /// Of each worker.
+    /// UDP flows of each worker.
     pub(crate) udp_flows: usize,
     pub(crate) listening_sockets: usize,
     pages: Connections,
@@ -34,7 +34,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Those of this process, whose limit on open files is raised as far as it may be.
+    /// Capacity of this process. Raises its limit of open files as far as allowed.
     pub(crate) fn of_process(config: &Config) -> Self {
         let open_files = raise_open_files().unwrap_or(USUAL_OPEN_FILES);
         let workers = worker_count(config.workers);
@@ -49,7 +49,7 @@ impl Capacity {
         shares
     }
 
-    /// What traffic may take with other limits.
+    /// Capacity with the traffic limits of another configuration.
     pub(crate) fn with_limits_of(&self, config: &Config) -> Self {
         Self::of(self.open_files, self.workers, config)
     }
@@ -59,18 +59,18 @@ impl Capacity {
         let metrics = (open_files / 16).clamp(LEAST_PAGES, Connections::METRICS as u64);
         let held = if config.metrics.listen.is_some() { metrics } else { 0 };
         let own = OWN + OF_A_WORKER * workers as u64 + ADMIN as u64 + held + pages;
-        // A machine that gives less than the process needs for itself still gets a gateway.
+        // Even if the limit is lower than what the process needs for itself, half of it is left for traffic.
         let traffic = open_files - own.min(open_files / 2);
         let limits = &config.limits;
         let connections = limits.connections.map_or(usize::MAX, |most| most.get() as usize);
-        // Each flow takes a descriptor; half of them are left to TCP.
+        // Each flow takes a descriptor. Half of the descriptors are left for TCP.
         let udp_flows = limits.udp_flows.map_or(u64::MAX, |most| most.get().into()).min(traffic / 2);
         Self {
             open_files,
             workers,
             traffic: CapacityLimits { descriptors: to_usize(traffic), connections },
             udp_flows: to_usize(udp_flows / workers as u64).max(1),
-            // The others are for those who connect.
+            // The rest is left for connections.
             listening_sockets: to_usize(traffic / 4 * 3),
             pages: Connections::of_pages(to_usize(pages)),
             admin: Connections::of_admin(ADMIN),
@@ -82,43 +82,43 @@ impl Capacity {
         (self.traffic.descriptors as u64) < open_files / 4 * 3
     }
 
-    /// Of the process, as its limit is now.
+    /// The current limit of open files.
     pub(crate) fn open_files(&self) -> u64 {
         self.open_files
     }
 
-    /// Threads that forward.
+    /// Number of worker threads.
     pub(crate) fn workers(&self) -> usize {
         self.workers
     }
 
-    /// TCP connections that all may have together: each takes two descriptors.
+    /// Limit of TCP connections in total; each takes two descriptors.
     pub(crate) fn connections(&self) -> usize {
         self.traffic.connections.min(self.traffic.descriptors / 2)
     }
 
-    /// UDP flows that all workers may have together.
+    /// Limit of UDP flows in total.
     pub(crate) fn flows(&self) -> usize {
         self.udp_flows * self.workers
     }
 
-    /// For all pages that are open to the network together.
+    /// Connections to all pages that are open to the network.
     pub(crate) fn pages(&self) -> Connections {
         self.pages.clone()
     }
 
-    /// For the admin server, which others do not crowd out.
+    /// Connections to the admin server, separate from all others.
     pub(crate) fn admin(&self) -> Connections {
         self.admin.clone()
     }
 
-    /// For the server for metrics alone. A scrape may take as long as from the admin server.
+    /// Connections to the metrics listener. A scrape may take as long as one from the admin server.
     pub(crate) fn metrics(&self) -> Connections {
         self.metrics.clone()
     }
 }
 
-/// One worker per core that the scheduler and the cgroup give us, unless the configuration gives a number.
+/// One worker per core that the scheduler and the cgroup allow, unless the configuration sets a number.
 fn worker_count(configured: usize) -> usize {
     match configured {
         0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -1,5 +1,5 @@
-//! The log of TCP connections that have ended: one JSON object per line on standard output. A thread of its own writes it, since whoever
-//! reads may be slow; workers never wait for it. No Service gets more lines than its share.
+//! Log of TCP connections that have ended: one JSON object per line on stdout. A separate thread writes it, since the reader may be
+//! slow; workers never wait for it. The number of lines per Service is limited.
 
 mod line;
 
@@ -17,29 +17,29 @@ use sheave_dataplane::ConnectionRecord;
 use self::line::Line;
 use crate::views::visible::visible_json;
 
-/// As many records are written at once.
+/// Records per write.
 const BATCH: usize = 256;
-/// How long the end of the process may wait for the last lines.
+/// How long the process may wait at its end for the last lines.
 const LAST_LINES: Duration = Duration::from_millis(1500);
-/// Lines of a Service are counted for so long.
+/// Window in which the lines of a Service are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// What became of connections that were to be logged.
+/// Number of records by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LineCounts {
-    /// They have lines.
+    /// Written lines.
     pub(crate) written: u64,
-    /// Their Service had as many lines in that second as it may.
+    /// Dropped, since the Service exceeded its rate.
     pub(crate) over_rate: u64,
-    /// Whoever reads was too slow, or has gone.
+    /// Dropped, since the reader is too slow or has gone.
     pub(crate) lost: u64,
 }
 
-/// The running writer. Dropping it waits for the last lines, if workers have ended, but not for long.
+/// Running writer. Dropping it waits briefly for the last lines, if workers have ended.
 #[derive(Debug)]
 pub(crate) struct ConnectionLogWriter {
     shared: Arc<Shared>,
-    /// Ends with the writer. A receiver alone could not be shared.
+    /// Disconnects when the writer ends. In a mutex, since a receiver is not `Sync`.
     ended: Mutex<Receiver<()>>,
 }
 
@@ -53,10 +53,10 @@ struct Shared {
 }
 
 impl ConnectionLogWriter {
-    /// Writes what comes of `records`. `lost` counts those that found no place among them.
+    /// Starts the writer. `lost` counts the records that did not fit into the channel.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can be started.
     pub(crate) fn start(
         records: Receiver<ConnectionRecord>,
         lost: Arc<AtomicU64>,
@@ -77,12 +77,12 @@ impl ConnectionLogWriter {
         Ok(Self { shared, ended: Mutex::new(ended) })
     }
 
-    /// So many lines a second at most of one Service from now on.
+    /// Sets the limit of lines per second for each Service.
     pub(crate) fn set_lines_per_service(&self, lines: u32) {
         self.shared.lines_per_service.store(lines, Ordering::Relaxed);
     }
 
-    /// Since the start.
+    /// Counts since the start.
     pub(crate) fn counts(&self) -> LineCounts {
         let Shared { written, over_rate, unwritable, lost, .. } = &*self.shared;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -101,29 +101,29 @@ impl Drop for ConnectionLogWriter {
     }
 }
 
-/// What the writer's thread has.
+/// State of the writer's thread.
 struct Writing {
     shared: Arc<Shared>,
-    /// Dropped when it ends.
+    /// Dropped when the thread ends.
     _running: Sender<()>,
-    /// Lines of each Service in the present window.
+    /// Lines of each Service in the current window.
     lines: HashMap<ServiceKey, u32>,
     window: Instant,
     buffer: Vec<u8>,
-    /// Standard output could not be written to, which was logged.
+    /// Whether writing to stdout failed, which is logged once.
     broken: bool,
-    /// It ends within a line.
+    /// Whether the output ends within a line.
     cut: bool,
 }
 
-/// Knows whether what was written ends within a line, as on a disk that is full.
+/// Writer that tracks whether the output ends within a line, as on a full disk.
 struct WholeLines<'a, W> {
     out: &'a mut W,
     cut: &'a mut bool,
 }
 
 impl<W: Write> WholeLines<'_, W> {
-    /// What comes next must not become part of the beginning of a line.
+    /// Ends an incomplete line, so that the next one starts on its own line.
     fn end_line(&mut self) -> io::Result<()> {
         if *self.cut { self.write_all(b"\n") } else { Ok(()) }
     }
@@ -164,7 +164,7 @@ impl Writing {
         }
     }
 
-    /// Adds the line of a connection, unless its Service has had enough.
+    /// Formats the line of a connection, unless its Service has exceeded its rate.
     fn format(&mut self, record: &ConnectionRecord) -> bool {
         if self.window.elapsed() >= WINDOW {
             self.lines.clear();
@@ -176,9 +176,10 @@ impl Writing {
             return false;
         }
         *lines += 1;
-        // Nothing in a line can fail to be JSON.
+        // Serialization of a line cannot fail.
         serde_json::to_string(&Line::of(record)).is_ok_and(|json| {
-            // A terminal may show it, and Nodes and clusters have names that others chose. JSON has escapes for all of it.
+            // A terminal may show the log, and Nodes and clusters have names that others chose, so control characters are escaped as in
+            // JSON.
             self.buffer.extend_from_slice(visible_json(&json).as_bytes());
             self.buffer.push(b'\n');
             true
@@ -319,7 +320,7 @@ mod tests {
         assert_eq!(lines, [true, false, true, false]);
     }
 
-    /// A full disk takes the beginning of a line.
+    /// A full disk takes only the beginning of a line.
     #[test]
     fn a_line_after_one_that_was_cut_is_a_line_of_its_own() {
         struct Full {

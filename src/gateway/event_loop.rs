@@ -1,5 +1,5 @@
-//! The gateway's event loop: takes updates of the sources into the store, projects them, applies the routing table to the data plane,
-//! and answers the admin server. Nothing here blocks.
+//! Event loop of the gateway: applies updates of the sources to the store, projects them, applies the routing table to the data plane, and
+//! answers the admin server. It never blocks.
 
 mod announcing;
 mod answers;
@@ -50,13 +50,13 @@ pub(crate) use takeover::Servers;
 use takeover::{connections_left, report_connections, report_nothing_left};
 use takeover_counts::TakeoverCounts;
 
-/// How long the workers may take to show that they run.
+/// How long workers may take to prove that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
-/// A controller that asks for the status hears that a worker is stuck.
+/// A controller that queries the status must learn that a worker is stuck before it gives up.
 const _: () = assert!(WORKER_PATIENCE.as_secs() < PATIENCE_WITH_ONE.as_secs());
 
-/// After an update nothing is taken in for as long as it took, up to this: a burst becomes one update, and the data plane
-/// gets at least half of a core however fast the objects change.
+/// After an update, the loop pauses for as long as the update took, up to this limit. A burst thus becomes one update, and the data plane gets
+/// at least half of a core however fast objects change.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running gateway.
@@ -66,77 +66,77 @@ pub(crate) struct EventLoop {
     node: String,
     drain: Duration,
     series: SeriesLimits,
-    /// What the machine gives.
+    /// Capacity of the machine.
     shares: Capacity,
     health: Health,
     dataplane: Dataplane,
-    /// Behind the data plane, whose last connections it waits for when it is dropped.
+    /// Declared after the data plane, so that it is dropped later and gets the records of the last connections.
     connection_log: ConnectionLogWriter,
     memory: MemoryWatch,
-    /// Where this process listens for other ends than frontends, health check node ports aside.
+    /// Addresses that this process listens on besides frontends and health check node ports.
     servers: BTreeSet<SocketAddr>,
     sources: Sources,
     store: Store,
     projector: Projector,
-    /// What is in force. None before the first objects have come.
+    /// Projection in force; `None` before the first objects have arrived.
     projection: Option<Projection>,
-    /// Nothing is taken in before.
+    /// No update is processed before this time.
     pause: Instant,
-    /// When to project again, although nothing may be heard until then.
+    /// Time of the next projection even without an update.
     due: Option<Instant>,
-    /// When the table last changed.
+    /// Time of the last change of the table.
     applied: Option<Instant>,
-    /// Grows whenever what is known of the objects may have changed.
+    /// Increases whenever the known objects may have changed.
     revision: u64,
     failures: Failures,
     overload: Overload,
     problem_log: ProblemLog,
     report: watch::Sender<GatewayReport>,
-    /// Of the controller in this process, if there is one.
+    /// Status of the controller in this process, if any.
     controller: Option<watch::Receiver<ControllerStatus>>,
     phase: Phase,
-    /// Nothing will ever be heard again of the objects.
+    /// Whether the sources have ended, so that no more updates will arrive.
     source_ended: bool,
-    /// Another process serves in place of this one.
+    /// Whether another process has taken over.
     handed_over: bool,
-    /// Who serves until this one has taken over.
+    /// Process that serves until this one has taken over.
     predecessor: Option<Predecessor>,
-    /// From when on this one has taken over, until it ends.
+    /// Connection to the predecessor, from the takeover until that process ends.
     lifeline: Option<Lifeline>,
     takeovers: Arc<TakeoverCounts>,
     announcing: Announcing,
-    /// The headless Service over the gateways' Pods.
+    /// Headless Service over the gateways' Pods.
     gateways: ServiceKey,
 }
 
-/// What reaches a running loop.
+/// Inputs of a running loop.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Of the admin server.
+    /// Queries of the admin server.
     pub(crate) queries: mpsc::Receiver<Query>,
-    /// What is in force from then on.
+    /// Reloaded configurations to apply.
     pub(crate) configs: mpsc::Receiver<NewConfig>,
-    /// The time for a lame duck.
+    /// Request to stop, with the lame duck time.
     pub(crate) stop: oneshot::Receiver<Duration>,
 }
 
-/// Why the loop has ended.
+/// Reason why the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Ended {
-    /// It was stopped.
+    /// The loop was stopped.
     Stopped(Drained),
-    /// It cannot go on.
+    /// The sources ended unexpectedly.
     Failed,
     /// Another process has taken over.
     HandedOver(Drained),
-    /// It has never served: it was stopped before it could take over, or could not.
+    /// This process never served: it was stopped before the takeover, or the takeover failed.
     NotTakenOver,
 }
 
 impl EventLoop {
-    /// Starts the workers. The loop stays where it is on the heap: futures that hold it are moved on the stack. Nothing is served before the first objects have come, nor before this process has taken over from its
-    /// predecessor.
+    /// Starts the workers. The loop is boxed, since futures that hold it are moved on the stack. Nothing is served before the first objects have
+    /// arrived and this process has taken over from its predecessor.
     ///
     /// # Errors
     /// If a worker cannot be started.
@@ -188,31 +188,30 @@ impl EventLoop {
         }))
     }
 
-    /// The answers for health probes.
+    /// State of the health probes.
     pub(crate) fn health(&self) -> &Health {
         &self.health
     }
 
-    /// For scrapes, which must not wait for this loop or hold it up.
+    /// Observer for scrapes, which neither wait for this loop nor delay it.
     pub(crate) fn observer(&self) -> Observer {
         self.dataplane.observer()
     }
 
-    /// The report to the controller, now and later.
+    /// Subscribes to the report for the controller.
     pub(crate) fn report(&self) -> watch::Receiver<GatewayReport> {
         self.report.subscribe()
     }
 
-    /// Shows a controller that runs in the same process.
+    /// Attaches the controller that runs in the same process.
     pub(crate) fn run_beside(&mut self, controller: watch::Receiver<ControllerStatus>) {
         self.controller = Some(controller);
         self.role = "run";
     }
 
-    /// Follows the sources and answers queries until the time that `stop` leaves for a lame duck is over, until another process has
-    /// taken over, or until the sources end by themselves: stale endpoints would stay in force for ever. Then drains. `serve` starts
-    /// the servers of this process once it is the one that serves, and `ready` is called when the first objects are in force. `left`
-    /// is given the process that serves in place of this one.
+    /// Follows the sources and answers queries until `stop` and its lame duck time are over, another process has taken over, or the sources end
+    /// unexpectedly (stale endpoints would otherwise stay in force forever). Then drains. `serve` starts the servers of this process once it is
+    /// the one that serves, and `ready` is called when the first objects are in force. `left` receives the successor after a takeover.
     pub(crate) async fn run(
         mut self: Box<Self>,
         Inbox { mut queries, mut configs, mut stop }: Inbox,
@@ -233,7 +232,7 @@ impl EventLoop {
             tokio::select! {
                 biased;
                 () = wait_until(drain_at) => {
-                    // Who is about to take over saves new connections from a closed port.
+                    // A successor that is about to take over saves new connections from a closed port.
                     drain_at = servers.await_successor();
                     if drain_at.is_none() {
                         break;
@@ -259,7 +258,7 @@ impl EventLoop {
                     };
                     let received = update.received();
                     self.take(update);
-                    // What it has in memory is newer than any snapshot, as long as it serves.
+                    // While the predecessor serves, its objects in memory are newer than any snapshot.
                     let stale = self.predecessor.is_some() && !alone && self.sources.stands_on_snapshot();
                     if !self.sources.is_loaded() || stale {
                         continue;
@@ -313,8 +312,8 @@ impl EventLoop {
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
     }
 
-    /// Lets open connections finish, and ends. The process that serves in place of this one is told how many are left; its objects are
-    /// the latest, and belong into the snapshot.
+    /// Lets open connections finish, and ends. A successor is sent how many are left. It has the latest objects, so only a process without a
+    /// successor writes the snapshot.
     async fn drain(
         mut self: Box<Self>,
         mut queries: mpsc::Receiver<Query>,
@@ -346,7 +345,7 @@ impl EventLoop {
         drained
     }
 
-    /// Takes an update into the store, and projects it.
+    /// Applies an update to the store, and projects it.
     fn take(&mut self, update: SourceUpdate) {
         let (started, received) = (Instant::now(), update.received());
         self.sources.take(update, &mut self.store);
@@ -356,9 +355,8 @@ impl EventLoop {
         self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
     }
 
-    /// Whether an object that is not loaded yet may have an older claim to an address that is allocated here. Folders are
-    /// read at once; where others give the addresses, one API server that is away must not keep the other's from being
-    /// served.
+    /// Whether an object that is not yet loaded may have an older claim to an address that is allocated here. Folders are read at once. If a
+    /// controller allocates addresses, one unreachable API server must not block the objects of the other.
     fn awaits_claims(&self) -> bool {
         self.sources.role() == Role::Standalone && !self.sources.is_loaded()
     }
@@ -399,7 +397,7 @@ impl EventLoop {
         self.report_problems();
     }
 
-    /// Retries what failed.
+    /// Retries failed operations.
     fn retry(&mut self) {
         self.dataplane.retry();
         self.health.retry();
@@ -410,13 +408,13 @@ impl EventLoop {
         self.prove_healthy();
     }
 
-    /// All updates so far are in force, since this runs on the loop; the workers prove it by answering.
+    /// Marks the process healthy if all workers answer. This runs on the loop, so all updates so far are in force.
     fn prove_healthy(&self) {
         self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
     }
 }
 
-/// Ends the process, to be started again: the kernel gives a worker new connections as long as its sockets are open.
+/// Exits to be restarted: the kernel gives a stuck worker new connections while its sockets are open.
 fn end_process(StuckWorker { worker, step, time }: StuckWorker) {
     tracing::error!(bug = true, worker, step, ?time, "a worker is stuck: exiting to be restarted");
     std::process::exit(Exit::Software.code().into());
@@ -429,7 +427,7 @@ fn servers(config: &Config) -> BTreeSet<SocketAddr> {
     servers.into_iter().flatten().collect()
 }
 
-/// Waits until the process that is to be taken over from has ended. Cancel safe.
+/// Waits until the predecessor has ended. Cancel safe.
 async fn ended(predecessor: &Option<Predecessor>) {
     match predecessor {
         Some(predecessor) => predecessor.ended().await,
@@ -437,7 +435,7 @@ async fn ended(predecessor: &Option<Predecessor>) {
     }
 }
 
-/// The next update of the sources, but not before `pause` ends. Cancel safe.
+/// Next update of the sources, after `pause`. Cancel safe.
 async fn next(sources: &mut Sources, store: &Store, pause: Instant) -> Option<SourceUpdate> {
     sleep_until(pause.into()).await;
     sources.next(store).await

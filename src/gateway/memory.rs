@@ -1,7 +1,7 @@
-//! How much memory is left for traffic, reported to the data plane from a thread of its own: the control loop may be busy, and memory
-//! can be gone within a second.
+//! Memory watch: reports to the data plane how much memory is left for traffic. It has its own thread, since the control loop may be
+//! busy and memory can run out within a second.
 //!
-//! It counts what the kernel's out-of-memory killer counts: each memory cgroup of the process, sockets included, and the machine.
+//! Counts what the kernel's out-of-memory killer counts: each memory cgroup of the process including sockets, and the whole machine.
 
 mod cgroup;
 
@@ -15,22 +15,22 @@ use sheave_dataplane::{MemoryGauge, MemoryLeft};
 
 use self::cgroup::Groups;
 
-/// How often it is looked at while there is plenty, and while there is not.
+/// Interval of checks while memory is plentiful, and while it is short.
 const CALM: Duration = Duration::from_secs(1);
 const CLOSE: Duration = Duration::from_millis(100);
 
-/// Of each limit so much is left to the process itself, and to what open connections still come to take.
+/// Reserve of each limit, for the process itself and for the growth of open connections.
 const SPARED_SHARE: u64 = 10;
 const SPARED_MOST: u64 = 256 << 20;
 
-/// What the kernel keeps for a socket without what waits in it (`slabinfo`: TCP, sock_inode_cache, filp, dentry, epitem).
+/// Kernel memory of a socket, without its buffers (`slabinfo`: TCP, sock_inode_cache, filp, dentry, epitem).
 const MEMORY_OF_A_SOCKET: u64 = 5 << 10;
-/// So much at most is taken to wait in a socket of ours, where only the whole machine's can be seen.
+/// Assumed maximum of data buffered in one of our sockets, where only the total of the machine is known.
 const MOST_BUFFERED: u64 = 1 << 20;
-/// Of the smallest kind; with larger ones less is counted.
+/// The smallest page size. With larger pages, the estimate is too low.
 const PAGE: u64 = 4096;
 
-/// A limit, and what is taken of it, in bytes.
+/// A limit and its usage, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level {
     limit: u64,
@@ -38,17 +38,17 @@ struct Level {
 }
 
 impl Level {
-    /// What traffic may yet take.
+    /// Bytes that traffic may still use.
     fn free(&self) -> u64 {
         self.limit.saturating_sub(self.spared()).saturating_sub(self.used)
     }
 
-    /// The same of those who have next to nothing: half of what is spared is for them.
+    /// Bytes that connections with hardly any data may still use: half of the reserve is for them.
     fn free_to_small_ones(&self) -> u64 {
         self.limit.saturating_sub(self.spared() / 2).saturating_sub(self.used)
     }
 
-    /// What is to be given back, so that small ones find room: a quarter of what is spared.
+    /// Bytes to free, so that a quarter of the reserve is available for small connections.
     fn excess(&self) -> u64 {
         self.used.saturating_sub(self.limit - self.spared() / 4 * 3)
     }
@@ -62,18 +62,18 @@ impl Level {
     }
 }
 
-/// Watches memory until it is dropped.
+/// Running memory watch, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryWatch {
-    /// Other configured limits; the thread ends when this one is gone.
+    /// Sends changes of the configured limit. The thread ends when this is dropped.
     limits: mpsc::Sender<Option<u64>>,
 }
 
 impl MemoryWatch {
-    /// Says to `gauge` what is free, now and later. `limit` is the configured one, in bytes.
+    /// Starts the thread, which keeps `gauge` up to date. `limit` is the configured limit in bytes.
     ///
     /// # Errors
-    /// If the thread cannot be made.
+    /// If the thread cannot be started.
     pub(super) fn start(limit: Option<u64>, gauge: MemoryGauge) -> io::Result<Self> {
         let (limits, others) = mpsc::channel();
         let (groups, mut limit) = (Groups::of_process(), limit);
@@ -91,21 +91,21 @@ impl MemoryWatch {
         Ok(Self { limits })
     }
 
-    /// Goes by this configured limit from now on.
+    /// Changes the configured limit.
     pub(super) fn set_limit(&self, limit: Option<u64>) {
-        // Fails if the thread has ended, which it does not by itself.
+        // Fails only if the thread has ended, which it does not on its own.
         self.limits.send(limit).ok();
     }
 }
 
-/// The least of the limits that traffic goes by, in bytes: of the process's cgroups, of the machine, and the configured one.
+/// The smallest limit of memory in bytes: of the process's cgroups, the machine and the configuration.
 pub(crate) fn memory_limit(configured: Option<u64>) -> Option<u64> {
     let groups = Groups::of_process();
     let levels = groups.levels().chain(machine());
     levels.map(|level| level.limit).chain(configured).min()
 }
 
-/// Looks once; when to look again.
+/// Checks once, and returns the time until the next check.
 fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
     let own = groups.own();
     let configured = limit.and_then(|limit| {
@@ -115,7 +115,7 @@ fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
     let levels: Vec<Level> =
         own.into_iter().chain(groups.above()).chain(machine()).chain(configured).collect();
     let least = |free: fn(&Level) -> u64| levels.iter().map(free).min().unwrap_or(u64::MAX);
-    // Where others are counted, too, it is not for this process to give back what they have taken.
+    // Memory of other processes is not for this one to free, so only levels that count this process alone have an excess.
     let own = own.into_iter().flat_map(|own| configured.into_iter().chain([own]));
     gauge.set(MemoryLeft {
         free: least(Level::free),
@@ -125,14 +125,14 @@ fn look(groups: &Groups, limit: Option<u64>, gauge: &MemoryGauge) -> Duration {
     if levels.iter().all(Level::is_calm) { CALM } else { CLOSE }
 }
 
-/// What the process has as far as can be seen, where no cgroup counts it alone.
+/// Estimated memory of this process, where no cgroup counts it alone.
 fn seen(gauge: &MemoryGauge) -> Option<u64> {
     let sockets = gauge.descriptors() as u64;
     let buffered = buffered().unwrap_or(0).min(sockets * MOST_BUFFERED);
     Some(resident()? + sockets * MEMORY_OF_A_SOCKET + buffered)
 }
 
-/// What waits in the buffers of all sockets of the machine, in pages (`mem` in /proc/net/sockstat, proc(5)).
+/// Bytes in the buffers of all sockets of the machine (`mem` in /proc/net/sockstat, in pages; proc(5)).
 fn buffered() -> Option<u64> {
     Some(pages_buffered(&fs::read_to_string("/proc/net/sockstat").ok()?) * PAGE)
 }
@@ -145,14 +145,14 @@ fn pages_buffered(sockstat: &str) -> u64 {
     sockstat.lines().filter_map(pages).sum()
 }
 
-/// What the kernel could give without swapping (`MemAvailable`, proc(5)).
+/// Memory of the machine, counting as free what needs no swapping (`MemAvailable`, proc(5)).
 fn machine() -> Option<Level> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let limit = kibibytes(&text, "MemTotal:")?;
     Some(Level { limit, used: limit.saturating_sub(kibibytes(&text, "MemAvailable:")?) })
 }
 
-/// The process's own, without what the kernel has for its sockets.
+/// Resident memory of the process, without its sockets in the kernel.
 fn resident() -> Option<u64> {
     kibibytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }

@@ -1,4 +1,4 @@
-//! Options of the projection and the data plane, from the configuration.
+//! Options of the projection and the data plane, derived from the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,28 +14,28 @@ use super::bgp_devices::BgpDevices;
 use super::capacity::Capacity;
 use crate::config::{AnnounceMode, ClusterNetwork, Config};
 
-/// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfter`, twice which is what
-/// the others wait for at most.
+/// How long a stopping process waits for other gateways to take its addresses: at least this time, and this multiple of `failAfter`.
+/// The others wait for at most twice `failAfter`.
 const LEAVING: Duration = Duration::from_secs(2);
 const LEAVING_TIMES: u32 = 3;
 
-/// Where routing daemons speak BGP.
+/// Port of BGP.
 const BGP: u16 = 179;
 
-/// How addresses are announced.
+/// Options of announcements.
 #[derive(Clone, Debug)]
 pub(crate) enum AnnounceOptions {
-    /// In the subnets of the gateways.
+    /// By ARP and neighbor discovery in the subnets of the gateways.
     Layer2(announce::Options),
-    /// By a routing daemon, which knows the interface of this name.
+    /// By a routing daemon, with the name of the interface that it reads.
     Bgp(BgpOptions, Arc<str>),
 }
 
 impl AnnounceOptions {
-    /// Whether addresses can be announced here, as far as that can be told beforehand.
+    /// Checks whether addresses can be announced here, as far as possible beforehand.
     ///
     /// # Errors
-    /// What is missing, for people.
+    /// If a requirement is missing, as text.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             Self::Layer2(options) => Announcer::check(options).map_err(|error| error.to_string()),
@@ -43,7 +43,7 @@ impl AnnounceOptions {
         }
     }
 
-    /// How long a process that ends may take to give its addresses away.
+    /// How long a stopping process may take to give its addresses away.
     pub(crate) fn leaving(&self) -> Duration {
         match self {
             Self::Layer2(options) => LEAVING.max(options.membership.fail_after * LEAVING_TIMES),
@@ -52,7 +52,7 @@ impl AnnounceOptions {
     }
 }
 
-/// How addresses are announced, if they are.
+/// Options of announcements, if addresses are announced.
 pub(crate) fn announce_options(config: &Config) -> Option<AnnounceOptions> {
     let announce = &config.announce;
     let keys = match &announce.mode {
@@ -81,9 +81,8 @@ pub(crate) fn announce_options(config: &Config) -> Option<AnnounceOptions> {
     }))
 }
 
-/// Options of the projection.
 pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Options {
-    // It is not about a controller where it listens: gateways have another configuration.
+    // A controller's own listeners do not matter to the projection, since gateways have another configuration.
     let here = !matches!(role, Role::Controller { .. });
     let own_ports = own_ports(config).filter(|_| here);
     projection::Options {
@@ -119,7 +118,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
     }
 }
 
-/// The ports where a gateway listens for other ends than frontends, and those of the routing daemon beside it.
+/// Ports of a gateway's other listeners, and of the routing daemon on the node.
 fn own_ports(config: &Config) -> impl Iterator<Item = RangeInclusive<u16>> {
     let addresses = [Some(config.admin_listen), config.healthz_listen, config.report_listen];
     let listeners = addresses.into_iter().flatten().map(|addr| addr.port());
@@ -132,7 +131,7 @@ fn heartbeat_port(config: &Config) -> Option<u16> {
     matches!(config.announce.mode, AnnounceMode::Layer2 { .. }).then_some(config.announce.heartbeat.port)
 }
 
-/// Options of the data plane, which gets `shares` of the machine. One that is held serves nothing yet.
+/// Options of the data plane within `shares` of the machine. A held data plane serves nothing yet.
 pub(super) fn dataplane_options(
     config: &Config,
     shares: &Capacity,
@@ -150,7 +149,7 @@ pub(super) fn dataplane_options(
     }
 }
 
-/// What can change while the data plane runs.
+/// Settings that can change while the data plane runs.
 pub(super) fn dataplane_settings(config: &Config, shares: &Capacity) -> Settings {
     let timeouts = Timeouts {
         connect: config.timeouts.connect,
@@ -163,12 +162,12 @@ pub(super) fn dataplane_settings(config: &Config, shares: &Capacity) -> Settings
     Settings { timeouts, busy_poll: config.busy_poll, capacity: traffic, udp_flows }
 }
 
-/// The network interfaces that the configuration names, each once: the data plane takes paths by them, the first of which is 1.
+/// Network interfaces in the configuration, without duplicates. Their order numbers the data plane's paths from 1.
 fn interfaces(config: &Config) -> BTreeSet<&str> {
     config.clusters.values().filter_map(|cluster| cluster.interface.as_deref()).collect()
 }
 
-/// The networks of the clusters for which the configuration names them.
+/// Allowed networks of clusters, where configured.
 fn allowed(config: &Config) -> BTreeMap<Arc<str>, Arc<AddressSet>> {
     let allowed = |(name, cluster): (&String, &ClusterNetwork)| {
         let networks = AddressSet::from_cidrs(cluster.allow.as_ref()?);
@@ -177,7 +176,7 @@ fn allowed(config: &Config) -> BTreeMap<Arc<str>, Arc<AddressSet>> {
     config.clusters.iter().filter_map(allowed).collect()
 }
 
-/// The path to each cluster that the configuration names. Clusters behind one interface are reached the same way.
+/// Path to each configured cluster. Clusters behind the same interface share a path.
 fn paths(config: &Config) -> impl Iterator<Item = (Path, &str)> {
     let numbers: BTreeMap<&str, u16> = interfaces(config).into_iter().zip(1..).collect();
     let path = move |interface: &str| Path(numbers.get(interface).copied().unwrap_or_default());

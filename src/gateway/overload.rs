@@ -1,5 +1,5 @@
-//! Frontends that refuse new connections or flows because of a limit, as Problems while it lasts. The controller does not get them: a
-//! flood must not cause writes to the API server.
+//! Frontends that currently refuse new connections or flows because of a limit, as Problems. The controller does not get them, since
+//! a flood must not cause writes to the API server.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use sheave_model::{Frontend, Protocol};
 
 use super::problems::{object_ref, problem_port};
 
-/// The Problems as of the last look.
+/// Problems as of the last refresh.
 #[derive(Debug, Default)]
 pub(super) struct Overload {
     revision: u64,
@@ -18,7 +18,7 @@ pub(super) struct Overload {
 }
 
 impl Overload {
-    /// Refreshes them; whether they may differ from before.
+    /// Refreshes the Problems. Returns whether they may have changed.
     pub(super) fn refresh(&mut self, dataplane: &Dataplane) -> bool {
         let revision = dataplane.overload_revision();
         if revision == self.revision {

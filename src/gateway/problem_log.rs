@@ -1,26 +1,26 @@
-//! Logs each Problem once when it appears and once when it is gone.
+//! Log of Problems: each one is logged when it appears and when it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::views::problem::ProblemView;
 
-/// How many Problems of one moment are logged individually. A shortage may affect every frontend at once, and thousands of lines
+/// How many Problems are logged individually at a time. A shortage may affect every frontend at once, and thousands of lines
 /// would push others out of the log.
 const ONE_BY_ONE: usize = 100;
 
-/// The Problems that have been logged.
+/// Problems that have been logged.
 #[derive(Debug, Default)]
 pub(super) struct ProblemLog {
     sources: BTreeSet<ProblemView>,
     objects: BTreeSet<ProblemView>,
     failures: BTreeSet<ProblemView>,
     overload: BTreeSet<ProblemView>,
-    /// How many of all there are by reason, kept up for scrapes.
+    /// Number of Problems by reason, for scrapes.
     by_reason: BTreeMap<String, usize>,
 }
 
 impl ProblemLog {
-    /// Logs changes of the sources' own Problems.
+    /// Logs changes of Problems of the sources.
     pub(super) fn sources(&mut self, now: impl Iterator<Item = ProblemView>) {
         log_changes(&mut self.sources, &mut self.by_reason, now);
     }
@@ -30,7 +30,7 @@ impl ProblemLog {
         log_changes(&mut self.objects, &mut self.by_reason, now);
     }
 
-    /// As [`Self::objects`], where the changes are known.
+    /// Like [`Self::objects`], for known changes.
     pub(super) fn changed_objects(&mut self, came: &BTreeSet<ProblemView>, gone: &BTreeSet<ProblemView>) {
         log(came.iter(), gone.iter());
         for problem in gone {
@@ -45,7 +45,7 @@ impl ProblemLog {
         }
     }
 
-    /// Logs changes of the gateway's failures.
+    /// Logs changes of failures of the gateway.
     pub(super) fn failures(&mut self, now: impl Iterator<Item = ProblemView>) {
         log_changes(&mut self.failures, &mut self.by_reason, now);
     }
@@ -55,12 +55,12 @@ impl ProblemLog {
         log_changes(&mut self.overload, &mut self.by_reason, now);
     }
 
-    /// How many there are.
+    /// Number of Problems.
     pub(super) fn count(&self) -> usize {
         self.sources.len() + self.objects.len() + self.failures.len() + self.overload.len()
     }
 
-    /// How many there are of each reason that there is.
+    /// Number of Problems by reason.
     pub(super) fn by_reason(&self) -> &BTreeMap<String, usize> {
         &self.by_reason
     }

@@ -1,4 +1,4 @@
-//! Failures of a running data plane, as Problems of the objects concerned.
+//! Failures of a running data plane, as Problems of the affected objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,27 +12,27 @@ use crate::http::health::Health;
 use crate::http::report::Failure;
 use crate::retry;
 
-/// The failures, kept between changes: where descriptors are short there are thousands.
+/// Failures, cached between changes: there can be thousands when descriptors are short.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     inputs: Option<FailureInputs>,
     all: Vec<Failure>,
 }
 
-/// What failures follow from.
+/// Inputs of the failures.
 #[derive(Debug, PartialEq)]
 struct FailureInputs {
     failures: u64,
-    /// Why endpoints do not see clients' addresses, and as of which table it is asked whose do not.
+    /// Reason why endpoints do not see client addresses, with the table generation that names the affected Services.
     lost: Option<(String, u64)>,
-    /// The same of local ports that UDP flows do not share.
+    /// Reason why UDP flows cannot share local ports, with the table generation.
     ports_taken: Option<(LocalPortsError, u64)>,
     health: Vec<Problem>,
-    /// What keeps addresses from being announced, and as of which table it is asked whose they are.
+    /// Reasons why addresses are not announced, with the table generation that names their Services.
     unannounced: (BTreeMap<IpAddr, Unannounced>, u64),
 }
 
-/// An address that this gateway should announce, and cannot.
+/// An address that this gateway should announce but cannot.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unannounced {
     pub(super) reason: &'static str,
@@ -40,7 +40,7 @@ pub(super) struct Unannounced {
 }
 
 impl Failures {
-    /// Refreshes them; whether they may differ from before.
+    /// Refreshes the failures. Returns whether they may have changed.
     pub(super) fn refresh(
         &mut self,
         dataplane: &Dataplane,
@@ -65,14 +65,14 @@ impl Failures {
         true
     }
 
-    /// As of the last refresh.
+    /// Failures as of the last refresh.
     pub(super) fn all(&self) -> &[Failure] {
         &self.all
     }
 }
 
-/// One for each frontend that cannot be opened, and for each Service whose endpoints are to see clients' addresses and do
-/// not.
+/// One failure for each frontend that cannot be opened, and for each Service whose endpoints should see client addresses
+/// but do not.
 fn of(dataplane: &Dataplane) -> Vec<Failure> {
     let mut failures: Vec<Failure> = dataplane.failures().map(unopened).collect();
     if let Err(error) = dataplane.client_addresses() {
@@ -92,12 +92,12 @@ fn of(dataplane: &Dataplane) -> Vec<Failure> {
     failures
 }
 
-/// Where the state directory cannot be used, nothing else is known to be in the way, and the log has it.
+/// Only ports that are taken. An unusable state directory harms nothing as far as known, and is logged.
 fn ports_taken(dataplane: &Dataplane) -> Option<LocalPortsError> {
     dataplane.local_ports_error().filter(|error| matches!(error, LocalPortsError::Taken(_)))
 }
 
-/// One for each Service with such an address.
+/// One failure for each Service with such an address.
 fn not_announced(dataplane: &Dataplane, unannounced: &BTreeMap<IpAddr, Unannounced>) -> Vec<Failure> {
     if unannounced.is_empty() {
         return Vec::new();
@@ -117,7 +117,7 @@ fn not_announced(dataplane: &Dataplane, unannounced: &BTreeMap<IpAddr, Unannounc
     services.into_iter().filter_map(problem).collect()
 }
 
-/// The frontends of the table that accept nothing here, and why. One that cannot be changed is open as it was.
+/// Frontends of the table that accept nothing here, with the reason. A frontend whose change failed stays open as it was.
 pub(super) fn closed(dataplane: &Dataplane) -> BTreeMap<FrontendAddr, String> {
     let closed = dataplane.failures().filter(|failure| !failure.listening);
     closed.map(|failure| (failure.frontend.addr, failure_message(failure))).collect()
@@ -167,12 +167,12 @@ fn few_ports(service: ObjectRef, error: &LocalPortsError) -> Problem {
     }
 }
 
-/// The port of a Problem about this frontend.
+/// The port for a Problem of this frontend.
 pub(super) fn problem_port(addr: FrontendAddr) -> ProblemPort {
     ProblemPort { port: addr.port, protocol: addr.protocol.name() }
 }
 
-/// Whose frontend it is.
+/// Object that the frontend belongs to.
 pub(super) fn object_ref(frontend: &Frontend) -> ObjectRef {
     ObjectRef {
         kind: match frontend.service.source {

@@ -18,10 +18,10 @@ use self::api::ApiUpdate;
 use crate::views::problem::ProblemView;
 use crate::views::status::{GuardView, KindView, SourceView, collect};
 
-/// Where objects come from.
+/// All sources.
 pub(crate) struct Sources {
     local: SourceAdapter,
-    /// Of a Karmada control plane, if there is one.
+    /// Source of the Karmada control plane, if there is one.
     karmada: Option<SourceAdapter>,
 }
 
@@ -36,12 +36,12 @@ pub(crate) enum SourceAdapter {
 /// A watched folder of manifests.
 pub(crate) struct FileSource {
     watch: FileWatch,
-    /// What it read last. None before the first time.
+    /// Contents that were read last; `None` before the first read.
     loaded: Option<Arc<Loaded>>,
     lines: Box<Mutex<Lines>>,
 }
 
-/// Where in the files the fields with Problems are. They are looked for once: the text is not kept.
+/// Lines of the fields with Problems, cached since the text of the files is not kept.
 #[derive(Default)]
 struct Lines {
     files: Option<FieldLines>,
@@ -64,20 +64,20 @@ impl FileSource {
 
 /// An update of one source, which [`Sources::take`] applies.
 pub(crate) struct SourceUpdate {
-    /// Of which source.
+    /// Source of the update.
     pub(super) part: ControlPlane,
     pub(super) update: Update,
 }
 
 pub(super) enum Update {
-    /// The folder.
+    /// Contents of the folder.
     Files(Arc<Loaded>),
-    /// The API server, or what stands in for it.
+    /// Update of the API server or the snapshot.
     Api(ApiUpdate),
 }
 
 impl SourceUpdate {
-    /// When it came.
+    /// Time when the update arrived.
     pub(super) fn received(&self) -> Instant {
         match &self.update {
             Update::Api(ApiUpdate::Batch(batch)) => batch.received,
@@ -87,12 +87,12 @@ impl SourceUpdate {
 }
 
 impl Sources {
-    /// What there is to take in.
+    /// Combines the sources.
     pub(crate) fn new(local: SourceAdapter, karmada: Option<SourceAdapter>) -> Self {
         Self { local, karmada }
     }
 
-    /// Who decides about addresses, if the objects come from here.
+    /// Role in allocating addresses that follows from the local source.
     pub(super) fn role(&self) -> Role {
         match self.local {
             SourceAdapter::Files(_) => Role::Standalone,
@@ -104,7 +104,7 @@ impl Sources {
         std::iter::once(&self.local).chain(&self.karmada)
     }
 
-    /// Waits for something new. Cancel safe. None only at the end of the runtime.
+    /// Waits for the next update. Cancel safe. `None` only at the end of the runtime.
     pub(crate) async fn next(&mut self, store: &Store) -> Option<SourceUpdate> {
         let of = |part| move |update| SourceUpdate { part, update };
         let Some(karmada) = &mut self.karmada else {
@@ -116,7 +116,7 @@ impl Sources {
         }
     }
 
-    /// Takes it into the store.
+    /// Applies an update to the store.
     pub(crate) fn take(&mut self, SourceUpdate { part, update }: SourceUpdate, store: &mut Store) {
         let source = match part {
             ControlPlane::Local => Some(&mut self.local),
@@ -135,7 +135,7 @@ impl Sources {
         }
     }
 
-    /// What was taken in last is in force now.
+    /// Marks the last update as applied, for latency metrics.
     pub(super) fn mark_applied(&mut self) {
         for source in std::iter::once(&mut self.local).chain(&mut self.karmada) {
             if let SourceAdapter::Api(api) = source {
@@ -152,7 +152,7 @@ impl Sources {
         })
     }
 
-    /// Whether a snapshot stands in for an API server.
+    /// Whether a snapshot replaces an API server.
     pub(super) fn stands_on_snapshot(&self) -> bool {
         self.sources().any(|source| match source {
             SourceAdapter::Files(_) => false,
@@ -160,7 +160,7 @@ impl Sources {
         })
     }
 
-    /// Whether the API server of the gateway's own cluster is away.
+    /// Whether the API server of the gateway's own cluster is unreachable.
     pub(super) fn is_cut_off(&self, store: &Store) -> bool {
         let needed = |kind: &KindView| ["Service", "EndpointSlice"].contains(&kind.kind.as_str());
         match &self.local {
@@ -172,7 +172,7 @@ impl Sources {
         }
     }
 
-    /// Distrusts lists that lack most known objects for so long from now on.
+    /// Sets how long lists that lack most known objects are held back.
     pub(super) fn set_mass_deletion_hold(&mut self, hold: Duration) {
         for source in std::iter::once(&mut self.local).chain(&mut self.karmada) {
             if let SourceAdapter::Api(api) = source {
@@ -181,7 +181,7 @@ impl Sources {
         }
     }
 
-    /// What keeps it from saying what is there, if anything does.
+    /// Reason why the sources are not loaded yet, if any.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         self.sources().find_map(SourceAdapter::missing)
     }
@@ -191,12 +191,12 @@ impl Sources {
         self.sources().any(|source| matches!(source, SourceAdapter::Files(_)))
     }
 
-    /// What is wrong with the sources themselves, or with objects that they could not read.
+    /// Problems of the sources themselves, and of objects that they could not read.
     pub(crate) fn problems(&self) -> Vec<ProblemView> {
         self.sources().flat_map(SourceAdapter::problems).collect()
     }
 
-    /// A Problem of an object, with the manifest that the object is from, and the line of the field.
+    /// A Problem of an object, with its manifest and the line of the field.
     pub(crate) fn place(&self, problem: &Problem) -> ProblemView {
         let placed = self.sources().find_map(|source| match source {
             SourceAdapter::Files(files) => files.place(problem),
@@ -205,17 +205,17 @@ impl Sources {
         placed.unwrap_or_else(|| ProblemView::new(problem, None))
     }
 
-    /// The local source as the status shows it.
+    /// View of the local source for the status.
     pub(super) fn view(&self, store: &Store) -> SourceView {
         self.local.view(ControlPlane::Local, store)
     }
 
-    /// The same for the Karmada control plane, if there is one.
+    /// View of the Karmada source for the status, if there is one.
     pub(super) fn karmada_view(&self, store: &Store) -> Option<SourceView> {
         Some(self.karmada.as_ref()?.view(ControlPlane::Karmada, store))
     }
 
-    /// Lists that it held_lists.
+    /// Lists that the guard holds back.
     pub(super) fn held_lists(&self) -> Vec<GuardView> {
         let held_lists = |source| match source {
             &SourceAdapter::Files(_) => Vec::new(),
@@ -224,7 +224,7 @@ impl Sources {
         self.sources().flat_map(held_lists).collect()
     }
 
-    /// Leaves behind what the next process starts from.
+    /// Writes the snapshots that the next process starts from.
     pub(crate) async fn finish(&mut self, store: &Store) {
         for source in std::iter::once(&mut self.local).chain(&mut self.karmada) {
             if let SourceAdapter::Api(api) = source {
@@ -235,7 +235,7 @@ impl Sources {
 }
 
 impl SourceAdapter {
-    /// A folder, or a single file.
+    /// Source for a folder or a single file.
     pub(crate) fn files(watch: FileWatch) -> Self {
         Self::Files(FileSource { watch, loaded: None, lines: Box::default() })
     }

@@ -1,5 +1,5 @@
-//! What a process logs when it starts: one line with what it is and may do, and for a gateway a second line when its first routing
-//! table is in force. Operators search logs for these fields, so they are never renamed.
+//! Startup log: one line with role and privileges, and for a gateway a second line when its first routing table is in force.
+//! Operators search for these fields, so they are never renamed.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::gateway::memory::memory_limit;
 use crate::views::status::ProcessView;
 use crate::views::steering;
 
-/// The capabilities that change what a gateway can do, with their numbers (linux/capability.h).
+/// Capabilities that affect a gateway, with their numbers (linux/capability.h).
 const CAPABILITIES: [(u8, &str); 6] = [
     (10, "CAP_NET_BIND_SERVICE"),
     (12, "CAP_NET_ADMIN"),
@@ -20,19 +20,19 @@ const CAPABILITIES: [(u8, &str); 6] = [
     (39, "CAP_BPF"),
 ];
 
-/// What a process is, whatever it does.
+/// Facts about a process, for any role.
 pub(crate) struct StartupInfo {
-    /// As in the status.
+    /// Role as in the status.
     pub(crate) role: &'static str,
-    /// Where the admin server listens.
+    /// Address of the admin server.
     pub(crate) admin: SocketAddr,
-    /// Where the objects come from.
+    /// Source of the objects.
     pub(crate) source: String,
-    /// Where those of the Karmada control plane come from, if there is one.
+    /// Source of the Karmada control plane's objects, if there is one.
     pub(crate) karmada: Option<String>,
 }
 
-/// Logs what a gateway starts with.
+/// Logs the start of a gateway.
 pub(crate) fn gateway(process: &StartupInfo, shares: &Capacity, config: &Config) {
     let StartupInfo { role, admin, source, karmada } = process;
     let Privileges { uid, capabilities } = Privileges::of_process();
@@ -57,7 +57,7 @@ pub(crate) fn gateway(process: &StartupInfo, shares: &Capacity, config: &Config)
     );
 }
 
-/// Logs what a controller starts with; `identity` is how the Lease names it.
+/// Logs the start of a controller; `identity` is its name in the Lease.
 pub(crate) fn controller(process: &StartupInfo, identity: &str, config: &Config) {
     let StartupInfo { role, admin, source, karmada } = process;
     tracing::info!(
@@ -77,8 +77,8 @@ pub(crate) fn controller(process: &StartupInfo, identity: &str, config: &Config)
     );
 }
 
-/// Logs the state of a gateway when its first table is in force, or that it is not ready with that, as without the folder of its
-/// manifests. `transparent` is whether endpoints see clients' addresses.
+/// Logs the state of a gateway when its first table is in force, or that it is still not ready, for example because the folder of
+/// manifests is missing. `transparent` is whether endpoints see client addresses.
 pub(crate) fn ready(view: &ProcessView, transparent: &str) {
     if let Some(why) = &view.not_ready {
         tracing::warn!(problems = view.problems, "not ready: {why}");
@@ -98,12 +98,12 @@ pub(crate) fn ready(view: &ProcessView, transparent: &str) {
     );
 }
 
-/// What the process may do, as far as it matters here.
+/// Privileges of the process that matter here.
 #[derive(Debug, PartialEq, Eq)]
 struct Privileges {
-    /// The effective user.
+    /// Effective user ID.
     uid: String,
-    /// Those of [`CAPABILITIES`] that are effective, or `none`.
+    /// Effective ones of [`CAPABILITIES`], or `none`.
     capabilities: String,
 }
 
@@ -112,10 +112,10 @@ impl Privileges {
         Self::parse(&fs::read_to_string("/proc/self/status").unwrap_or_default())
     }
 
-    /// Reads /proc/self/status (proc(5)).
+    /// Parses /proc/self/status (proc(5)).
     fn parse(status: &str) -> Self {
         let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-        // Real, effective, saved, file system.
+        // The fields are real, effective, saved and file system user ID.
         let uid = value("Uid:").and_then(|uids| uids.split_whitespace().nth(1));
         let effective = value("CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
         let names = effective.map(|mask| {
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// The one line that `log` writes.
+    /// The line that `log` writes.
     fn line(log: impl FnOnce()) -> Value {
         let lines = Lines::default();
         let writer = lines.clone();

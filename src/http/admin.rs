@@ -1,7 +1,7 @@
-//! The gateway's admin server: health, metrics, routes, explanations, status and the status page, on loopback by default.
+//! Admin server of a gateway: health, metrics, routes, explanations, status and the status page, on loopback by default.
 //!
-//! It holds no state. Each query goes to the event loop, which also proves that the loop runs. Metrics are rendered on another thread;
-//! the loop only adds what it alone knows.
+//! Stateless. Each query goes to the event loop, which also proves that the loop runs. Metrics are rendered on another thread; the
+//! loop only adds what it alone knows.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ use crate::http::questions::{self, Asker, reply, stuck};
 use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 
-/// Answers on `listener` until the result is dropped.
+/// Serves on `listener` until the result is dropped.
 pub(crate) fn serve(
     listener: TcpListener,
     queries: QuerySender,
@@ -45,7 +45,7 @@ pub(crate) fn serve(
     Server::start(listener, page::guarded(router, node).merge(probes), connections)
 }
 
-/// Answers scrapes alone on `listener` until the result is dropped.
+/// Serves only metrics on `listener` until the result is dropped.
 pub(crate) fn serve_metrics(
     listener: GuardedListener,
     queries: QuerySender,
@@ -57,8 +57,8 @@ pub(crate) fn serve_metrics(
     listener.serve(router, connections)
 }
 
-/// `router`, which answers metrics on `listener`. One that asks for no token listens on loopback, where browsers get as little as
-/// from the admin server.
+/// Prepares the metrics `router` for `listener`. A listener without a token is on loopback, and gets the admin server's protection
+/// against browsers.
 pub(crate) fn for_scrapers(router: Router, listener: &GuardedListener, node: &str) -> Router {
     if listener.is_open() { page::guarded(router, node) } else { router }
 }
@@ -67,10 +67,10 @@ fn metrics_page(queries: QuerySender, scrapes: ScrapeQueue) -> Router {
     Router::new().route("/metrics", get(metrics)).with_state((queries, scrapes))
 }
 
-/// Opens the address that the configuration gives to scrapers, if it does.
+/// Binds the metrics address, if one is configured.
 ///
 /// # Errors
-/// As [`bind`], and what is wrong with the environment.
+/// Like [`bind`], or if `$NODE_IP` is missing or invalid.
 pub(crate) async fn bind_metrics(config: &Metrics) -> Result<Option<TcpListener>, String> {
     match config.listen {
         Some(listen) => bind("metrics", listen.addr()?).await.map(Some),
@@ -78,10 +78,10 @@ pub(crate) async fn bind_metrics(config: &Metrics) -> Result<Option<TcpListener>
     }
 }
 
-/// Lets in on `listener` whom the configuration names.
+/// Adds the configured authorization to `listener`.
 ///
 /// # Errors
-/// As [`GuardedListener::new`].
+/// Like [`GuardedListener::new`].
 pub(crate) fn guard_metrics(
     listener: Option<TcpListener>,
     config: &Metrics,
@@ -92,17 +92,17 @@ pub(crate) fn guard_metrics(
     listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
 }
 
-/// Opens the address that `section` of the configuration gives.
+/// Binds the address of a `section` of the configuration.
 ///
 /// # Errors
-/// As bind(2), with the address and what to change.
+/// If the address cannot be bound. The message names the address and the setting to change.
 pub(crate) async fn bind(section: &str, addr: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(addr).await.map_err(|error| {
         format!("{section} address {addr}: {error}; choose another with {section}.listen in the config")
     })
 }
 
-/// The process answers, and so does the loop that everything depends on.
+/// Answers whether the process and its event loop respond.
 async fn livez(State(queries): State<QuerySender>) -> Response {
     verdict(&queries, Query::Live, "not live").await
 }

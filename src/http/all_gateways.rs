@@ -1,4 +1,4 @@
-//! What a controller answers about all gateways, by asking each of them: `/api/fleet` and `/api/fleet/explain`.
+//! Queries to all gateways through a controller: `/api/fleet` and `/api/fleet/explain`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,29 +24,29 @@ use crate::views::all_gateways::{
 use crate::views::explain::{Answer, Question, QuestionQuery};
 use crate::views::status::collect;
 
-/// How long an answer is good for, however many ask.
+/// How long an answer is reused, regardless of the number of clients.
 const FRESH: Duration = Duration::from_secs(2);
-/// How long an answer may take as a whole: less than the 20 s that `sheave` waits for it, and enough to ask twice.
+/// Time limit of an answer: less than the 20 s that `sheave` waits for it, and enough to query gateways twice.
 const DEADLINE: Duration = Duration::from_secs(17);
-/// What gateways need to take in a change that others have.
+/// Time that gateways need to apply a change that others have already applied.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// Larger than any honest status, in which lists are short.
+/// Size limit of a status in bytes. Lists in a status are short, so a valid one is smaller.
 const LONGEST_STATUS: usize = 1 << 17;
-/// Larger than any explanation that a gateway has shortened.
+/// Size limit of an explanation in bytes. Gateways shorten theirs.
 const LONGEST_EXPLANATION: usize = 1 << 20;
-/// As much of why a gateway refuses as people read.
+/// How many bytes of a gateway's error are shown.
 const LONGEST_REFUSAL: usize = 200;
-/// How many questions about clients are put to all gateways at a time.
+/// Concurrent explanations, each of which queries all gateways.
 const EXPLAINING: usize = 4;
-/// Why there was no time for a gateway.
+/// Error for a gateway that was not queried in time.
 const NO_TIME: &str = "not asked in time: too many gateways are slow";
-/// Why a gateway cannot be asked.
+/// Error for a gateway that cannot be queried.
 const NO_PORT: &str =
     "its Service has no port named `report` (`gateways.service` in the config of the controller)";
-/// Why a gateway that does answer says little.
+/// Error for a gateway that only answers its report.
 const REPORT_ALONE: &str = "it answers nothing but its report: it runs an older version, or its report.listen has no authorization (`report.authorization`)";
 
-/// The state of all gateways, asked for when somebody wants to know it. Clones share it.
+/// State of all gateways, queried on demand. Clones share it.
 #[derive(Clone)]
 pub(crate) struct AllGateways {
     node: String,
@@ -56,14 +56,14 @@ pub(crate) struct AllGateways {
     explaining: Arc<Semaphore>,
 }
 
-/// What was answered last, or why nothing was, and when.
+/// Last answer or error, and when it was made.
 struct LastAnswer {
     at: Instant,
     json: Result<Arc<str>, String>,
 }
 
 impl AllGateways {
-    /// By a controller on `node`.
+    /// Created by a controller on `node`.
     pub(crate) fn new(
         node: String,
         client: GatewayClient,
@@ -77,7 +77,7 @@ impl AllGateways {
         Router::new().route("/api/fleet", get(all)).route("/api/fleet/explain", get(explain)).with_state(self)
     }
 
-    /// As JSON. Those who ask at the same time get the same answer, or the same reason why there is none.
+    /// The state as JSON. Concurrent requests share the same answer or error.
     async fn json(&self) -> Result<Arc<str>, String> {
         shared(&self.last, || async {
             let mut view = self.ask().await?;
@@ -100,7 +100,7 @@ impl AllGateways {
         Ok(AllGatewaysView::new(&self.node, controller, answers))
     }
 
-    /// What each gateway would do.
+    /// Explanations of all gateways.
     async fn explain(&self, question: &Question) -> Result<ExplanationsView, String> {
         let path: Arc<str> = question.path().into();
         let ask = |gateway| explanation_of(gateway, Arc::clone(&path));
@@ -119,7 +119,7 @@ impl AllGateways {
     }
 }
 
-/// The last answer if it is fresh, else a new one.
+/// Returns the last answer if it is fresh, else makes a new one.
 async fn shared<F: Future<Output = Result<Arc<str>, String>>>(
     last: &Mutex<Option<LastAnswer>>,
     ask: impl FnOnce() -> F,
@@ -145,7 +145,7 @@ async fn all(State(gateways): State<AllGateways>) -> Response {
     }
 }
 
-/// As of one gateway: 404 if none knows the Service or port.
+/// Responds like a single gateway: 404 if no gateway knows the Service or port.
 async fn explain(
     State(gateways): State<AllGateways>,
     query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
@@ -155,7 +155,7 @@ async fn explain(
         Err(why) => return bad_request(why),
     };
     let explained = in_time(async {
-        // It is never closed.
+        // The semaphore is never closed.
         let _place = gateways.explaining.acquire().await;
         gateways.explain(&question).await
     });
@@ -172,7 +172,7 @@ fn unavailable(why: String) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, why + "\n").into_response()
 }
 
-/// Its status, else its report.
+/// Queries a gateway's status, or else its report.
 async fn status_of(gateway: GatewayLink) -> GatewayAnswer {
     if !gateway.can_be_asked() {
         return GatewayAnswer::Silent(NO_PORT.to_owned());
@@ -192,7 +192,7 @@ async fn status_of(gateway: GatewayLink) -> GatewayAnswer {
     }
 }
 
-/// Its explanation.
+/// Queries a gateway's explanation.
 async fn explanation_of(gateway: GatewayLink, path: Arc<str>) -> GatewayExplanation {
     if !gateway.can_be_asked() {
         return Err(NO_PORT.to_owned());
@@ -209,7 +209,7 @@ async fn explanation_of(gateway: GatewayLink, path: Arc<str>) -> GatewayExplanat
     }
 }
 
-/// What a refusal says.
+/// Error message for a refused query.
 fn refused(status: StatusCode, body: &[u8]) -> String {
     let mut why = String::from_utf8_lossy(body).trim().to_owned();
     one_line(&mut why, LONGEST_REFUSAL);

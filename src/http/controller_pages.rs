@@ -1,4 +1,4 @@
-//! The admin pages of a controller process: health, metrics and status.
+//! Admin pages of a controller: health, metrics and status.
 
 use std::time::Instant;
 
@@ -17,13 +17,13 @@ use crate::http::page;
 use crate::views::View as _;
 use crate::views::status::{ProcessView, collect};
 
-/// What the pages are made of.
+/// State behind the pages.
 #[derive(Clone)]
 pub(crate) struct ControllerPages {
     pub(crate) started: Instant,
     pub(crate) node: String,
     pub(crate) server: String,
-    /// Of the Karmada control plane, if there is one.
+    /// Source of the Karmada control plane's objects, if there is one.
     pub(crate) karmada: Option<String>,
     pub(crate) status: watch::Receiver<ControllerStatus>,
     pub(crate) own_metrics: PrometheusHandle,
@@ -42,7 +42,7 @@ impl ControllerPages {
             .merge(page::guarded(here, &self.node))
     }
 
-    /// The metrics alone.
+    /// Router for metrics alone.
     pub(crate) fn metrics_router(self) -> Router {
         Router::new().route("/metrics", get(metrics)).with_state(self)
     }
@@ -65,7 +65,8 @@ impl ControllerPages {
     }
 }
 
-/// Why it is not ready, if so. A candidate is ready to take over; a leader once it knows everything that it decides by.
+/// Reason why the controller is not ready, if any. A candidate is ready to take over. A leader is ready once it has
+/// listed all objects that it needs.
 fn not_ready(now: &ControllerStatus) -> Option<&'static str> {
     (now.leading && !now.synced)
         .then_some("leading, but objects have not been listed from the API server yet")

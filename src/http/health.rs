@@ -1,5 +1,5 @@
-//! Health checks for load balancers in front of the gateway: the `healthCheckNodePort` of each Service, and the proxy's `/healthz` and
-//! `/livez`. The answers are kube-proxy's (pkg/proxy/healthcheck), so whatever probes kube-proxy can probe the gateway.
+//! Health checks for load balancers in front of the gateway: the `healthCheckNodePort` of each Service, and `/healthz` and `/livez` of
+//! the proxy. Responses are identical to kube-proxy's (pkg/proxy/healthcheck), so probes for kube-proxy work with the gateway.
 
 mod node_ports;
 mod pages;
@@ -21,7 +21,7 @@ pub(crate) use self::pages::{HealthPages, PageCounter};
 use self::proxy_health::ProxyHealth;
 use crate::http::server::{Connections, Server};
 
-/// The state behind all health answers, which the event loop maintains. Dropping it closes every health check node port.
+/// State of all health checks, maintained by the event loop. Dropping it closes every health check node port.
 #[derive(Debug)]
 pub(crate) struct Health {
     proxy: ProxyHealth,
@@ -31,7 +31,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Healthy, but on a node of which nothing is known yet; no port is open. All that are share `connections`.
+    /// Starts as healthy, on a node that is not known yet, without open ports. All ports share `connections`.
     pub(crate) fn new(connections: Connections) -> Self {
         let proxy = ProxyHealth::new();
         let pages = HealthPages::new(proxy.clone());
@@ -45,66 +45,66 @@ impl Health {
         self.node_ports.follow(&projection.health_checks, projection.table.frontends());
     }
 
-    /// Answers Services' probes nowhere before it has [taken over](Self::take_over).
+    /// Opens no ports until [`Self::take_over`].
     pub(crate) fn hold(&mut self) {
         self.node_ports.hold();
     }
 
-    /// Answers Services' probes from now on, on the sockets of the other process.
+    /// Starts to answer Services' probes, on the sockets of the other process.
     pub(crate) fn take_over(&mut self, sockets: HashMap<SocketAddr, std::net::TcpListener>) {
         self.node_ports.take_over(sockets);
     }
 
-    /// Copies of the sockets of all ports, for a process that takes over.
+    /// Duplicates the sockets of all ports for a successor.
     ///
     /// # Errors
-    /// As fcntl(2).
+    /// If a descriptor cannot be duplicated (fcntl(2)).
     pub(crate) fn hand_over(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
         self.node_ports.hand_over()
     }
 
-    /// Leaves the ports to the process that has taken over.
+    /// Leaves the ports to the successor.
     pub(crate) fn leave(&mut self) {
         self.node_ports.leave();
     }
 
-    /// Tries again to open the ports that could not be opened; whether that changed the Problems.
+    /// Retries ports that could not be opened. Returns whether the Problems changed.
     pub(crate) fn retry(&mut self) -> bool {
         self.node_ports.retry()
     }
 
-    /// Ports that could not be opened, each a Problem of its Service.
+    /// One Problem for each port that could not be opened.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
         self.node_ports.problems()
     }
 
-    /// Counts the proxy as healthy now, if `answers` becomes true: that every worker answers.
+    /// Marks the proxy as healthy as of now, once `answers` resolves to true: every worker answers.
     pub(crate) fn proven_by(&self, answers: impl Future<Output = bool> + Send + 'static) {
         self.proxy.proven_by(answers);
     }
 
-    /// Sends load balancers elsewhere from now on, without calling the process sick.
+    /// Makes load balancers send new traffic elsewhere, while the process stays live.
     pub(crate) fn drain(&self) {
         self.proxy.drain();
     }
 
-    /// `/healthz` and `/livez`, to count what was asked.
+    /// The `/healthz` and `/livez` pages, for their request counts.
     pub(crate) fn pages(&self) -> &HealthPages {
         &self.pages
     }
 
-    /// Answers `/healthz` and `/livez` on `listener` until the result is dropped.
+    /// Serves `/healthz` and `/livez` on `listener` until the result is dropped.
     pub(crate) fn serve_pages(&self, listener: TcpListener) -> Server {
         Server::start(listener, self.pages.router(), self.connections.clone())
     }
 }
 
-/// Where probes of Services are answered under `projection`.
+/// Addresses of the health check node ports of a `projection`.
 pub(crate) fn places(projection: &Projection) -> impl Iterator<Item = SocketAddr> {
     projection.health_checks.iter().flat_map(node_ports::addresses).map(|(addr, _)| addr)
 }
 
-/// An answer as kube-proxy gives it.
+/// Response in kube-proxy's format.
 fn answer(well: bool, body: String) -> Response {
     let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];

@@ -1,8 +1,8 @@
-//! What open status pages and `sheave top` see change: a stream of server-sent events to each, and the counters of the Services that a
+//! Live updates for status pages and `sheave top`: a stream of server-sent events for each, and the counters of the Services that a
 //! page shows.
 //!
-//! One computation a second serves all pages, on a thread of its own; without a page there is none. A page that does not read is cut,
-//! and so is one that has been open for a while: its browser opens the stream again and goes on where it was.
+//! One computation a second serves all pages, on a separate thread, and none runs without a page. A page that does not read is
+//! disconnected, as is one that has been open for a while: its browser reopens the stream and continues where it was.
 
 mod breakdown;
 mod catch_up;
@@ -33,12 +33,12 @@ use crate::views::View as _;
 use crate::views::explain::parse_service;
 use crate::views::traffic::TrafficView;
 
-/// Pages at a time. The admin server has room for twice as many connections, so that others find some.
+/// Limit of concurrent streams. The admin server allows twice as many connections, so that others get through.
 const MOST_STREAMS: usize = 16;
-/// Services whose counters are asked for at once: more than a page shows.
+/// Limit of Services in one request for counters, which is more than a page shows.
 const MOST_SERVICES: usize = 200;
 
-/// Answers status pages. Clones share what is computed.
+/// Live updates of status pages. Clones share the computation.
 #[derive(Clone)]
 pub(crate) struct LivePages {
     observer: Observer,
@@ -48,7 +48,7 @@ pub(crate) struct LivePages {
 }
 
 impl LivePages {
-    /// Of the data plane that `observer` sees; the control loop answers `queries`.
+    /// Starts the updates from `observer` of the data plane and `queries` to the control loop.
     pub(crate) fn start(observer: Observer, queries: QuerySender) -> Self {
         let (joins, joining) = mpsc::channel(MOST_STREAMS);
         let started = Instant::now();
@@ -56,22 +56,23 @@ impl LivePages {
         Self { observer, started, joins, room: Arc::new(Semaphore::new(MOST_STREAMS)) }
     }
 
-    /// The stream and the counters.
+    /// Router of the stream and the counters.
     pub(crate) fn router(self) -> Router {
         Router::new().route("/api/live", get(live)).route("/api/traffic", get(traffic)).with_state(self)
     }
 }
 
-/// What a page says that opens the stream again after it was hidden. A browser that does so by itself says it in a header.
+/// Query of a page that reopens the stream after it was hidden. A browser that reconnects on its own sends the event ID in a header
+/// instead.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct LiveQuery {
     last_event: Option<String>,
-    /// Whose counters the stream has besides the totals: those of all Services, endpoints or clients.
+    /// Rows whose counters are added to the totals: all Services, endpoints or clients.
     traffic: Option<TrafficBy>,
 }
 
-/// The events of one page, from the last one on that it has.
+/// Events of one page, from the last one that it has.
 async fn live(
     State(pages): State<LivePages>,
     headers: HeaderMap,
@@ -99,7 +100,7 @@ async fn live(
     }
 }
 
-/// Whose counters are asked for: names, separated by commas.
+/// Names of Services whose counters are requested, separated by commas.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct TrafficQuery {

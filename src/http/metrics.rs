@@ -1,6 +1,6 @@
-//! What one scrape of `/metrics` shows: the counters of the data plane, in total and per frontend, and what the event loop knows.
+//! Contents of `/metrics`: counters of the data plane in total and per frontend, and state of the event loop.
 //!
-//! It reads the table and the counters in place, on whatever thread calls it, since large tables take a while.
+//! Reads the table and the counters in place on the calling thread, since large tables take a while.
 
 mod announcements;
 mod endpoints;
@@ -33,27 +33,25 @@ use crate::views::problem::ProblemView;
 use crate::views::services::{self, ServiceCounts, ServiceFacts};
 use crate::views::status::{GuardView, KindView, ProcessView};
 
-/// What only the control loop knows of a gateway; nothing in it grows with the table but what is wrong.
+/// Facts that only the control loop knows. Their size does not grow with the table, except for Problems.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopFacts {
     pub(crate) status: ProcessView,
-    /// Everything that is wrong.
     pub(crate) all_problems: Vec<ProblemView>,
-    /// Frontends that accept nothing, and why.
+    /// Frontends that accept nothing, with the reason.
     pub(crate) closed: BTreeMap<FrontendAddr, String>,
-    /// How many of the status' Problems there are, by reason.
+    /// Number of Problems in the status, by reason.
     pub(crate) problems: BTreeMap<String, usize>,
     pub(crate) pages: HealthPages,
     pub(crate) worker_restarts: u64,
     pub(crate) health: HealthCounts,
-    /// Of the announcer; nothing where there is none.
+    /// Status of the announcer; the default if there is none.
     pub(crate) announcements: Arc<Status>,
     pub(crate) connection_log: LineCounts,
-    /// How many frontends and endpoints have series.
     pub(crate) series: SeriesLimits,
 }
 
-/// Everything that a controller knows about itself, as Prometheus text.
+/// All metrics of a controller, as Prometheus text.
 pub(crate) fn of_controller(
     status: &ProcessView,
     controller: &ControllerStatus,
@@ -74,7 +72,7 @@ pub(crate) fn of_controller(
     text.finish().unwrap_or_default()
 }
 
-/// Everything that the gateway knows about itself but what it measures through the `metrics` facade.
+/// All metrics of the gateway, except those that are recorded with the `metrics` crate.
 pub(crate) fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Observer) {
     let active = observer.table();
     let (table, status) = (active.table(), &facts.status);
@@ -110,7 +108,7 @@ fn write_connection_log(text: &mut Exposition, counts: LineCounts) {
         .add(&[("outcome", "lost")], lost);
 }
 
-/// What every process has.
+/// Metrics of every process.
 fn write_process<'a>(
     text: &mut Exposition,
     status: &ProcessView,
@@ -128,7 +126,7 @@ fn write_process<'a>(
     process::write(text);
 }
 
-/// From the status of the pools, which the leader writes itself.
+/// Metrics from the status of the pools, which the leader writes.
 fn write_pools(text: &mut Exposition, controller: &ControllerStatus) {
     let mut samples = text.family(&names::POOL_ADDRESSES);
     for PoolCounts { name, used, free } in &controller.pools {
@@ -138,7 +136,7 @@ fn write_pools(text: &mut Exposition, controller: &ControllerStatus) {
     }
 }
 
-/// As the status, the page and `sheave top` count them.
+/// Metrics of Services by state, counted as in the status, the page and `sheave top`.
 fn write_services(text: &mut Exposition, facts: &LoopFacts, active: &ActiveTable) {
     let LoopFacts { all_problems, closed, announcements, .. } = facts;
     let rows = services::rows(ServiceFacts {
@@ -154,8 +152,8 @@ fn write_services(text: &mut Exposition, facts: &LoopFacts, active: &ActiveTable
         .add(&[("state", "broken")], broken as u64);
 }
 
-/// Only a `Local` policy drops: without any endpoint, connections are refused. Of a cluster address the internal policy
-/// decides, of all others the external one.
+/// Metrics of frontends without endpoints. Only a `Local` policy drops; if there is no endpoint at all, connections are refused.
+/// The internal policy applies to cluster addresses, the external one to all others.
 fn write_without_endpoints(text: &mut Exposition, table: &RoutingTable) {
     let refuses = |frontend: &&Arc<Frontend>| frontend.external == Route::Reject;
     let refused = table.frontends().iter().filter(refuses).count();
@@ -171,7 +169,7 @@ fn write_without_endpoints(text: &mut Exposition, table: &RoutingTable) {
         .add(&[("traffic_policy", "internal")], internal.len() as u64);
 }
 
-/// How fresh the objects are, and how their watches fare. A kind that nothing was ever heard of, and manifests, have no age.
+/// Age of the objects and health of their watches. Kinds that were never listed, and manifests, have no age.
 fn write_source(text: &mut Exposition, status: &ProcessView) {
     let mut samples = text.family(&names::SOURCE_FROM_SNAPSHOT);
     samples.add(&[], u64::from(status.source.from_snapshot));
@@ -198,7 +196,7 @@ fn write_source(text: &mut Exposition, status: &ProcessView) {
     }
 }
 
-/// What is held back, by each kind of the sources: 0 for those whose lists are believed, so that alerts have a series.
+/// Number of held objects for each kind of the sources. It is 0 for lists that were accepted, so that alerts have a series.
 fn write_guard(text: &mut Exposition, status: &ProcessView) {
     let mut samples = text.family(&names::GUARD_HELD_OBJECTS);
     for (kind, labels) in labelled(status) {
@@ -208,24 +206,24 @@ fn write_guard(text: &mut Exposition, status: &ProcessView) {
     }
 }
 
-/// Marks what is of the Karmada control plane: kinds of the same names are in both.
+/// Label of the Karmada control plane's kinds, since both have kinds of the same name.
 const OF_KARMADA: (&str, &str) = ("source", "karmada");
 
-/// Every kind of the sources, with the labels of its series.
+/// Kinds of all sources, with the labels of their series.
 fn labelled(status: &ProcessView) -> impl Iterator<Item = (&KindView, Vec<(&'static str, &str)>)> {
     let local = status.source.kinds.iter().map(|kind| (kind, vec![("kind", &*kind.kind)]));
     let karmada = status.karmada.iter().flat_map(|source| &source.kinds);
     local.chain(karmada.map(|kind| (kind, vec![("kind", &*kind.kind), OF_KARMADA])))
 }
 
-/// Whether a list that is held back is of that kind and API server.
+/// Whether a held list is of this kind and API server.
 fn is_of(held: &GuardView, kind: &str, of_karmada: bool) -> bool {
     let plane = if of_karmada { ControlPlane::Karmada } else { ControlPlane::Local };
     let mut rows = KINDS.iter().filter(|row| row.plane == plane && row.resource.kind == kind);
     rows.any(|row| row.guarded_as == Some(&held.kind))
 }
 
-/// What is known of endpoints' health, and how.
+/// Metrics of endpoint health.
 fn write_health(text: &mut Exposition, table: &ActiveTable, counts: HealthCounts) {
     let mut samples = text.family(&names::ENDPOINTS_UNHEALTHY);
     for protocol in [Protocol::Tcp, Protocol::Udp] {

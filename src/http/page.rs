@@ -1,9 +1,8 @@
-//! The status pages of gateways and controllers: documents with their style and modules, all of them part of the program, and who may ask
-//! for them.
+//! Status pages of gateways and controllers: documents, style and modules, all embedded in the program, and access control for them.
 //!
-//! Nobody shows a token here, so only this machine is answered: whoever connects from its loopback address, as `kubectl port-forward`
-//! and `kubectl exec` do. A browser may be led to this server by any website. So a page that has another origin gets nothing, and neither does one that
-//! reaches the server by a name of its own (DNS rebinding): only addresses, `localhost` and names without a dot, which no website has.
+//! There is no authentication here, so only clients on this machine are answered: those that connect from a loopback address, as `kubectl
+//! port-forward` and `kubectl exec` do. Any website may lead a browser to this server, so requests with another origin are rejected, as are
+//! requests under a name that a website could own (DNS rebinding): only addresses, `localhost` and names without a dot are accepted.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use axum::routing::get;
 
 use super::server::Peer;
 
-/// Everything comes from here, nothing is run but the modules, and no text becomes markup.
+/// All content is from this server, only the modules are run, and no text is treated as markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
@@ -32,7 +31,7 @@ macro_rules! assets {
     };
 }
 
-/// What the pages are made of, by path.
+/// Assets of the pages, by path.
 const ASSETS: [(&str, &str, &str); 16] = assets! {
     "style.css": STYLE,
     "main.js": SCRIPT,
@@ -52,16 +51,16 @@ const ASSETS: [(&str, &str, &str); 16] = assets! {
     "traffic.js": SCRIPT,
 };
 
-/// The document of a gateway, and that of a controller.
+/// Documents of a gateway and of a controller.
 const GATEWAY: &str = include_str!("../page/index.html");
 const CONTROLLER: &str = include_str!("../page/controller.html");
 
-/// The page of a gateway at `/`, and what it loads.
+/// Routes of a gateway's page at `/`, and its assets.
 pub(crate) fn of_gateway() -> Router {
     router(GATEWAY)
 }
 
-/// The page of a controller, which shows all gateways.
+/// Routes of a controller's page, which shows all gateways.
 pub(crate) fn of_controller() -> Router {
     router(CONTROLLER)
 }
@@ -74,7 +73,7 @@ fn router(document: &'static str) -> Router {
     router
 }
 
-/// Never stored: after an upgrade the page would not be that of the program.
+/// Responds with an asset, which must not be cached: after an upgrade the page must match the program.
 fn asset(kind: &'static str, text: &'static str) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
@@ -85,7 +84,7 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     (headers, text).into_response()
 }
 
-/// `router`, for whoever is on this machine and no website; `node` is a name of this machine.
+/// Restricts `router` to clients on this machine, and excludes websites; `node` is a name of this machine.
 pub(crate) fn guarded(router: Router, node: &str) -> Router {
     router.layer(from_fn_with_state(Arc::<str>::from(node), guard))
 }
@@ -111,7 +110,7 @@ async fn shielded(request: Request, next: Next) -> Response {
     response
 }
 
-/// A listener for probes may be open to the network. What there is besides is for this machine.
+/// Checks the client address. The listener may be open to the network for probes; everything else is for this machine.
 fn admit_peer(peer: Option<Peer>) -> Result<(), (StatusCode, &'static str)> {
     let advice = "only /livez and /readyz are answered to other machines and Pods: connect to a loopback address here, \
                   as kubectl port-forward does; metrics.listen answers scrapers\n";
@@ -119,7 +118,7 @@ fn admit_peer(peer: Option<Peer>) -> Result<(), (StatusCode, &'static str)> {
 }
 
 fn admit(path: &str, headers: &HeaderMap, node: &str) -> Result<(), (StatusCode, &'static str)> {
-    // HTTP/1.0, which no browser speaks, needs no Host.
+    // HTTP/1.0 requires no Host header, and browsers do not use it.
     if !text(headers, header::HOST).is_none_or(|host| is_ours(host, node)) {
         let advice = "no name of this server; use its address, localhost or the node's name\n";
         return Err((StatusCode::MISDIRECTED_REQUEST, advice));
@@ -131,7 +130,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).map(|value| value.to_str().unwrap_or("invalid.invalid"))
 }
 
-/// Another website may have links to the page. All else it could have a browser ask for at a cost, without the answer.
+/// Rejects requests from other websites, which could cause work even without reading the answer. Links to the page are allowed.
 fn admit_site(path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
     let text = |name| text(headers, HeaderName::from_static(name));
     let foreign = text("sec-fetch-site").is_some_and(|site| site.ends_with("-site"));
@@ -142,7 +141,7 @@ fn admit_site(path: &str, headers: &HeaderMap) -> Result<(), (StatusCode, &'stat
     Ok(())
 }
 
-/// Whether no website can have this authority as its own.
+/// Whether the authority is one that no website can own.
 fn is_ours(authority: &str, node: &str) -> bool {
     let port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let name = match authority.rsplit_once(':') {

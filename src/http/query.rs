@@ -1,4 +1,4 @@
-//! Questions to the gateway's event loop, which also prove that the loop runs.
+//! Queries to the gateway's event loop, which also prove that the loop runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,69 +14,70 @@ use crate::views::explain::{Answer, Question};
 use crate::views::problem::ProblemView;
 use crate::views::status::ProcessView;
 
-/// How long a question may wait before the gateway counts as stuck.
+/// How long a query may wait before the gateway counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A question to the gateway, with where to send the answer.
+/// Query to the gateway, with a channel for the answer.
 #[derive(Debug)]
 pub(crate) enum Query {
-    /// Can the process go on? If not: why it must be started anew.
+    /// Whether the process can continue. The error is why it must be restarted.
     Live(oneshot::Sender<ProbeResult>),
-    /// Is there a table, and do the workers answer? If not: what is missing.
+    /// Whether there is a table and the workers answer. The error is what is missing.
     Ready(oneshot::Sender<ProbeResult>),
-    /// What a scrape shows besides what can be read off the data plane.
+    /// Facts for a scrape that cannot be read from the data plane.
     Metrics(oneshot::Sender<LoopFacts>),
     /// The routing table as JSON.
     Routes(oneshot::Sender<String>),
-    /// The gateways, and who announces which address, as JSON.
+    /// Gateways and the owners of addresses, as JSON.
     Gateways(oneshot::Sender<String>),
-    /// How the process is, as JSON.
+    /// Status of the process, as JSON.
     Status(oneshot::Sender<String>),
-    /// What open status pages show besides what can be read off the data plane. Its objects only if their revision is not this one.
+    /// Facts for open status pages that cannot be read from the data plane. Includes the objects only if their revision differs
+    /// from this one.
     Overview(Option<u64>, oneshot::Sender<Overview>),
-    /// Why a client goes where it goes.
+    /// Explains where a client goes.
     Explain(Question, oneshot::Sender<Answer>),
 }
 
-/// All is well, or what is not.
+/// Result of a probe; the error is the reason of the failure.
 pub(crate) type ProbeResult = Result<(), &'static str>;
 
-/// Where queries are put.
+/// Sends queries to the loop.
 pub(crate) type QuerySender = mpsc::Sender<Query>;
 
-/// What only the control loop knows of a gateway, for its status pages.
+/// Facts for status pages that only the control loop knows.
 #[derive(Debug)]
 pub(crate) struct Overview {
     pub(crate) status: ProcessView,
-    /// None where nothing is announced.
+    /// `None` if addresses are not announced.
     pub(crate) announcements: Option<Arc<Status>>,
-    /// Grows whenever what is known of the objects may have changed.
+    /// Increases whenever the known objects may have changed.
     pub(crate) revision: u64,
-    /// As of the revision; none if who asks has it.
+    /// Objects of this revision; `None` if the caller already has them.
     pub(crate) objects: Option<ObjectFacts>,
 }
 
-/// What the control loop knows of the objects.
+/// Facts about objects that only the control loop knows.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectFacts {
     pub(crate) problems: Vec<ProblemView>,
     pub(crate) not_served: Vec<ProblemView>,
-    /// Frontends that accept nothing on this gateway, and why.
+    /// Frontends that accept nothing on this gateway, with the reason.
     pub(crate) closed: BTreeMap<FrontendAddr, String>,
-    /// What pools say of the announcement of their addresses.
+    /// Announcement policies of the pools.
     pub(crate) policies: AnnouncePolicies,
 }
 
-/// Why there is no answer.
+/// Reason for a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// The loop is too busy.
     Late,
-    /// The loop has ended, or another process has its place.
+    /// The loop has ended, or another process has taken over.
     Gone,
 }
 
-/// Asks the loop.
+/// Queries the loop.
 ///
 /// # Errors
 /// If there is no answer in time.

@@ -1,4 +1,4 @@
-//! What a gateway answers to administrators on the admin server, and to the controller on `report.listen`: its status and explanations.
+//! Status and explanations of a gateway, for administrators on the admin server and for the controller on `report.listen`.
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
@@ -13,19 +13,19 @@ use crate::http::query::{Query, QuerySender, ask};
 use crate::views::View as _;
 use crate::views::explain::{Answer, Question, QuestionQuery, shorten};
 
-/// The content type of every answer for programs.
+/// Content type of all JSON answers.
 pub(crate) const JSON: &str = "application/json";
 
-/// Who asks.
+/// Type of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// Gets everything.
+    /// Gets full answers.
     Administrator,
-    /// Asks all gateways, and gets explanations that are as short as it can use them.
+    /// Queries all gateways, and gets shortened explanations.
     Controller,
 }
 
-/// Puts the questions to the gateway's loop.
+/// Routes that query the gateway's loop.
 pub(crate) fn router(queries: QuerySender, asker: Asker) -> Router {
     Router::new()
         .route(STATUS_PATH, get(status))
@@ -37,7 +37,7 @@ async fn status(State((queries, _)): State<(QuerySender, Asker)>) -> Response {
     reply(&queries, Query::Status).await
 }
 
-/// The body has the same form whether the Service and port exist or not; the status code differs.
+/// Answers with a body of the same form whether or not the Service and port exist; only the status code differs.
 async fn explain(
     State((queries, asker)): State<(QuerySender, Asker)>,
     query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
@@ -61,10 +61,10 @@ async fn explain(
     (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
 }
 
-/// Reads a question of a URL.
+/// Parses a question from a URL.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the question is invalid, as text.
 pub(crate) fn question(query: Result<UrlQuery<QuestionQuery>, QueryRejection>) -> Result<Question, String> {
     match query {
         Ok(UrlQuery(query)) => query.read(),
@@ -72,12 +72,12 @@ pub(crate) fn question(query: Result<UrlQuery<QuestionQuery>, QueryRejection>) -
     }
 }
 
-/// Where a question cannot be read.
+/// Response to an invalid question.
 pub(crate) fn bad_request(why: String) -> Response {
     (StatusCode::BAD_REQUEST, why + "\n").into_response()
 }
 
-/// Answers with what the loop says, as JSON.
+/// Responds with the loop's JSON.
 pub(crate) async fn reply(queries: &QuerySender, query: fn(oneshot::Sender<String>) -> Query) -> Response {
     match ask(queries, query).await {
         Ok(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
@@ -85,7 +85,7 @@ pub(crate) async fn reply(queries: &QuerySender, query: fn(oneshot::Sender<Strin
     }
 }
 
-/// Where the loop does not answer.
+/// Response if the loop does not answer.
 pub(crate) fn stuck() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the gateway does not answer\n").into_response()
 }

@@ -1,4 +1,5 @@
-//! The gateway's report of failures to the controller, over HTTP and within the process, and what it answers to the controller's questions.
+//! Report of a gateway's failures to the controller, over HTTP and within the process, and the gateway's answers to the controller's
+//! queries.
 
 use axum::extract::State;
 use axum::http::header;
@@ -18,11 +19,11 @@ use crate::http::questions::{self, Asker};
 use crate::http::server::guarded::{GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 
-/// Something that the data plane could not do, and the frontend that it is about.
+/// A failure of the data plane, with the affected frontend.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) problem: Problem,
-    /// None if the object as a whole is affected.
+    /// `None` if the whole object is affected.
     pub(crate) frontend: Option<FrontendAddr>,
 }
 
@@ -32,7 +33,7 @@ impl From<Problem> for Failure {
     }
 }
 
-/// The report of a gateway on `node` whose routing table has this generation.
+/// Builds the report of a gateway on `node`, with the generation of its routing table.
 pub(crate) fn report(node: &str, generation: u64, failures: &[Failure]) -> GatewayReport {
     let mut troubles: Vec<Trouble> = failures.iter().map(trouble).collect();
     troubles.sort_unstable();
@@ -54,10 +55,10 @@ fn trouble(Failure { problem, frontend }: &Failure) -> Trouble {
     }
 }
 
-/// Lets in on `listener` whom the configuration names.
+/// Adds the configured authorization to `listener`.
 ///
 /// # Errors
-/// As [`GuardedListener::new`].
+/// Like [`GuardedListener::new`].
 pub(crate) fn guard(
     listener: Option<TcpListener>,
     config: &Config,
@@ -69,8 +70,8 @@ pub(crate) fn guard(
     listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
 }
 
-/// Answers the controller on `listener` until the result is dropped. Where everybody is answered there is the report alone: status and
-/// explanations tell more, and cost more.
+/// Serves the controller on `listener` until the result is dropped. Without authorization it only serves the report, since status and
+/// explanations reveal and cost more.
 pub(crate) fn serve(
     listener: GuardedListener,
     report: watch::Receiver<GatewayReport>,

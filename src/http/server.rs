@@ -1,6 +1,6 @@
-//! The HTTP servers of this process. They share a thread with the event loop and file descriptors with everything else, so each
-//! connection gets one answer and little time, and a new connection never waits for old ones: beyond the limit the oldest is closed
-//! whose peer is not authorized yet.
+//! HTTP server. All servers share a thread with the event loop, and file descriptors with everything else. Each connection
+//! therefore gets one answer and little time. A new connection never waits for old ones: beyond the limit, the oldest connection
+//! whose peer is not yet authorized is closed.
 //! Dropping a server closes its connections.
 
 mod bearer;
@@ -32,26 +32,26 @@ use tokio::task::{AbortHandle, JoinSet};
 use self::sources::{Source, SourceRates, UNAUTHORIZED};
 use self::tls::Tls;
 
-/// From accept(2) to the end of the answer. The answer takes no time, so this is the peer's.
+/// Time limit from accept(2) to the end of the answer. Answers are made at once, so this is time for the peer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Answers to administrators may take the control loop a while, and be long.
+/// Time limit of answers to administrators, which may be long and take the control loop a while.
 const PATIENCE_WITH_ADMIN: Duration = Duration::from_secs(60);
-/// After accept(2) failed for want of descriptors or memory, which do not come back at once.
+/// Pause after accept(2) has failed for lack of descriptors or memory, which are not freed at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the peers of some servers can hold together. Clones share it.
+/// Limits of connections that some servers share. Clones share the count.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections {
-    /// The younger, the further back. A prober's must not become the oldest within a round trip, however many others come: with
-    /// 1,024 it takes 50,000 a second to cut one that is 20 ms away. Probers themselves give up after seconds.
+    /// Connections, oldest first. A probe must not become the oldest within a round trip, however many others connect: with 1,024
+    /// places it takes 50,000 connections a second to close one that is 20 ms away. Probes themselves time out after seconds.
     by_age: Arc<Mutex<VecDeque<OpenConnection>>>,
     most: usize,
     patience: Duration,
-    /// Counts what comes from each source, where one must not take the places of all.
+    /// Connection rates of sources, on servers where no single source may take all places.
     rates: Option<Arc<Mutex<SourceRates>>>,
 }
 
-/// One connection, for [`Connections`].
+/// Entry of [`Connections`].
 #[derive(Debug)]
 struct OpenConnection {
     task: AbortHandle,
@@ -59,7 +59,7 @@ struct OpenConnection {
     source: Source,
 }
 
-/// Whether the peer of a connection was authorized by its request, which is being answered from then on. Clones share it.
+/// Whether the request has authorized the peer of a connection. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Authorized(Arc<AtomicBool>);
 
@@ -73,18 +73,18 @@ impl Authorized {
     }
 }
 
-/// The address that a request comes from.
+/// Source address of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl Peer {
-    /// Whether it is on this machine, or in this Pod, for certain: no other one can have a conversation from a loopback address.
+    /// Whether the peer is certainly on this machine or in this Pod: a loopback address can come from nowhere else.
     pub(crate) fn is_loopback(self) -> bool {
         self.0.to_canonical().is_loopback()
     }
 }
 
-/// For a process that does little else.
+/// Limits of a process with few other connections.
 impl Default for Connections {
     fn default() -> Self {
         Self::of_pages(1024)
@@ -92,20 +92,20 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// To a server for metrics alone, at most: nearly all are those of peers that are not authorized.
+    /// Maximum of connections to a metrics listener. Nearly all are from peers that are not authorized.
     pub(crate) const METRICS: usize = 256;
 
-    /// So many to pages that are open to the network.
+    /// Limits for pages that are open to the network.
     pub(crate) fn of_pages(most: usize) -> Self {
         Self::new(most, PATIENCE)
     }
 
-    /// So many to the admin server.
+    /// Limits for the admin server.
     pub(crate) fn of_admin(most: usize) -> Self {
         Self::new(most, PATIENCE_WITH_ADMIN)
     }
 
-    /// So many to a server for metrics alone. Everybody may connect there, and few are authorized.
+    /// Limits for a metrics listener, where anyone may connect and few are authorized.
     pub(crate) fn of_metrics(most: usize) -> Self {
         let rates = Arc::new(Mutex::new(SourceRates::new(Instant::now())));
         Self { rates: Some(rates), ..Self::of_admin(most) }
@@ -115,14 +115,14 @@ impl Connections {
         Self { by_age: Arc::default(), most, patience, rates: None }
     }
 
-    /// Whether a connection of this source is answered at all.
+    /// Whether a new connection of this source is within its rate.
     fn admits(&self, source: Source) -> bool {
         let Some(rates) = &self.rates else { return true };
         rates.lock().unwrap_or_else(PoisonError::into_inner).admits(source, Instant::now())
     }
 
-    /// Adds one. If there is no place, it takes that of the oldest whose peer is not authorized, or else is closed itself. Where
-    /// sources are told apart, one that has its share gives up its own oldest.
+    /// Adds a connection. If there is no place, the oldest connection that is not authorized is closed, or else the new one. With
+    /// separate sources, a source at its limit loses its own oldest connection.
     fn add(&self, connection: OpenConnection) {
         let mut by_age = self.by_age.lock().unwrap_or_else(PoisonError::into_inner);
         let limited = self.rates.is_some();
@@ -146,31 +146,31 @@ impl Connections {
     }
 }
 
-/// A running server. Dropping it closes its port and its connections.
+/// Running server. Dropping it closes its port and its connections.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: Arc<TcpListener>,
     task: AbortHandle,
-    /// Another process may have the socket, too.
+    /// Whether another process may have the socket as well.
     shared: AtomicBool,
-    /// To end when the open connections have.
+    /// Tells the task to end after the open connections.
     leave: Arc<Notify>,
     left: bool,
 }
 
 impl Server {
-    /// Answers on `listener` by `router`, with its place among `connections`.
+    /// Serves `router` on `listener`, within the limits of `connections`.
     pub(crate) fn start(listener: TcpListener, router: Router, connections: Connections) -> Self {
         Self::start_over(listener, router, connections, None)
     }
 
-    /// The same, over TLS if there is any.
+    /// Serves with TLS if configured.
     fn start_over(listener: TcpListener, router: Router, connections: Connections, tls: Option<Tls>) -> Self {
         let listener = Arc::new(listener);
         let leave = Arc::<Notify>::default();
         let apart = tls.as_ref().and_then(|_| tls::thread());
         let serving = serve(Arc::clone(&listener), router, connections, tls, Arc::clone(&leave));
-        // Handshakes take far more time than answers.
+        // TLS handshakes take far more time than answers, so they run on another thread.
         let task = match apart {
             Some(apart) => apart.spawn(serving),
             None => tokio::spawn(serving),
@@ -179,16 +179,16 @@ impl Server {
         Self { listener, task, shared: AtomicBool::new(false), leave, left: false }
     }
 
-    /// A copy of the socket, for a process that takes over.
+    /// Duplicates the socket for a successor.
     ///
     /// # Errors
-    /// As fcntl(2).
+    /// If the descriptor cannot be duplicated (fcntl(2)).
     pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
         self.shared.store(true, Ordering::Relaxed);
         self.listener.as_fd().try_clone_to_owned()
     }
 
-    /// Takes no more connections, since another process takes them, but answers those that are open.
+    /// Stops accepting connections, which another process does now, but answers the open ones.
     pub(crate) fn leave(mut self) {
         self.left = true;
         self.leave.notify_one();
@@ -204,7 +204,7 @@ impl Drop for Server {
         if self.shared.load(Ordering::Relaxed) {
             return;
         }
-        // The task keeps the socket until it is next looked at. The port must be free at once: the next table may open it.
+        // The task holds the socket until its next poll, but the port must be free at once: the next table may open it.
         if let Err(error) = SockRef::from(&*self.listener).shutdown(Shutdown::Both) {
             tracing::debug!(%error, "a port of this process stays open until its task ends");
         }
@@ -218,12 +218,12 @@ async fn serve(
     tls: Option<Tls>,
     leave: Arc<Notify>,
 ) {
-    // Dropped with this task, which ends them all.
+    // Dropped with this task, which ends the connections.
     let mut own = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                // It is closed: it comes too often.
+                // The source exceeds its rate, so the connection is closed.
                 Ok((_, peer)) if !connections.admits(Source::of(peer.ip())) => {}
                 Ok((stream, peer)) => {
                     let authorized = Authorized::default();
@@ -257,8 +257,8 @@ async fn answer(stream: TcpStream, router: Router, tls: Option<Tls>, facts: (Pee
     }
 }
 
-/// Answers one request. Probers connect anew each time, as Kubernetes' own do; a peer that may ask again could do so
-/// without end and without reading.
+/// Answers one request. Probes open a new connection each time, as those of Kubernetes do. With keep-alive, a peer could send
+/// requests forever without reading.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     router: Router,
@@ -266,7 +266,7 @@ async fn exchange(
 ) {
     let mut protocol = http1::Builder::new();
     protocol.keep_alive(false);
-    // Names are the same in any case, but scripts that probe kube-proxy may look for its own.
+    // Header names are case-insensitive, but scripts that probe kube-proxy may expect its spelling.
     protocol.title_case_headers(true);
     let service = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -280,7 +280,7 @@ async fn exchange(
     }
 }
 
-/// A connection that ended before it was accepted is its peer's concern; everything else may last.
+/// Logs an accept error, unless the connection ended before it was accepted. Other errors may persist.
 async fn complain(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {

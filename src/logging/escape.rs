@@ -1,15 +1,15 @@
-//! Names and messages that others wrote must not steer a terminal, nor forge lines of a log: what cannot be seen is written as an escape.
-//! tracing-subscriber escapes only what begins terminal sequences, and lets ends of lines and marks of direction through.
+//! Escaping of log lines, so that foreign names and messages can neither control a terminal nor forge lines: invisible characters are
+//! written as escapes. tracing-subscriber only escapes the start of terminal sequences, not line breaks or direction marks.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::views::visible::visible;
 
-/// What makes one event fit to be written.
+/// Makes the text of one event safe to print.
 pub(super) type Escape = fn(&str) -> Cow<'_, str>;
 
-/// Writes events, each of which is given as a whole, with its end of line.
+/// Writer of events. Each write is one whole event with its line break.
 #[derive(Clone, Debug)]
 pub(super) struct EscapingWriter<W> {
     out: W,
@@ -37,7 +37,7 @@ impl<W: Write> Write for EscapingWriter<W> {
     }
 }
 
-/// Text with colors, which are the only sequences in it: tracing-subscriber has escaped those of others.
+/// Text in which only color sequences are kept, which are ours: tracing-subscriber has escaped all others.
 pub(super) fn visible_with_colors(text: &str) -> Cow<'_, str> {
     let mut escaped = String::new();
     let mut rest = text;
@@ -53,7 +53,7 @@ pub(super) fn visible_with_colors(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped + &visible(rest))
 }
 
-/// Of the sequence at the beginning that chooses a color or style (ECMA-48, 8.3.117); 0 if it is none.
+/// Length of the color or style sequence at the beginning (ECMA-48, 8.3.117); 0 if there is none.
 fn color_length(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\x1b[") else { return 0 };
     let end = parameters.find(|char: char| !char.is_ascii_digit() && char != ';');

@@ -1,4 +1,4 @@
-//! A controller process: start, admin server and end.
+//! Controller process: startup, admin server and termination.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::http::server::{Connections, Server};
 use crate::process::reload::Reloads;
 use crate::process::signals::{Hangup, Termination};
 
-/// Set in the Pods of `deploy`: the name by which people know a candidate.
+/// Variable in the Pods of `deploy` with the Pod name, by which a candidate is known.
 const POD_NAME: &str = "POD_NAME";
 
-/// To the admin server, at most.
+/// Limit of connections to the admin server.
 const CONNECTIONS: usize = 1024;
 
-/// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` how the
-/// Karmada control plane is reached.
+/// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` the
+/// connection to the Karmada control plane.
 pub(crate) fn options(
     config: &Config,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
@@ -45,7 +45,7 @@ pub(crate) fn options(
     let projection = projection_options(config, role);
     ControllerOptions {
         projection: projection::Options {
-            // The others have no address that a controller could give.
+            // Only these frontends have addresses that a controller allocates.
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
             ..projection
         },
@@ -61,7 +61,7 @@ pub(crate) fn options(
     }
 }
 
-/// Has a running controller go by another configuration, if it is another one for it.
+/// Applies another configuration to a running controller, if it matters to it.
 pub(crate) fn reconfigure(controller: &Controller, config: &Config) {
     controller.reconfigure(|options| {
         let new = self::options(config, options.own_gateway.clone(), options.karmada.clone());
@@ -71,14 +71,14 @@ pub(crate) fn reconfigure(controller: &Controller, config: &Config) {
     });
 }
 
-/// What a running controller takes from its configuration anew.
+/// Options that a running controller can change.
 fn live_options(options: &ControllerOptions) -> impl PartialEq + use<'_> {
     let ControllerOptions { projection, gateways, gateway_token, ownership, mass_deletion_hold, .. } =
         options;
     (projection, gateways, gateway_token, ownership, mass_deletion_hold)
 }
 
-/// Runs a controller until a signal. SIGHUP has it read `origin` again.
+/// Runs a controller until a signal. SIGHUP reloads `origin`.
 pub(crate) async fn run(config: &Config, origin: ConfigOrigin) -> Exit {
     match start(config, origin).await {
         Ok(parts) => parts.serve().await,
@@ -89,10 +89,10 @@ pub(crate) async fn run(config: &Config, origin: ConfigOrigin) -> Exit {
     }
 }
 
-/// Everything a controller needs, running.
+/// Running parts of a controller.
 struct ControllerProcess {
     controller: Controller,
-    /// Answers until dropped.
+    /// Serves until dropped.
     admin: Server,
     metrics: Option<Server>,
     termination: Termination,
@@ -100,7 +100,7 @@ struct ControllerProcess {
 }
 
 async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProcess, String> {
-    // First of all: what asks for something while this process starts is heard when it has.
+    // Install the handler first, so that a reload during startup is not lost.
     let hangup = Hangup::of_process(true);
     let no_handlers = |error| format!("no signal handlers: {error}");
     let termination = Termination::listen(hangup).map_err(no_handlers)?;
@@ -146,7 +146,7 @@ impl ControllerProcess {
             true
         };
         tokio::select! {
-            // The other end is dropped when the controller ends, which it never does by itself.
+            // The sender is dropped when the controller ends, which it never does on its own.
             _ = status.wait_for(|_| false) => return Exit::Software,
             _ = termination.requested() => {}
             never = reloads.follow(apply) => match never {},

@@ -1,4 +1,4 @@
-//! A gateway process: start, servers, drain and end.
+//! Gateway process: startup, servers, drain and termination.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -36,23 +36,23 @@ use crate::takeover::predecessor::Predecessor;
 use crate::takeover::successor::Successor;
 use crate::takeover::{self, ServingPlace};
 
-/// How much later this process may be told to end than its successor is.
+/// Extra time before this process counts its successor's end as unexpected, since both may be told to stop at once.
 const OWN_END: Duration = Duration::from_secs(1);
-/// Queries from the admin server that may wait for the loop.
+/// Queries of the admin server that may wait for the loop.
 const QUEUED_QUERIES: usize = 16;
 
-/// Where a gateway's objects come from.
+/// Source of a gateway's objects.
 pub(crate) enum ObjectSource<'a> {
-    /// A folder of manifests, or a single file; there is no controller.
+    /// A folder of manifests or a single file, without a controller.
     Manifests(&'a Path),
-    /// The API server; the controller is another process.
+    /// The API server, with the controller in another process.
     Api,
     /// The API server, with a controller in this process.
     ApiWithController,
 }
 
 impl<'a> ObjectSource<'a> {
-    /// What the process does, as the status and the log name it.
+    /// Role of the process, as in the status and the log.
     fn role(&self) -> &'static str {
         match self {
             Self::ApiWithController => "run",
@@ -75,9 +75,8 @@ impl<'a> ObjectSource<'a> {
     }
 }
 
-/// Runs a gateway until a signal, or for a while. A Karmada control plane is followed by `karmada_manifests`, or else by the
-/// configuration. `started` gets the admin address once
-/// the first objects have been read.
+/// Runs a gateway until a signal, or for a limited time. Follows the Karmada control plane of `karmada_manifests`, or else of
+/// the configuration. `started` gets the admin address once the first objects have been read.
 pub(crate) async fn run(
     config: &Config,
     source: ObjectSource<'_>,
@@ -94,14 +93,14 @@ pub(crate) async fn run(
     }
 }
 
-/// Everything a gateway needs, ready to run.
+/// Parts of a gateway, ready to run.
 struct GatewayProcess {
     app: Box<EventLoop>,
     controller: Option<Controller>,
     admin: TcpListener,
     address: SocketAddr,
     healthz: Option<TcpListener>,
-    /// For the controller.
+    /// Listener for the controller.
     report: Option<GuardedListener>,
     metrics: Option<GuardedListener>,
     scrapes: ScrapeQueue,
@@ -110,29 +109,29 @@ struct GatewayProcess {
     reloads: Reloads,
     takeover: Takeover,
     duration: Option<Duration>,
-    /// The Pod that is taken over from.
+    /// Pod of the predecessor.
     former_pod: Option<String>,
 }
 
-/// How processes on the same node take over from each other.
+/// Takeover between processes of the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takeover {
-    /// Not at all.
+    /// Takes no part in takeovers.
     Never,
-    /// Another one may take over from this one.
+    /// Another process may take over from this one.
     Allowed,
-    /// So it may, and this one takes over first if another one serves.
+    /// Like `Allowed`, and this process first takes over from one that serves.
     Requested,
 }
 
-/// What becomes of a gateway's process while it runs.
+/// Lifetime of a gateway process.
 #[derive(Debug)]
 pub(crate) struct Lifetime {
-    /// Who takes over from whom.
+    /// Takeovers that are allowed.
     pub(crate) takeover: Takeover,
-    /// When it ends by itself, if it does.
+    /// Time after which the process ends on its own, if any.
     pub(crate) duration: Option<Duration>,
-    /// What SIGHUP has it read again; without it, SIGHUP ends the process.
+    /// Configuration that SIGHUP reloads. Without it, SIGHUP ends the process.
     pub(crate) origin: Option<ConfigOrigin>,
 }
 
@@ -144,10 +143,10 @@ async fn start(
 ) -> Result<GatewayProcess, String> {
     let Lifetime { takeover, duration, origin } = lifetime;
     if let Some(announce) = announce_options(config) {
-        // Before the process that serves has let go of anything.
+        // Check this before the predecessor releases anything.
         announce.check()?;
     }
-    // First of all: what asks for something while this process starts is heard when it has.
+    // Install the handlers first, so that signals during startup are not lost.
     let hangup = Hangup::of_process(origin.is_some());
     let no_handlers = |error| format!("no signal handlers: {error}");
     let termination = Termination::listen(hangup).map_err(no_handlers)?;
@@ -156,7 +155,7 @@ async fn start(
         Takeover::Requested => find_predecessor(config).await?,
         Takeover::Allowed | Takeover::Never => None,
     };
-    // It has as many workers as there are sockets and flows for each frontend.
+    // Each frontend has sockets and flows for each worker of the predecessor, so use the same number.
     let workers = predecessor.as_ref().map_or(config.workers, Predecessor::workers);
     let config = &Config { workers, ..config.clone() };
     let admin = open("admin", config.admin_listen, &mut predecessor).await?;
@@ -165,7 +164,7 @@ async fn start(
     let report = open_optional("report", config.report_listen, &mut predecessor).await?;
     let metrics = open_optional("metrics", metrics_addr(config)?, &mut predecessor).await?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
-    // So that there are series where there is nothing to take over, and nobody who would.
+    // Creates the series even if there are no takeovers.
     metrics::gauge!(families::TAKEOVER_SECONDS.name).set(0.0);
     metrics::counter!(families::TAKEOVER_FAILURES.name).increment(0);
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
@@ -197,7 +196,7 @@ async fn start(
     };
     startup_log::gateway(&process, &shares, config);
     let former_pod = predecessor.as_ref().and_then(Predecessor::pod).map(str::to_owned);
-    // What no other process takes over from gets on with anybody: its endpoints are its own.
+    // A process without takeovers may share the local ports with any other, since its endpoints are its own.
     if takeover != Takeover::Never {
         sheave_dataplane::claim_local_ports(&config.state_dir);
     }
@@ -229,7 +228,7 @@ async fn start(
     })
 }
 
-/// To the API server, and to the Karmada control plane, where these are not folders.
+/// Opens the connections to the API server and the Karmada control plane, unless these are folders.
 async fn connections(
     config: &Config,
     source: &ObjectSource<'_>,
@@ -272,7 +271,7 @@ fn metrics_addr(config: &Config) -> Result<Option<SocketAddr>, String> {
     }
 }
 
-/// The socket of the process that is taken over from, or a new one.
+/// Takes the socket of the predecessor, or binds a new one.
 async fn open(
     section: &str,
     listen: SocketAddr,
@@ -353,9 +352,9 @@ impl GatewayProcess {
             service_manager::ready();
             started(address);
         };
-        // On the heap: a frame of some pages at start is a guard page away from a crash.
+        // Boxed, since the large future would otherwise bring the stack close to its guard page.
         let mut running = Box::pin(app.run(inbox, serve, started, left));
-        // Whether a signal has asked for the end: the next one does not wait.
+        // Whether a signal has requested the end; the next one does not wait.
         let (mut ended, mut asked, mut successor) = (None, false, None);
         let apply = async |config: Arc<Config>| {
             if let Some(controller) = &controller {
@@ -371,7 +370,7 @@ impl GatewayProcess {
                 successor = Some(left_to);
                 Duration::ZERO
             }
-            // By itself it ends only when it cannot go on, or did not begin.
+            // The loop only ends on its own if it cannot continue or never began to serve.
             by_itself = &mut running => {
                 ended = Some(by_itself);
                 Duration::ZERO
@@ -386,7 +385,7 @@ impl GatewayProcess {
             () = elapsed(duration) => Duration::ZERO,
             never = reloads.follow(apply) => match never {},
         };
-        // The loop ends from here on; it holds the other end until it has.
+        // The loop ends from here on. It holds the receiver until then.
         stop.send(lame_duck).ok();
         let running = async {
             match ended {
@@ -423,7 +422,7 @@ impl GatewayProcess {
             Drained::AtDeadline => tracing::warn!("the drain deadline passed: open connections were closed"),
         }
         if matches!(ended, Ended::HandedOver(_)) && takeover::is_started_again() && !asked {
-            // And would take over from the process that has just done so.
+            // A restarted container would take over from the process that has just taken over.
             tokio::select! {
                 Requester::Supervisor | Requester::Terminal = termination.requested() => {}
                 () = &mut deserted => return Exit::Unavailable,
@@ -433,13 +432,13 @@ impl GatewayProcess {
     }
 }
 
-/// Waits until the process that has taken over from this one ends or is told to, if this one can take over from it in its turn.
+/// Waits until the successor ends or is told to, if this process can take over from it again.
 async fn deserted(successor: Option<Arc<Successor>>) {
     let Some(successor) = successor.filter(|_| takeover::is_started_again()) else {
         return std::future::pending().await;
     };
     successor.gone().await;
-    // Both may be told to end at once, as when the node is shut down.
+    // Both processes may be told to stop at once, as when the node shuts down.
     tokio::time::sleep(OWN_END).await;
     tracing::warn!(
         "the process that took over ends before this one: exiting to be started again, and to take over from it"

@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again, and what can change while the process runs does. A file with a mistake changes nothing.
+//! SIGHUP: reloads the configuration, and applies what can change while the process runs. A file with a mistake changes nothing.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,20 +13,20 @@ use crate::config::changes::{ConfigChanges, ProcessParts, merge};
 use crate::config::{Config, ConfigMistake, ConfigOrigin};
 use crate::logging;
 
-/// The configuration of a process, and the signal to read it again.
+/// Configuration of a process, and the signal to reload it.
 #[derive(Debug)]
 pub(crate) struct Reloads {
-    /// None where SIGHUP does not ask for that.
+    /// `None` if SIGHUP does not reload.
     requests: Option<(Signal, ConfigOrigin)>,
     hangup: Hangup,
     parts: ProcessParts,
     in_force: Arc<Config>,
-    /// The last request is not answered yet.
+    /// Whether the last request is not answered yet.
     pending: bool,
 }
 
 impl Reloads {
-    /// Takes the signal over from its default action, where it asks for that.
+    /// Replaces the default action of the signal, if it means a reload.
     ///
     /// # Errors
     /// If the handler cannot be installed.
@@ -43,13 +43,13 @@ impl Reloads {
         Ok(Self { requests, hangup, parts, in_force: Arc::new(config.clone()), pending: false })
     }
 
-    /// The configuration in force.
+    /// Configuration in force.
     pub(crate) fn in_force(&self) -> &Config {
         &self.in_force
     }
 
-    /// Reads the configuration again at each signal, and has `apply` put it in force, which says whether it could. Cancel safe, but for
-    /// what is read when it is dropped.
+    /// Reloads the configuration at each signal, and passes it to `apply`, which returns whether it could be applied. Cancel safe,
+    /// except that a reload in progress is lost.
     pub(crate) async fn follow(&mut self, apply: impl AsyncFn(Arc<Config>) -> bool) -> Infallible {
         loop {
             let origin = self.requested().await;
@@ -75,7 +75,7 @@ impl Reloads {
         }
     }
 
-    /// Reads nothing any more: the process is about to end.
+    /// Refuses further reloads, since the process is about to end.
     pub(crate) async fn refuse(&mut self) -> Infallible {
         loop {
             if !std::mem::take(&mut self.pending) {
@@ -113,7 +113,7 @@ impl Reloads {
             changes.unused.extend::<Vec<_>>(level);
         }
         if !apply(Arc::clone(&config)).await {
-            // The caller ends this, and says so.
+            // The caller ends this future, and logs the reason.
             return std::future::pending().await;
         }
         self.in_force = config;
@@ -130,7 +130,7 @@ fn refuse(file: &Path, mistakes: &[ConfigMistake]) {
     );
 }
 
-/// Logs what changed, each key once.
+/// Logs the changed keys, each once.
 fn announce(file: &Path, changes: &ConfigChanges) {
     let list = |keys: &[&str]| (!keys.is_empty()).then(|| keys.join(", "));
     let ConfigChanges { live, upgrade, restart, unused } = changes;

@@ -1,5 +1,5 @@
-//! What a service manager is told, if there is one (sd_notify(3)), and what it asks for: SIGUSR2 has another process take over, with
-//! the binary and the configuration that are installed then.
+//! Notifications to a service manager (sd_notify(3)), and its request for an upgrade: SIGUSR2 starts another process that takes
+//! over, with the binary and configuration that are installed then.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,11 +13,11 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How far this process is: one of these, or the id of the process that it has started to take over.
+/// State of this process: one of these constants, or the ID of the successor that it has started.
 static PHASE: AtomicI32 = AtomicI32::new(NOT_READY);
 const NOT_READY: i32 = 0;
 const READY: i32 = -1;
-/// Another process has taken over, for good.
+/// Another process has taken over.
 const HANDED_OVER: i32 = -2;
 
 fn enter(phase: i32) {
@@ -26,13 +26,14 @@ fn enter(phase: i32) {
     }
 }
 
-/// This process is ready.
+/// Reports that this process is ready.
 pub(crate) fn ready() {
     enter(READY);
     notify("READY=1");
 }
 
-/// The configuration is read again; by a process that is starting to take over, too, which may have read it before.
+/// Reports that the configuration is being reloaded. Passes the signal on to a successor that is starting, which may have read the
+/// configuration before.
 pub(crate) fn reloading() {
     match PHASE.load(Ordering::Relaxed) {
         READY => notify_reloading(),
@@ -46,20 +47,20 @@ pub(crate) fn reloading() {
     }
 }
 
-/// The configuration was read again.
+/// Reports that the configuration has been reloaded.
 pub(crate) fn reloaded() {
     if PHASE.load(Ordering::Relaxed) == READY {
         notify("READY=1");
     }
 }
 
-/// Another process is the one to look after. This one may go on for a while.
+/// Reports that another process is now the main process. This one may continue for a while.
 pub(crate) fn handed_over_to(process: i32) {
     enter(HANDED_OVER);
     notify(&format!("MAINPID={process}\nREADY=1"));
 }
 
-/// Starts a process that takes over, whenever SIGUSR2 asks for it.
+/// Starts a successor whenever SIGUSR2 arrives.
 ///
 /// # Errors
 /// If the handler cannot be installed.
@@ -72,7 +73,7 @@ pub(crate) fn upgrade_on_request() -> io::Result<()> {
             asked = tokio::select! {
                 error = failed_successor() => {
                     if PHASE.load(Ordering::Relaxed) == HANDED_OVER {
-                        // It has served, and handed over in its turn.
+                        // The successor has served, and handed over itself.
                         return;
                     }
                     tracing::error!(error, "no other process has taken over: this one goes on");
@@ -80,7 +81,7 @@ pub(crate) fn upgrade_on_request() -> io::Result<()> {
                     requests.recv().await.is_some()
                 }
                 again = requests.recv() => {
-                    // It is not killed, since it may just be taking over.
+                    // The earlier successor is not killed, since it may just be taking over.
                     tracing::warn!("the other process has not taken over yet: starting another one");
                     again.is_some()
                 }
@@ -90,7 +91,7 @@ pub(crate) fn upgrade_on_request() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the same command as that of this process. Returns why it has not taken over, once it has ended.
+/// Runs the command line of this process again. Returns why the successor did not take over, once it has ended.
 async fn failed_successor() -> String {
     match start_successor() {
         Ok(mut successor) => {
@@ -121,7 +122,7 @@ fn notify_reloading() {
     notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
 }
 
-/// Says something to the service manager, if there is one. It may not listen.
+/// Sends a state to the service manager, if there is one. It may not listen.
 fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else { return };
     let addr = match path.as_bytes() {

@@ -1,6 +1,6 @@
-//! SIGTERM and SIGINT: the first asks for a drain, the second ends the process at once. SIGHUP asks for a drain if it says that the
-//! terminal of the process was closed; else it asks `reload` to read the configuration again, and ends only what has none. Only SIGTERM
-//! leaves time for a lame duck: it is what kubelets and systemd send. `process::gateway` and `process::controller` wait for them;
+//! SIGTERM and SIGINT: the first requests a drain, the second ends the process at once. SIGHUP requests a drain if the terminal of the
+//! process was closed. Otherwise it makes `reload` read the configuration again, or ends a process without one. Only SIGTERM, which
+//! kubelets and systemd send, allows time for a lame duck. `process::gateway` and `process::controller` wait for the signals;
 //! `gateway::event_loop` drains.
 
 use std::fs::File;
@@ -8,40 +8,40 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that ask a process to end.
+/// Signals that request the end of the process.
 #[derive(Debug)]
 pub(crate) struct Termination {
     terminate: Signal,
     interrupt: Signal,
-    /// None once something was asked for, or under nohup(1). A closed terminal can send it twice, from the kernel and
-    /// from the shell, without anybody being in a hurry.
+    /// `None` after the first request, or under nohup(1). A closed terminal can send SIGHUP twice, from the kernel and the shell, which
+    /// must not count as a second request.
     hangup: Option<Signal>,
     meaning: Hangup,
 }
 
-/// Who asks for the end.
+/// Origin of a request to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Requester {
-    /// SIGTERM: whoever routes to this process has to notice that it ends.
+    /// SIGTERM: load balancers need time to notice.
     Supervisor,
-    /// SIGINT or SIGHUP: somebody waits at a terminal, or is gone.
+    /// SIGINT or SIGHUP: a user waits at a terminal, or has left.
     Terminal,
 }
 
-/// What SIGHUP means.
+/// Meaning of SIGHUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hangup {
-    /// Nothing: nohup(1) asked for that.
+    /// Ignored, as requested by nohup(1).
     Ignored,
-    /// The end.
+    /// Ends the process.
     Ends,
-    /// The configuration is to be read again, unless the terminal is gone that the process was started at.
+    /// Reloads the configuration, or ends the process if its terminal is gone.
     ReadsAgain { at_terminal: bool },
 }
 
 impl Hangup {
-    /// For a process that can read its configuration again, or not.
+    /// Meaning for this process; `reads_again` is whether it can reload its configuration.
     pub(crate) fn of_process(reads_again: bool) -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         match reads_again {
@@ -51,8 +51,8 @@ impl Hangup {
         }
     }
 
-    /// Whether one that has come asks for the end. Before the kernel says by a signal that a terminal is closed, it takes it from all
-    /// processes of its session (__tty_hangup() in drivers/tty/tty_io.c); so does the end of the shell that leads the session.
+    /// Whether a SIGHUP requests the end. When a terminal is closed, the kernel detaches it from all processes of its session before it
+    /// sends the signal (__tty_hangup() in drivers/tty/tty_io.c); so it does when the session's shell ends.
     pub(crate) fn asks_for_the_end(self) -> bool {
         match self {
             Self::Ignored => false,
@@ -68,7 +68,7 @@ fn has_terminal() -> bool {
 }
 
 impl Termination {
-    /// Takes the signals over from their default action.
+    /// Replaces the default actions of the signals.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
@@ -82,7 +82,7 @@ impl Termination {
         })
     }
 
-    /// Waits for the next of them. Cancel safe.
+    /// Waits for the next request. Cancel safe.
     pub(crate) async fn requested(&mut self) -> Requester {
         let hangup = async {
             while let Some(hangup) = &mut self.hangup
@@ -99,14 +99,14 @@ impl Termination {
             _ = self.interrupt.recv() => Requester::Terminal,
             () = hangup => Requester::Terminal,
         };
-        // The handler stays, so further ones do nothing.
+        // The handler stays installed, so further signals are ignored.
         self.hangup = None;
         requester
     }
 }
 
-/// Whether the process was started with SIGHUP ignored, by its `/proc/self/status` (proc(5): a mask in hexadecimal,
-/// in which the lowest bit is signal 1).
+/// Whether the process was started with SIGHUP ignored, according to its `/proc/self/status` (proc(5): a hexadecimal mask whose lowest
+/// bit is signal 1).
 fn ignores_hangup(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)

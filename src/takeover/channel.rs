@@ -1,4 +1,5 @@
-//! Messages with descriptors over a Unix socket that keeps their boundaries (`SOCK_SEQPACKET`, unix(7)).
+//! Messages with descriptors over a Unix socket that preserves message boundaries (`SOCK_SEQPACKET`,
+//! unix(7)).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,16 +20,17 @@ use tokio::time::timeout;
 use super::TakeoverError;
 use super::message::Message;
 
-/// Descriptors in one message. The kernel passes 253 at most (`SCM_MAX_FD` in include/net/scm.h).
+/// Limit of descriptors in one message. The kernel passes at most 253 (`SCM_MAX_FD` in include/net/scm.h).
 pub(super) const MOST_FDS: usize = 128;
-/// Records in one message: well below what a socket takes at once (net.core.wmem_default).
+/// Limit of records in one message: well below what a socket accepts at once (net.core.wmem_default).
 pub(super) const MOST_RECORDS: usize = 128;
 const MOST_BYTES: usize = 128 << 10;
 
-/// A connection to the other process.
+/// Connection to the other process.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// A stream by its type alone: what it is used for here is the same for packets.
+    /// The socket is of type `SOCK_SEQPACKET`. `UnixStream` is only used for operations that are the same for
+    /// both types.
     socket: UnixStream,
 }
 
@@ -37,37 +39,37 @@ impl Channel {
         Self { socket }
     }
 
-    /// Over a socket that is nonblocking and connected.
+    /// Wraps a socket that is nonblocking and connected.
     ///
     /// # Errors
-    /// As epoll_ctl(2).
+    /// If it cannot be registered with the runtime (epoll_ctl(2)).
     pub(super) fn over(socket: OwnedFd) -> io::Result<Self> {
         Ok(Self::new(UnixStream::from_std(socket.into())?))
     }
 
-    /// Who the other process is. Its id is 0 if this process cannot see it, as that of another Pod.
+    /// Credentials of the other process. Its ID is 0 if it is not visible to this process, as in another Pod.
     ///
     /// # Errors
-    /// As getsockopt(2).
+    /// If getsockopt(2) fails.
     pub(super) fn peer(&self) -> io::Result<UCred> {
         self.socket.peer_cred()
     }
 
-    /// Whether the other process has closed its end, and has said nothing more.
+    /// Whether the other process has closed its end, and there is nothing left to read.
     pub(super) fn is_closed(&self) -> bool {
         is_closed(&self.socket).unwrap_or(true)
     }
 
-    /// Sends a message with these descriptors. Waits while the other process does not read.
+    /// Sends a message with descriptors. Waits while the other process does not read.
     ///
     /// # Errors
-    /// As sendmsg(2).
+    /// If sendmsg(2) fails.
     pub(super) async fn send(&self, message: &Message, fds: &[impl AsFd]) -> Result<(), TakeoverError> {
         let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
         Ok(self.send_bytes(&bytes, fds).await?)
     }
 
-    /// The same, whatever the message is.
+    /// Like [`send`](Self::send), for a serialized message.
     pub(super) async fn send_bytes(&self, bytes: &[u8], fds: &[impl AsFd]) -> io::Result<()> {
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let send = || {
@@ -82,10 +84,11 @@ impl Channel {
         self.socket.async_io(Interest::WRITABLE, send).await
     }
 
-    /// The next message that this version knows, with its descriptors.
+    /// Receives the next message that this version knows, with its descriptors.
     ///
     /// # Errors
-    /// As recvmsg(2); [`Closed`](TakeoverError::Closed) if there is no other; what is cut or cannot be read.
+    /// If recvmsg(2) fails; [`Closed`](TakeoverError::Closed) if there are no more messages; if a message is
+    /// truncated or invalid.
     pub(super) async fn receive(&self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
         loop {
             let (bytes, fds) = self.receive_bytes().await?.ok_or(TakeoverError::Closed)?;
@@ -97,15 +100,15 @@ impl Channel {
         }
     }
 
-    /// The next message, whatever it is; none if the other end is closed.
+    /// Receives the next message, serialized; `None` if the other end is closed.
     pub(super) async fn receive_bytes(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         self.socket.async_io(Interest::READABLE, || receive(&self.socket)).await
     }
 
-    /// The same as [`receive`](Self::receive), but not for longer than this.
+    /// Like [`receive`](Self::receive), with a time limit.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive); [`Silent`](TakeoverError::Silent) if nothing came.
+    /// Like [`receive`](Self::receive); [`Silent`](TakeoverError::Silent) if there is no message in time.
     pub(super) async fn receive_within(
         &self,
         patience: Duration,
@@ -114,7 +117,7 @@ impl Channel {
     }
 }
 
-/// None if the other end is closed.
+/// Receives without waiting; `None` if the other end is closed.
 fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -122,7 +125,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let mut read = || rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
     let received = match read() {
-        // The other end is closed and has not read everything; what it said before is still there.
+        // The other end closed with unread messages. What it sent before can still be read.
         Err(Errno::CONNRESET) => read(),
         received => received,
     }?;
@@ -134,7 +137,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         })
         .flatten()
         .collect();
-    // Of descriptors also where this process may not have so many.
+    // Descriptors are truncated, too, if this process may not open as many.
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -146,7 +149,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     Ok((!closed).then_some((bytes, fds)))
 }
 
-/// Whether the other end is closed, and nothing is left to read: a message may be empty, too.
+/// Whether the other end is closed and there is nothing left to read. A message may be empty.
 fn is_closed(socket: &UnixStream) -> io::Result<bool> {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     poll(&mut fds, Some(&Timespec::default()))?;

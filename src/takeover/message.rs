@@ -1,4 +1,4 @@
-//! What the two processes say. JSON, so that a version reads what it knows of what another one says.
+//! Messages between the two processes. JSON, so that a version reads the fields it knows of another version's messages.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use sheave_dataplane::handover::{
     AffinityRecord, ConnectionCount, FlowRecord, HandedFrontend, HealthRecord, SocketRole,
 };
 
-/// One message. The descriptors that come with it are those of its list, in the same order.
+/// A message. Its descriptors are those of its list, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(super) enum Message {
@@ -26,7 +26,7 @@ pub(super) enum Message {
     Steered {
         frontends: Vec<HandedFrontend>,
     },
-    /// Those by which paths lead to clusters.
+    /// Interfaces on the paths to clusters.
     Interfaces {
         names: Vec<String>,
     },
@@ -43,10 +43,10 @@ pub(super) enum Message {
         records: Vec<FlowRecord>,
     },
     Offer {
-        /// What the announcer of addresses goes on with; none where nothing is announced.
+        /// State of the announcer; `None` if nothing is announced.
         #[serde(default)]
         announcing: Option<HandedAnnouncing>,
-        /// The interfaces from which a routing daemon announces addresses; none where none does.
+        /// Interfaces whose addresses a routing daemon announces; empty without a daemon.
         #[serde(default)]
         interfaces: Vec<String>,
     },
@@ -55,24 +55,24 @@ pub(super) enum Message {
         counts: Vec<ConnectionCount>,
     },
     HandedOver,
-    /// Of a later version, which does without an answer.
+    /// Message of a later version, which expects no answer.
     #[serde(other)]
     Unknown,
 }
 
-/// What an announcer goes on with.
+/// State that the next announcer continues with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HandedAnnouncing {
-    /// It may own addresses.
+    /// Whether it may own addresses.
     pub(crate) eligible: bool,
-    /// For how long other gateways surely take it for alive.
+    /// How long other gateways are certain to count it as alive.
     pub(crate) lease_microseconds: u64,
-    /// How long it has to be heard before it owns addresses again.
+    /// How long it must send heartbeats before it may own addresses again.
     pub(crate) hold_down_microseconds: u64,
 }
 
-/// Who wants to take over.
+/// Introduction of a successor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Hello {
@@ -80,7 +80,7 @@ pub(super) struct Hello {
     pub(super) version: String,
     #[serde(flatten)]
     pub(super) place: ServingPlace,
-    /// The Pod, if it is in one: its container may be started again after it has handed over.
+    /// Its Pod, if any. The container may be restarted after it has handed over.
     #[serde(default)]
     pub(super) pod: Option<String>,
     /// Whether it keeps the connection for as long as it serves.
@@ -88,33 +88,34 @@ pub(super) struct Hello {
     pub(super) stays: bool,
 }
 
-/// What two processes have in common of which one can take over from the other.
+/// Properties that two processes must share for one to take over from the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServingPlace {
-    /// The node's name.
+    /// Name of the node.
     pub(crate) node: String,
-    /// The class of the Services that it serves.
+    /// Class of the Services that it serves.
     pub(crate) class: String,
-    /// The network namespace, to which sockets belong (namespaces(7)).
+    /// Network namespace, to which sockets belong (namespaces(7)).
     pub(crate) network: String,
 }
 
-/// What the successor is started with. Its descriptors are the token, the sockets of `servers`, and the claim on local ports.
+/// State that the successor starts with. Its descriptors are the token, the sockets of `servers`, and the claim on local
+/// ports.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Welcome {
     pub(super) version: String,
     #[serde(default)]
     pub(super) pod: Option<String>,
-    /// As many as have sockets and flows.
+    /// Number of workers that have sockets and flows.
     pub(super) workers: usize,
-    /// Where HTTP servers listen.
+    /// Addresses of HTTP servers.
     pub(super) servers: Vec<SocketAddr>,
     /// Whether the last descriptor is the claim on the local ports of UDP flows.
     #[serde(default)]
     pub(super) local_ports: bool,
-    /// Whether it is started again, and takes over in its turn, if its successor ends before it is told to end itself.
+    /// Whether the predecessor is restarted and takes over again, if its successor ends first.
     #[serde(default)]
     pub(super) returns: bool,
 }

@@ -1,4 +1,4 @@
-//! The process that is taken over from, as its successor sees it.
+//! Predecessor: the process to take over from, as its successor sees it.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,16 +17,16 @@ use super::channel::Channel;
 use super::message::{HandedAnnouncing, Hello, Message, ServingPlace, Welcome};
 use super::{MOST_WORKERS, PROTOCOL, TakeoverError, Token, own_pod, socket_path};
 
-/// How long it may take to answer.
+/// How long the predecessor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a startup probe waits for a place in its queue.
+/// How long a startup probe waits for a place in the queue of connections.
 const PROBING: Duration = Duration::from_secs(2);
-/// How often it is looked for one.
+/// Interval of attempts while the queue is full.
 const FULL_QUEUE: Duration = Duration::from_millis(20);
-/// How long it may take to hand over. It gives up by itself before.
+/// How long a handover may take. The predecessor itself gives up sooner.
 const HANDING_OVER: Duration = Duration::from_secs(65);
 
-/// The process that serves, connected.
+/// Connection to the process that serves.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     channel: Channel,
@@ -36,28 +36,28 @@ pub(crate) struct Predecessor {
     workers: usize,
     returns: bool,
     servers: HashMap<SocketAddr, TcpListener>,
-    /// Until when it may hand over, once it has begun.
+    /// Time limit of the handover, once it has begun.
     deadline: Option<Instant>,
 }
 
-/// By this a predecessor sees that its successor serves, until it is dropped.
+/// Connection that shows the predecessor that its successor serves, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     channel: Channel,
     returns: bool,
 }
 
-/// What it hands over before it rests.
+/// State that is handed over before the predecessor pauses.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
     pub(crate) listeners: HandedListeners,
-    /// Where probes of Services are answered.
+    /// Sockets of health check node ports.
     pub(crate) node_ports: HashMap<SocketAddr, TcpListener>,
     pub(crate) affinity: Vec<AffinityRecord>,
     pub(crate) health: Vec<HealthRecord>,
 }
 
-/// What it hands over while it rests.
+/// State that is handed over while the predecessor pauses.
 #[derive(Debug)]
 pub(crate) enum LastPart {
     Flows {
@@ -65,18 +65,18 @@ pub(crate) enum LastPart {
         flows: Vec<HandedFlow>,
     },
     Affinity(Vec<AffinityRecord>),
-    /// That was all: this process may serve, and announce addresses by this, and from these interfaces.
+    /// End of the handover: this process may serve, with this state of the announcer and these interfaces.
     Offer(Option<HandedAnnouncing>, Vec<(String, OwnedFd)>),
 }
 
 impl Predecessor {
-    /// Looks for a process that serves on this node. None if there is none.
+    /// Connects to the process that serves on this node; `None` if there is none.
     ///
     /// # Errors
-    /// If there is one, but this one cannot take over from it.
+    /// If there is one, but this process cannot take over from it.
     pub(crate) async fn find(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
         match Self::greet(state_dir, place.clone()).await {
-            // It may have ended just then: nobody listens any more if so.
+            // It may just have ended. If so, the socket has no listener now.
             Err(TakeoverError::Closed) => Self::greet(state_dir, place).await,
             found => found,
         }
@@ -85,7 +85,7 @@ impl Predecessor {
     async fn greet(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
         let connected = match connect_within(PATIENCE, &socket_path(state_dir)).await {
             Err(error) if is_unusable(&error) => {
-                // If a process serves all the same, its ports will be in the way.
+                // If a process serves after all, its ports will be in use.
                 tracing::warn!(directory = %state_dir.display(), %error, "cannot look for a process to take over from");
                 None
             }
@@ -123,27 +123,27 @@ impl Predecessor {
         Ok(Some(Self { channel, token, version, pod, workers, returns, servers, deadline: None }))
     }
 
-    /// Its version.
+    /// Version of the predecessor.
     pub(crate) fn version(&self) -> &str {
         &self.version
     }
 
-    /// The Pod that it is in, if it is in one.
+    /// Pod of the predecessor, if any.
     pub(crate) fn pod(&self) -> Option<&str> {
         self.pod.as_deref()
     }
 
-    /// How many workers it has, and so its successor.
+    /// Number of its workers, and so of its successor's.
     pub(crate) fn workers(&self) -> usize {
         self.workers
     }
 
-    /// The socket of its HTTP server at this address, if it has one there.
+    /// Takes the socket of its HTTP server at this address, if there is one.
     pub(crate) fn server(&mut self, addr: SocketAddr) -> Option<TcpListener> {
         self.servers.remove(&addr)
     }
 
-    /// Waits until it has ended, or does not hand over any more. Cancel safe. Nothing else may be received meanwhile.
+    /// Waits until the predecessor has ended or refuses to hand over. Cancel safe. Nothing else may receive meanwhile.
     pub(crate) async fn ended(&self) {
         match self.channel.receive().await {
             Ok((message, _)) => tracing::warn!(?message, "the process that serves says something unexpected"),
@@ -151,10 +151,10 @@ impl Predecessor {
         }
     }
 
-    /// Has it begin: its table does not change any more.
+    /// Begins the handover. From then on, the predecessor's table does not change.
     ///
     /// # Errors
-    /// As of the connection; it goes on then.
+    /// If the connection fails. The predecessor then continues.
     pub(crate) async fn begin(&mut self) -> Result<Estate, TakeoverError> {
         self.deadline = Some(Instant::now() + HANDING_OVER);
         self.channel.send(&Message::Begin, NO_FDS).await?;
@@ -180,18 +180,18 @@ impl Predecessor {
         }
     }
 
-    /// Says that all is ready here but the flows. It rests from now on, so nothing may take long.
+    /// Reports that everything but the flows is ready. The predecessor pauses from now on, so nothing may take long.
     ///
     /// # Errors
-    /// As of the connection.
+    /// If the connection fails.
     pub(crate) async fn prepared(&self) -> Result<(), TakeoverError> {
         self.channel.send(&Message::Prepared, NO_FDS).await
     }
 
-    /// The next part of what it hands over while it rests.
+    /// Receives the next part of what is handed over during the pause.
     ///
     /// # Errors
-    /// As of the connection; it goes on then.
+    /// If the connection fails. The predecessor then continues.
     pub(crate) async fn next_part(&self) -> Result<LastPart, TakeoverError> {
         match self.receive().await? {
             (Message::Flows { worker, records }, fds) => {
@@ -207,23 +207,24 @@ impl Predecessor {
         }
     }
 
-    /// Takes the right to serve, which was offered. The other process lets go as soon as it hears of it.
+    /// Takes the offered right to serve. The other process releases everything when it learns of it.
     ///
     /// # Errors
-    /// [`Revoked`](TakeoverError::Revoked) if it has gone on, or as of the connection: then this one must not serve.
+    /// [`Revoked`](TakeoverError::Revoked) if the predecessor has resumed, or if the connection fails. This process must not serve
+    /// then.
     pub(crate) async fn succeed(&self) -> Result<(), TakeoverError> {
         if !self.token.take() {
             return Err(TakeoverError::Revoked);
         }
         match self.channel.send(&Message::Serving, NO_FDS).await {
-            // It has ended.
+            // The predecessor has ended.
             Err(TakeoverError::Closed) => Ok(()),
-            // It takes an end without a word for the death of this process, and goes on.
+            // Without this message, the predecessor would take this process for dead and resume.
             told => told,
         }
     }
 
-    /// To be kept for as long as this process serves.
+    /// Lifeline to hold for as long as this process serves.
     pub(crate) fn into_lifeline(self) -> Lifeline {
         Lifeline { channel: self.channel, returns: self.returns }
     }
@@ -239,23 +240,23 @@ impl Predecessor {
         self.channel.send(&message, NO_FDS).await
     }
 
-    /// After the connection was closed: whether the other process has ended without taking the right to serve back. Then it is this
-    /// one's.
+    /// After the connection was closed: whether the predecessor has ended without taking back the right to serve. Takes the right
+    /// if so.
     pub(crate) fn is_dead(&self) -> bool {
         self.token.take()
     }
 }
 
 impl Lifeline {
-    /// How long a process that is told to end leaves its predecessor to be started again: a kubelet waits 10 s the second time.
+    /// How long a stopping process gives its predecessor to be restarted. A kubelet waits for 10 s the second time.
     pub(crate) const RETURN: Duration = Duration::from_secs(15);
 
-    /// Whether the predecessor lives, and takes over when this is dropped.
+    /// Whether the predecessor is alive, and takes over when this is dropped.
     pub(crate) fn is_watched(&self) -> bool {
         self.returns && !self.channel.is_closed()
     }
 
-    /// What Services still have in the predecessor, where that has changed; none once it has ended. Cancel safe.
+    /// Changed connection counts of the predecessor; `None` once it has ended. Cancel safe.
     pub(crate) async fn connections(&self) -> Option<Vec<ConnectionCount>> {
         loop {
             match self.channel.receive().await {
@@ -266,20 +267,20 @@ impl Lifeline {
         }
     }
 
-    /// Tells the predecessor that another process serves in place of this one, so that this one's end is no concern of its.
+    /// Tells the predecessor that another process has taken over, so that the end of this one does not matter to it.
     pub(crate) async fn hand_over(self) {
-        // It may have ended, or read nothing.
+        // The predecessor may have ended, or does not read.
         tokio::time::timeout(Duration::ZERO, self.channel.send(&Message::HandedOver, NO_FDS)).await.ok();
     }
 }
 
-/// Whether a process serves that cannot be seen from here, since it is in another container.
+/// Whether a process serves that is not visible from here, since it is in another container.
 ///
 /// # Errors
-/// As connect(2). Unless it [cannot be otherwise](is_unusable), one may serve all the same.
+/// If connect(2) fails. A process may serve nevertheless, unless the path is [unusable](is_unusable).
 pub(crate) async fn serves_elsewhere(state_dir: &Path) -> io::Result<bool> {
     match connect_within(PROBING, &socket_path(state_dir)).await? {
-        // The kernel gives such a process the id 0 (unix(7), SO_PEERCRED).
+        // The kernel reports the ID 0 for such a process (unix(7), SO_PEERCRED).
         Some(socket) => Ok(Channel::over(socket)?.peer()?.pid().is_none_or(|process| process == 0)),
         None => Ok(false),
     }
@@ -287,18 +288,18 @@ pub(crate) async fn serves_elsewhere(state_dir: &Path) -> io::Result<bool> {
 
 const NO_FDS: &[OwnedFd] = &[];
 
-/// Whether connecting fails for good, so that nobody can take over by way of this directory from anybody who could listen there.
+/// Whether connecting fails permanently, so that no takeover is possible through this directory.
 pub(crate) fn is_unusable(error: &io::Error) -> bool {
     let lasting = [Errno::ACCESS, Errno::PERM, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP, Errno::INVAL];
     Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno))
 }
 
-/// Connects, and waits for a place in the queue if that is full.
+/// Connects, and waits for a place if the queue is full.
 async fn connect_within(patience: Duration, path: &Path) -> io::Result<Option<OwnedFd>> {
     let deadline = Instant::now() + patience;
     loop {
         match connect(path) {
-            // Somebody listens, and has not accepted for a while (connect(2), EAGAIN).
+            // There is a listener that has not accepted for a while (connect(2), EAGAIN).
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
                 tokio::time::sleep(FULL_QUEUE).await;
             }
@@ -307,14 +308,14 @@ async fn connect_within(patience: Duration, path: &Path) -> io::Result<Option<Ow
     }
 }
 
-/// None if nobody listens there.
+/// Connects; `None` if there is no listener.
 pub(super) fn connect(path: &Path) -> io::Result<Option<OwnedFd>> {
     let addr = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     match rustix::net::connect(&socket, &addr).map_err(io::Error::from) {
         Ok(()) => Ok(Some(socket)),
-        // Nobody has been there, or whoever was has ended.
+        // There never was a listener, or it has ended.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
             Ok(None)
         }
@@ -326,7 +327,7 @@ fn unexpected(message: &Message) -> TakeoverError {
     TakeoverError::Unexpected(format!("{message:?}"))
 }
 
-/// Each with its descriptor.
+/// Pairs each name with its descriptor.
 fn paired<T>(names: Vec<T>, fds: Vec<OwnedFd>) -> Result<impl Iterator<Item = (T, OwnedFd)>, TakeoverError> {
     if names.len() != fds.len() {
         let why = format!("{} descriptors for {} names", fds.len(), names.len());

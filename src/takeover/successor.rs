@@ -1,4 +1,4 @@
-//! The process that takes over, as the one that serves sees it.
+//! Successor: the process that takes over, as the one that serves sees it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -22,28 +22,28 @@ use super::channel::{Channel, MOST_FDS, MOST_RECORDS};
 use super::message::{HandedAnnouncing, Hello, Message, ServingPlace, Welcome};
 use super::{PROTOCOL, TakeoverError, Token, own_pod, socket_path};
 
-/// How long a successor may take to say who it is.
+/// How long a successor may take to introduce itself.
 const HELLO: Duration = Duration::from_secs(2);
-/// How long it may take to load its objects: an API server may be away. It tries again then.
+/// How long it may take to load its objects, since an API server may be unreachable. It retries after that.
 const LOADING: Duration = Duration::from_secs(300);
-/// How long it may take to put its table in force. Traffic goes on meanwhile, changes of objects wait.
+/// How long it may take to apply its table. Traffic continues meanwhile, but changes of objects wait.
 const PREPARATION: Duration = Duration::from_secs(30);
-/// How long it may take while new traffic waits in the sockets, in all: about ten microseconds for each flow.
+/// Time limit of the pause, in which new traffic waits in the sockets. About ten microseconds for each flow are needed.
 const REST: Duration = Duration::from_secs(30);
-/// How long nothing may happen in that time.
+/// How long a single message may take to be sent or answered.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Health records in one message: they have names, and errors for people.
+/// Limit of health records in one message, lower since they have names and error messages.
 const MOST_HEALTH_RECORDS: usize = 16;
 
-/// Connections that wait to be accepted.
+/// Backlog of the listener.
 const BACKLOG: i32 = 128;
-/// Connections on which nothing has been said yet: startup probes close theirs at once.
+/// Limit of connections without a message so far. Startup probes close theirs at once.
 const MOST_SILENT: usize = 64;
-/// Processes that wait while another one takes over.
+/// Limit of processes that wait while another one takes over.
 const MOST_WAITING: usize = 16;
 
-/// Who asks to take over, until dropped.
+/// Listener for successors, which ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Successors {
     ready: mpsc::Receiver<Successor>,
@@ -51,56 +51,56 @@ pub(crate) struct Successors {
     task: JoinHandle<()>,
 }
 
-/// What the loop and the task tell each other.
+/// State shared between the loop and the task.
 #[derive(Debug, Default)]
 struct State {
-    /// One has said hello, and the loop has not taken it yet.
+    /// A successor has introduced itself, and the loop has not taken it yet.
     loading: AtomicBool,
     /// This process was told to end.
     ending: AtomicBool,
 }
 
-/// What every successor is told at first.
+/// Data for a new successor.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     pub(crate) place: ServingPlace,
-    /// The Pod that this process has taken over from.
+    /// Pod that this process has taken over from.
     pub(crate) former_pod: Option<String>,
-    /// Whether this process is started again if the successor ends.
+    /// Whether this process is restarted if the successor ends.
     pub(crate) returns: bool,
     pub(crate) workers: usize,
-    /// The HTTP servers of this process.
+    /// HTTP servers of this process.
     pub(crate) servers: Vec<(SocketAddr, OwnedFd)>,
-    /// Counts the successors that did not take over.
+    /// Counter of the successors that did not take over.
     pub(crate) failures: Counter,
 }
 
-/// A successor whose objects are loaded. If it is dropped it goes on as if this process had ended.
+/// Successor whose objects are loaded. To the successor, dropping this is the end of this process.
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: Channel,
     token: Token,
     failures: Counter,
     stays: bool,
-    /// The next one may come.
+    /// Lets the next successor begin when dropped.
     _turn: oneshot::Sender<()>,
 }
 
-/// Who serves in the end.
+/// Process that serves after a takeover attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Outcome {
     /// The successor.
     HandedOver,
-    /// This process, as if nothing had been.
+    /// This process, as before.
     GoOn,
 }
 
 impl Successors {
-    /// Listens for them in the state directory, in place of whoever did so before.
+    /// Listens in the state directory, and replaces an earlier listener there.
     ///
     /// # Errors
-    /// As bind(2).
+    /// If the socket cannot be bound.
     pub(crate) fn listen(state_dir: &Path, greeting: Greeting) -> io::Result<Self> {
         let path = socket_path(state_dir);
         let listener = UnixListener::from_std(bind(&path)?.into())?;
@@ -110,7 +110,7 @@ impl Successors {
         Ok(Self { ready: inbox, state, task })
     }
 
-    /// The next one that is loaded. Cancel safe.
+    /// Waits for the next successor whose objects are loaded. Cancel safe.
     pub(crate) async fn next(&mut self) -> Successor {
         match self.ready.recv().await {
             Some(successor) => {
@@ -122,12 +122,12 @@ impl Successors {
         }
     }
 
-    /// Whether one has said hello and loads its objects.
+    /// Whether a successor has introduced itself and is loading its objects.
     pub(crate) fn is_one_loading(&self) -> bool {
         self.state.loading.load(Ordering::Relaxed)
     }
 
-    /// From now on the Pod that this process has taken over from may take over in its turn: it stays, and this one ends.
+    /// Allows the Pod that this process has taken over from to take over again: that Pod stays, and this one ends.
     pub(crate) fn let_former_pod_return(&self) {
         self.state.ending.store(true, Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ impl Drop for Successors {
 pub(super) fn bind(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Under another name first, so that there is no moment without it.
+    // Bind under another name and rename, so that there is always a listener.
     let own = path.with_extension(format!("{:016x}", RandomState::new().hash_one(0)));
     rustix::net::bind(&socket, &SocketAddrUnix::new(&own)?)?;
     let placed = rustix::fs::chmod(&own, Mode::RUSR | Mode::WUSR)
@@ -163,8 +163,8 @@ async fn accept(
     tokio::join!(listen_for_hellos(listener, heard), greet_in_turn(hellos, greeting, ready, &state));
 }
 
-/// Accepts whoever connects, whatever the others are doing: startup probes go on while a successor loads for minutes, and a full backlog
-/// would look to them as if nobody served.
+/// Accepts connections, independent of what current successors do. Startup probes continue while a successor loads for minutes, and a full
+/// backlog would look to them as if no process served.
 async fn listen_for_hellos(listener: UnixListener, heard: mpsc::Sender<(Channel, Message)>) {
     let mut silent = JoinSet::new();
     loop {
@@ -176,7 +176,7 @@ async fn listen_for_hellos(listener: UnixListener, heard: mpsc::Sender<(Channel,
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a process that asks to take over");
-                    // A shortage of descriptors would be the same at once.
+                    // If descriptors are short, an immediate retry would fail as well.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -185,17 +185,17 @@ async fn listen_for_hellos(listener: UnixListener, heard: mpsc::Sender<(Channel,
     }
 }
 
-/// Waits for the first message. Who says nothing does not want to take over: a probe closes at once.
+/// Waits for the first message. A probe closes without one.
 async fn hear(channel: Channel, heard: &mpsc::Sender<(Channel, Message)>) {
     match channel.receive_within(HELLO).await {
-        // It closes, and the process is told so, if too many wait already.
+        // If too many are waiting already, the connection is closed, which the process sees.
         Ok((hello, _)) => drop(heard.try_send((channel, hello))),
         Err(TakeoverError::Closed) => {}
         Err(error) => tracing::warn!(%error, "a process connected and did not ask to take over"),
     }
 }
 
-/// Lets those who ask take over, one at a time.
+/// Lets successors take over, one at a time.
 async fn greet_in_turn(
     mut hellos: mpsc::Receiver<(Channel, Message)>,
     greeting: Greeting,
@@ -225,7 +225,7 @@ async fn greet_in_turn(
     }
 }
 
-/// Tells a successor what it needs to start, and waits until it is loaded.
+/// Sends a successor what it needs to start, and waits until it is loaded.
 async fn greet(
     channel: Channel,
     hello: &Message,
@@ -233,14 +233,14 @@ async fn greet(
     state: &State,
 ) -> Result<(Channel, Token), TakeoverError> {
     if let Err(why) = check(&channel, hello, greeting, state) {
-        // It may be gone already.
+        // The process may be gone already.
         channel.send(&Message::Refused { why: why.clone() }, NO_FDS).await.ok();
         return Err(TakeoverError::Refused(why));
     }
     let token = Token::new()?;
     let loaded = welcome(&channel, greeting, &token, state).await;
     if loaded.is_err() {
-        // It may be slow, and must not take this for the end of the process.
+        // The successor may be slow, and must not take this for the end of this process.
         token.take();
     }
     loaded.map(|()| (channel, token))
@@ -269,14 +269,14 @@ async fn welcome(
     channel.send(&Message::Welcome(welcome), &fds).await?;
     state.loading.store(true, Ordering::Relaxed);
     tracing::info!("another process is about to take over");
-    // This one serves meanwhile.
+    // This process keeps serving meanwhile.
     match channel.receive_within(LOADING).await? {
         (Message::Begin, _) => Ok(()),
         (other, _) => Err(TakeoverError::Unexpected(format!("{other:?}"))),
     }
 }
 
-/// Whether this is a successor.
+/// Checks whether the process may take over.
 fn check(channel: &Channel, hello: &Message, greeting: &Greeting, state: &State) -> Result<(), String> {
     let peer = channel.peer().map_err(|error| error.to_string())?.uid();
     let own = rustix::process::geteuid().as_raw();
@@ -301,22 +301,22 @@ fn check(channel: &Channel, hello: &Message, greeting: &Greeting, state: &State)
     }
     let former = pod.is_some() && *pod == greeting.former_pod;
     if former && !state.ending.load(Ordering::Relaxed) {
-        // Its container was started again, before the Pod is deleted.
+        // Its container was restarted before its Pod was deleted.
         return Err("its Pod has handed over to this one".to_owned());
     }
     Ok(())
 }
 
 impl Successor {
-    /// Its process id, as far as this process can see it; 0 if it cannot.
+    /// Process ID; 0 if the successor is not visible to this process.
     pub(crate) fn process_id(&self) -> i32 {
         self.channel.peer().ok().and_then(|peer| peer.pid()).unwrap_or_default()
     }
 
-    /// Tells it what takes new traffic.
+    /// Hands over the sockets that accept new traffic.
     ///
     /// # Errors
-    /// As of the connection.
+    /// If the connection fails.
     pub(crate) async fn hand_over(
         &self,
         listeners: ListenersToHandOver,
@@ -337,7 +337,7 @@ impl Successor {
         for frontends in steered.chunks(MOST_RECORDS) {
             self.say(Message::Steered { frontends: frontends.to_vec() }, NO_FDS).await?;
         }
-        // In one part also if there is none.
+        // Sent even if empty.
         self.say(Message::Interfaces { names: interfaces }, NO_FDS).await?;
         self.affinity(affinity).await?;
         for records in health.chunks(MOST_HEALTH_RECORDS) {
@@ -346,10 +346,10 @@ impl Successor {
         self.say(Message::Listening, NO_FDS).await
     }
 
-    /// Waits until it has put its table in force.
+    /// Waits until the successor has applied its table.
     ///
     /// # Errors
-    /// As of the connection.
+    /// If the connection fails.
     pub(crate) async fn prepared(&self) -> Result<(), TakeoverError> {
         match self.channel.receive().await? {
             (Message::Prepared, _) => Ok(()),
@@ -360,7 +360,7 @@ impl Successor {
     /// Hands over flows of a worker.
     ///
     /// # Errors
-    /// As of the connection.
+    /// If the connection fails.
     pub(crate) async fn flows(&self, worker: usize, flows: Vec<HandedFlow>) -> Result<(), TakeoverError> {
         let (records, fds): (Vec<FlowRecord>, Vec<OwnedFd>) =
             flows.into_iter().map(|flow| (flow.record, flow.fd)).unzip();
@@ -373,7 +373,7 @@ impl Successor {
     /// Hands over affinity records.
     ///
     /// # Errors
-    /// As of the connection.
+    /// If the connection fails.
     pub(crate) async fn affinity(&self, records: Vec<AffinityRecord>) -> Result<(), TakeoverError> {
         for records in records.chunks(MOST_RECORDS) {
             self.say(Message::Affinity { records: records.to_vec() }, NO_FDS).await?;
@@ -381,10 +381,10 @@ impl Successor {
         Ok(())
     }
 
-    /// Offers the right to serve, and to announce addresses, once everything has been handed over, and waits until the successor has taken it.
+    /// Offers the right to serve and to announce addresses, and waits until the successor has taken it.
     ///
     /// # Errors
-    /// As of the connection.
+    /// If the connection fails.
     pub(crate) async fn offer(
         &self,
         announcing: Option<HandedAnnouncing>,
@@ -398,8 +398,7 @@ impl Successor {
         }
     }
 
-    /// Who serves, once the right to do so was offered, or something failed before. The answer holds, whatever becomes of the
-    /// successor.
+    /// Decides which process serves, after an offer or an earlier failure. The decision stands whatever happens to the successor.
     pub(crate) async fn settle(&self, offered: Result<(), TakeoverError>) -> Outcome {
         let regained = self.token.take();
         let error = match offered {
@@ -407,7 +406,7 @@ impl Successor {
             Ok(()) => TakeoverError::Unexpected("it serves without the right to".to_owned()),
             Err(error) => error,
         };
-        // If it is closed, the successor has ended, with whatever it had.
+        // If the connection is closed, the successor has ended, with or without the token.
         let outcome = if regained || matches!(error, TakeoverError::Closed) {
             Outcome::GoOn
         } else {
@@ -417,17 +416,18 @@ impl Successor {
         if outcome == Outcome::GoOn {
             self.failures.increment(1);
             let why = error.to_string();
-            // It may be gone, or read nothing: traffic must not wait for that.
+            // The successor may be gone or not read, and traffic must not wait for that.
             tokio::time::timeout(Duration::ZERO, self.say(Message::Refused { why }, NO_FDS)).await.ok();
         }
         outcome
     }
 
-    /// Tells it what these Services still have here, and waits so long for each part to be read. True if it was told, or does not listen.
+    /// Sends current connection counts of these Services. Waits up to `patience` for each part to be read. Returns false if the successor has
+    /// not read them.
     pub(crate) async fn connections(&self, counts: &[ConnectionCount], patience: Duration) -> bool {
         for counts in counts.chunks(MOST_RECORDS).filter(|_| self.stays) {
             let message = Message::Connections { counts: counts.to_vec() };
-            // It may be busy, and is told the next time.
+            // A busy successor gets the counts the next time.
             if tokio::time::timeout(patience, self.channel.send(&message, NO_FDS)).await.is_err() {
                 return false;
             }
@@ -435,8 +435,8 @@ impl Successor {
         true
     }
 
-    /// Waits until it serves no longer, once it has taken over: it has ended, or was told to. Does not end if it has handed over to another
-    /// process in its turn, or does not let itself be watched.
+    /// Waits until a successor that has taken over ends or is told to end. Never returns if it has handed over to another process, or does not
+    /// keep the connection.
     pub(crate) async fn gone(&self) {
         let mut watched = self.stays;
         while watched {
@@ -449,9 +449,9 @@ impl Successor {
         std::future::pending::<()>().await;
     }
 
-    /// How long it may take to hand over what takes new traffic. Traffic goes on meanwhile.
+    /// Time limit for handing over the sockets. Traffic continues meanwhile.
     pub(crate) const PREPARATION: Duration = PREPARATION;
-    /// How long it may take to hand over flows and records, and until the successor serves.
+    /// Time limit for handing over flows and records, until the successor serves.
     pub(crate) const REST: Duration = REST;
 
     async fn say(&self, message: Message, fds: &[impl AsFd]) -> Result<(), TakeoverError> {

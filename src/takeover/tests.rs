@@ -1,4 +1,4 @@
-//! Exactly one process serves in the end, wherever the other one dies, stops or says something odd.
+//! Tests that exactly one process serves in the end, wherever the other one dies, stops or sends something odd.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -24,7 +24,7 @@ use super::*;
 mod model;
 mod wire;
 
-/// How far the successor gets.
+/// Last step that the successor reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Welcomed,
@@ -35,7 +35,7 @@ enum Step {
     Served,
 }
 
-/// What happens to it then.
+/// Failure of the successor at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Dies,
@@ -60,7 +60,7 @@ fn greeting() -> Greeting {
     }
 }
 
-/// A greeting, and how many successors it was in vain for.
+/// A greeting, with its counter of failed successors.
 fn counted_greeting() -> (Greeting, Arc<AtomicU64>) {
     let failures = Arc::<AtomicU64>::default();
     (Greeting { failures: Counter::from_arc(Arc::clone(&failures)), ..greeting() }, failures)
@@ -70,7 +70,7 @@ fn socket() -> OwnedFd {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().into()
 }
 
-/// More than go into one message.
+/// More than fit into one message.
 const SOCKETS: usize = 300;
 
 fn listeners() -> ListenersToHandOver {
@@ -96,7 +96,7 @@ fn flow() -> HandedFlow {
     HandedFlow { record, fd: socket() }
 }
 
-/// What a gateway's loop does when another process is to take over.
+/// Handover as in a gateway's loop.
 async fn hand_over(successor: &Successor) -> Outcome {
     let handed = async {
         successor.hand_over(listeners(), Vec::new(), Vec::new(), Vec::new()).await?;
@@ -108,7 +108,7 @@ async fn hand_over(successor: &Successor) -> Outcome {
     successor.settle(handed.unwrap_or(Err(TakeoverError::Silent))).await
 }
 
-/// What the successor's loop does, up to a step. It lives on as long as the answer.
+/// Takeover as in the successor's loop, up to a step. The successor lives as long as the result.
 async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, TakeoverError> {
     let mut predecessor = Predecessor::find(state_dir, place("gw")).await?.expect("a process that serves");
     if until == Step::Welcomed {
@@ -140,7 +140,7 @@ async fn take_over(state_dir: &Path, until: Step) -> Result<Predecessor, Takeove
     Ok(predecessor)
 }
 
-/// Who serves in the end: what the predecessor thinks, and whether the successor does. The third is how many failures are counted.
+/// Runs a takeover: the outcome for the predecessor, whether the successor serves, and the number of counted failures.
 async fn outcome(until: Step, fate: Fate) -> (Outcome, bool, u64) {
     let folder = TempDir::new().unwrap();
     let (greeting, failures) = counted_greeting();
@@ -149,7 +149,7 @@ async fn outcome(until: Step, fate: Fate) -> (Outcome, bool, u64) {
     let serving = async {
         let successor = tokio::select! {
             successor = successors.next() => successor,
-            // It has never begun.
+            // The takeover never began.
             _ = is_gone => return Outcome::GoOn,
         };
         hand_over(&successor).await
@@ -174,7 +174,7 @@ async fn outcome(until: Step, fate: Fate) -> (Outcome, bool, u64) {
         }
     };
     let (outcome, successor) = tokio::join!(serving, taking);
-    // When it wakes up, it takes what is there to take.
+    // When it wakes up, it takes the token if it is still there.
     let serves = successor.is_some_and(|it| until >= Step::Taken || it.is_dead());
     (outcome, serves, failures.load(Ordering::Relaxed))
 }
@@ -187,10 +187,10 @@ async fn exactly_one_serves_wherever_the_successor_dies_or_stops() {
                 continue;
             }
             let (outcome, serves, failures) = outcome(step, fate).await;
-            // A successor that has only been welcomed is still awaited.
+            // The predecessor keeps waiting for a successor that was only welcomed.
             let serves = serves && step != Step::Welcomed;
             assert_ne!(serves, outcome == Outcome::GoOn, "{fate:?} after {step:?}: {outcome:?}");
-            // One that has begun has settled.
+            // After `Begun`, the takeover has an outcome.
             let expected = u64::from(outcome == Outcome::GoOn);
             assert!(step == Step::Welcomed || failures == expected, "{fate:?} after {step:?}: {failures}");
         }
@@ -206,7 +206,7 @@ async fn a_successor_that_does_not_take_over_is_counted_and_a_probe_is_not() {
     let _successors = Successors::listen(folder.path(), greeting).unwrap();
     drop(connect_silently(folder.path()));
     Predecessor::find(folder.path(), place("other")).await.unwrap_err();
-    // It is greeted after both.
+    // This one is greeted after both others.
     let loading = Predecessor::find(folder.path(), place("gw")).await.unwrap().unwrap();
     assert_eq!(failures.load(Ordering::Relaxed), 1, "the stranger");
     drop(loading);
@@ -214,7 +214,7 @@ async fn a_successor_that_does_not_take_over_is_counted_and_a_probe_is_not() {
     assert_eq!(failures.load(Ordering::Relaxed), 2, "one that ended while it loaded");
 }
 
-/// A kubelet probes every 2 s while a successor loads, for minutes if the API server is away.
+/// A kubelet probes every 2 s while a successor loads, which takes minutes if the API server is unreachable.
 #[tokio::test(start_paused = true)]
 async fn startup_probes_are_answered_while_a_successor_loads_and_while_it_takes_over() {
     let folder = TempDir::new().unwrap();
@@ -235,7 +235,7 @@ async fn startup_probes_are_answered_while_a_successor_loads_and_while_it_takes_
     drop(successor);
 }
 
-/// As of a process that hangs.
+/// A process that hangs looks like this.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_accepts_nobody_serves_all_the_same() {
     let folder = TempDir::new().unwrap();
@@ -258,7 +258,7 @@ async fn where_nobody_can_listen_there_is_nobody_to_take_over_from() {
     }
 }
 
-/// Who listens, with a full queue.
+/// Listener with a full queue.
 fn predecessor_without_places(state_dir: &Path) -> [OwnedFd; 2] {
     let addr = rustix::net::SocketAddrUnix::new(socket_path(state_dir)).unwrap();
     let listener = packets();
@@ -267,7 +267,7 @@ fn predecessor_without_places(state_dir: &Path) -> [OwnedFd; 2] {
     [connect_silently(state_dir), listener]
 }
 
-/// The process that serves dies after this many messages.
+/// Whether the successor may serve, if the predecessor dies after this many messages.
 async fn after_the_death_of_the_predecessor(step: usize) -> Result<bool, TakeoverError> {
     let folder = TempDir::new().unwrap();
     let mut successors = Successors::listen(folder.path(), greeting()).unwrap();
@@ -322,7 +322,7 @@ async fn a_stranger_is_refused_and_the_next_one_is_welcome() {
     assert_eq!(predecessor.workers(), 2);
 }
 
-/// As one that is killed while the successor starts.
+/// For example, a process that is killed while the successor starts.
 #[tokio::test]
 async fn a_process_that_ends_before_it_answers_is_none_to_take_over_from() {
     let folder = TempDir::new().unwrap();
@@ -347,7 +347,7 @@ async fn handed_over(greeting: Greeting) -> (Successor, Predecessor) {
     (successor, predecessor.unwrap())
 }
 
-/// Long after everything that is said.
+/// Later than all messages.
 const LONG: Duration = Duration::from_secs(1000);
 
 #[tokio::test(start_paused = true)]
@@ -399,7 +399,7 @@ async fn nobody_waits_for_a_predecessor_that_does_not_return_or_has_ended() {
     }
 }
 
-/// As one before there were lifelines.
+/// A successor of a version without lifelines.
 #[tokio::test(start_paused = true)]
 async fn a_successor_that_does_not_stay_is_not_missed() {
     let folder = TempDir::new().unwrap();
@@ -456,7 +456,7 @@ fn packets() -> OwnedFd {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap()
 }
 
-/// Who connects and says nothing.
+/// Connects without a message.
 fn connect_silently(state_dir: &Path) -> OwnedFd {
     let addr = rustix::net::SocketAddrUnix::new(socket_path(state_dir)).unwrap();
     let socket = packets();

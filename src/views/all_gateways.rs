@@ -1,5 +1,5 @@
-//! All gateways, as a controller that asks them sees them, and where they differ: `sheave status --fleet` and `/api/fleet`. The JSON is a
-//! contract: keys are added, never renamed.
+//! View of all gateways from a controller that queries them, and their differences: `sheave status --fleet` and `/api/fleet`. JSON keys may be
+//! added, but are never renamed.
 
 mod answer;
 mod differences;
@@ -21,91 +21,89 @@ use crate::views::View;
 use crate::views::problem::ProblemView;
 use crate::views::status::{AnnouncingView, ControllerView, ProcessView, UnwellView};
 
-/// How many Problems and unhealthy endpoints there are at most.
+/// Limit of Problems and unhealthy endpoints.
 const MOST: usize = 200;
 
-/// All gateways.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AllGatewaysView {
-    /// The node of the controller that asked.
+    /// Node of the controller that answers.
     pub(crate) asked_by: String,
-    /// Who leads, as the Lease has it; null if nobody does.
+    /// Holder of the Lease; null if there is no leader.
     pub(crate) leader: Option<String>,
-    /// Whether the controller that asked leads. What controllers alone see is known to the leader.
-    /// Null if it is of an older version.
+    /// Whether the controller that answers leads, since some Problems are only known to the leader. Null if it is of an older version.
     #[serde(default)]
     pub(crate) leading: Option<bool>,
-    /// What is wrong with the controllers, as sentences with a remedy.
+    /// Problems of the controllers, as sentences with a remedy.
     #[serde(default)]
     pub(crate) controller_wrong: Vec<String>,
-    /// By node.
+    /// Gateways, by node.
     pub(crate) gateways: Vec<GatewayStatusView>,
-    /// What gateways differ in, as sentences.
+    /// Differences between gateways, as sentences.
     pub(crate) differences: Vec<String>,
-    /// The Problems of all, each once; those that only some gateways have come first.
+    /// Problems of all gateways without duplicates. Those of only some gateways come first.
     pub(crate) problems: Vec<SharedProblemView>,
-    /// How many more there are.
+    /// Number of omitted Problems.
     pub(crate) more_problems: usize,
-    /// Those that the controller has and no gateway: the first ones, as the leader sees them.
+    /// Problems of the controller that no gateway has: the first ones, as the leader sees them.
     pub(crate) controller_problems: Vec<ProblemView>,
-    /// How many more the controller has; gateways may have them as well.
+    /// Number of omitted Problems of the controller, some of which gateways may have as well.
     #[serde(default)]
     pub(crate) more_controller_problems: usize,
-    /// The Services that are broken or degraded for clients of a gateway: the first ones, each once, the worst before.
+    /// Services that are broken or degraded for clients of any gateway, without duplicates: the first ones, worst first.
     #[serde(default)]
     pub(crate) unwell: Vec<UnwellView>,
-    /// The endpoints that are unhealthy on a gateway, each once; those that are not so everywhere come first.
+    /// Endpoints that are unhealthy on any gateway, without duplicates. Those that are not unhealthy everywhere come first.
     pub(crate) unhealthy: Vec<SharedEndpointView>,
-    /// How many more there are.
+    /// Number of omitted endpoints.
     pub(crate) more_unhealthy: usize,
 }
 
-/// One gateway. What is null is not known.
+/// One gateway. Null stands for unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GatewayStatusView {
-    /// As its EndpointSlice names it.
+    /// Node name from its EndpointSlice.
     pub(crate) node: String,
-    /// Of its Pod.
+    /// Addresses of its Pod.
     pub(crate) addresses: Vec<String>,
-    /// Whether Kubernetes counts it as ready.
+    /// Whether it is ready according to Kubernetes.
     pub(crate) ready: bool,
     /// `serving`, `notReady`, `lameDuck`, `draining`, or `silent` if it does not answer.
     pub(crate) state: String,
-    /// Why it does not answer, or not everything.
+    /// Reason for a missing or incomplete answer.
     pub(crate) error: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) uptime_seconds: Option<u64>,
-    /// Counts the changes of its process: not to be compared with others.
+    /// Number of table changes in its process; not comparable between processes.
     pub(crate) generation: Option<u64>,
-    /// Since its routing table changed last.
+    /// Seconds since the last change of its routing table.
     pub(crate) table_age_seconds: Option<u64>,
-    /// The same on gateways of one version that follow the same objects.
+    /// Equal on gateways of the same version that follow the same objects.
     pub(crate) table_hash: Option<String>,
     pub(crate) frontends: Option<usize>,
     pub(crate) problems: Option<usize>,
     pub(crate) unhealthy_endpoints: Option<usize>,
     pub(crate) announcing: Option<AnnouncingView>,
-    /// What is wrong with its process, as sentences with a remedy.
+    /// Problems of its process, as sentences with a remedy.
     pub(crate) wrong: Vec<String>,
-    /// What it differs from most others in: `version`, `table`, `problems`, `health`.
+    /// Respects in which it differs from most others: `version`, `table`, `problems`, `health`.
     pub(crate) differs: Vec<String>,
 }
 
-/// A Problem, and which gateways have it.
+/// Problem with the gateways that have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SharedProblemView {
-    /// As the first of them has it.
+    /// Problem as reported by the first of these gateways.
     #[serde(flatten)]
     pub(crate) problem: ProblemView,
-    /// Those that have it, by node.
+    /// Gateways that have it, by node.
     pub(crate) gateways: Vec<String>,
-    /// Those that answer and do not have it, by node.
+    /// Gateways that answer and do not have it, by node.
     pub(crate) missing: Vec<String>,
 }
 
-/// An endpoint that is unhealthy on some gateway.
+/// Endpoint that is unhealthy on some gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SharedEndpointView {
     /// `namespace/name`.
@@ -114,19 +112,19 @@ pub(crate) struct SharedEndpointView {
     pub(crate) protocol: String,
     /// `ip:port`, IPv6 in brackets.
     pub(crate) endpoint: String,
-    /// The error, as the first of them has it.
+    /// Error as reported by the first of them.
     pub(crate) reason: String,
-    /// Those on which it is unhealthy, by node.
+    /// Gateways on which it is unhealthy, by node.
     pub(crate) gateways: Vec<String>,
-    /// Those that check it as well and find nothing wrong with it, by node. None where connections told: gateways that do not use the endpoint
-    /// hear nothing of it, and none tells what it uses.
+    /// Gateways that check it as well and find it healthy, by node. Empty if health follows from connections: a gateway that does not use an
+    /// endpoint learns nothing of it, and gateways do not report what they use.
     pub(crate) missing: Vec<String>,
 }
 
 impl View for AllGatewaysView {}
 
 impl AllGatewaysView {
-    /// What the gateways answered to a controller on `asked_by`.
+    /// Combines the answers of gateways to a controller on `asked_by`.
     pub(crate) fn new(
         asked_by: &str,
         controller: ControllerView,
@@ -169,13 +167,12 @@ impl AllGatewaysView {
         }
     }
 
-    /// Whether tables differ. They may not a moment later: gateways are asked one after the other, and take in a change at different
-    /// moments.
+    /// Whether tables differ. That may be transient, since gateways are queried one after the other and apply a change at different times.
     pub(crate) fn tables_differ(&self) -> bool {
         self.gateways.iter().any(|it| it.differs.iter().any(|mark| mark == "table"))
     }
 
-    /// How `sheave status --fleet` exits.
+    /// Exit code of `sheave status --fleet`.
     pub(crate) fn exit(&self) -> Exit {
         let well =
             |it: &GatewayStatusView| it.state == "serving" && it.error.is_none() && it.wrong.is_empty();
@@ -195,13 +192,13 @@ impl AllGatewaysView {
         }
     }
 
-    /// For people: the gateways, what differs, and what is wrong.
+    /// Text for people: the gateways, differences and Problems.
     pub(crate) fn to_text(&self) -> String {
         text::render(self)
     }
 }
 
-/// What the gateways say of Services, each Service as the one says for whose clients it is worst.
+/// Services that are unwell on any gateway, each from the gateway whose clients it is worst for.
 fn unwell(answers: &[(KnownGateway, GatewayAnswer)]) -> Vec<UnwellView> {
     let mut worst: BTreeMap<&str, &UnwellView> = BTreeMap::new();
     for (_, answer) in answers {

@@ -1,4 +1,4 @@
-//! What differs between two routing tables, as `sheave diff` shows it. The JSON is a contract: keys are added, never renamed.
+//! Differences between two routing tables, as `sheave diff` shows them. JSON keys may be added, but are never renamed.
 
 mod shares;
 
@@ -15,29 +15,29 @@ use super::routes::{EndpointView, FrontendView, RouteView, RoutesView};
 use super::text_table::or_dash;
 use super::visible;
 
-/// What would be another way.
+/// Differences.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DiffView {
-    /// Frontends that come, by place.
+    /// Added frontends, by place.
     pub(crate) added: Vec<FrontendView>,
-    /// Frontends that go, by place.
+    /// Removed frontends, by place.
     pub(crate) removed: Vec<FrontendView>,
-    /// Frontends of which something changes, by place.
+    /// Changed frontends, by place.
     pub(crate) changed: Vec<FrontendDiff>,
-    /// How many stay as they are.
+    /// Number of unchanged frontends.
     pub(crate) unchanged: usize,
-    /// Addresses that nothing was accepted at before.
+    /// Addresses that had no frontend before.
     pub(crate) addresses_added: Vec<String>,
-    /// Addresses that nothing is accepted at any more.
+    /// Addresses that no longer have a frontend.
     pub(crate) addresses_removed: Vec<String>,
-    /// Problems that come.
+    /// New Problems.
     pub(crate) problems_added: Vec<ProblemView>,
-    /// Problems that are solved.
+    /// Solved Problems.
     pub(crate) problems_removed: Vec<ProblemView>,
 }
 
-/// What changes of one frontend.
+/// Changes of one frontend.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FrontendDiff {
@@ -45,49 +45,43 @@ pub(crate) struct FrontendDiff {
     pub(crate) frontend: String,
     /// `namespace/name`, after the change.
     pub(crate) service: String,
-    /// Everything but endpoints.
+    /// Changed fields, except endpoints.
     pub(crate) fields: Vec<FieldDiff>,
-    /// Endpoints that come.
     pub(crate) endpoints_added: Vec<ClusterEndpoint>,
-    /// Endpoints that go.
     pub(crate) endpoints_removed: Vec<ClusterEndpoint>,
-    /// Endpoints of which something changes, after the change.
+    /// Changed endpoints, after the change.
     pub(crate) endpoints_changed: Vec<ClusterEndpoint>,
-    /// The part of new connections from outside the cluster that goes to another endpoint than before, at the least: 0 to 1.
+    /// Minimum share of new connections from outside the cluster that go to another endpoint than before: 0 to 1.
     pub(crate) moved: f64,
 }
 
-/// A field and its two values.
+/// Changed field.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FieldDiff {
-    /// As in `sheave routes -o json`.
+    /// Key as in `sheave routes -o json`.
     pub(crate) field: String,
-    /// Before.
     pub(crate) old: Value,
-    /// After.
     pub(crate) new: Value,
 }
 
-/// An endpoint, and where it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ClusterEndpoint {
-    /// The name of its cluster.
+    /// Name of its cluster.
     pub(crate) cluster: String,
-    /// The endpoint.
     #[serde(flatten)]
     pub(crate) endpoint: EndpointView,
 }
 
-/// Fields of a frontend that are told otherwise, or that manifests do not have.
+/// Fields of a frontend that are compared separately, or that manifests do not have.
 const NOT_FIELDS: [&str; 7] = ["address", "port", "protocol", "external", "internal", "backends", "closed"];
 
-/// What becomes of clients outside the cluster.
+/// Field with what happens to clients outside the cluster.
 const EXTERNAL_ACTION: &str = "external.action";
 
 impl View for DiffView {}
 
 impl DiffView {
-    /// What is in `new` and was not in `old`, and the other way round.
+    /// Compares two tables.
     pub(crate) fn new(old: &RoutesView, new: &RoutesView) -> Self {
         let (before, after) = (by_place(old), by_place(new));
         let both = || after.iter().filter_map(|(place, new)| Some((*before.get(place)?, *new)));
@@ -106,7 +100,7 @@ impl DiffView {
         }
     }
 
-    /// Whether nothing is another way. Problems that come or go count, too.
+    /// Whether nothing differs, including Problems.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { added, removed, changed, problems_added, problems_removed, .. } = self;
         added.is_empty()
@@ -116,7 +110,7 @@ impl DiffView {
             && problems_removed.is_empty()
     }
 
-    /// For people: a line for each frontend, and under it what changes.
+    /// Text for people: a line for each frontend, followed by its changes.
     pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
         for (sign, frontends) in [('-', &self.removed), ('+', &self.added)] {
@@ -157,7 +151,7 @@ impl DiffView {
 }
 
 impl FrontendDiff {
-    /// None if nothing changes.
+    /// Compares two frontends; `None` if they are equal.
     fn new(old: &FrontendView, new: &FrontendView) -> Option<Self> {
         let (had, has) = (endpoints(old), endpoints(new));
         let kept = |(key, endpoint): (&EndpointKey, &ClusterEndpoint)| {
@@ -199,7 +193,7 @@ impl FrontendDiff {
                 );
             }
         }
-        // Whether there are connections at all is told above then.
+        // A change of the action is already listed, and decides whether there are connections at all.
         let forwards = !self.fields.iter().any(|it| it.field == EXTERNAL_ACTION);
         match (self.moved * 100.0).round() {
             100.0 if forwards => line(text, format_args!("    all new connections go to another endpoint")),
@@ -211,7 +205,7 @@ impl FrontendDiff {
     }
 }
 
-/// What frontends are told apart by. Sorted as in a routing table.
+/// Identity of a frontend, in the order of a routing table.
 type TablePlace = (IpAddr, u16, String);
 
 fn by_place(view: &RoutesView) -> BTreeMap<TablePlace, &FrontendView> {
@@ -225,7 +219,7 @@ fn addresses(view: &RoutesView) -> BTreeSet<&str> {
     view.frontends.iter().map(|frontend| frontend.address.as_str()).collect()
 }
 
-/// The Problems of one that the other does not have, wherever they are written.
+/// Problems that the other view does not have, ignoring their position in files.
 fn problems_of(view: &RoutesView, other: &RoutesView) -> Vec<ProblemView> {
     let anywhere = |problem: &ProblemView| ProblemView {
         object: problem.object.clone(),
@@ -252,12 +246,12 @@ fn endpoints(frontend: &FrontendView) -> BTreeMap<EndpointKey, ClusterEndpoint> 
     of_backend.collect()
 }
 
-/// What these have and those do not.
+/// Values whose keys only the first map has.
 fn without<K: Ord, V: Borrow<T>, T: Clone>(these: &BTreeMap<K, V>, those: &BTreeMap<K, V>) -> Vec<T> {
     these.iter().filter(|(key, _)| !those.contains_key(key)).map(|(_, it)| it.borrow().clone()).collect()
 }
 
-/// Everything that differs but endpoints: by the keys of the contract, so that none is forgotten.
+/// All differing fields except endpoints. Compares the JSON keys, so that none is forgotten.
 fn fields(old: &FrontendView, new: &FrontendView) -> Vec<FieldDiff> {
     let (before, after) = (object(old), object(new));
     let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -281,7 +275,7 @@ fn fields(old: &FrontendView, new: &FrontendView) -> Vec<FieldDiff> {
 fn object(frontend: &FrontendView) -> Map<String, Value> {
     match serde_json::to_value(frontend) {
         Ok(Value::Object(object)) => object,
-        // Only maps with other keys than text are errors: there are none here.
+        // Serialization fails only for maps with other keys than strings; there are none here.
         Ok(_) | Err(_) => Map::new(),
     }
 }
@@ -294,7 +288,7 @@ fn clusters(frontend: &FrontendView) -> Value {
     frontend.backends.iter().map(text).collect::<Vec<_>>().join(", ").into()
 }
 
-/// What clients outside the cluster get.
+/// Outcome for clients outside the cluster.
 fn outcome(route: &RouteView) -> String {
     match (route.action.as_str(), route.endpoints.len()) {
         ("Forward", 1) => "1 endpoint".to_owned(),
@@ -304,7 +298,7 @@ fn outcome(route: &RouteView) -> String {
     }
 }
 
-/// A value as people write it.
+/// Value in short form.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),

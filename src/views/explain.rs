@@ -1,4 +1,4 @@
-//! `sheave explain` and `/api/explain`: joins the projection's reasons with what the table in force would choose.
+//! `sheave explain` and `/api/explain`: combines the projection's reasons with the choice of the table in force.
 
 mod answer;
 mod choice;
@@ -33,28 +33,28 @@ use crate::views::problem::ProblemView;
 
 impl View for ExplainView {}
 
-/// What an explanation is made from.
+/// Input of an explanation.
 #[derive(Clone, Copy)]
 pub(crate) struct Basis<'a> {
-    /// As of the last projection.
+    /// Projector with the state of the last projection.
     pub(crate) projector: &'a Projector,
-    /// What was projected last.
+    /// Objects of the last projection.
     pub(crate) objects: &'a Objects,
     /// The table in force.
     pub(crate) active: &'a ActiveTable,
-    /// Of a running gateway; `None` if only manifests were read.
+    /// Session affinity of a running gateway; `None` if only manifests were read.
     pub(crate) affinity: Option<&'a AffinityTable>,
-    /// Everything that is known to be wrong.
+    /// All known Problems.
     pub(crate) problems: &'a [ProblemView],
-    /// Frontends of the table that accept nothing on this gateway, and why.
+    /// Frontends of the table that accept nothing on this gateway, with the reason.
     pub(crate) closed: &'a BTreeMap<FrontendAddr, String>,
-    /// Why the gateway does not forward by its table, or has none.
+    /// Reason why the gateway does not forward by its table, or has none.
     pub(crate) obstacle: Option<&'static str>,
-    /// Why endpoints cannot see clients' own addresses, where they cannot.
+    /// Reason why endpoints cannot see client addresses, if they cannot.
     pub(crate) no_client_addresses: Option<&'a str>,
-    /// Who has which address, where gateways announce them.
+    /// State of announcements, if gateways announce addresses.
     pub(crate) announcements: Option<&'a Status>,
-    /// The present moment, for affinity's timeout.
+    /// Current time, for the timeout of session affinity.
     pub(crate) now: Instant,
 }
 
@@ -62,32 +62,31 @@ pub(crate) struct Basis<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Answer {
-    /// What becomes of the client.
+    /// Outcome for the client.
     Explained(ExplainView),
-    /// There is no such Service, or it has no such port.
+    /// The Service or its port does not exist.
     NotFound(ExplainView),
 }
 
 impl Answer {
-    /// The explanation itself.
+    /// The view, in either case.
     pub(crate) fn view(&self) -> &ExplainView {
         match self {
             Self::Explained(view) | Self::NotFound(view) => view,
         }
     }
 
-    /// The explanation for people, with a newline at the end.
+    /// Text for people, with a newline at the end.
     pub(crate) fn to_text(&self) -> String {
         text::render(self.view())
     }
 }
 
-/// The decision in two lines: where, and what becomes of the client.
+/// Decision in two lines: the frontend, and what happens to the client.
 pub(crate) fn headline(view: &ExplainView) -> String {
     text::headline(view)
 }
 
-/// Answers a question.
 pub(crate) fn explain(question: &Question, basis: Basis<'_>) -> Answer {
     answer::answer(question, basis)
 }

@@ -1,4 +1,4 @@
-//! The gateways as one of them sees them, and who has which address: `sheave gateways` and `/api/gateways`.
+//! View of one gateway on all gateways and the owners of addresses: `sheave gateways` and `/api/gateways`.
 
 mod text;
 
@@ -15,28 +15,28 @@ use sheave_control::projection::{AnnouncePolicies, AnnouncePolicy};
 use crate::views::View;
 use crate::views::status::AnnouncingView;
 
-/// What one gateway knows of all.
+/// State of all gateways as one gateway knows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GatewaysView {
-    /// The node of the gateway that answers.
+    /// Node of the gateway that answers.
     pub(crate) node: String,
-    /// `eligible`, `holdDown`, `fenced` or `leaving`; empty where nothing is announced.
+    /// `eligible`, `holdDown`, `fenced` or `leaving`; empty if nothing is announced.
     pub(crate) state: String,
-    /// Each gateway announces what it can serve, by BGP, and knows nothing of the others.
+    /// Whether each gateway announces, by BGP, what it can serve, regardless of the others.
     #[serde(default)]
     pub(crate) shared: bool,
-    /// How many gateways hear this one, itself included.
+    /// Number of gateways that receive heartbeats from this one, including itself.
     pub(crate) heard_by: usize,
-    /// Out of how many.
+    /// Number of gateways that count for the majority.
     pub(crate) counted: usize,
-    /// Who decides where exactly half of the gateways are heard; null where that cannot be.
+    /// Address that decides if exactly half of the gateways are reachable; null if that cannot happen.
     pub(crate) tie_breaker: Option<TieBreakerView>,
     /// All gateways, by node.
     pub(crate) members: Vec<MemberView>,
-    /// All addresses that are to be announced, in their order.
+    /// All addresses to announce, in order.
     pub(crate) addresses: Vec<AddressView>,
-    /// What people should know.
+    /// Warnings, as sentences.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -48,26 +48,26 @@ pub(crate) struct TieBreakerView {
     pub(crate) reachable: bool,
 }
 
-/// One gateway.
+/// Gateway as seen by the one that answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MemberView {
     pub(crate) node: String,
-    /// Where its heartbeats go; null for the gateway that answers.
+    /// Destination of its heartbeats; null for the gateway that answers.
     pub(crate) address: Option<String>,
-    /// `candidate` for addresses, or why not: `notAlive`, `leaving`, `notEligible`, `stale`.
+    /// `candidate` for addresses, or the reason against: `notAlive`, `leaving`, `notEligible`, `stale`.
     pub(crate) state: String,
-    /// Its heartbeats arrive.
+    /// Whether its heartbeats arrive here.
     pub(crate) heard: bool,
-    /// A gateway that hears it, where this one does not.
+    /// Gateway that receives its heartbeats, if this one does not.
     pub(crate) heard_via: Option<String>,
-    /// Since its last heartbeat.
+    /// Time since its last heartbeat.
     pub(crate) silent_milliseconds: Option<u64>,
-    /// From a heartbeat to its answer, at most.
+    /// Maximum time from a heartbeat to its answer.
     pub(crate) round_trip_milliseconds: Option<u64>,
-    /// It agrees with the gateway that answers about who owns what.
+    /// Whether it agrees with the gateway that answers about all owners.
     pub(crate) agrees: bool,
-    /// What the API server says.
+    /// Readiness according to the API server.
     pub(crate) ready: bool,
 }
 
@@ -76,20 +76,21 @@ pub(crate) struct MemberView {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AddressView {
     pub(crate) address: String,
-    /// The node of its owner; null if nobody has it.
+    /// Node of its owner; null if there is none.
     pub(crate) owner: Option<String>,
-    /// What the gateway that answers does: `announced`, `waiting`, `failed`, `conflict`; empty where the address is not its own.
+    /// State of the address at the gateway that answers: `announced`, `waiting`, `failed`, `conflict`; empty if it does not own
+    /// the address.
     pub(crate) state: String,
-    /// Where it is announced.
+    /// Interfaces on which it is announced.
     pub(crate) interfaces: Vec<String>,
-    /// What is wrong, or waited for.
+    /// Reason for the state, if the address is not announced.
     pub(crate) message: Option<String>,
 }
 
 impl View for GatewaysView {}
 
 impl GatewaysView {
-    /// What the announcer does, by what the pools say.
+    /// Builds the view from the announcer's status and the policies of the pools.
     pub(crate) fn new(status: &Status, policies: &AnnouncePolicies) -> Self {
         let tie_breaker = status
             .tie_breaker
@@ -112,7 +113,7 @@ impl GatewaysView {
     }
 }
 
-/// How programs call the state of a gateway.
+/// State of a gateway in JSON.
 fn state(status: &Status) -> &'static str {
     match status.state {
         GatewayState::Eligible => "eligible",
@@ -197,7 +198,8 @@ impl AddressView {
     }
 }
 
-/// The pool whose node selector leaves out every gateway that may own addresses, if it does; this one, where they are shared.
+/// Pool whose node selector excludes every gateway that may own addresses, if there is one. With shared addresses: that excludes
+/// this gateway.
 pub(crate) fn left_out_by<'a>(policy: Option<&'a AnnouncePolicy>, status: &Status) -> Option<&'a str> {
     let candidates = status.members.iter().filter(|member| member.standing == Standing::Candidate);
     if status.shared {
@@ -206,7 +208,7 @@ pub(crate) fn left_out_by<'a>(policy: Option<&'a AnnouncePolicy>, status: &Statu
     policy.filter(|policy| candidates.clone().all(|it| !policy.selects(&it.node))).map(|policy| &*policy.pool)
 }
 
-/// Why an address has no owner, for people.
+/// Reason for a missing owner, as text.
 pub(crate) fn nobody(why: NoOwner, left_out_by: Option<&str>) -> String {
     match (why, left_out_by) {
         (NoOwner::Unknown, _) => "not known: too few gateways hear this one".to_owned(),
@@ -225,7 +227,7 @@ pub(crate) fn nobody(why: NoOwner, left_out_by: Option<&str>) -> String {
     }
 }
 
-/// Why a gateway owns an address, or does not, for people.
+/// Reason why a gateway owns an address or does not, as text.
 pub(crate) fn rank(Ranked { node, reason }: &Ranked, policy: Option<&AnnouncePolicy>) -> String {
     let why = match reason {
         RankReason::Owner => "owns it",

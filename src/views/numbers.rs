@@ -1,6 +1,6 @@
-//! Numbers for people, in few characters, as the status page has them (`page/format.js`).
+//! Compact numbers for people, formatted like those of the status page (`page/format.js`).
 
-/// A count: 12,345.
+/// Formats a count: 12,345.
 pub(crate) fn count(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,7 +13,7 @@ pub(crate) fn count(number: f64) -> String {
     text
 }
 
-/// A rate per second, in at most five characters: 0, 0.4, 17, 1,204, 12k, 3.4M.
+/// Formats a rate per second in at most five characters: 0, 0.4, 17, 1,204, 12k, 3.4M.
 pub(crate) fn rate(number: f64) -> String {
     if number >= 9_999.5 {
         return scaled(number, &["", "k", "M", "G", "T"]);
@@ -21,12 +21,12 @@ pub(crate) fn rate(number: f64) -> String {
     if number > 0.0 && number < 9.95 { format!("{number:.1}") } else { count(number) }
 }
 
-/// A count, in at most five characters: 9, 1,204, 12k.
+/// Formats a count in at most five characters: 9, 1,204, 12k.
 pub(crate) fn short_count(number: u64) -> String {
     if number < 10 { number.to_string() } else { rate(number as f64) }
 }
 
-/// Bytes, in at most six characters: 0 B, 812 B, 1.2 kB, 34 MB.
+/// Formats bytes in at most six characters: 0 B, 812 B, 1.2 kB, 34 MB.
 pub(crate) fn bytes(number: f64) -> String {
     if number < 999.5 {
         return format!("{number:.0} B");

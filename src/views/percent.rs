@@ -1,7 +1,7 @@
-//! Parts of a whole in percent that add up to 100.
+//! Percentages that add up to 100.
 
-/// Each part in whole percent: rounded down, and what is missing to 100 goes to those that lose most by it, the first before others.
-/// All are 0 where there is no whole.
+/// Percentage of each part. All are rounded down, and the missing points go to the parts with the largest remainders, earlier ones
+/// first. All are 0 if the sum is 0.
 pub(crate) fn of_parts(parts: &[u64]) -> Vec<u8> {
     let total: u128 = parts.iter().map(|part| u128::from(*part)).sum();
     if total == 0 {
@@ -24,7 +24,7 @@ mod tests {
     #[test]
     fn shares_add_up_to_a_hundred() {
         assert_eq!(of_parts(&[1, 1, 1]), [34, 33, 33]);
-        // Each rounded for itself would be 102.
+        // Rounding each part would result in 102.
         assert_eq!(of_parts(&[1665, 1665, 1665, 1665, 1665, 1675]), [17, 17, 17, 16, 16, 17]);
         assert_eq!(of_parts(&[3, 1, 0]), [75, 25, 0]);
         assert_eq!(of_parts(&[7]), [100]);

@@ -1,4 +1,4 @@
-//! Problems as users and programs see them: what is wrong, and where in the manifests.
+//! Problems for users and programs: what is wrong, and where in the manifests.
 
 pub(crate) mod advice;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use sheave_control::api::problem::{ObjectRef, Problem};
 use sheave_control::sources::manifests::{FILE, FileProblem, Origin, Origins};
 
-/// How many of a list people are shown: the others have the same causes more often than not.
+/// Limit of entries in lists for people; the others usually have the same causes.
 pub(crate) const LISTED: usize = 20;
 
-/// One thing that is wrong.
+/// Problem of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ProblemView {
     /// `Service shop/web`, `File web.yaml`.
@@ -20,22 +20,22 @@ pub(crate) struct ProblemView {
     pub(crate) reason: String,
     /// One sentence.
     pub(crate) message: String,
-    /// The one port that is affected, if it is one.
+    /// Port that is affected, if it is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) port: Option<PortView>,
-    /// The field inside the object, if one is meant.
+    /// Field inside the object, if one is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) field: Option<String>,
-    /// The manifest file, if there is one.
+    /// Manifest file, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
-    /// The document in the file, from 1.
+    /// Number of the document in the file, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) document: Option<u32>,
-    /// The line in the file, from 1, as near as it is known.
+    /// Line in the file, from 1, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<u32>,
-    /// Where the file is, for people who open it from here.
+    /// Folder of the file, for people who open it from here.
     #[serde(skip)]
     pub(crate) folder: Option<PathBuf>,
 }
@@ -43,14 +43,14 @@ pub(crate) struct ProblemView {
 /// A Service port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct PortView {
-    /// As in the Service.
+    /// Port number, as in the Service.
     pub(crate) port: u16,
-    /// As in the Service.
+    /// Protocol, as in the Service.
     pub(crate) protocol: String,
 }
 
 impl ProblemView {
-    /// A Problem of an object, and the document that defines the object, if it is known.
+    /// Problem of an object, with the document that defines the object, if known.
     pub(crate) fn new(problem: &Problem, origin: Option<&Origin>) -> Self {
         let port = problem.port.map(|port| PortView { port: port.port, protocol: port.protocol.to_owned() });
         Self {
@@ -66,7 +66,7 @@ impl ProblemView {
         }
     }
 
-    /// A Problem with the line of its field, which `line_of` finds in the manifest of an object; none if the object is not from there.
+    /// Problem with the line of its field, which `line_of` looks up in the manifest; `None` if the object is not from these manifests.
     pub(crate) fn in_manifest(
         problem: &Problem,
         origins: &Origins,
@@ -78,16 +78,16 @@ impl ProblemView {
         Some(Self { line: line_of(&object, field).or(view.line), ..view })
     }
 
-    /// With where its file is; `manifests` is a folder, or the file itself.
+    /// Adds the folder of the file; `manifests` is a folder or the file itself.
     pub(crate) fn within(self, manifests: &Path) -> Self {
         let folder = if manifests.is_dir() { Some(manifests) } else { manifests.parent() };
-        // The folder as a whole may be what is wrong.
+        // The Problem may be about the folder itself.
         let is_file = self.file.as_deref().is_some_and(|file| Path::new(file) != manifests);
         Self { folder: folder.filter(|_| is_file).map(Path::to_owned), ..self }
     }
 }
 
-/// The object and field as they are written: what concerns the template of a MultiClusterService is in its Service.
+/// Object and field as in the manifest: Problems of a MultiClusterService's template are written in its Service.
 fn written_as<'a>(problem: &'a Problem, origins: &Origins) -> (ObjectRef, &'a str) {
     let template = ObjectRef { kind: "Service", ..problem.object.clone() };
     match problem.field.strip_prefix("Service.") {
@@ -102,7 +102,7 @@ impl From<&FileProblem> for ProblemView {
     }
 }
 
-/// `file:line: object: reason: field: message`, as far as each is known; a file is not named twice.
+/// Formats `file:line: object: reason: field: message`, omitting unknown parts. A file is not named twice.
 impl std::fmt::Display for ProblemView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let about_file = self.object.strip_prefix(FILE).is_some_and(|rest| rest.starts_with(' '));

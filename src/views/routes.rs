@@ -1,4 +1,4 @@
-//! The routing table as `sheave routes` and `/api/routes` show it. The JSON is a contract: keys are added, never renamed.
+//! Routing table for `sheave routes` and `/api/routes`. JSON keys may be added, but are never renamed.
 
 mod failover;
 mod health;
@@ -25,43 +25,42 @@ pub(crate) use self::published::{HealthCheckView, PublishedView};
 use super::problem::ProblemView;
 use crate::views::steering::SteeringView;
 
-/// A routing table and what is wrong with the objects behind it.
+/// Routing table with the Problems of its objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RoutesView {
-    /// Grows with each change.
+    /// Increases with each change.
     pub(crate) generation: u64,
-    /// The node whose table this is.
+    /// Node that the table is for.
     pub(crate) node: String,
-    /// How clients reach them on a running gateway.
+    /// How clients reach the frontends of a running gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) steering: Option<SteeringView>,
-    /// By address (IPv4 first, by number), port and protocol.
+    /// Frontends by address (IPv4 first, numerically), port and protocol.
     pub(crate) frontends: Vec<FrontendView>,
-    /// What would be published, by Service.
+    /// Status that the controller would publish, by Service.
     #[serde(default)]
     pub(crate) status: Vec<PublishedView>,
-    /// By Service.
+    /// Health check node ports, by Service.
     #[serde(default)]
     pub(crate) health_checks: Vec<HealthCheckView>,
-    /// By object, reason and field.
+    /// Problems by object, reason and field.
     pub(crate) problems: Vec<ProblemView>,
-    /// Objects of type LoadBalancer that do not ask for this gateway, those first that most likely mean to. They are no
-    /// Problems: others may serve them.
+    /// Objects of type LoadBalancer that do not ask for this gateway; those that probably mean to come first. They are
+    /// not Problems, since another implementation may serve them.
     #[serde(default)]
     pub(crate) not_served: Vec<ProblemView>,
-    /// Why there may be less than expected, in sentences.
+    /// Reasons why there may be less than expected, as sentences.
     #[serde(default)]
     pub(crate) notes: Vec<String>,
 }
 
-/// One place where traffic is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FrontendView {
-    /// Without the port.
+    /// Address without the port.
     pub(crate) address: String,
-    /// 1 to 65535.
+    /// Port, 1 to 65535.
     pub(crate) port: u16,
     /// `TCP` or `UDP`.
     pub(crate) protocol: String,
@@ -69,58 +68,58 @@ pub(crate) struct FrontendView {
     pub(crate) kind: String,
     /// `namespace/name`.
     pub(crate) service: String,
-    /// Empty if the port has no name.
+    /// Port name; empty if the port has none.
     pub(crate) port_name: String,
     /// `appProtocol` of the Service port.
     #[serde(default)]
     pub(crate) app_protocol: Option<String>,
-    /// The kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: String,
-    /// Null without session affinity.
+    /// Session affinity; null if there is none.
     pub(crate) affinity: Option<AffinityView>,
     /// CIDRs of the clients that may use it; empty = all, unless `admitsNobody`.
     pub(crate) source_ranges: Vec<String>,
-    /// The source ranges were given, but none of them is valid.
+    /// Whether source ranges were given, but none is valid.
     #[serde(default)]
     pub(crate) admits_nobody: bool,
-    /// How an endpoint is chosen.
+    /// Algorithm that chooses endpoints.
     #[serde(default)]
     pub(crate) balance: String,
-    /// What endpoints see of clients.
+    /// Source addresses that endpoints see.
     #[serde(default)]
     pub(crate) client_source: ClientSourceView,
     /// CIDRs of peers whose connections begin with a PROXY header.
     #[serde(default)]
     pub(crate) accept_proxy: Vec<String>,
-    /// What the Service may take of each gateway, and its own timeouts; null where it has none.
+    /// Limits per gateway and timeouts of the Service; null if it has none.
     #[serde(default)]
     pub(crate) limits: Option<LimitsView>,
-    /// Which part of its TCP connections is logged, as `1%`; null if none is.
+    /// Share of its TCP connections that is logged, for example `1%`; null if none is.
     #[serde(default)]
     pub(crate) connection_log: Option<String>,
-    /// Why it accepts nothing on this gateway, whatever its routes are; null if it is open, and for manifests.
+    /// Reason why it accepts nothing on this gateway, regardless of routes; null if it is open, and for manifests.
     #[serde(default)]
     pub(crate) closed: Option<String>,
-    /// What clients outside the cluster get.
+    /// Route of clients outside the cluster.
     pub(crate) external: RouteView,
-    /// What clients inside the cluster get.
+    /// Route of clients inside the cluster.
     pub(crate) internal: RouteView,
-    /// How the health of endpoints counts.
+    /// Health settings of endpoints.
     #[serde(default)]
     pub(crate) health: HealthView,
-    /// How traffic is spread over clusters; null where there is one alone.
+    /// Distribution of traffic over clusters; null if there is only one.
     #[serde(default)]
     pub(crate) failover: Option<FailoverView>,
-    /// The endpoints by cluster.
+    /// Endpoints by cluster.
     pub(crate) backends: Vec<BackendView>,
 }
 
-/// What endpoints see of either class of clients: `gateway`, `transparent`, `proxy-v1` or `proxy-v2`.
+/// Source that endpoints see, by class of clients: `gateway`, `transparent`, `proxy-v1` or `proxy-v2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClientSourceView {
-    /// Of clients outside the cluster.
+    /// For clients outside the cluster.
     pub(crate) external: String,
-    /// Of clients inside the cluster.
+    /// For clients inside the cluster.
     pub(crate) internal: String,
 }
 
@@ -128,7 +127,7 @@ pub(crate) struct ClientSourceView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AffinityView {
-    /// By client address.
+    /// Affinity by client address.
     #[serde(rename = "clientIP")]
     pub(crate) client_ip: ClientIpView,
 }
@@ -137,35 +136,35 @@ pub(crate) struct AffinityView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClientIpView {
-    /// How long after its last new connection a client is remembered.
+    /// How long a client is remembered after its last new connection.
     pub(crate) timeout_seconds: u64,
-    /// `service` if all its ports share an endpoint.
+    /// `service` if all ports of the Service share an endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scope: Option<String>,
 }
 
-/// What one class of clients gets.
+/// Route of one class of clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RouteView {
     /// `Forward`, `Reject` or `Drop`.
     pub(crate) action: String,
-    /// Where to, by address and port.
+    /// Destinations, by address and port.
     pub(crate) endpoints: Vec<String>,
 }
 
-/// The endpoints of one cluster.
+/// Endpoints of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BackendView {
-    /// Its name.
+    /// Name of the cluster.
     pub(crate) cluster: String,
-    /// Its share among those of equal priority.
+    /// Weight among the clusters of equal priority.
     pub(crate) weight: u16,
-    /// 0 is used first.
+    /// Priority; 0 is used first.
     pub(crate) priority: u32,
-    /// How many endpoints the cluster has, those included that serve nothing at present.
+    /// Number of endpoints of the cluster, including those that do not serve at present.
     #[serde(default)]
     pub(crate) capacity: u32,
-    /// All that serve, by address and port.
+    /// Endpoints that serve, by address and port.
     pub(crate) endpoints: Vec<EndpointView>,
 }
 
@@ -174,22 +173,22 @@ pub(crate) struct BackendView {
 pub(crate) struct EndpointView {
     /// `ip:port`, IPv6 in brackets.
     pub(crate) address: String,
-    /// Empty if unknown.
+    /// Node name; empty if unknown.
     pub(crate) node: String,
-    /// Empty if unknown.
+    /// Zone; empty if unknown.
     pub(crate) zone: String,
-    /// Runs on this node.
+    /// Whether it runs on this node.
     pub(crate) local: bool,
     /// `Ready` or `Terminating`.
     pub(crate) state: String,
-    /// Its share among the endpoints of its cluster.
+    /// Weight among the endpoints of its cluster.
     pub(crate) weight: u16,
 }
 
 impl View for RoutesView {}
 
 impl RoutesView {
-    /// The table of `node` and the Problems. What would be published is added by [`Self::publishing`].
+    /// View of the table of `node` with Problems. [`Self::publishing`] adds what would be published.
     pub(crate) fn new(table: &RoutingTable, node: &str, mut problems: Vec<ProblemView>) -> Self {
         problems.sort();
         Self {
@@ -209,12 +208,12 @@ impl RoutesView {
         }
     }
 
-    /// With how clients reach the frontends.
+    /// Adds how clients reach the frontends.
     pub(crate) fn reached(self, steering: SteeringView) -> Self {
         Self { steering: Some(steering), ..self }
     }
 
-    /// With the frontends that are closed on the gateway, and why.
+    /// Adds the frontends that are closed on the gateway, with the reason.
     pub(crate) fn closing(mut self, closed: &BTreeMap<FrontendAddr, String>) -> Self {
         if closed.is_empty() {
             return self;
@@ -227,7 +226,7 @@ impl RoutesView {
         self
     }
 
-    /// With what would be published; `failed` is true for frontends that could not be opened here.
+    /// Adds what would be published; `failed` is true for frontends that could not be opened here.
     pub(crate) fn publishing<'a>(
         mut self,
         statuses: impl Iterator<Item = &'a LoadBalancerStatus>,
@@ -239,7 +238,7 @@ impl RoutesView {
         self
     }
 
-    /// With the load balancers that are not served, and `notes` on why there may be less than expected.
+    /// Adds the load balancers that are not served, and `notes` on why there may be less than expected.
     pub(crate) fn noting(mut self, not_served: Vec<ProblemView>, notes: Vec<String>) -> Self {
         (self.not_served, self.notes) = (not_served, notes);
         let silent = self.notes.is_empty() && self.not_served.is_empty() && self.problems.is_empty();
@@ -249,12 +248,12 @@ impl RoutesView {
         self
     }
 
-    /// For people: aligned columns.
+    /// Text for people, in aligned columns.
     pub(crate) fn to_text(&self) -> String {
         text::render(self, false)
     }
 
-    /// As [`Self::to_text`], with more about each frontend.
+    /// Like [`Self::to_text`], with more columns.
     pub(crate) fn to_wide_text(&self) -> String {
         text::render(self, true)
     }
@@ -318,7 +317,7 @@ impl RouteView {
         let mut endpoints: Vec<EndpointAddr> =
             route.candidates().iter().map(|&candidate| frontend.endpoint(candidate).addr).collect();
         endpoints.sort_unstable();
-        // Two clusters may know the same address.
+        // Two clusters may have the same address.
         endpoints.dedup();
         Self {
             action: action_name(route).to_owned(),
@@ -364,7 +363,7 @@ impl FrontendView {
     }
 }
 
-/// What happens to new traffic, in one word.
+/// Name of a route's action.
 pub(crate) fn action_name(route: &Route) -> &'static str {
     match route {
         Route::Forward(_) => "Forward",
@@ -382,7 +381,7 @@ fn client_source_name(source: ClientSource) -> &'static str {
     }
 }
 
-/// How users name an algorithm, as in the annotation.
+/// Name of an algorithm in the annotation.
 pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::LeastConnections => "least-connections",
@@ -392,7 +391,7 @@ pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// How users name the kind of an object.
+/// Name of an object's kind.
 pub(crate) fn source_name(source: FrontendSource) -> &'static str {
     match source {
         FrontendSource::Service => "Service",

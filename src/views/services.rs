@@ -1,5 +1,5 @@
-//! The Services of a gateway in short, as the status page lists them: state, addresses, clusters, and what is wrong with each. The JSON
-//! is a contract: keys are added, never renamed.
+//! Summary of a gateway's Services for the status page: state, addresses, clusters and Problems. JSON keys may be added, but are never
+//! renamed.
 
 mod findings;
 mod row;
@@ -24,32 +24,33 @@ use crate::views::routes::source_name;
 pub(crate) struct ServiceRow {
     /// `namespace/name`.
     pub(crate) service: String,
-    /// The kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: &'static str,
     pub(crate) state: ServiceState,
-    /// What is wrong, or worth knowing; empty if nothing is.
+    /// Reason for the state, or a remark; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
-    /// `address:port/protocol` of each place where it is reached, in their order.
+    /// `address:port/protocol` of each frontend, in order.
     pub(crate) frontends: Vec<String>,
-    /// The nodes of the gateways that announce its addresses; empty where gateways announce nothing.
+    /// Nodes of the gateways that announce its addresses; empty if gateways announce nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) owners: Vec<String>,
-    /// All is well, but clients outside the cluster get nothing here: its endpoints are on other nodes, and the policy is Local.
+    /// Whether it works, but not for clients outside the cluster at this gateway: its endpoints are on other nodes, and the policy is
+    /// Local.
     #[serde(skip_serializing_if = "Not::not")]
     pub(crate) elsewhere: bool,
-    /// Source ranges admit some clients alone.
+    /// Whether source ranges admit only some clients.
     #[serde(skip_serializing_if = "Not::not")]
     pub(crate) restricted: bool,
-    /// Of the port with the fewest endpoints that serve.
+    /// Clusters of the port with the fewest endpoints that serve.
     pub(crate) clusters: Vec<ClusterRow>,
-    /// Its Problems.
+    /// Number of Problems.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) problems: usize,
 }
 
 impl ServiceRow {
-    /// The object, as Problems name it.
+    /// Name of the object in Problems.
     pub(crate) fn object(&self) -> String {
         format!("{} {}", self.source, self.service)
     }
@@ -60,14 +61,14 @@ impl ServiceRow {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterRow {
     pub(crate) cluster: String,
-    /// Endpoints that serve, unhealthy ones included.
+    /// Endpoints that serve, including unhealthy ones.
     pub(crate) serving: usize,
-    /// Endpoints of the Service, those included that serve nothing at present.
+    /// All endpoints, including those that do not serve at present.
     pub(crate) of: usize,
-    /// Serving ones that new traffic avoids.
+    /// Endpoints that serve but that new traffic avoids.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) unhealthy: usize,
-    /// Its part of new traffic of clients outside the cluster, in percent.
+    /// Percentage of new traffic from clients outside the cluster.
     pub(crate) share: u8,
 }
 
@@ -76,20 +77,20 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// What the rows are made from.
+/// Input of the rows.
 #[derive(Clone, Copy)]
 pub(crate) struct ServiceFacts<'a> {
     /// The table in force.
     pub(crate) active: &'a ActiveTable,
-    /// Everything that is known to be wrong.
+    /// All known Problems.
     pub(crate) problems: &'a [ProblemView],
-    /// Frontends of the table that accept nothing on this gateway, and why.
+    /// Frontends of the table that accept nothing on this gateway, with the reason.
     pub(crate) closed: &'a BTreeMap<FrontendAddr, String>,
-    /// Who has which address, where gateways announce them.
+    /// State of announcements, if gateways announce addresses.
     pub(crate) announcements: Option<&'a Status>,
 }
 
-/// The Services by `namespace/name` and kind: those that have frontends, and those that have none because of a Problem.
+/// Services by `namespace/name` and kind: those with frontends, and those that have none because of a Problem.
 pub(crate) fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
     let mut of_object = BTreeMap::<&str, Vec<&ProblemView>>::new();
     for problem in facts.problems {

@@ -1,4 +1,4 @@
-//! How clients reach the frontends of a gateway: part of `/api/status` and `/api/routes`. The JSON is a contract: keys are added, never
+//! How clients reach the frontends of a gateway: part of `/api/status` and `/api/routes`. JSON keys may be added, but are never
 //! renamed.
 
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use sheave_dataplane::{SteeringMode, SteeringReport};
 
 use crate::views::visible::line;
 
-/// The words of the configuration.
+/// Words of the configuration.
 pub(crate) const MODES: [(&str, SteeringMode); 3] =
     [("auto", SteeringMode::Auto), ("always", SteeringMode::Always), ("never", SteeringMode::Never)];
 
-/// How many frontends are reached by what.
+/// Number of frontends by how they are reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SteeringView {
@@ -18,13 +18,13 @@ pub(crate) struct SteeringView {
     pub(crate) mode: String,
     /// Frontends with sockets of their own.
     pub(crate) sockets: usize,
-    /// Frontends that are steered to sockets that they share.
+    /// Frontends that are steered to shared sockets.
     pub(crate) steered: usize,
-    /// Why frontends cannot be steered, and what to do about it; null if they can, or if none had to be yet.
+    /// Reason why frontends cannot be steered, with a remedy; null if they can, or if steering was never needed.
     pub(crate) unavailable: Option<String>,
 }
 
-/// How users name a mode.
+/// Word for a mode in the configuration.
 pub(crate) fn mode_name(mode: SteeringMode) -> &'static str {
     MODES.iter().find(|(_, it)| *it == mode).map(|(word, _)| *word).unwrap_or_default()
 }
@@ -41,7 +41,7 @@ impl From<SteeringReport<'_>> for SteeringView {
 }
 
 impl SteeringView {
-    /// For people: one line, and another if there is an obstacle.
+    /// Text for people: one line, and another one if steering is unavailable.
     pub(crate) fn to_text(&self) -> String {
         let Self { mode, sockets, steered, unavailable } = self;
         let mut text = line(&format!(

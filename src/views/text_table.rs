@@ -1,11 +1,11 @@
-//! Tables as text, with aligned columns.
+//! Text tables with aligned columns.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::views::visible::visible;
 
-/// Rows of cells, in which nothing is unseen, each column as wide as its widest cell.
+/// Formats rows, with each column as wide as its widest cell, and control characters made visible.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<Cow<'_, str>>> =
         rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
@@ -20,7 +20,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     for row in &rows {
         let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
-            // Writing to a String never fails.
+            // Writing to a String cannot fail.
             write!(line, "  {cell:<width$}").unwrap_or_default();
         }
         text += line.trim_end();
@@ -29,7 +29,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A cell that is never empty.
+/// Text of a cell, or a dash if it is empty.
 pub(crate) fn or_dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }

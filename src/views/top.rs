@@ -1,18 +1,18 @@
-//! What `sheave top --once` prints as JSON. It is a contract: keys are added, never renamed.
+//! JSON of `sheave top --once`. Keys may be added, but are never renamed.
 
 use serde::Serialize;
 
 use crate::views::View;
 
-/// The traffic of a second, of all rows of one kind.
+/// Traffic of one second, with all rows of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopView {
-    /// The node of the gateway.
+    /// Node of the gateway.
     pub(crate) node: String,
-    /// Over which the rates are.
+    /// Interval of the rates.
     pub(crate) seconds: f64,
-    /// Of everything together, frontends that have gone included.
+    /// Sum over all frontends, including removed ones.
     pub(crate) total: TopTraffic,
     /// Only with `--view services`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,42 +26,42 @@ pub(crate) struct TopView {
     /// Only with `--view clients`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clients: Option<Vec<TopClient>>,
-    /// Only with `--view clients`, and only if there are too many to list: those that are not in `clients`.
+    /// Sum over the networks that are not in `clients`; only with `--view clients`, and only if there are too many to list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) other_clients: Option<TopOtherClients>,
 }
 
 impl View for TopView {}
 
-/// What is open, and rates.
+/// Open connections, and rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopTraffic {
-    /// TCP connections and UDP flows that are open.
+    /// Open TCP connections and UDP flows.
     pub(crate) open: u64,
-    /// Those that were opened.
+    /// Opened TCP connections and UDP flows.
     pub(crate) opened_per_second: f64,
-    /// From clients to endpoints.
+    /// Bytes from clients to endpoints.
     pub(crate) client_bytes_per_second: f64,
-    /// From endpoints to clients.
+    /// Bytes from endpoints to clients.
     pub(crate) endpoint_bytes_per_second: f64,
-    /// In both directions.
+    /// Datagrams in both directions.
     pub(crate) datagrams_per_second: f64,
-    /// Connections that failed, datagrams that were dropped, and what was refused because there was too much.
+    /// Failed connections, dropped datagrams, and what was refused because of a limit.
     pub(crate) errors_per_second: f64,
 }
 
-/// The same where datagrams and errors are not counted.
+/// Traffic of rows for which datagrams and errors are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopOpen {
-    /// TCP connections and UDP flows that are open.
+    /// Open TCP connections and UDP flows.
     pub(crate) open: u64,
-    /// Those that were opened; of endpoints and clusters: how often they were chosen.
+    /// Opened TCP connections and UDP flows; for endpoints and clusters, how often they were chosen.
     pub(crate) opened_per_second: f64,
-    /// From clients to endpoints.
+    /// Bytes from clients to endpoints.
     pub(crate) client_bytes_per_second: f64,
-    /// From endpoints to clients.
+    /// Bytes from endpoints to clients.
     pub(crate) endpoint_bytes_per_second: f64,
 }
 
@@ -80,15 +80,15 @@ impl From<TopTraffic> for TopOpen {
 pub(crate) struct TopService {
     /// `namespace/name`.
     pub(crate) service: String,
-    /// The kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: String,
-    /// `broken`, `degraded` or `ok`; empty if it is not known yet.
+    /// `broken`, `degraded` or `ok`; empty if unknown.
     pub(crate) state: String,
-    /// What is wrong, or worth knowing; empty if nothing is.
+    /// Reason for the state, or a remark; may be empty.
     pub(crate) why: String,
-    /// Endpoints that serve and are healthy, of the port with the fewest.
+    /// Healthy endpoints that serve, of the port with the fewest.
     pub(crate) ready_endpoints: usize,
-    /// All of that port.
+    /// All endpoints of that port.
     pub(crate) endpoints: usize,
     #[serde(flatten)]
     pub(crate) traffic: TopTraffic,
@@ -102,15 +102,15 @@ pub(crate) struct TopEndpoint {
     pub(crate) endpoint: String,
     /// `namespace/name`.
     pub(crate) service: String,
-    /// The kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: String,
-    /// Where it runs.
+    /// Cluster that it runs in.
     pub(crate) cluster: String,
-    /// Empty if unknown.
+    /// Node name; empty if unknown.
     pub(crate) node: String,
     /// `Ready`, `Unhealthy`, `Terminating` or `Leaving`.
     pub(crate) state: String,
-    /// Why it is unhealthy; empty if it is not.
+    /// Reason for being unhealthy; empty if it is healthy.
     pub(crate) why: String,
     #[serde(flatten)]
     pub(crate) traffic: TopOpen,
@@ -120,39 +120,39 @@ pub(crate) struct TopEndpoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopCluster {
-    /// Its name.
+    /// Name of the cluster.
     pub(crate) cluster: String,
     /// Services with endpoints in it.
     pub(crate) services: usize,
     /// Endpoints that are ready.
     pub(crate) ready_endpoints: usize,
-    /// All endpoints; one that several Services have counts for each.
+    /// All endpoints. An endpoint of several Services counts for each.
     pub(crate) endpoints: usize,
     #[serde(flatten)]
     pub(crate) traffic: TopOpen,
-    /// Its part of what is new, in percent; null if nothing is.
+    /// Percentage of new connections; null if there are none.
     pub(crate) share: Option<f64>,
 }
 
-/// One network of clients.
+/// Network of clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopClient {
     /// An IPv4 /24 or an IPv6 /56.
     pub(crate) prefix: String,
-    /// The Service that has passed on the most bytes for it, or if none has, where it has the most open; empty if that has gone.
+    /// Service with the most bytes for this network, or else with the most open connections; empty if it was removed.
     pub(crate) service: String,
-    /// The kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: String,
     #[serde(flatten)]
     pub(crate) traffic: TopOpen,
 }
 
-/// Networks that are not listed, together.
+/// Sum over networks that are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopOtherClients {
-    /// How many, about.
+    /// Approximate number of networks.
     pub(crate) prefixes: usize,
     #[serde(flatten)]
     pub(crate) traffic: TopOpen,

@@ -1,5 +1,5 @@
-//! What was forwarded since the start, in total and for some Services, as `/api/traffic` and the status page show it. The JSON is a
-//! contract: keys are added, never renamed.
+//! Traffic since the start, in total and for some Services, for `/api/traffic` and the status page. JSON keys may be added, but are
+//! never renamed.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use sheave_model::RoutingTable;
 use crate::views::View;
 use crate::views::routes::source_name;
 
-/// Ends of connections that nobody asked for. Clients that source ranges leave out are no failure.
+/// Failures of connections. Clients that source ranges exclude are not failures.
 const FAILED: [CloseReason; 6] = [
     CloseReason::EndpointReset,
     CloseReason::ConnectFailed,
@@ -24,7 +24,7 @@ const FAILED: [CloseReason; 6] = [
     CloseReason::Memory,
 ];
 
-/// The same of datagrams; what is [shed](ShedReason) is counted there.
+/// Failures of datagrams; [shed](ShedReason) ones are counted separately.
 const LOST: [DropReason; 8] = [
     DropReason::NoEndpoint,
     DropReason::NoSocket,
@@ -36,59 +36,59 @@ const LOST: [DropReason; 8] = [
     DropReason::Draining,
 ];
 
-/// Counters since the start. Rates are what two of them differ by.
+/// Counters since the start. Rates are the difference of two such views.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TrafficView {
-    /// Since the start of the process: what rates are over.
+    /// Milliseconds since the start of the process, for rates.
     pub(crate) uptime_milliseconds: u64,
-    /// Of all frontends, those that have gone included.
+    /// Sum over all frontends, including removed ones.
     pub(crate) total: TrafficCounts,
-    /// Of the Services that were asked for, as far as they have frontends.
+    /// The requested Services, as far as they have frontends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<ServiceTraffic>,
 }
 
-/// What one Service has had on the frontends that it has now.
+/// Traffic of one Service on its current frontends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceTraffic {
     /// `namespace/name`.
     pub(crate) service: String,
-    /// The kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service` or `MultiClusterService`.
     pub(crate) source: &'static str,
-    /// Whose counters these are, sorted. Counters of a frontend outlast a move to another Service, so that there is no rate between
-    /// counts of different frontends.
+    /// Frontends whose counters are included, sorted. A frontend keeps its counters when it moves to another Service, so counts of
+    /// different frontends give no rate.
     pub(crate) frontends: Vec<String>,
-    /// Packets that the kernel dropped at sockets of these frontends: from clients that source ranges leave out, or because a queue was
-    /// full. Steered frontends have none of their own.
+    /// Packets that the kernel dropped at sockets of these frontends: from clients that source ranges exclude, or because a queue was
+    /// full. Steered frontends have no sockets of their own.
     pub(crate) kernel_dropped_packets: u64,
     #[serde(flatten)]
     pub(crate) counts: TrafficCounts,
 }
 
-/// Counters of both protocols together.
+/// Counters of both protocols.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TrafficCounts {
-    /// TCP connections and UDP flows that were opened.
+    /// Opened TCP connections and UDP flows.
     pub(crate) opened: u64,
-    /// Those that are open.
+    /// Open TCP connections and UDP flows.
     pub(crate) open: u64,
-    /// From clients to endpoints.
+    /// Bytes from clients to endpoints.
     pub(crate) client_bytes: u64,
-    /// From endpoints to clients.
+    /// Bytes from endpoints to clients.
     pub(crate) endpoint_bytes: u64,
-    /// Datagrams that were forwarded, in both directions.
+    /// Forwarded datagrams, in both directions.
     pub(crate) datagrams: u64,
-    /// Connections that failed, datagrams that were dropped, and what was refused because there was too much.
+    /// Failed connections, dropped datagrams, and what was refused because of a limit.
     pub(crate) errors: u64,
 }
 
 impl View for TrafficView {}
 
 impl TrafficView {
-    /// The totals alone.
+    /// Totals only.
     pub(crate) fn of_all(uptime_milliseconds: u64, observer: &Observer) -> Self {
         let totals = observer.totals();
         let mut total = TrafficCounts::default();
@@ -98,7 +98,7 @@ impl TrafficView {
         Self { uptime_milliseconds, total, services: Vec::new() }
     }
 
-    /// The same, with these Services.
+    /// Totals and these Services.
     pub(crate) fn of_services(uptime_milliseconds: u64, observer: &Observer, asked: &[ServiceKey]) -> Self {
         let services = services(observer, observer.table().table(), asked);
         Self { services, ..Self::of_all(uptime_milliseconds, observer) }
@@ -128,15 +128,15 @@ impl ServiceTraffic {
 }
 
 impl TrafficCounts {
-    /// How many there are.
+    /// Number of counters.
     pub(crate) const WIDTH: usize = 6;
 
-    /// In the order in which streams send them.
+    /// Counters in the order of the event stream.
     pub(crate) fn listed(&self) -> [u64; Self::WIDTH] {
         [self.opened, self.open, self.client_bytes, self.endpoint_bytes, self.datagrams, self.errors]
     }
 
-    /// Adds what a frontend has had, by the counters of its workers.
+    /// Adds the counters of a frontend's workers.
     pub(crate) fn add_frontend(&mut self, workers: &[FrontendCounters]) {
         workers.iter().for_each(|worker| self.add(worker));
         if let Some(worker) = workers.first() {

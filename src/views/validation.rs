@@ -1,4 +1,4 @@
-//! What `sheave validate` found, as text and as JSON. The JSON is a contract: keys are added, never renamed.
+//! Findings of `sheave validate`, as text and as JSON. JSON keys may be added, but are never renamed.
 
 use serde::Serialize;
 
@@ -8,26 +8,26 @@ use super::routes::RoutesView;
 use super::visible::line;
 use crate::config::ConfigMistake;
 
-/// Everything that is wrong with a configuration and with manifests.
+/// All mistakes in a configuration and in manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ValidationView {
-    /// How many objects were read; null without manifests.
+    /// Number of objects that were read; null without manifests.
     pub(crate) objects: Option<usize>,
     /// Mistakes in the configuration.
     pub(crate) config: Vec<ConfigMistake>,
-    /// As in `sheave routes -o json`.
+    /// Same as in `sheave routes -o json`.
     pub(crate) problems: Vec<ProblemView>,
-    /// As in `sheave routes -o json`; these change nothing of the exit code.
+    /// Same as in `sheave routes -o json`; has no effect on the exit code.
     pub(crate) not_served: Vec<ProblemView>,
-    /// As in `sheave routes -o json`.
+    /// Same as in `sheave routes -o json`.
     pub(crate) notes: Vec<String>,
 }
 
 impl View for ValidationView {}
 
 impl ValidationView {
-    /// Of a configuration, and of manifests if there are some.
+    /// Combines the mistakes in a configuration and in manifests, if any were read.
     pub(crate) fn new(config: Vec<ConfigMistake>, manifests: Option<(usize, RoutesView)>) -> Self {
         let Some((objects, RoutesView { problems, not_served, notes, .. })) = manifests else {
             return Self { config, ..Self::default() };
@@ -35,7 +35,7 @@ impl ValidationView {
         Self { objects: Some(objects), config, problems, not_served, notes }
     }
 
-    /// One line for each thing that is wrong, and how many there are.
+    /// Text with one line for each mistake, and their number.
     pub(crate) fn to_text(&self) -> String {
         let mut text: String =
             self.config.iter().map(|mistake| line(&format!("config: {mistake}"))).collect();
@@ -57,7 +57,7 @@ impl ValidationView {
         }
     }
 
-    /// The load balancers that are not served, the first of them by name, and what else may surprise.
+    /// Notes: the load balancers that are not served, of which the first are named, and other surprises.
     fn short_notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.not_served.iter().take(LISTED).map(ToString::to_string).collect();
         if let more @ 1.. = self.not_served.len().saturating_sub(LISTED) {

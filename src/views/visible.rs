@@ -1,9 +1,9 @@
-//! Foreign text for terminals: what cannot be seen, or changes how other text is seen, is shown as an escape.
+//! Escaping of foreign text for terminals: characters that are invisible, or change how others are displayed, become escapes.
 
 use std::borrow::Cow;
 
-/// Control characters, line and paragraph separators, direction marks, zero-width characters, variation selectors and tags: those that
-/// the status page escapes as well (`page/format.js`).
+/// Whether a character is invisible: control characters, line and paragraph separators, direction marks, zero-width characters, variation
+/// selectors and tags. The status page escapes the same ones (`page/format.js`).
 fn is_unseen(char: char) -> bool {
     matches!(u32::from(char),
         0x00..=0x1f | 0x7f..=0x9f | 0xad | 0x34f | 0x61c | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180b..=0x180f
@@ -11,7 +11,7 @@ fn is_unseen(char: char) -> bool {
         | 0xfff0..=0xfffb | 0xe0000..=0xe0fff)
 }
 
-/// The text with `\u{…}` for each character that cannot be seen as it is.
+/// Replaces each invisible character with `\u{…}`.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unseen) {
         return Cow::Borrowed(text);
@@ -23,7 +23,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped.collect())
 }
 
-/// JSON that means the same, without a character that cannot be seen: such are in its strings alone, where each has an escape.
+/// Replaces invisible characters in JSON with equivalent escapes. They occur only in its strings.
 pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
     if !json.contains(is_unseen) {
         return Cow::Borrowed(json);
@@ -44,13 +44,13 @@ pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// A line of text, whatever others have put in it: nothing in it ends it.
+/// Formats a line. Line breaks in `text` are escaped.
 pub(crate) fn line(text: &str) -> String {
     visible(text).into_owned() + "\n"
 }
 
-/// Lines of text in which nothing else reaches a terminal that is not seen. Renderers make their lines with [`line()`], which keeps others from
-/// adding any.
+/// Escapes invisible characters in lines of text, except line breaks. Renderers build their lines with [`line()`], so that foreign text cannot
+/// add any.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|char| char != '\n' && is_unseen(char)) {
         return Cow::Borrowed(text);

@@ -1,5 +1,5 @@
-//! What `sheave watch` reports: the decision for a client of a Service, and what differs between two of them. The JSON is a contract:
-//! keys and kinds of changes are added, never renamed.
+//! Changes that `sheave watch` reports: the decision for a client of a Service, and the difference between two decisions. JSON keys
+//! and kinds of changes may be added, but are never renamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,38 +8,37 @@ use sheave_control::projection::explain::{ExplainView, ExplainedEndpoint};
 
 use crate::views::explain::{Answer, headline};
 
-/// One thing that changed.
+/// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WatchChange {
     pub(crate) change: ChangeKind,
-    /// What changed: an endpoint, an address, a Problem; null for what the Service has once.
+    /// Name of an endpoint, address or Problem; null for properties that the Service has only once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
-    /// As it was, and as it is; null where there was or is nothing.
+    /// Old and new value; null if there is none.
     pub(crate) from: Option<String>,
     pub(crate) to: Option<String>,
 }
 
-/// What kind of thing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ChangeKind {
-    /// The first line, and the first one after the Service or port came or went: the decision as a whole.
+    /// The whole decision, in the first line and after the Service or port was added or removed.
     State,
-    /// A place where the Service is reached.
+    /// Address and port where the Service is reached.
     Frontend,
-    /// What the client gets: an endpoint, a refusal, or nothing.
+    /// Outcome for the client: an endpoint, a refusal, or dropped packets.
     Action,
-    /// Why the frontend accepts nothing on this gateway.
+    /// Reason why the frontend accepts nothing on this gateway.
     Closed,
-    /// An endpoint: its state, and whether it may be chosen.
+    /// Endpoint: its state, and whether it may be chosen.
     Endpoint,
-    /// The endpoint that the client goes to.
+    /// Endpoint that the client goes to.
     Choice,
-    /// Which part of the traffic each cluster gets.
+    /// Share of traffic of each cluster.
     Shares,
-    /// The gateway that owns the address.
+    /// Gateway that owns the address.
     Announced,
     Problem,
     /// Whether the gateway answers.
@@ -55,7 +54,7 @@ impl WatchChange {
         Self { subject: Some(subject.to_owned()), ..self }
     }
 
-    /// For people, in one line.
+    /// Text for people, in one line.
     pub(crate) fn to_text(&self) -> String {
         let subject = self.subject.as_deref().unwrap_or_default();
         let (from, to) = (self.from.as_deref(), self.to.as_deref());
@@ -83,19 +82,19 @@ impl WatchChange {
     }
 }
 
-/// A decision, as far as changes of it are reported.
+/// Decision, reduced to what changes are reported of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// Whether the Service and the port exist and are served.
     served: bool,
-    /// In one sentence, with the reason if it is not served.
+    /// Summary in one sentence, with the reason if it is not served.
     summary: String,
     frontends: BTreeSet<String>,
     action: Option<String>,
     closed: Option<String>,
-    /// By address, and by cluster where there are several.
+    /// Endpoint states by address, and by cluster if there are several.
     endpoints: BTreeMap<String, String>,
-    /// Of a client that was named.
+    /// Choice for a given client.
     choice: Option<String>,
     shares: Option<String>,
     announced: Option<String>,
@@ -135,7 +134,7 @@ impl Decision {
         self.state_after(&BTreeSet::new())
     }
 
-    /// The decision as a whole, and what Problems there are no more and are new since then.
+    /// The whole decision, with the Problems that were removed and added since then.
     fn state_after(&self, problems: &BTreeSet<String>) -> Vec<WatchChange> {
         let Self { summary, endpoints, announced, shares, .. } = self;
         let mut text = summary.clone();
@@ -150,7 +149,7 @@ impl Decision {
         changes
     }
 
-    /// What changed since `before`.
+    /// Changes since `before`.
     pub(crate) fn changes(&self, before: &Self) -> Vec<WatchChange> {
         if self.served != before.served || (!self.served && self.summary != before.summary) {
             return self.state_after(&before.problems);
@@ -181,7 +180,7 @@ fn moved((kind, from, to): (ChangeKind, &Option<String>, &Option<String>)) -> Op
     (from != to).then(|| WatchChange::new(kind, from.clone(), to.clone()))
 }
 
-/// What is gone, then what is new.
+/// Removed entries, then new ones.
 fn differing(before: &BTreeSet<String>, now: &BTreeSet<String>, kind: ChangeKind) -> Vec<WatchChange> {
     const THERE: &str = "present";
     let gone =
@@ -200,7 +199,7 @@ fn endpoint_name(endpoint: &ExplainedEndpoint) -> String {
 
 const USED: &str = "used";
 
-/// Without the reason if it is used: that tells of a slow start, which goes on every second.
+/// State of an endpoint. The reason is omitted if it is used, since the progress of a slow start changes every second.
 fn endpoint_state(endpoint: &ExplainedEndpoint) -> String {
     match endpoint.used {
         true => format!("{}, {USED}", endpoint.state),
@@ -212,13 +211,13 @@ fn is_used(state: &str) -> bool {
     state.ends_with(&format!(", {USED}"))
 }
 
-/// Of each cluster, where there are several.
+/// Share of each cluster, if there are several.
 fn shares(view: &ExplainView) -> Option<String> {
     let mut clusters = BTreeMap::<&str, u32>::new();
     for endpoint in view.endpoints.iter().filter(|endpoint| !endpoint.cluster.is_empty()) {
         *clusters.entry(&endpoint.cluster).or_default() += u32::from(endpoint.share.unwrap_or_default());
     }
-    // The parts of endpoints are rounded, and need not sum up to a hundred.
+    // Shares of endpoints are rounded, and may not sum up to 100.
     let all: u32 = clusters.values().sum();
     let percent = |share: u32| (100 * share + all / 2).checked_div(all).unwrap_or_default();
     let shown: Vec<String> =

@@ -1,4 +1,4 @@
-//! Rights of users as roles grant them, and the record of what was used.
+//! Tests of permissions from roles, and of the record of their use.
 
 use serde_json::{Value, json};
 

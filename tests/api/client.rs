@@ -1,4 +1,4 @@
-//! As much of an HTTP/1.1 client as the API tests need: any request, the answer whole or line by line.
+//! HTTP/1.1 client of the API tests: any request, with the answer whole or line by line.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::patience::io_deadline;
 
-/// A request to send.
+/// Request to send.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing {
     pub(crate) method: String,
@@ -18,7 +18,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// A request of a user with this token, with a body if it is not null.
+    /// Request of a user with this token, with a body unless it is null.
     pub(crate) fn new(method: &str, path: &str, token: &str, body: &Value) -> Self {
         let mut headers = vec![("Authorization".to_owned(), format!("Bearer {token}"))];
         let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -28,7 +28,7 @@ impl Outgoing {
     }
 }
 
-/// An answer of which the head has come.
+/// Response whose head has been read.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) status: u16,
@@ -40,12 +40,12 @@ pub(crate) struct Incoming {
 struct Body {
     stream: BufReader<TcpStream>,
     chunked: bool,
-    /// What is left of the body, or of the chunk that is being read.
+    /// Rest of the body, or of the current chunk.
     left: usize,
     ended: bool,
 }
 
-/// Sends a request and reads the head of the answer.
+/// Sends a request and reads the head of the response.
 pub(crate) fn send(server: SocketAddr, request: &Outgoing) -> io::Result<Incoming> {
     let mut stream = TcpStream::connect_timeout(&server, io_deadline())?;
     stream.set_read_timeout(Some(io_deadline()))?;
@@ -83,26 +83,26 @@ impl Incoming {
         Ok(Self { status, headers, body })
     }
 
-    /// A header's values, in order.
+    /// Values of a header, in order.
     pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
         let name = name.to_ascii_lowercase();
         self.headers.iter().filter(|(known, _)| *known == name).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The rest of the body.
+    /// Rest of the body.
     pub(crate) fn rest(mut self) -> io::Result<String> {
         let mut text = String::new();
         self.body.read_to_string(&mut text)?;
         Ok(text)
     }
 
-    /// The rest of the body as JSON.
+    /// Rest of the body as JSON.
     pub(crate) fn json(self) -> Value {
         let text = self.rest().expect("the body comes");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
     }
 
-    /// The next line of a watch; `None` at its end.
+    /// Next line of a watch; `None` at its end.
     pub(crate) fn line(&mut self) -> io::Result<Option<Value>> {
         let mut bytes = Vec::new();
         let mut byte = [0];

@@ -1,48 +1,48 @@
-//! Comparing recorded answers with ours.
+//! Comparison of recorded answers with ours.
 //!
-//! What differs between any two servers is compared by what it means: uids, cluster addresses and node ports by being
-//! equal where the others are equal, revisions by their order as well, times by being times. Everything else must be
-//! the same.
+//! Values that differ between any two servers are compared by relation: uids, cluster addresses and node ports must
+//! be equal where the recorded ones are, revisions must also have the same order, and times must be times. Everything
+//! else must be identical.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Fields whose values each server makes up; equal ones must stay equal.
+/// Fields whose values a server generates. Equal values must stay equal.
 const MADE_UP: &[&str] =
     &["uid", "resourceVersion", "clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort"];
 
-/// Fields that say when something happened.
+/// Fields with times.
 const TIMES: &[&str] = &["creationTimestamp", "deletionTimestamp", "time"];
 
-/// What has been learnt of how the two servers name the same things, over all steps of a replay.
+/// Correspondence of the two servers' values over all steps of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
-    /// Ours by field and recorded value.
+    /// Our value by field and recorded value.
     pairs: BTreeMap<(String, String), String>,
-    /// Fields that are not looked at.
+    /// Fields that are ignored.
     left_out: Vec<&'static str>,
 }
 
 impl Comparison {
-    /// A comparison that does not look at these fields, wherever they stand.
+    /// Comparison that ignores these fields at any depth.
     pub(crate) fn leaving_out(fields: &[&'static str]) -> Self {
         Self { left_out: fields.to_vec(), ..Self::default() }
     }
 
-    /// What differs, a line for each; empty if nothing does.
+    /// Differences, one line each.
     pub(crate) fn differences(&mut self, recorded: &Value, ours: &Value) -> Vec<String> {
         let mut found = Vec::new();
         self.compare("", recorded, ours, &mut found);
         found
     }
 
-    /// Our value for a recorded one, if it has been seen.
+    /// Our value for a recorded one, if known.
     pub(crate) fn ours(&self, field: &str, recorded: &str) -> Option<&str> {
         self.pairs.get(&(field.to_owned(), recorded.to_owned())).map(String::as_str)
     }
 
-    /// Replaces recorded uids and revisions in a request's body by ours.
+    /// Replaces recorded uids and revisions in a request's body with ours.
     pub(crate) fn translate(&self, body: &mut Value) {
         match body {
             Value::Object(map) => {
@@ -102,7 +102,7 @@ impl Comparison {
         (recorded != ours).then(|| format!("{path}: {ours:?}, not {recorded:?}"))
     }
 
-    /// Notes that the two values mean the same, unless something else is known.
+    /// Records that the two values correspond, unless that contradicts an earlier record.
     fn pair(&mut self, path: &str, field: &str, recorded: &str, ours: &str) -> Option<String> {
         let family = if field == "clusterIPs" { "clusterIP" } else { field };
         let known =
@@ -130,7 +130,7 @@ fn is_time(text: &str) -> bool {
     text.parse::<jiff::Timestamp>().is_ok()
 }
 
-/// A text without what a server makes up inside of messages: the object that Go prints in its own order of fields.
+/// Masks the generated part of a message: the object that Go prints in its own field order.
 fn masked(text: &str) -> String {
     match (text.find("Invalid value: \"{"), text.find("}\": ")) {
         (Some(from), Some(to)) if from < to => format!("{}<object>{}", &text[..from], &text[to + 2..]),

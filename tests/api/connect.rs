@@ -1,4 +1,5 @@
-//! How tests of the controller reach the test API server as Sheave does, and look at it meanwhile.
+//! Connections of controller tests to the test API server, in the same way as Sheave, and helpers to observe
+//! it.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use tempfile::NamedTempFile;
 use crate::support::apiserver::ApiServer;
 use crate::support::patience::{eventually, io_deadline};
 
-/// The Lease that the configuration names by default.
+/// Lease of the default configuration.
 pub(crate) fn lease() -> ServiceKey {
     ServiceKey::new("sheave-system", "sheave-controller")
 }
 
-/// Times that tests can wait for; a leader has a second to stop before others start.
+/// Timing for tests: a leader has a second to stop before others start.
 pub(crate) fn short() -> Timing {
     Timing {
         lease: Duration::from_secs(3),
@@ -25,30 +26,30 @@ pub(crate) fn short() -> Timing {
     }
 }
 
-/// A file with a user's kubeconfig.
+/// File with a user's kubeconfig.
 pub(crate) fn kubeconfig(server: &ApiServer, user: &str) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), server.kubeconfig(user)).expect("a kubeconfig");
     file
 }
 
-/// A user's connection.
+/// Connection of a user.
 pub(crate) async fn connect(server: &ApiServer, user: &str) -> Connection {
     let file = kubeconfig(server, user);
     Connection::open(Some(file.path())).await.expect("a connection")
 }
 
-/// A candidate under its user's name.
+/// Candidate with the name of its user.
 pub(crate) async fn candidate(server: &ApiServer, user: &str) -> Election {
     Election::start(&connect(server, user).await, &lease(), user.to_owned(), short())
 }
 
-/// Awaits what must come.
+/// Waits for a future, with a deadline.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(io_deadline(), future).await.unwrap_or_else(|_| panic!("{what} does not come"))
 }
 
-/// Looks until `probe` answers `Ok`, while the runtime goes on.
+/// Repeats `probe` until it returns `Ok`, while the runtime continues.
 pub(crate) async fn observe<T, E>(
     what: &'static str,
     probe: impl FnMut() -> Result<T, E> + Send + 'static,

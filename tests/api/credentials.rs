@@ -1,4 +1,4 @@
-//! Credentials that are replaced while a process runs, as seen by those who write.
+//! Tests of credentials that are replaced while a process runs, from the view of writers.
 
 use sheave_control::controller::election::Election;
 use sheave_control::sources::connection::Connection;

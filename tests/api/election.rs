@@ -1,4 +1,4 @@
-//! Elections over HTTP: the Lease on the wire, take-over, and that two never lead at once whatever the server does.
+//! Tests of elections over HTTP: the Lease on the wire, takeover, and that two never lead at once whatever the server does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn spec(server: &ApiServer) -> Value {
     stored["spec"].clone()
 }
 
-/// With their fractions: the server refuses any other number of digits.
+/// Checks a MicroTime with its fraction: the server refuses any other number of digits.
 fn assert_micro_time(time: &Value) {
     let text = time.as_str().expect("a time");
     let fraction = text.strip_suffix('Z').and_then(|it| it.rsplit_once('.')).expect("a fraction").1;
@@ -101,10 +101,10 @@ async fn a_lease_that_cannot_be_renewed_is_lost() {
     assert!(only.leadership().holds() && !right.holds());
 }
 
-/// Who leads by its own account.
+/// Leadership of each candidate, in its own view.
 type Rights = Arc<Mutex<BTreeMap<String, Leadership>>>;
 
-/// Leads whenever it can; says so, after a look whether anyone else has the right.
+/// Leads whenever possible and reports it, after checking that no other candidate is leader.
 async fn lead(mut election: Election, name: String, rights: Rights, won: mpsc::UnboundedSender<String>) {
     loop {
         election.won().await.unwrap();
@@ -148,7 +148,8 @@ async fn two_never_lead_at_once_whatever_the_server_does_to_the_leader() {
         server.faults().clear();
         leader = winner;
     }
-    // Whose answers are lost may go on leading: its writes had their effect. All that matters is that somebody leads after.
+    // A candidate whose answers are lost may keep leading, since its writes took effect. What matters is that there is a
+    // leader afterwards.
     server.faults().plan(Matching::new("update", "leases"), 20, Fault::LoseAnswer);
     let seen = Arc::clone(&server);
     observe("all lost answers", move || match seen.faults().outstanding() {
@@ -166,14 +167,14 @@ async fn two_never_lead_at_once_whatever_the_server_does_to_the_leader() {
     assert!(candidates.try_join_next().is_none(), "no candidate has panicked");
 }
 
-/// A projection of many Services on little CPU time keeps the controller's thread busy, and no renewal waits for it.
+/// A projection of many Services with little CPU time keeps the controller's thread busy. Renewals must not wait for it.
 #[tokio::test]
 async fn renewals_do_not_wait_for_what_the_leader_does() {
     let server = ApiServer::start();
     let mut first = candidate(&server, "a").await;
     soon("leadership", first.won()).await.unwrap();
     let right = first.leadership();
-    // This thread does nothing else meanwhile, for longer than a term of two seconds lasts.
+    // This thread is blocked meanwhile, for longer than a term of two seconds.
     eventually("thirty renewals, one in 100 ms", || {
         let renewals = server.requests().iter().filter(|it| it.user == "a" && it.verb == "update").count();
         if renewals >= 30 { Ok(()) } else { Err(format!("{renewals} renewals")) }

@@ -1,4 +1,5 @@
-//! Events over HTTP: the server takes them, each is written once, and failures hold nobody up.
+//! Tests of Events over HTTP: the server accepts them, each is written once, and failures do not delay
+//! others.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::connect::{candidate, connect, observe, soon};
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::faults::{Fault, Matching};
 
-/// A leader that writes Events as the user `events`.
+/// Leader that writes Events as the user `events`.
 struct Leader {
     server: Arc<ApiServer>,
     writer: EventRecorder,
@@ -31,7 +32,7 @@ impl Leader {
         Self { server, writer, known: Vec::new(), _election: election }
     }
 
-    /// There are these now; said again, they are looked at again.
+    /// Sets the current Problems. The same ones are processed again.
     fn problems(&mut self, now: &[Problem]) {
         let now: Vec<Arc<Problem>> = now.iter().cloned().map(Arc::new).collect();
         if now != self.known {
@@ -41,7 +42,7 @@ impl Leader {
         self.writer.offer(&self.known, |_| Some(uid()));
     }
 
-    /// What is stored, once there are so many: about what, and the note.
+    /// The stored Events once there are `count`: object, type and note.
     async fn stored(&self, count: usize) -> Vec<String> {
         let server = Arc::clone(&self.server);
         let mut stored = observe("Events", move || {
@@ -50,7 +51,7 @@ impl Leader {
         })
         .await;
         stored.sort_by_key(|it| it["eventTime"].to_string());
-        // As they are kept, in the words of core/v1.
+        // In their stored form, that of core/v1.
         let text = |it: &serde_json::Value| {
             format!(
                 "{} {} {} {}",
@@ -103,7 +104,7 @@ async fn news_are_written_once() {
     for _ in 0..10 {
         leader.problems(&now);
     }
-    // Events are written in order: once this one is there, none of the above will come.
+    // Events are written in order, so once this one exists, none of the above will follow.
     leader.writer.record(&assigned("203.0.113.10"));
     let stored = leader.stored(3).await;
     assert_eq!(stored[0], "shop web Warning no address");
@@ -129,7 +130,7 @@ async fn an_event_is_tried_again_and_a_lost_answer_makes_no_second_one() {
 #[tokio::test]
 async fn what_the_server_refuses_is_left_out_and_the_rest_goes_on() {
     let mut leader = Leader::new().await;
-    // Nothing can be made in a namespace that is not there.
+    // Nothing can be created in a missing namespace.
     leader.problems(&[problem("Service", "shop", "web", "one"), problem("Service", "none", "web", "two")]);
     leader.writer.record(&assigned("three"));
     assert_eq!(leader.stored(2).await, ["shop web Warning one", "shop web Normal three"]);

@@ -1,4 +1,4 @@
-//! The faults that tests can switch on, and the life of the server and of custom kinds.
+//! Tests of the faults that can be enabled, and of stopping the server and removing custom kinds.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What only a Karmada control plane does: Clusters that another server answers for, and a webhook before MultiClusterServices.
+//! Tests of Karmada's features: Clusters of an aggregated server, and the webhook for MultiClusterServices.
 
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn exposed(name: &str, spec: &Value) -> Value {
            "metadata": {"name": name}, "spec": spec})
 }
 
-/// Why the webhook refuses a new object.
+/// Reason with which the webhook refuses a new object.
 fn refusal(name: &str, spec: &Value) -> String {
     let (code, answer) = ask(&control_plane(), "POST", SERVICES, &exposed(name, spec));
     assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{answer}");
@@ -61,7 +61,7 @@ fn clusters_may_be_away_alone() {
         assert_eq!(answer.rest().expect("a body"), "service unavailable\n");
     }
     assert_eq!(status_of(&server, "/apis/cluster.karmada.io/v1alpha1"), 503);
-    // The group is known: it is the aggregator that says so.
+    // The group is known, since the aggregator answers for it.
     assert_eq!(status_of(&server, "/apis/cluster.karmada.io"), 200);
     for path in [WORKS, SERVICES, "/apis/work.karmada.io/v1alpha1", "/apis", "/api/v1/services", "/readyz"] {
         assert_eq!(status_of(&server, path), 200, "{path}");
@@ -107,7 +107,7 @@ fn the_webhook_gives_an_identity_and_keeps_to_the_types() {
     let (code, changed) =
         ask(&server, "PATCH", &web, &json!({"spec": {"providerClusters": [{"name": "east"}]}}));
     assert_eq!((code, &changed["metadata"]["generation"]), (200, &json!(2)), "{changed}");
-    // Neither metadata nor the status are a new generation.
+    // Changes of metadata or the status do not change the generation.
     let (_, noted) = ask(&server, "PATCH", &web, &json!({"metadata": {"annotations": {"a": "b"}}}));
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.1", "ipMode": "Proxy"}]}}});
     let (_, told) = ask(&server, "PATCH", &format!("{web}/status"), &status);
@@ -155,7 +155,7 @@ fn a_bad_status_locks_the_object() {
         json!({"ip": "not an address"}),
     ];
     for entry in bad {
-        // Nobody looks at it when it is written.
+        // The webhook is not called when it is written.
         let (code, told) = ask(&server, "PATCH", &format!("{web}/status"), &ingress(entry.clone()));
         assert_eq!(code, 200, "{told}");
         let (code, locked) = ask(&server, "PATCH", &web, &release);

@@ -1,4 +1,5 @@
-//! API tests: the test API server against what a real kube-apiserver answered, and its faults against their description.
+//! API tests: the test API server compared with the recorded answers of a real kube-apiserver, and its faults compared
+//! with their description.
 
 #![cfg(test)]
 

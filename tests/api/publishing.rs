@@ -1,5 +1,5 @@
-//! What the controller writes about Services, over HTTP: the writes themselves, and what becomes of them when answers are
-//! lost, processes die and others write too.
+//! Tests of the controller's writes to Services over HTTP: the writes themselves, and their result if answers are lost,
+//! processes die and others write too.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ const ADDRESS: &str = "203.0.113.7";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 
-/// A server, and a publisher with a control loop that looks at the server's objects whenever it is asked to.
+/// Server and publisher, with a control loop that processes the server's objects on request.
 struct Cluster {
     server: ApiServer,
     handle: Handle,
@@ -48,7 +48,7 @@ impl Cluster {
         Self { server, handle, publisher, seen: BTreeSet::new(), _stop: stop }
     }
 
-    /// The process dies, and another one starts.
+    /// Restarts the process.
     fn restart(&mut self) {
         self.publisher = publisher(&self.server, &self.handle);
         self.seen.clear();
@@ -73,7 +73,7 @@ impl Cluster {
         self.request("PATCH", &path(name), MERGE, body);
     }
 
-    /// As another field manager.
+    /// Patches as another field manager.
     fn patch_status(&self, name: &str, manager: &str, status: &Value) {
         let path = format!("{}/status?fieldManager={manager}", path(name));
         self.request("PATCH", &path, MERGE, &json!({"status": status}));
@@ -83,7 +83,7 @@ impl Cluster {
         self.server.object("services", Some(NAMESPACE), name)
     }
 
-    /// What the control loop does with each change: ours are published, all others released.
+    /// Processes all objects like the control loop: ours are published, all others released.
     fn sync(&mut self) {
         let mut present = BTreeSet::new();
         for object in self.server.objects("services") {
@@ -101,7 +101,7 @@ impl Cluster {
         self.seen = present;
     }
 
-    /// Syncs until this is so.
+    /// Syncs until a condition holds.
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         eventually(what, || {
             self.sync();
@@ -117,14 +117,14 @@ impl Cluster {
             && [ALLOCATED, PROGRAMMED].iter().all(|kind| condition(&service, kind)["status"] == "True")
     }
 
-    /// All that was desired before this is decided, and written if it had to be: a Service that was desired afterwards is
-    /// published.
+    /// Waits until everything desired so far is decided and, if necessary, written: a Service that is desired afterwards
+    /// must be published.
     fn barrier(&mut self, name: &str) {
         self.create(name);
         self.until("the last Service is published", |cluster| cluster.is_published(name));
     }
 
-    /// Writes of the controller about others than `name`.
+    /// Writes of the controller to other objects than `name`.
     fn writes_but(&self, name: &str) -> Vec<String> {
         let writes = self.server.writes().into_iter();
         let ours = writes.filter(|write| write.user == "controller" && write.name.as_deref() != Some(name));
@@ -203,7 +203,7 @@ fn two_writes_publish_and_then_there_is_silence() {
         let writes = cluster.server.writes().into_iter().filter(|write| write.user == "controller");
         writes.map(|write| (write.verb, write.subresource)).collect()
     };
-    // The server shows what a write did before it has it on record.
+    // The server shows a write before it records the request.
     let sent = eventually("both writes are on record", || match sent() {
         sent if sent.len() > 1 => Ok(sent),
         sent => Err(format!("{sent:?}")),
@@ -253,7 +253,7 @@ fn a_rival_is_named_and_overruled() {
     cluster.until("ours is back", |cluster| cluster.is_published("web"));
     let WriteNotice::Contested { fields, rivals, .. } = cluster.next_notice() else { panic!("no contest") };
     assert_eq!((fields, rivals), (vec!["status.loadBalancer.ingress".into()], vec!["cloud".into()]));
-    // The second time it is in no hurry, and other Services do not wait for it.
+    // The second time, it waits before it retries, and other Services do not wait for it.
     cluster.patch_status("web", "cloud", &foreign);
     cluster.server.forget_requests();
     cluster.barrier("last");
@@ -274,7 +274,7 @@ fn conditions_that_somebody_wrote_over_go_too() {
     assert_eq!(cluster.get("web").unwrap()["status"]["conditions"], json!([foreign_condition()]));
 }
 
-/// A Service comes and goes; the fault strikes one write of each, and perhaps the process dies before it knows.
+/// A Service appears and is deleted. The fault hits one write of each, and the process may die before it gets the answer.
 fn live_through(resource: &str, fault: &Fault, dies: bool) {
     let mut cluster = Cluster::start();
     let strike = |cluster: &mut Cluster| {
@@ -295,7 +295,7 @@ fn live_through(resource: &str, fault: &Fault, dies: bool) {
 #[test]
 fn lost_answers_and_restarts_between_any_two_writes_end_the_same() {
     let faults = [Fault::LoseAnswer, Fault::unavailable(), Fault::conflict(), Fault::internal_error()];
-    // Each waits for a back-off or two, so all wait together; a panic in one is passed on when the scope ends.
+    // Each waits for a back-off or two, so all run in parallel. A panic is passed on when the scope ends.
     std::thread::scope(|scope| {
         for resource in ["services", "services/status"] {
             for fault in &faults {

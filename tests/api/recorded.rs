@@ -1,19 +1,19 @@
-//! Replays: the requests that were recorded with a real kube-apiserver 1.36, sent to the test API server in the same
-//! order and from the same state.
+//! Replays: requests that were recorded with a real kube-apiserver 1.36, sent to the test API server in the same order and from
+//! the same state.
 //!
-//! All recordings, those of [`crate::recorded_writes`] as well, are of one server: an OpenShift fork of 1.36, built locally and
-//! without a version stamped in. What Kubernetes' own 1.36 or another version does otherwise they do not show; for that the
-//! cluster suite runs on a real cluster (`SHEAVE_TEST_KUBECONFIG`).
+//! All recordings, including those of [`crate::recorded_writes`], are of one server: an OpenShift fork of 1.36, built locally
+//! without a version stamp. They do not show differences to Kubernetes' own 1.36 or to other versions; for that, the cluster
+//! suite runs on a real cluster (`SHEAVE_TEST_KUBECONFIG`).
 //!
-//! Status codes, bodies and the headers of [`HEADERS`] must be the same, as [`crate::comparison`] compares them. Left out
-//! on purpose:
-//! - apiserver-shutdown: a stopped test server is gone at once, it does not linger for a minute;
-//! - too-many-requests: the server has no flow control, faults answer 429 as the API does;
+//! Status codes, bodies and the headers of [`HEADERS`] must be the same, as compared by [`crate::comparison`]. Deliberately
+//! left out:
+//! - apiserver-shutdown: a stopped test server is gone at once, and does not linger for a minute;
+//! - too-many-requests: the server has no flow control; faults answer 429 like the API does;
 //! - content-types, third step: lists are not compressed;
-//! - pretty-print, YAML step: the server speaks JSON alone;
+//! - pretty-print, YAML step: the server only supports JSON;
 //! - discovery: `storageVersionHash` is a hash of Go types;
-//! - version: the recorded server was not stamped;
-//! - the number of equal bookmarks in a row, and all times of watches: the limits are cut to what is needed;
+//! - version: the recorded server has no version stamp;
+//! - the number of equal bookmarks in a row, and all durations of watches, which are shortened;
 //! - MicroTime errors of patches: the object inside the message is printed in Go's order of fields;
 //! - generated names;
 //! - spaces: bodies are compared as JSON.
@@ -32,23 +32,23 @@ use crate::comparison::Comparison;
 use crate::support::apiserver::ApiServer;
 use crate::transcript::{Step, Transcript};
 
-/// Headers that clients act on.
+/// Headers that affect clients.
 const HEADERS: &[&str] = &["Content-Type", "Retry-After", "X-Content-Type-Options", "Warning"];
 
-/// The longest that a replayed watch lasts, in seconds.
+/// Maximum duration of a replayed watch, in seconds.
 const LONGEST_WATCH: u64 = 1;
 
-/// The same for a watch with a bookmark, which comes two seconds before the end.
+/// Same for a watch with a bookmark, which is sent two seconds before the end.
 const WITH_BOOKMARK: u64 = 3;
 
-/// A server in a recorded state, and what is known of its names for things.
+/// Server in a recorded state, with the correspondence of values.
 struct Replay {
     server: ApiServer,
     comparison: Comparison,
 }
 
 impl Replay {
-    /// A server with the namespaces of the recordings.
+    /// Server with the namespaces of the recordings.
     fn new() -> Self {
         let server = ApiServer::start();
         let namespace =
@@ -57,7 +57,7 @@ impl Replay {
         Self { server, comparison: Comparison::default() }
     }
 
-    /// A server with the Services, Nodes and EndpointSlices of the recorded lists, at this revision.
+    /// Server with the Services, Nodes and EndpointSlices of the recorded lists, at this revision.
     fn at(revision: u64) -> Self {
         let replay = Self::new();
         let lists = ["list-services-all", "list-nodes", "list-endpointslices"];
@@ -78,7 +78,7 @@ impl Replay {
         self.steps(name, |_| true);
     }
 
-    /// As [`Self::all`], for the steps that are wanted by their number.
+    /// Like [`Self::all`], for selected steps by number.
     fn steps(&mut self, name: &str, wanted: impl Fn(usize) -> bool) {
         let transcript = Transcript::read(name);
         assert!(!transcript.steps.is_empty(), "{name} has steps");
@@ -152,7 +152,7 @@ fn expects_bookmark(step: &Step) -> bool {
     bookmarks.any(|line| line["object"]["metadata"]["annotations"].is_null())
 }
 
-/// The same URL with a time limit that tests can wait for.
+/// The URL with a shorter time limit.
 fn shortened(path: &str, longest: u64) -> String {
     let Some((before, after)) = path.split_once("timeoutSeconds=") else { return path.to_owned() };
     let digits = after.find('&').unwrap_or(after.len());
@@ -160,7 +160,7 @@ fn shortened(path: &str, longest: u64) -> String {
     format!("{before}timeoutSeconds={}{}", seconds.min(longest), &after[digits..])
 }
 
-/// The lines without bookmarks that repeat the one before.
+/// Removes bookmarks that repeat the previous one.
 fn once(mut lines: Vec<Value>) -> Vec<Value> {
     lines.dedup_by(|next, before| next == before && next["type"] == "BOOKMARK");
     lines

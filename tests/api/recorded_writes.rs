@@ -1,10 +1,9 @@
-//! Replays of recorded writes: what happens to Services and custom resources when somebody creates, patches, applies
-//! and deletes them.
+//! Replays of recorded writes: creation, patches, applies and deletion of Services and custom resources.
 //!
 //! Every file of `recorded/{02-service-create,03-status,04-finalizer-delete-type}` and the writes of `06-karmada` are
-//! sent in the recorded order to a running test API server, in the state that they were recorded from. Status codes,
-//! whole bodies (with `managedFields`, in any order) and warnings must be the same; what a server makes up is compared
-//! by what it means (see [`crate::comparison`]). Which server they were recorded from is in [`crate::recorded`].
+//! sent in the recorded order to a test API server in the same state. Status codes, whole bodies (with `managedFields`
+//! in any order) and warnings must be the same; generated values are compared by relation (see [`crate::comparison`]).
+//! [`crate::recorded`] describes the recorded server.
 
 mod replay;
 mod scenes;
@@ -15,7 +14,7 @@ use scenes::Scene;
 
 use crate::support::karmada;
 
-/// Steps that are not matched on purpose: file, step, and why. Nothing else may differ, and these must.
+/// Steps with known differences: file, step, and reason. No others may differ, and these must.
 const EXCEPTIONS: &[(&str, usize, &str)] = &[
     ("name-rules", 3, "the name is generated"),
     ("port-rejects", 0, "the text names a node port that is given by chance"),
@@ -24,7 +23,7 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[
     ("work-endpointslice", 10, "the recorded bookmarks came after the time that this replay waits"),
 ];
 
-/// Replays the scenes one after the other against one server.
+/// Replays the scenes one after the other on one server.
 fn replay(mut replay: Replay, scenes: &[Scene]) {
     let mut steps = Vec::new();
     for scene in scenes {

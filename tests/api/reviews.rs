@@ -1,4 +1,4 @@
-//! TokenReviews and SubjectAccessReviews, as Kubernetes' own source answers them.
+//! Tests of TokenReviews and SubjectAccessReviews, with the answers of Kubernetes' source.
 
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
-//! As many objects as the largest clusters have, in bulk.
+//! Tests with as many objects as in the largest clusters.
 
 use serde_json::{Value, json};
 
 use crate::client::{Outgoing, send};
 use crate::support::apiserver::ApiServer;
 
-/// A tenth of the largest case: the full one is for the programs that need it.
+/// A tenth of the largest case; the full size is for the programs that need it.
 const SERVICES: usize = 4_412;
 const PAGE: usize = 500;
 

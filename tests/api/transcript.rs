@@ -7,14 +7,14 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One file.
+/// Recorded file.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Transcript {
-    /// In the order in which they were sent.
+    /// Steps in the order in which they were sent.
     pub(crate) steps: Vec<Step>,
 }
 
-/// One request with its answer.
+/// Request with its answer.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Step {
     #[serde(default)]
@@ -23,20 +23,20 @@ pub(crate) struct Step {
     pub(crate) response: Answered,
 }
 
-/// A recorded request.
+/// Recorded request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Asked {
     /// Method and path.
     pub(crate) line: String,
     pub(crate) headers: BTreeMap<String, String>,
-    /// `admin`, `ro`, `nobody`, `bad` or `none`.
+    /// User: `admin`, `ro`, `nobody`, `bad` or `none`.
     pub(crate) user: String,
     pub(crate) body: Option<Value>,
     pub(crate) body_text: Option<String>,
 }
 
-/// A recorded answer.
+/// Recorded answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Answered {
@@ -47,7 +47,7 @@ pub(crate) struct Answered {
     pub(crate) watch: Option<Vec<Seen>>,
 }
 
-/// One line of a recorded watch.
+/// Line of a recorded watch.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) line: Value,
@@ -61,7 +61,7 @@ impl Transcript {
         serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// The objects of a recorded list, as they would be stored.
+    /// Objects of a recorded list, as they would be stored.
     pub(crate) fn listed(&self, step: usize) -> Vec<Value> {
         let list = self.steps[step].response.body.as_ref().expect("a list");
         let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).expect("a list's kind");
@@ -74,7 +74,7 @@ impl Transcript {
         items.into_iter().map(complete).collect()
     }
 
-    /// The object of a line of a recorded watch.
+    /// Object of a line of a recorded watch.
     pub(crate) fn seen(&self, step: usize, line: usize) -> Value {
         self.steps[step].response.watch.as_ref().expect("a watch")[line].line["object"].clone()
     }

@@ -1,4 +1,4 @@
-//! `sheave uninstall` against Services as the controller and others leave them.
+//! Tests of `sheave uninstall` with Services as controllers and others leave them.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,7 @@ use crate::support::apiserver::faults::{Fault, Matching};
 const OURS: &str = "sheave.dev/load-balancer-cleanup";
 const SHARED: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// A Service whose status `manager` has applied, beside a condition that somebody else has.
+/// Service whose status was applied by `manager`, with a condition of another manager.
 fn service(name: &str, finalizers: &[&str], manager: &str) -> Value {
     let time = "2026-01-01T00:00:00Z";
     let owner = |manager: &str, status: Value| {
@@ -47,7 +47,7 @@ fn service(name: &str, finalizers: &[&str], manager: &str) -> Value {
     })
 }
 
-/// A server with a Service of ours, `web`, and two that are none of our business.
+/// Server with one Service of ours, `web`, and two others.
 fn server() -> ApiServer {
     let server = ApiServer::start();
     server.load([

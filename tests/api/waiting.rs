@@ -1,5 +1,6 @@
-//! What `kubectl wait --for=condition=sheave.dev/Programmed service/web` asks: as kubectl 1.36 asked a kube-apiserver (its audit log), and
-//! as `k8s.io/kubectl/pkg/cmd/wait` reads the answers. The name of a condition ends at the first `=`, so a slash in it is no matter.
+//! Tests of `kubectl wait --for=condition=sheave.dev/Programmed service/web`, with the requests of kubectl 1.36 (from a kube-apiserver's
+//! audit log) and the evaluation of `k8s.io/kubectl/pkg/cmd/wait`. The name of a condition ends at the first `=`, so it may contain a
+//! slash.
 
 use serde_json::{Value, json};
 
@@ -17,8 +18,7 @@ fn service(name: &str) -> Value {
     })
 }
 
-/// Whether the condition is met, as kubectl decides it: without regard to upper and lower case, and not by a condition of an older
-/// generation.
+/// Whether the condition is met, as in kubectl: case-insensitive, and not for a condition of an older generation.
 fn is_met(service: &Value) -> bool {
     let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
     let generation = service["metadata"]["generation"].as_i64().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The source of objects against an API server on bad days: whatever happens, what is known in the end is what the server
-//! holds, and nothing was dropped on the way.
+//! Tests of the source of objects with a faulty API server: in the end it must know what the server holds, and no object
+//! may be dropped on the way.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::support::patience::io_deadline;
 
 const EVERYTHING: Wanted = Wanted { namespaces: true, pools: true };
 
-/// How long a look at the source lasts where nothing may come of it.
+/// How long to wait for updates that may not come.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Short pauses and small pages; watches last unless they are cut, however often that is.
+/// Short pauses and small pages; watches do not end on their own within the test.
 fn limits() -> Limits {
     Limits {
         silence: Duration::from_secs(2),
@@ -33,7 +33,7 @@ fn limits() -> Limits {
     }
 }
 
-/// A server and what the source makes of it.
+/// Server with a source.
 struct Bench {
     server: ApiServer,
     watch: ApiWatch,
@@ -49,7 +49,7 @@ impl Bench {
         Self { server, watch, store: Store::default() }
     }
 
-    /// With pools installed, some objects, and everything known.
+    /// With pools installed, some objects, and everything listed.
     async fn start() -> Self {
         let server = ApiServer::start();
         server.load([definition()]);
@@ -60,7 +60,7 @@ impl Bench {
         bench
     }
 
-    /// Takes in what comes until the fact holds.
+    /// Applies updates until the condition holds.
     async fn until(&mut self, what: &str, fact: impl Fn(&Self) -> bool) {
         let started = Instant::now();
         while !fact(self) {
@@ -69,7 +69,7 @@ impl Bench {
         }
     }
 
-    /// Takes in what comes within a moment.
+    /// Applies updates for a moment.
     async fn look(&mut self) {
         if let Ok(batch) = tokio::time::timeout(LOOK, self.watch.next()).await {
             for change in batch.expect("the runtime runs").changes {
@@ -78,7 +78,7 @@ impl Bench {
         }
     }
 
-    /// Whether the store holds what the server holds, in the very same versions.
+    /// Whether the store has the same versions of all objects as the server.
     fn knows_everything(&self) -> bool {
         let kinds =
             ["services", "endpointslices", "nodes", "namespaces"].map(|kind| self.server.objects(kind));
@@ -98,7 +98,7 @@ impl Bench {
     }
 }
 
-/// Version by kind's first letters, namespace and name; pools are left out, for they come and go with their kind.
+/// Versions by kind letter, namespace and name, without pools, which come and go with their kind.
 fn versions(objects: &Objects) -> BTreeMap<String, String> {
     let slices = objects.slices.values().flat_map(BTreeMap::values).map(|it| ("E", &it.metadata));
     let metadata = objects.services.values().map(|it| ("S", &it.metadata));
@@ -162,7 +162,7 @@ async fn a_hundred_cuts_under_churn_lose_nothing_and_list_nothing_again() {
             slice(round % 7, &format!("10.0.1.{round}")),
             node(round % 9),
         ]);
-        // A watch that is cut counts as open until the server has seen to it, so the requests are counted as well.
+        // A watch that was cut counts as open until the server notices, so the requests are counted as well.
         let watches =
             |it: &Bench| it.server.requests().iter().filter(|request| request.verb == "watch").count();
         bench.until("all watches run", |it| watches(it) >= 5 && it.server.faults().open_watches() == 5).await;

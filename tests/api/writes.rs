@@ -1,5 +1,5 @@
-//! What writes do beyond the recorded ones: values come back when they are free, schemas default and bound custom
-//! resources, and owners are told apart.
+//! Tests of writes that were not recorded: freed values are reused, schemas set defaults and validate custom
+//! resources, and owners are distinguished.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What controllers answer about all gateways: `sheave status --fleet` and `/api/fleet`.
+//! Tests of a controller's view of all gateways: `sheave status --fleet` and `/api/fleet`.
 
 use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::support::patience::{eventually_within, patience};
 use crate::support::process::Finished;
 use crate::support::road::Road;
 
-/// Gateways of one machine, each with a Node and an address of its own; all answer on the same port.
+/// Gateways on one machine, each with a Node and an address of its own, and all with the same port.
 struct Gateways<'s, 'c> {
     cluster: &'c Cluster,
     stage: &'s Stage<'c>,
@@ -49,7 +49,7 @@ impl<'s, 'c> Gateways<'s, 'c> {
         stage.start(&home)
     }
 
-    /// Says to the controller that these are there.
+    /// Tells the controller which gateways exist.
     fn are(&self, numbers: &[u8]) {
         let endpoint = |number: &u8| {
             let ip = self.listener(*number).ip();
@@ -66,7 +66,7 @@ impl<'s, 'c> Gateways<'s, 'c> {
     }
 }
 
-/// What `sheave status --fleet` prints once it prints all of this.
+/// Output of `sheave status --fleet`, once it contains all parts.
 fn wait_for_text(stage: &Stage<'_>, home: &Home, code: i32, parts: &[&str]) -> String {
     eventually_within(patience(40.0), &format!("all gateways, with {parts:?} and exit code {code}"), || {
         let told = stage.command(home, "status", &["--fleet"]);
@@ -81,7 +81,7 @@ fn gateway<'v>(view: &'v Value, node: &str) -> &'v Value {
     gateways.iter().find(|it| it["node"] == node).unwrap_or_else(|| panic!("no {node}: {view}"))
 }
 
-/// Outside of the cluster kubectl forwards a port, which is played by a script: it gives the leader's own.
+/// Queries with a port-forward, as outside of the cluster. A script takes the place of kubectl, and leads to the leader.
 fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: SocketAddr) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
@@ -91,7 +91,7 @@ fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: S
     );
     fs::write(path("kubectl"), &script).expect("a script is written");
     fs::set_permissions(path("kubectl"), Permissions::from_mode(0o755)).expect("it may be run");
-    // Nothing listens at its admin address.
+    // Admin address without a listener.
     let unused = stage.host.run(|| free_port(Ipv4Addr::LOCALHOST));
     let text = fs::read_to_string(home.config()).expect("a configuration");
     let elsewhere = text.replace(&admin.to_string(), &format!("127.0.0.1:{unused}"));
@@ -135,7 +135,7 @@ fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: S
     let without = run("/nonexistent");
     assert!(without.code() == Some(2) && without.stderr.contains("kubectl: "), "{}", without.stderr);
 
-    // A gateway listens there, which knows nothing of the others.
+    // A gateway listens there, which does not know the others.
     let at_gateway = text.replace(&admin.to_string(), &gateway.to_string());
     fs::write(path("config.yaml"), at_gateway).expect("a file is written");
     let refused = run(&folder.path().display().to_string());
@@ -171,12 +171,13 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
 
     let alike = wait_for_text(&stage, &home, 0, &["2 gateways: 2 serving, asked by the controller on "]);
     assert!(!alike.contains("What differs"), "{alike}");
-    // It follows nothing, and lists the gateways when somebody asks.
+    // A standby follows no objects, and lists the gateways on demand.
     wait_for_text(&stage, &standby, 0, &["2 gateways: 2 serving"]);
     let view = candidate.page("/api/fleet");
     assert_eq!(gateway(&view, "gw-1")["tableHash"], gateway(&view, "gw-2")["tableHash"]);
 
-    // A Service that has an endpoint on one of the nodes alone, and a frontend and a Problem on one by their configurations.
+    // A Service with an endpoint on only one of the nodes, and a frontend and a Problem that only one gateway has because of
+    // its configuration.
     pool(&cluster, "all", "203.0.113.30");
     service(&cluster, "web", "externalTrafficPolicy: Local, externalIPs: [203.0.113.99]");
     wait_for_addresses(&cluster, "web");
@@ -205,7 +206,7 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
         stage.host.run(|| http::get(leader.admin(), "/api/fleet/explain?service=web")).expect("an answer");
     assert_eq!(wrong.status, 400, "{}", wrong.body);
 
-    // One that answers everybody, one that is gone, one that lies, one that sends too much.
+    // A gateway that answers anyone, one that is gone, one with wrong answers, and one that sends too much.
     let _open = gateways.start(3, "", "");
     let liar = Reporter::start_at(&stage, gateways.listener(5));
     let mut lies = running[0].page("/api/status");
@@ -239,13 +240,13 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
 
     through_kubectl(&stage, &home, leader.admin(), running[0].admin());
 
-    // A gateway does not ask others.
+    // Gateways do not query others.
     let url = format!("http://{}", running[0].admin());
     let asked = stage.command(&home, "status", &["--fleet", "--admin", &url]);
     assert_eq!(asked.code(), Some(2));
     assert!(asked.stderr.contains("ask a controller"), "{}", asked.stderr);
 
-    // The leader goes on by what it knows.
+    // The leader continues with the objects that it knows.
     gateways.are(&[1, 2]);
     wait_for_text(&stage, &home, 1, &["2 gateways: 2 serving"]);
     road.close();

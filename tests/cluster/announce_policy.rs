@@ -1,5 +1,5 @@
-//! A gateway that announces reads AddressPools and the labels of Nodes, and writes nothing: by the rights of `deploy/examples/l2`, and
-//! without them.
+//! Tests that a gateway that announces reads AddressPools and the labels of Nodes and writes nothing, with and without the permissions
+//! of `deploy/examples/l2`.
 
 use std::fs;
 
@@ -17,10 +17,10 @@ use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::road::Road;
 
-/// What `announce` takes, as a kustomization.
+/// Kustomization with the requirements of `announce`.
 const L2: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/examples/l2/kustomization.yaml");
 
-/// The roles of the account, and what the kustomization adds.
+/// Roles of the account, with those that the kustomization adds.
 fn announcing_roles() -> Vec<Value> {
     let text = fs::read_to_string(L2).expect("the example is there");
     let kustomization: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -36,7 +36,7 @@ fn announcing_roles() -> Vec<Value> {
     roles
 }
 
-/// The folder of heartbeat keys.
+/// Folder with heartbeat keys.
 fn keys() -> TempDir {
     let keys = tempfile::tempdir().expect("a temporary folder");
     fs::write(keys.path().join("1"), "a key of this test, and long enough\n").expect("a file is written");

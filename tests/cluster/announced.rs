@@ -1,4 +1,5 @@
-//! Which gateways announce a Service's addresses, by their reports: how the condition follows, and how rarely it is written.
+//! Tests of the condition that reports which gateways announce a Service's addresses: its state after their reports, and how
+//! rarely it is written.
 
 use serde_json::{Value, json};
 
@@ -11,11 +12,11 @@ use crate::support::patience::let_pass;
 const ANNOUNCED: &str = "sheave.dev/Announced";
 const WEB: (&str, &str) = ("Service", "web");
 
-/// Two gateways that report what the case lets them announce.
+/// Two gateways whose reports contain the given announcements.
 struct Gateways([Reporter; 2]);
 
 impl Gateways {
-    /// Neither announces by itself.
+    /// Starts without announcements.
     fn start(scene: &Scene<'_>) -> Self {
         let gateways = Self([Reporter::start(scene.stage), Reporter::start(scene.stage)]);
         gateways.announce([None, None]);
@@ -25,7 +26,7 @@ impl Gateways {
         gateways
     }
 
-    /// What `gw-1` and `gw-2` announce from now on.
+    /// Sets the addresses that `gw-1` and `gw-2` announce.
     fn announce(&self, addresses: [Option<&[&str]>; 2]) {
         for ((node, reporter), addresses) in ["gw-1", "gw-2"].into_iter().zip(&self.0).zip(addresses) {
             let mut report = json!({"node": node, "generation": 1});
@@ -47,7 +48,7 @@ impl Gateways {
     }
 }
 
-/// Waits until the condition has this reason and names this.
+/// Waits until the condition has this reason, and a message with this text.
 fn wait_for_announced(cluster: &Cluster, reason: &str, part: &str) {
     wait_for(cluster, WEB, &format!("is {reason}: {part}"), |web| {
         condition(web, ANNOUNCED).is_some_and(|(status, now, message)| {
@@ -56,7 +57,7 @@ fn wait_for_announced(cluster: &Cluster, reason: &str, part: &str) {
     });
 }
 
-/// How often the controller has written the status of `web`, where that is recorded.
+/// Number of the controller's writes to the status of `web`, where they are recorded.
 fn writes(cluster: &Cluster) -> Option<usize> {
     let writes = cluster.test_server()?.writes();
     let of_web = writes.iter().filter(|it| it.user == CONTROLLER && it.name.as_deref() == Some("web"));

@@ -1,4 +1,4 @@
-//! Somebody sets the clock, or the clocks of machines differ: leaders stay, and snapshots are used.
+//! Tests of clocks that are set or that differ between machines: leaders stay, and snapshots are used.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::support::patience::let_pass;
 
 const HOUR: i64 = 3600;
 
-/// So short that what is judged by the wrong clock shows within [`REST`].
+/// So short that decisions by the wrong clock show within [`REST`].
 const ELECTION: &str = "leaderElection: {leaseDuration: 8s, renewDeadline: 6s, retryPeriod: 1s}\n";
 
 fn lease(cluster: &Cluster) -> Value {
@@ -56,7 +56,7 @@ fn whoever_leads_leads_on_whatever_the_clocks_show() {
         wait_for_addresses(&cluster, &name);
     }
     assert!(!leader.log().contains("no more"), "{}", leader.log());
-    // The last renewal is an hour ahead of this machine's clock, and two of the standby's.
+    // The last renewal is an hour ahead of this machine's clock, and two hours ahead of the standby's.
     leader.kill();
     wait_until_leading(&standby);
     service(&cluster, "next", "");

@@ -1,5 +1,5 @@
-//! A controller that dies between any two of its writes, or whose server dies before it answers: only the test API server
-//! can be made to do that at a given write. Elsewhere the controller dies at the steps that can be seen (`departures`).
+//! Tests of a controller that dies between any two of its writes, or whose server dies before it answers. Only the test API
+//! server can fail at a given write. Elsewhere, the controller dies at visible steps (`departures`).
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 
 const ADDRESS: &str = "203.0.113.40";
-/// More writes than the story has.
+/// More writes than the test has.
 const ALL: usize = 1000;
 
 #[test]
@@ -49,7 +49,7 @@ fn answers_that_are_lost_are_found_again() {
     });
 }
 
-/// Whether the controller had to be started a second time.
+/// Whether the controller had to be restarted.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
@@ -57,8 +57,8 @@ enum Outcome {
     Undisturbed,
 }
 
-/// A Service comes, leaves by its type, comes back, and is deleted. After so many writes to Services and pools the answer is
-/// lost, nothing further gets through, and the controller dies.
+/// A Service is created, changes its type away and back, and is deleted. After this many writes to Services and pools, the
+/// answer is lost, no further writes succeed, and the controller dies.
 fn tell_story(scene: &Scene<'_>, server: &ApiServer, writes: usize) -> Outcome {
     let cluster = scene.cluster;
     let mut life = Life { controller: Some(scene.start()), scene, server, outcome: Outcome::Undisturbed };
@@ -95,7 +95,7 @@ fn is_published(cluster: &Cluster, name: &str) -> bool {
     addresses.first().is_some_and(|ip| ip.to_string() == ADDRESS)
 }
 
-/// One controller after the other.
+/// A sequence of controllers.
 struct Life<'s> {
     controller: Option<Sheave<'s>>,
     scene: &'s Scene<'s>,
@@ -104,7 +104,7 @@ struct Life<'s> {
 }
 
 impl Life<'_> {
-    /// Waits until it is so, with another controller if this one meets its write.
+    /// Waits for a condition, and starts another controller if the current one reaches its fatal write.
     fn wait(&mut self, what: &str, is_so: impl Fn() -> bool) {
         eventually_within(patience(30.0), what, || {
             if is_so() {
@@ -122,7 +122,7 @@ impl Life<'_> {
     }
 }
 
-/// Says so where it can be seen that these cases did not run.
+/// Reports on stderr that these cases did not run.
 pub(crate) fn not_here() {
     eprintln!("not run: only the test API server has this fault");
 }

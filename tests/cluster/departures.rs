@@ -1,4 +1,5 @@
-//! The ways in which a Service ceases to be ours, and a controller that dies somewhere on the way: the end is the same.
+//! Tests of all ways in which a Service ceases to be ours, with a controller that may die at any step: the result is
+//! the same.
 
 use serde_json::{Value, json};
 
@@ -9,40 +10,40 @@ use crate::stage::{Sheave, pool, published, service, wait_for_addresses, wait_un
 use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 
-/// The only address of the pool, so that who is given it next shows that it was released.
+/// The only address of the pool, so that its next owner shows that it was released.
 const ADDRESS: &str = "203.0.113.30";
 const FOREIGN_FINALIZER: &str = "example.com/audit";
 
-/// A way to leave.
+/// Way in which a Service ceases to be ours.
 struct Departure {
     name: &'static str,
     act: fn(&Cluster),
     end: End,
 }
 
-/// What becomes of the Service.
+/// Result for the Service.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It stays, as something that is not ours.
+    /// The Service stays, but is not ours.
     Stays,
-    /// It goes.
+    /// The Service is removed.
     Gone,
-    /// It would go, but for a finalizer of somebody else.
+    /// The Service would be removed, except for another finalizer.
     Detained,
-    /// Another one of the same name is there.
+    /// A new Service has the same name.
     Replaced,
 }
 
-/// When the controller dies.
+/// Time at which the controller dies.
 #[derive(Clone, Copy, Debug)]
 enum Crash {
     Never,
-    /// It is away when it happens.
+    /// The controller is down when it happens.
     Before,
     AtOnce,
-    /// The status has nothing of ours any more.
+    /// The status no longer has anything of ours.
     WhenStatusIsClean,
-    /// The finalizer has gone, or the Service has.
+    /// The finalizer or the Service is gone.
     WhenReleased,
 }
 
@@ -76,7 +77,7 @@ fn type_away_to_external_name() {
     });
 }
 
-/// The class of a Service cannot change while it is a LoadBalancer, so people leave and come back within a moment.
+/// The class of a LoadBalancer is immutable, so users change its type away and back quickly.
 #[test]
 fn class_away() {
     let act = |cluster: &Cluster| {
@@ -105,13 +106,13 @@ fn deletion_with_a_foreign_finalizer() {
     leave(&Departure { name: "held", act, end: End::Detained });
 }
 
-/// Somebody takes the finalizer away, so that the Service goes at once, and makes another one.
+/// A user removes the finalizer, so that the Service is removed at once, and creates a new one.
 #[test]
 fn deletion_by_force_and_another_one_of_the_name() {
     let act = |cluster: &Cluster| {
         cluster.delete("Service", "web");
         if cluster.get("Service", "web").is_some() {
-            // Refused if the controller was quicker.
+            // Fails if the controller was faster.
             drop(cluster.merge("Service", "web", "someone", &json!({"metadata": {"finalizers": null}})));
         }
         wait_until_gone(cluster, "Service", "web");
@@ -137,7 +138,7 @@ fn deletion_while_it_waits_for_an_address() {
     });
 }
 
-/// On the way in as on the way out: whichever step a Service has reached, the next controller takes it further.
+/// Restarts on the way in: whichever step a Service has reached, the next controller continues from it.
 #[test]
 fn arrival() {
     play("arr", "", |scene| {
@@ -177,7 +178,7 @@ fn there_and_back_again() {
             wait_until_clean(cluster, "web");
             retype(cluster, &ours);
             wait_for_addresses(cluster, "web");
-            // And again while nobody looks: the finalizer was never taken away.
+            // And again without a controller: the finalizer was never removed.
             scene.crash(controller);
             retype(cluster, &away);
             retype(cluster, &ours);
@@ -211,12 +212,12 @@ fn services_without_a_class_are_taken_only_if_the_configuration_says_so() {
     });
 }
 
-/// Changes the type, as people do: the class goes with the type.
+/// Changes the type as users do: the class is removed with the type.
 fn retype(cluster: &Cluster, spec: &Value) {
     cluster.merge("Service", "web", "someone", &json!({"spec": spec})).unwrap();
 }
 
-/// Lets a Service leave, once for each moment at which the controller may die.
+/// Runs a departure once for each time at which the controller may die.
 fn leave(departure: &Departure) {
     play(departure.name, "", |scene| {
         let bystanders = Bystanders::new(scene.cluster);
@@ -235,7 +236,7 @@ fn leave(departure: &Departure) {
     });
 }
 
-/// Acts while the controller dies at that moment, and answers the one that runs afterwards.
+/// Acts while the controller dies at that time. Returns the controller that runs afterwards.
 fn disturb<'s>(
     scene: &'s Scene<'_>,
     controller: Sheave<'s>,
@@ -267,7 +268,7 @@ fn disturb<'s>(
     scene.start()
 }
 
-/// Waits until the Service is so, is gone, or is another one that is published.
+/// Waits until the Service matches, is gone, or is a new one that is published.
 fn wait_until(cluster: &Cluster, is_so: impl Fn(&Value) -> bool) {
     eventually_within(patience(30.0), "the step is reached", || match cluster.get("Service", "web") {
         Some(web) if !is_so(&web) && published(&web).is_empty() => Err(web.to_string()),
@@ -306,7 +307,7 @@ fn expect_end(cluster: &Cluster, end: End, uid_before: &Value) {
     }
 }
 
-/// The next Service is given the address. What is left of the first goes as well.
+/// Checks that the next Service gets the address. Removes the rest of the first one as well.
 fn expect_address_is_free(cluster: &Cluster) {
     service(cluster, "next", "");
     assert_eq!(wait_for_addresses(cluster, "next"), [ADDRESS.parse::<std::net::IpAddr>().unwrap()]);

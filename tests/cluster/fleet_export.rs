@@ -1,4 +1,5 @@
-//! A controller that has Karmada collect endpoints: what it exports of whose MultiClusterServices, and what it leaves alone.
+//! Tests of a controller that makes Karmada collect endpoints: which MultiClusterServices it exports, and what it leaves
+//! alone.
 
 use serde_json::{Value, json};
 
@@ -15,13 +16,13 @@ use crate::support::patience::{eventually, let_pass};
 
 const EXPORT: &str = "ServiceExport";
 const POLICY: &str = "PropagationPolicy";
-/// The policy for `web`.
+/// Name of the policy for `web`.
 const WEB_POLICY: &str = "sheave-export-web";
-/// A member that joins later.
+/// Member that joins later.
 const NORTH: &str = "sheave-north";
 const LABEL: &str = "sheave.dev/managed-by";
 
-/// A fleet in which Services may be exported.
+/// Runs a case in a fleet with the export kinds.
 fn play_exports(name: &str, case: impl FnOnce(&Fleet<'_>)) {
     play(name, |fleet| {
         fleet.plane.define_exports();
@@ -30,7 +31,7 @@ fn play_exports(name: &str, case: impl FnOnce(&Fleet<'_>)) {
     });
 }
 
-/// The clusters of a fleet made here that a policy brings the export to; a real fleet may have others.
+/// Clusters of the test fleet that a policy selects for the export; a real fleet may have others.
 fn clusters(policy: &Value) -> Vec<&str> {
     let affinity = &policy["spec"]["placement"]["clusterAffinity"];
     let excluded = affinity["exclude"].as_array().cloned().unwrap_or_default();
@@ -59,7 +60,7 @@ fn wait_until_withdrawn(fleet: &Fleet<'_>) {
     wait_until_gone(fleet.plane, POLICY, WEB_POLICY);
 }
 
-/// Karmada has scheduled the Service to these members.
+/// Records that Karmada has scheduled the Service to these members.
 fn bind(fleet: &Fleet<'_>, members: &[&str]) {
     let clusters: Vec<Value> = members.iter().map(|name| json!({"name": name})).collect();
     let binding = json!({
@@ -70,7 +71,7 @@ fn bind(fleet: &Fleet<'_>, members: &[&str]) {
     fleet.plane.apply(&binding.to_string());
 }
 
-/// Puts one of the two there as a user would, with these labels.
+/// Creates an export or policy like a user, with these labels.
 fn made_by_user(fleet: &Fleet<'_>, kind: &str, labels: &Value) -> Value {
     let web = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": EXPORT, "name": "web"});
     let object = if kind == EXPORT {
@@ -95,7 +96,7 @@ fn an_export_follows_its_service_from_cluster_to_cluster_until_both_go() {
         let [export, policy] = wait_until_exported(fleet, &[EAST, WEST]);
         let web = fleet.plane.get(KIND, "web").unwrap();
         for object in [&export, &policy] {
-            // Karmada's webhook may add its own.
+            // Karmada's webhook may add labels.
             assert_eq!(object["metadata"]["labels"][LABEL], "sheave");
             let owner = json!([{"apiVersion": "networking.karmada.io/v1alpha1", "kind": KIND, "name": "web",
                                 "uid": web["metadata"]["uid"]}]);
@@ -115,10 +116,10 @@ fn an_export_follows_its_service_from_cluster_to_cluster_until_both_go() {
         fleet.plane.delete("ResourceBinding", "web-service");
         wait_until_exported(fleet, &[EAST, WEST]);
 
-        // It has no address, so nothing holds it.
+        // It has no address, so no finalizer holds it.
         fleet.plane.delete(KIND, "web");
         wait_until_withdrawn(fleet);
-        // Left by one that is gone, which is not garbage yet: all rights are needed for it.
+        // Objects of a removed owner that are not garbage collected yet. Creating them needs all permissions.
         for kind in [EXPORT, POLICY] {
             made_by_user(fleet, kind, &json!({LABEL: "sheave"}));
         }
@@ -141,7 +142,7 @@ fn an_export_follows_its_service_from_cluster_to_cluster_until_both_go() {
     });
 }
 
-/// Karmada's own controller has this many changes of leader behind it.
+/// Sets the number of leader changes of Karmada's own controller.
 fn led_after(fleet: &Fleet<'_>, changes: u32) {
     fleet.plane.apply(&format!(
         "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: karmada-controller-manager, namespace: \
@@ -149,7 +150,7 @@ fn led_after(fleet: &Fleet<'_>, changes: u32) {
     ));
 }
 
-/// A karmada-controller-manager that has just started collects nothing of what is exported until the export changes.
+/// A karmada-controller-manager that has just started does not collect existing exports until they change.
 #[test]
 fn an_export_changes_after_karmadas_controller_has_restarted_or_else_its_service_is_degraded() {
     play_exports("export-restart", |fleet| {
@@ -167,7 +168,7 @@ fn an_export_changes_after_karmadas_controller_has_restarted_or_else_its_service
             condition(it, "sheave.dev/Degraded").is_some_and(|(_, reason, _)| reason == "EndpointsOutdated")
         });
         assert_eq!(term(&fleet.plane.get(EXPORT, "web").unwrap()), term(&first));
-        // A refused write is tried again after a minute, and at once for the next leader.
+        // A refused write is retried after a minute, or at once by the next leader.
         led_after(fleet, 5);
         wait_for(fleet.plane, (EXPORT, "web"), "changes again", |it| term(it).ends_with("/5\""));
         wait_for(fleet.plane, (KIND, "web"), "is healthy", |it| {
@@ -177,7 +178,7 @@ fn an_export_changes_after_karmadas_controller_has_restarted_or_else_its_service
     });
 }
 
-/// Karmada's scheduler passes over clusters whose API it does not list yet, and asks again only when the policy changes.
+/// Karmada's scheduler skips clusters whose API it does not list yet, and retries only when the policy changes.
 #[test]
 fn clusters_whose_api_comes_late_and_clusters_that_join_late_are_exported_then() {
     play_exports("export-late", |fleet| {
@@ -214,7 +215,7 @@ fn clusters_whose_api_comes_late_and_clusters_that_join_late_are_exported_then()
     });
 }
 
-/// Sheave itself keeps new traffic away; what was collected is needed for what is open.
+/// Sheave itself keeps new traffic away; the collected endpoints are needed for open connections.
 #[test]
 fn a_taint_evicts_no_export() {
     play_exports("export-taint", |fleet| {
@@ -269,7 +270,7 @@ fn what_is_let_go_is_exported_no_more() {
         fleet.web("web");
         wait_for_addresses(fleet.plane, "web");
         wait_until_exported(fleet, &[EAST, WEST]);
-        // It may come back; without the export the endpoints of all clusters would go at once.
+        // It may be recreated. Without the export, the endpoints of all clusters would be removed at once.
         fleet.plane.delete("Service", "web");
         let before = versions(fleet);
         let_pass(REST);
@@ -330,7 +331,7 @@ fn what_others_put_in_the_place_of_ours_is_left_alone() {
         fleet.plane.delete(POLICY, WEB_POLICY);
         wait_until_gone(fleet.plane, POLICY, WEB_POLICY);
         let policy = made_by_user(fleet, POLICY, &json!({}));
-        // Nothing watches policies: what changes is written to ours, which is no more.
+        // Policies are not watched: this change triggers a write to the policy that is no longer ours.
         bind(fleet, &[EAST]);
         eventually("an Event tells that the name is taken", || {
             let events = fleet.plane.list("Event");
@@ -379,7 +380,7 @@ fn a_server_that_fails_or_refuses_is_asked_again() {
             if events.iter().any(|it| it["reason"] == "ExportRefused") { Ok(()) } else { Err("not yet") }
         });
         assert!(fleet.plane.get(EXPORT, "web").is_some());
-        // Not before a minute has passed, unless something changes.
+        // Only after a minute, unless something changes.
         bind(fleet, &[EAST]);
         wait_until_exported(fleet, &[EAST]);
         assert_eq!(server.faults().outstanding(), 0);

@@ -1,5 +1,5 @@
-//! What cases about a fleet begin with: a Karmada control plane with two member clusters beside the cluster that the gateways
-//! run in, and the objects that Karmada would make there of what runs in the members. It knows no case.
+//! Kit for cases about a fleet: a Karmada control plane with two member clusters, next to the cluster that the gateways run
+//! in, and the objects that Karmada would create for the members. Independent of the cases.
 
 use std::net::IpAddr;
 
@@ -12,35 +12,35 @@ use crate::support::patience::{eventually_within, patience};
 use crate::support::road::Road;
 use crate::support::tcp;
 
-/// What the cases are about.
+/// Kind under test.
 pub(crate) const KIND: &str = "MultiClusterService";
-/// The member clusters. No real fleet has these names.
+/// Member clusters. No real fleet has these names.
 pub(crate) const EAST: &str = "sheave-east";
 pub(crate) const WEST: &str = "sheave-west";
-/// Endpoints of the members, by number: they have addresses of their own, which all are routed here.
+/// Indexes of the members' endpoints. Each has an address of its own, routed to this machine.
 pub(crate) const IN_EAST: usize = 0;
 pub(crate) const IN_WEST: usize = 1;
 
-/// A machine between a cluster and a control plane.
+/// A fleet with a machine that reaches both API servers.
 pub(crate) struct Fleet<'a> {
-    /// The cluster that the gateways run in.
+    /// Cluster that the gateways run in.
     pub(crate) cluster: &'a Cluster,
-    /// The Karmada control plane.
+    /// Karmada control plane.
     pub(crate) plane: &'a Cluster,
     pub(crate) stage: &'a Stage<'a>,
     pub(crate) road: &'a Road<'a>,
-    /// From the machine to the control plane.
+    /// Road from the machine to the control plane.
     pub(crate) plane_road: &'a Road<'a>,
     _endpoints: Vec<tcp::Server>,
 }
 
-/// Makes a fleet whose two members are ready.
+/// Runs a case in a fleet whose two members are ready.
 pub(crate) fn play(name: &str, case: impl FnOnce(&Fleet<'_>)) {
     let cluster = Cluster::start(name);
     play_in(&cluster, case);
 }
 
-/// As [`play`], in a cluster that is there.
+/// Like [`play`], in an existing cluster.
 pub(crate) fn play_in(cluster: &Cluster, case: impl FnOnce(&Fleet<'_>)) {
     let plane = cluster.control_plane();
     for member in [EAST, WEST] {
@@ -60,7 +60,7 @@ pub(crate) fn play_in(cluster: &Cluster, case: impl FnOnce(&Fleet<'_>)) {
 }
 
 impl<'a> Fleet<'a> {
-    /// Another cluster with the control plane of `first`, and the ways from its machine to both.
+    /// Another cluster with the control plane of `first`, and roads from its machine to both.
     pub(crate) fn beside(
         first: &Fleet<'a>,
         cluster: &'a Cluster,
@@ -72,12 +72,12 @@ impl<'a> Fleet<'a> {
 }
 
 impl Fleet<'_> {
-    /// Prepares a process that speaks to both API servers. `config` holds further keys.
+    /// Prepares a process that uses both API servers. `config` has additional keys.
     pub(crate) fn home(&self, role: Role, config: &str) -> Home {
         self.home_with(role, "", config)
     }
 
-    /// As [`Fleet::home`], with further keys of `karmada` itself.
+    /// Like [`Fleet::home`], with additional keys of `karmada` itself.
     pub(crate) fn home_with(&self, role: Role, karmada: &str, config: &str) -> Home {
         let account = match role {
             Role::Gateway => Account::Gateway,
@@ -90,18 +90,18 @@ impl Fleet<'_> {
         self.stage.home(role, self.road, &karmada)
     }
 
-    /// Starts a process that is controller and gateway, and waits until it leads.
+    /// Starts a controller and gateway in one process, and waits until it leads.
     pub(crate) fn run(&self) -> Sheave<'_> {
         self.leading(&self.home(Role::Run, ""))
     }
 
-    /// Starts a controller, and waits until it leads. It is told that a gateway is ready.
+    /// Starts a controller and waits until it leads. A ready gateway is announced to it.
     pub(crate) fn controller(&self) -> Sheave<'_> {
         self.stage.gateway_is(true, None);
         self.leading(&self.home(Role::Controller, ""))
     }
 
-    /// As [`Fleet::controller`]; it exports Services.
+    /// Like [`Fleet::controller`], with exports enabled.
     pub(crate) fn exporter(&self) -> Sheave<'_> {
         self.stage.gateway_is(true, None);
         self.leading(&self.home_with(Role::Controller, "exportServices: true", ""))
@@ -114,7 +114,7 @@ impl Fleet<'_> {
         process
     }
 
-    /// A MultiClusterService with its Service, and an endpoint in either member.
+    /// Creates a MultiClusterService with its Service, and an endpoint in each member.
     pub(crate) fn web(&self, name: &str) {
         template(self.plane, name);
         exposed(self.plane, name, "{}", "");
@@ -122,14 +122,14 @@ impl Fleet<'_> {
         self.collected(WEST, name, &[IN_WEST]);
     }
 
-    /// As [`Fleet::web`], with this address in its status already, as a controller leaves it.
+    /// Like [`Fleet::web`], with this address already in its status, as left by a controller.
     pub(crate) fn published_web(&self, name: &str, address: IpAddr) {
         self.web(name);
         let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "Proxy"}]}}});
         self.plane.merge_status(KIND, name, "someone", &status).expect("it takes a status");
     }
 
-    /// The Work by which Karmada holds what it has collected of a Service's endpoints in a member.
+    /// Creates the Work with the collected endpoints of a Service in a member.
     pub(crate) fn collected(&self, member: &str, name: &str, endpoints: &[usize]) {
         let endpoints: Vec<Value> = endpoints
             .iter()
@@ -157,12 +157,12 @@ impl Fleet<'_> {
         self.plane.apply(&work.to_string());
     }
 
-    /// Karmada collects nothing of the Service in a member any more.
+    /// Removes the collected endpoints of the Service in a member.
     pub(crate) fn forgotten(&self, member: &str, name: &str) {
         self.plane.delete("Work", &format!("{}/{}", place(member), work(self.plane, name)));
     }
 
-    /// The names of those that answer behind port 80 of an address, when asked so often that none is missed.
+    /// Names of the endpoints that answer at port 80 of an address. Asks often enough that none is missed.
     pub(crate) fn answers(&self, address: IpAddr) -> Vec<String> {
         const ASKED: usize = 64;
         let mut names: Vec<String> = (0..ASKED).filter_map(|_| self.stage.ask(address, 80).ok()).collect();
@@ -171,7 +171,7 @@ impl Fleet<'_> {
         names
     }
 
-    /// Waits until exactly these endpoints answer behind port 80 of an address.
+    /// Waits until exactly these endpoints answer at port 80 of an address.
     pub(crate) fn wait_for_answers(&self, address: IpAddr, wanted: &[usize]) {
         let wanted: Vec<String> = wanted.iter().map(|index| format!("endpoint-{index}")).collect();
         eventually_within(patience(45.0), &format!("{wanted:?} answer at {address}"), || {
@@ -181,7 +181,7 @@ impl Fleet<'_> {
     }
 }
 
-/// The namespace of a member's Works.
+/// Namespace of a member's Works.
 pub(crate) fn place(member: &str) -> String {
     format!("karmada-es-{member}")
 }
@@ -190,28 +190,28 @@ fn work(plane: &Cluster, name: &str) -> String {
     format!("{name}-{}", plane.namespace())
 }
 
-/// Makes a member that is ready, with the namespace of its Works.
+/// Creates a ready member, with the namespace of its Works.
 pub(crate) fn join(plane: &Cluster, member: &str) {
     plane.make_execution_space(&place(member));
     is_ready(plane, member, "True");
 }
 
-/// What Karmada says of a member's API server. It serves ServiceExports.
+/// Sets the readiness of a member's API server, which serves ServiceExports.
 pub(crate) fn is_ready(plane: &Cluster, member: &str, ready: &str) {
     member_says(plane, member, ready, EXPORTS, "");
 }
 
-/// What Karmada lists of the APIs of a ready member while ServiceExports are not, or are, among them.
+/// Sets whether ServiceExports are among the listed APIs of a ready member.
 pub(crate) fn serves_exports(plane: &Cluster, member: &str, serves: bool) {
     member_says(plane, member, "True", if serves { EXPORTS } else { "" }, "");
 }
 
-/// A ready member that serves ServiceExports gets a taint, or none.
+/// Sets the taint of a ready member that serves ServiceExports, or removes it.
 pub(crate) fn is_tainted(plane: &Cluster, member: &str, taint: &str) {
     member_says(plane, member, "True", EXPORTS, taint);
 }
 
-/// The API of ServiceExports, as `apiEnablements` have it.
+/// API of ServiceExports in `apiEnablements`.
 const EXPORTS: &str = "{groupVersion: multicluster.x-k8s.io/v1alpha1, resources: [{name: serviceexports, kind: ServiceExport}]}";
 
 fn member_says(plane: &Cluster, member: &str, ready: &str, apis: &str, taints: &str) {
@@ -227,11 +227,11 @@ fn member_says(plane: &Cluster, member: &str, ready: &str, apis: &str, taints: &
         condition("Ready", ready),
         condition("CompleteAPIEnablements", "True"),
     ));
-    // With a Cluster, Karmada ends the namespace of its Works, which nothing can be made in meanwhile.
+    // Karmada deletes the namespace of a Cluster's Works with the Cluster, and meanwhile nothing can be created in it.
     plane.keep("Cluster", member);
 }
 
-/// The Service that a MultiClusterService of this name exposes.
+/// Creates the Service that a MultiClusterService of this name exposes.
 pub(crate) fn template(plane: &Cluster, name: &str) {
     plane.apply(&format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{name: http, port: 80, protocol: TCP, \
@@ -239,7 +239,7 @@ pub(crate) fn template(plane: &Cluster, name: &str) {
     ));
 }
 
-/// A MultiClusterService of type LoadBalancer with these annotations, and these further fields of its spec.
+/// Creates a MultiClusterService of type LoadBalancer with these annotations and additional fields of its spec.
 pub(crate) fn exposed(plane: &Cluster, name: &str, annotations: &str, spec: &str) {
     plane.apply(&format!(
         "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\nmetadata: {{name: {name}, annotations: \
@@ -248,19 +248,19 @@ pub(crate) fn exposed(plane: &Cluster, name: &str, annotations: &str, spec: &str
     ));
 }
 
-/// Waits until a MultiClusterService publishes addresses, and answers them.
+/// Waits until a MultiClusterService publishes addresses, and returns them.
 pub(crate) fn wait_for_addresses(plane: &Cluster, name: &str) -> Vec<IpAddr> {
     published(&wait_for(plane, (KIND, name), "has an address", |it| !published(it).is_empty()))
 }
 
-/// Waits until a MultiClusterService carries nothing of ours, and answers it.
+/// Waits until a MultiClusterService has nothing of ours, and returns it.
 pub(crate) fn wait_until_clean(plane: &Cluster, name: &str) -> Value {
     wait_for(plane, (KIND, name), "carries nothing of ours", |it| {
         !crate::scene::is_held(it) && our_conditions(it).is_empty() && published(it).is_empty()
     })
 }
 
-/// The status of each of our conditions that a fleet has, and the generation that it was said of.
+/// Status of each of our conditions that a fleet has, with its observed generation.
 pub(crate) fn told(object: &Value) -> Vec<(String, u64)> {
     ["Accepted", "ResolvedRefs", "Allocated", "Programmed", "Degraded"]
         .iter()
@@ -276,7 +276,7 @@ pub(crate) fn told(object: &Value) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Changes a MultiClusterService as someone else.
+/// Changes a MultiClusterService with another field manager.
 pub(crate) fn change(plane: &Cluster, name: &str, patch: &Value) -> Result<Value, Refusal> {
     plane.merge(KIND, name, "someone", patch)
 }

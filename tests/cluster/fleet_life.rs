@@ -1,5 +1,5 @@
-//! From a new MultiClusterService to its end: address, status, traffic to two clusters, release. And those that are not ours,
-//! or not any more.
+//! Tests of the life of a MultiClusterService: address, status, traffic to two clusters, and release. Also of those that are
+//! not ours, or no longer.
 
 use serde_json::{Value, json};
 
@@ -11,11 +11,11 @@ use crate::scene::{FINALIZER, has_finalizer, is_held, wait_for};
 use crate::stage::{REST, pool, published, service, wait_for_condition, wait_until_gone};
 use crate::support::patience::let_pass;
 
-/// What everything that is served without trouble says.
+/// Conditions of a Service that is served without Problems.
 const FINE: [&str; 5] =
     ["Accepted=True", "ResolvedRefs=True", "Allocated=True", "Programmed=True", "Degraded=False"];
 
-/// Waits until all is said as wanted, of the generation that is there.
+/// Waits until all conditions are as expected for the current generation.
 fn wait_until_told(fleet: &Fleet<'_>, name: &str, wanted: [&str; 5]) -> Value {
     wait_for(fleet.plane, (KIND, name), &format!("says {wanted:?}"), |it| {
         let generation = it["metadata"]["generation"].as_u64().unwrap_or_default();
@@ -38,7 +38,7 @@ fn it_gets_an_address_serves_two_clusters_and_is_released() {
         assert_eq!(addresses, ["203.0.113.10".parse::<std::net::IpAddr>().unwrap()]);
         fleet.wait_for_answers(addresses[0], &[IN_EAST, IN_WEST]);
         let web = wait_until_told(fleet, "web", FINE);
-        // The definition wants an error with every port, so that there are ports only with errors.
+        // The definition requires an error in every port entry, so there are entries only with errors.
         assert_eq!(
             web["status"]["loadBalancer"]["ingress"],
             json!([{"ip": "203.0.113.10", "ipMode": "Proxy"}])
@@ -55,7 +55,7 @@ fn it_gets_an_address_serves_two_clusters_and_is_released() {
 
         fleet.plane.delete(KIND, "web");
         wait_until_gone(fleet.plane, KIND, "web");
-        // Gateways hear of it as the controller does, not before.
+        // Gateways are notified at the same time as the controller, not earlier.
         fleet.wait_for_answers(addresses[0], &[]);
         fleet.web("next");
         assert_eq!(wait_for_addresses(fleet.plane, "next"), addresses, "the address is free again");
@@ -75,7 +75,7 @@ fn the_status_is_cleared_before_the_finalizer_goes() {
         let web = wait_for(fleet.plane, (KIND, "web"), "is let go", |it| !is_held(it));
         assert_eq!(published(&web), [] as [std::net::IpAddr; 0], "{web}");
         assert!(has_finalizer(&web, "example.com/keep"), "{web}");
-        // The address is free while somebody else still holds the object.
+        // The address is free even while another finalizer holds the object.
         service(fleet.cluster, "local", "");
         assert_eq!(crate::stage::wait_for_addresses(fleet.cluster, "local").len(), 1);
         fleet.plane.release(KIND, "web").unwrap();
@@ -95,7 +95,7 @@ fn one_that_is_given_another_class_is_let_go() {
             |class: Value| json!({"metadata": {"annotations": {"sheave.dev/load-balancer-class": class}}});
         change(fleet.plane, "web", &class(json!("example.com/other"))).unwrap();
         wait_until_clean(fleet.plane, "web");
-        // Gateways hear of it as the controller does, not before.
+        // Gateways are notified at the same time as the controller, not earlier.
         fleet.wait_for_answers(addresses[0], &[]);
         change(fleet.plane, "web", &class(Value::Null)).unwrap();
         assert_eq!(wait_for_addresses(fleet.plane, "web"), addresses);
@@ -158,7 +158,7 @@ fn pools_are_shared_with_services() {
         pool(fleet.cluster, "fleet-pool", "203.0.113.18");
         service(fleet.cluster, "local", "");
         let taken = crate::stage::wait_for_addresses(fleet.cluster, "local");
-        // It would take the same port of the only address.
+        // It needs the same port of the only address.
         fleet.web("web");
         wait_for_condition(fleet.plane, (KIND, "web"), "sheave.dev/Allocated", "False");
         assert_eq!(published(&fleet.plane.get(KIND, "web").unwrap()), [] as [std::net::IpAddr; 0]);

@@ -1,4 +1,5 @@
-//! Parts of the control plane are away, or all of it: what is served stays, and is said to be old.
+//! Tests of outages of parts of the control plane or all of it: traffic continues, and the status reports
+//! that objects are old.
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::support::patience::let_pass;
 
 #[test]
 fn clusters_that_cannot_be_asked_for_change_nothing() {
-    // No real server can be made to lose its aggregated one.
+    // A real server cannot be made to lose its aggregated server.
     let cluster = Cluster::simulated("fleet-503");
     play_in(&cluster, |fleet| {
         pool(fleet.cluster, "fleet-503", "203.0.113.30-203.0.113.31");
@@ -27,11 +28,11 @@ fn clusters_that_cannot_be_asked_for_change_nothing() {
         let_pass(REST);
         assert_eq!(fleet.answers(addresses[0]), ["endpoint-0", "endpoint-1"]);
         assert_eq!(fleet.plane.get(KIND, "web").unwrap()["status"], web["status"]);
-        // Everything else is heard of meanwhile.
+        // Changes of all other kinds arrive meanwhile.
         fleet.collected(EAST, "web", &[2]);
         fleet.wait_for_answers(addresses[0], &[IN_WEST, 2]);
         assert!(run.is_ready());
-        // A process that starts now does not know any cluster, and serves all the same.
+        // A process that starts now knows no clusters, but serves nevertheless.
         assert!(run.stop().success());
         let _run = fleet.run();
         fleet.wait_for_answers(addresses[0], &[IN_WEST, 2]);

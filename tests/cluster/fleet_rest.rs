@@ -1,4 +1,5 @@
-//! What is written where, with which rights: at rest nothing, and never the Service of the control plane.
+//! Tests of what is written to the control plane, with which permissions: at rest nothing, and never the
+//! Service.
 
 use serde_json::Value;
 
@@ -12,10 +13,11 @@ use crate::support::apiserver::status::Status;
 use crate::support::cluster::Account;
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 
-/// What a process watches there: six kinds, and Works twice.
+/// Watches of a process: six kinds, and Works twice.
 const WATCHES: usize = 7;
 
-/// The revisions of all that a controller could write in the control plane, and of what it must not.
+/// Revisions of all objects in the control plane that a controller could write, and of those that it must
+/// not.
 fn versions(fleet: &Fleet<'_>) -> Vec<String> {
     let kinds = [KIND, "Service", "EndpointSlice", "ResourceBinding"];
     let mine = kinds.iter().flat_map(|kind| fleet.plane.list(kind));
@@ -44,7 +46,7 @@ fn nothing_is_written_at_rest() {
         if let Some(server) = fleet.plane.test_server() {
             server.forget_requests();
         }
-        // All watches begin anew, and bring nothing new.
+        // All watches are restarted, without changes.
         fleet.plane_road.cut();
         let_pass(REST);
         assert_eq!(versions(fleet), before);
@@ -59,7 +61,7 @@ fn nothing_is_written_at_rest() {
     });
 }
 
-/// Nothing but what repeats an Event was written to the control plane by the controller.
+/// Checks that the controller wrote nothing to the control plane except repeated Events.
 fn expect_no_writes(fleet: &Fleet<'_>) {
     let Some(server) = fleet.plane.test_server() else { return };
     let user = fleet.plane.user(Account::Controller);
@@ -97,7 +99,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     play("fleet-rights", |fleet| {
         let accounts = [Account::Controller, Account::Gateway];
         if let Some(server) = fleet.plane.test_server() {
-            // Older servers do not stream lists, and there the right to list is needed.
+            // Older servers do not stream lists, so that the permission to list is needed.
             let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
             for account in accounts {
                 let watches = Matching::new("watch", "*").of_streamed_lists();

@@ -1,4 +1,5 @@
-//! Others that write to the status of our MultiClusterServices, and controllers of which one must lead.
+//! Tests of others that write to the status of our MultiClusterServices, and of controllers that compete for
+//! leadership.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ use crate::support::patience::{eventually_within, let_pass, patience};
 
 const THEIRS: &str = "example.com/Audited";
 
-/// A status is only looked at when anything else of the object is written: a bad one keeps its finalizers there.
+/// The status is only validated when another part of the object is written, so an invalid one keeps the
+/// finalizers in place.
 #[test]
 fn a_bad_status_of_others_does_not_lock_the_object() {
     play("fleet-locked", |fleet| {
@@ -24,7 +26,7 @@ fn a_bad_status_of_others_does_not_lock_the_object() {
             published(it) == addresses
                 && it["status"]["loadBalancer"]["ingress"].as_array().is_some_and(|all| all.len() == 1)
         });
-        // And at its end, when nobody writes addresses any more.
+        // And at its end, when addresses are no longer written.
         fleet.plane.merge_status(KIND, "web", "rival-lb", &bad).unwrap();
         fleet.plane.delete(KIND, "web");
         wait_until_gone(fleet.plane, KIND, "web");
@@ -76,11 +78,11 @@ fn one_of_two_controllers_leads_and_the_other_takes_over() {
     });
 }
 
-/// The Leases on the control plane.
+/// Leases on the control plane.
 pub(crate) const CLASS_LEASE: &str = "sheave-system/sheave";
 const UNCLASSIFIED_LEASE: &str = "sheave-system/sheave-unclassified";
 
-/// Plays with a second installation on the same control plane, in a cluster of its own with a pool of its own.
+/// Runs a case with a second installation on the same control plane, in its own cluster with its own pool.
 fn play_two(name: &str, addresses: [&str; 2], case: impl FnOnce(&Fleet<'_>, &Fleet<'_>)) {
     play(name, |fleet| {
         pool(fleet.cluster, name, addresses[0]);
@@ -95,7 +97,7 @@ fn play_two(name: &str, addresses: [&str; 2], case: impl FnOnce(&Fleet<'_>, &Fle
     });
 }
 
-/// Waits until it says that another installation has this Lease.
+/// Waits until the status reports that another installation has this Lease.
 fn wait_until_told_of(lease: &str, controller: &Sheave<'_>) {
     eventually_within(patience(40.0), "it says who has the Lease", || {
         let status = controller.page("/api/status").to_string();
@@ -113,13 +115,13 @@ fn of_two_installations_of_one_class_one_writes_and_the_other_says_so() {
         wait_until_told_of(CLASS_LEASE, &second);
         let web = || {
             let web = one.plane.get(KIND, "web").expect("nobody deletes it");
-            // On a real control plane members without an agent are lost in the end, and the status says so.
+            // On a real control plane, members without an agent are eventually lost, which the status reports.
             if one.plane.test_server().is_some() { web } else { json!(published(&web)) }
         };
         let before = web();
         let_pass(REST);
         assert_eq!(web(), before, "both write");
-        // Whoever has it is gone for good.
+        // The holder is gone for good.
         assert!(first.stop().success());
         give_up_lease(one.plane, CLASS_LEASE);
         give_up_lease(one.plane, UNCLASSIFIED_LEASE);
@@ -140,14 +142,14 @@ fn what_names_no_class_stays_with_the_installation_that_took_it() {
             other.stage.start(&other.home(Role::Controller, "loadBalancerClass: example.com/other\n"));
         wait_until_leading(&second);
         wait_until_told_of(UNCLASSIFIED_LEASE, &second);
-        // Even when the first is away, for as long as one likes.
+        // Even if the first installation is down, for any length of time.
         assert!(first.stop().success());
         give_up_lease(one.plane, UNCLASSIFIED_LEASE);
         let before = one.plane.get(KIND, "web");
         one.web("next");
         assert_eq!(wait_for_addresses(one.plane, "next").len(), 1, "it is taken by who is there");
         assert_eq!((one.plane.get(KIND, "web"), addresses.len()), (before, 1), "it was taken already");
-        // Unless it is told to whom it belongs.
+        // Unless its class says which installation it belongs to.
         let class =
             json!({"metadata": {"annotations": {"sheave.dev/load-balancer-class": "example.com/other"}}});
         one.plane.delete(KIND, "next");

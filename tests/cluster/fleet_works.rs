@@ -1,4 +1,5 @@
-//! Endpoints of the members come and go, as Works do; and a client talks to both members through the gateway.
+//! Tests of endpoints of the members that come and go with their Works, while a client uses both members
+//! through the gateway.
 
 use serde_json::json;
 
@@ -8,7 +9,7 @@ use crate::stage::{ENDPOINTS, Role};
 use crate::support::patience::eventually_within;
 use crate::support::patience::patience;
 
-/// How often the endpoints of a member change.
+/// Number of changes of a member's endpoints.
 const CHANGES: usize = 40;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Credentials and rights that do not suffice: the message says what is wrong and how it is mended, and mending it is enough.
+//! Tests of insufficient credentials and permissions: the message names the problem and its fix, and the fix is
+//! enough.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::eventually;
 use crate::support::road::Road;
 
-/// What probes are told until the gateway knows what to serve.
+/// Answer to probes until the gateway knows what to serve.
 const WHY: &str = "not ready: objects have not been listed from the API server yet; see /api/status\n";
 /// BSD's `EX_UNAVAILABLE`.
 const UNAVAILABLE: i32 = 69;
@@ -41,7 +42,7 @@ fn a_kubeconfig_that_cannot_be_read_ends_the_process_with_its_name() {
     }
 }
 
-/// A Service and its endpoints, and the kubeconfig of a gateway with a token that nobody knows.
+/// Creates a Service with endpoints, and a kubeconfig of a gateway with an unknown token.
 fn with_a_bad_token(cluster: &Cluster, road: &Road<'_>) -> (std::path::PathBuf, String) {
     let path = cluster.kubeconfig(Account::Gateway, road);
     let good = fs::read_to_string(&path).unwrap();
@@ -172,14 +173,14 @@ fn a_controller_without_rights_says_so_and_leads_once_it_has_them() {
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(154)]);
     assert!(controller.status_text().contains("Controller: this one leads; "));
 
-    // A leader that loses its rights to a kind goes on with what it knows.
+    // A leader that loses its permission for a kind continues with the objects that it knows.
     let lease_alone = |role: &Value| role["kind"] == "Role";
     let roles: Vec<Value> = Account::Controller.roles().into_iter().filter(lease_alone).collect();
     server.authorize(Account::Controller.user(), &roles);
     road.cut();
     controller.wait_for_log("the API server does not let us list and watch them");
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(154)]);
-    // The page is drawn anew now and then.
+    // The page is refreshed periodically.
     eventually("the status says so", || {
         let text = controller.status_text();
         let leads = text.contains("Controller: this one leads; ");

@@ -1,4 +1,4 @@
-//! A gateway without any controller: it forwards, it follows what changes, it ends in order, and it only reads.
+//! Tests of a gateway without a controller: it forwards, follows changes, ends in order, and only reads.
 
 use std::net::SocketAddr;
 
@@ -52,7 +52,7 @@ fn a_gateway_forwards_and_follows_without_a_controller_and_writes_nothing() {
     }
 }
 
-/// In which zone the Node is decides where connections go.
+/// The zone of the Node decides where connections go.
 fn follow_the_node(cluster: &Cluster, stage: &Stage<'_>) {
     let zone = |zone: &str| {
         let labels = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});

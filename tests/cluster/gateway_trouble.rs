@@ -1,5 +1,5 @@
-//! What a gateway cannot do reaches the Service's status, and leaves it again; gateways that are absent, silent or out of
-//! their mind disturb nothing else.
+//! Tests of failures of a gateway, which appear in the Service's status and disappear again. Gateways that are absent,
+//! silent or faulty have no other effect.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ use crate::support::tcp;
 const PROGRAMMED: &str = "sheave.dev/Programmed";
 const READY: &str = "sheave.dev/Ready";
 
-/// A port for the gateway's reports, and the setting.
+/// Port for the gateway's reports, and the setting.
 fn report_port(stage: &Stage<'_>) -> (u16, String) {
     let port = stage.host.run(|| free_port(NODE_ADDRESS));
     (port, format!("report: {{listen: \"0.0.0.0:{port}\"}}\n"))
@@ -31,14 +31,14 @@ fn wait_for_port_error(cluster: &Cluster, error: &Value) {
     });
 }
 
-/// What Events say about a Service.
+/// Notes of the Events about a Service.
 fn notes(cluster: &Cluster, name: &str, reason: &str) -> Vec<String> {
     let events = cluster.list("Event");
     let ours = events.iter().filter(|it| it["regarding"]["name"] == name && it["reason"] == reason);
     ours.filter_map(|it| it["note"].as_str()).map(str::to_owned).collect()
 }
 
-/// Another process has the port on the gateway's machine: this is told, and told no more once it is free.
+/// Another process has the port on the gateway's machine. This is reported until the port is free.
 fn a_taken_port_is_told_and_taken_back(
     cluster: &Cluster,
     stage: &Stage<'_>,
@@ -129,7 +129,7 @@ fn a_service_without_a_ready_gateway_says_so() {
     assert_eq!(reason, "NoGateway", "{message}");
     assert_eq!(message, "No gateway is ready to serve 203.0.113.142.");
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(142)]);
-    // Nobody answers at the port: the machine may be dead.
+    // A port without an answer, as on a dead machine.
     let port = stage.host.run(|| free_port(NODE_ADDRESS));
     stage.gateway_is(true, port);
     let silent = "No gateway that is ready answers the controller, so none is known to serve 203.0.113.142.";
@@ -137,7 +137,7 @@ fn a_service_without_a_ready_gateway_says_so() {
         let told = condition(&cluster.get("Service", "web").ok_or("no such Service")?, PROGRAMMED);
         if told.as_ref().is_some_and(|it| it.2 == silent) { Ok(()) } else { Err(format!("{told:?}")) }
     });
-    // Where gateways have no port to be asked at, that it is ready is all that can be known.
+    // If gateways have no report port, only their readiness is known.
     stage.gateway_is(true, None);
     let (_, message) = wait_for_condition(&cluster, ("Service", "web"), PROGRAMMED, "True");
     assert_eq!(message, "Gateways serve it on 203.0.113.142.");
@@ -152,10 +152,10 @@ fn a_service_without_a_ready_gateway_says_so() {
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(142)], "it keeps its address");
 }
 
-/// What a server says that is no gateway.
+/// Response of a server that is not a gateway.
 type Answer = fn(&mut TcpStream) -> std::io::Result<()>;
 
-/// Takes the request of one client.
+/// Reads the request of one client.
 fn request(stream: &mut TcpStream) -> std::io::Result<usize> {
     stream.read(&mut [0; 4096])
 }
@@ -198,7 +198,7 @@ fn gateways_that_do_not_report_or_report_nonsense_break_nothing() {
     assert_eq!(wait_for_addresses(&cluster, "web"), [address(143)]);
 }
 
-/// The controller goes on with its work: one more Service is told that the pool has nothing left.
+/// Checks that the controller still works: one more Service is reported as having no free address.
 fn change_is_followed(cluster: &Cluster, name: &str) {
     service(cluster, name, "");
     let (reason, _) = wait_for_condition(cluster, ("Service", name), "sheave.dev/Allocated", "False");

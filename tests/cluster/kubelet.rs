@@ -1,6 +1,5 @@
-//! A kubelet and a DaemonSet controller, as far as one node and the gateways of `deploy/base` need them: Pods are processes, each in a
-//! PID namespace of its own, with the arguments, environment, probes and periods of the manifest. It must not know what the cases
-//! are about.
+//! Minimal kubelet and DaemonSet controller for one node and the gateways of `deploy/base`: Pods are processes, each in its own PID
+//! namespace, with the arguments, environment, probes and periods of the manifest. Independent of the cases.
 
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use crate::stage::{Home, Sheave, Stage};
 use crate::support::patience::{eventually_within, let_pass, patience};
 
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base/gateway.yaml");
-/// How often probes are made: more often than on a node, where periods are for many Pods.
+/// Interval of probes, shorter than on a node, whose periods are for many Pods.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The gateways' DaemonSet on one node.
+/// DaemonSet of the gateways, on one node.
 pub(crate) struct DaemonSet<'s> {
     stage: &'s Stage<'s>,
     home: &'s Home,
@@ -24,20 +23,20 @@ pub(crate) struct DaemonSet<'s> {
     pod: Pod<'s>,
 }
 
-/// One of its Pods.
+/// Pod of the DaemonSet.
 pub(crate) struct Pod<'s> {
-    /// Its main process is a child of this one.
+    /// Process whose child is the Pod's main process.
     pub(crate) sheave: Sheave<'s>,
     number: usize,
 }
 
-/// A part of an object; there must be one.
+/// Required part of an object.
 fn part<'v>(object: &'v Value, pointer: &str) -> &'v Value {
     object.pointer(pointer).unwrap_or_else(|| panic!("no {pointer} in {object}"))
 }
 
 impl<'s> DaemonSet<'s> {
-    /// Starts its first Pod and waits until that is ready.
+    /// Starts its first Pod and waits until it is ready.
     pub(crate) fn start(stage: &'s Stage<'s>, home: &'s Home) -> Self {
         let text = std::fs::read_to_string(MANIFEST).expect("the manifest is there");
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
@@ -50,13 +49,13 @@ impl<'s> DaemonSet<'s> {
         this
     }
 
-    /// `kubectl rollout restart`: the next Pod starts beside the present one; once it is ready, that is deleted. Returns the former
-    /// Pod, which has been told to end.
+    /// `kubectl rollout restart`: the next Pod starts next to the present one, which is deleted once the next one is ready. Returns
+    /// the former Pod, which has been told to end.
     pub(crate) fn roll(&mut self) -> Pod<'s> {
         let mut next = create(self.stage, self.home, &self.object, self.started);
         self.started += 1;
         wait_until_ready(self.stage, self.home, &self.object, &mut next);
-        // For minReadySeconds; shorter than on a node.
+        // minReadySeconds, shorter than on a node.
         let_pass(10 * PERIOD);
         assert!(next.sheave.is_ready(), "{}", next.sheave.log());
         let former = std::mem::replace(&mut self.pod, next);
@@ -64,8 +63,8 @@ impl<'s> DaemonSet<'s> {
         former
     }
 
-    /// `kubectl rollout undo` before the next Pod counts as available: that one is deleted, which serves by now, and the present one
-    /// stays. Its container ends with an error, and is started again. Returns the next Pod.
+    /// `kubectl rollout undo` before the next Pod counts as available: the next Pod is deleted, although it serves by now, and the
+    /// present one stays. Its container exits with an error and is restarted. Returns the next Pod.
     pub(crate) fn roll_in_vain(&mut self) -> Pod<'s> {
         let mut next = create(self.stage, self.home, &self.object, self.started);
         self.started += 1;
@@ -89,7 +88,7 @@ fn texts(list: &Value) -> Vec<String> {
     list.iter().map(|it| it.as_str().expect("a text").to_owned()).collect()
 }
 
-/// With the configuration of this home, which all Pods of the node share.
+/// Command with the configuration of this home, which all Pods of the node share.
 fn configured(mut command: Vec<String>, home: &Home) -> Vec<String> {
     let config = command.iter_mut().find(|it| it.ends_with("/config.yaml")).expect("a configuration");
     *config = home.config();
@@ -116,7 +115,7 @@ fn create<'s>(stage: &'s Stage<'s>, home: &Home, object: &Value, number: usize) 
     Pod { sheave: stage.launch_as(&command, home), number }
 }
 
-/// Makes the startup probe until it succeeds, and then the readiness probe, as kubelets do.
+/// Runs the startup probe until it succeeds, and then the readiness probe, like a kubelet.
 fn wait_until_ready(stage: &Stage<'_>, home: &Home, object: &Value, pod: &mut Pod<'_>) {
     let container = container(object);
     let mut probe = configured(texts(part(container, "/startupProbe/exec/command")), home);
@@ -145,7 +144,7 @@ impl Pod<'_> {
         kill(ProcessId::from_raw(self.main_process()), signal).expect("it runs");
     }
 
-    /// As this process sees it.
+    /// Its process ID as seen by this process.
     fn main_process(&self) -> i32 {
         let parent = self.sheave.id();
         eventually_within(patience(10.0), "the container has its process", || {

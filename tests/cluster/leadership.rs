@@ -1,4 +1,5 @@
-//! Several controllers: one leads, the others stand by. Whoever loses the lead writes nothing any more, whatever it knew.
+//! Tests with several controllers: one leads, and the others stand by. A controller that has lost the lead writes
+//! nothing, whatever it knew.
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::support::road::Road;
 
-/// Two controllers, each on a road of its own; the first leads, and has published Service `web`.
+/// Two controllers, each with its own road. The first leads, and has published Service `web`.
 struct Pair<'a> {
     cluster: &'a Cluster,
     leader: Sheave<'a>,
@@ -58,7 +59,7 @@ fn the_other_takes_over_at_once_when_the_leader_is_stopped() {
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let standby = pair.standby.page("/api/status")["controller"].clone();
         assert!(holder.is_empty() || standby["leading"] == true, "{lease} {standby}");
-        // Less than the lease lasts: had it not been given up, this would be too early.
+        // Shorter than the lease, so the Lease must have been released.
         eventually_within(patience(10.0), "the other leads", || {
             let status = pair.standby.page("/api/status");
             if status["controller"]["leading"] == true { Ok(()) } else { Err(status.to_string()) }
@@ -133,7 +134,7 @@ fn a_leader_that_was_stopped_in_its_tracks_writes_nothing_when_it_goes_on() {
     two_controllers("frozen", |pair| {
         let cluster = pair.cluster;
         pair.leader.signal(Signal::SIGSTOP);
-        // All of this the sleeper will hear of only after it wakes up, or would like to undo by what it knows.
+        // The sleeping leader gets all of these changes only after it wakes up, or would revert them by what it knows.
         let away = json!({"spec": {"type": "ClusterIP"}});
         cluster.merge("Service", "web", "someone", &away).unwrap();
         service(cluster, "next", "");
@@ -149,7 +150,7 @@ fn a_leader_that_was_stopped_in_its_tracks_writes_nothing_when_it_goes_on() {
         let log = pair.leader.log();
         assert_eq!(log.matches("no more").count(), 1, "the loss is logged once: {log}");
         assert!(our_conditions(&cluster.get("Service", "web").unwrap()).is_empty());
-        // The one that leads still does.
+        // The other one still leads.
         cluster.delete("Service", "next");
         wait_until_gone(cluster, "Service", "next");
     });
@@ -162,12 +163,12 @@ fn wait_until_not_leading(controller: &Sheave<'_>) {
     });
 }
 
-/// A pool's status may follow some seconds behind.
+/// The status of a pool may lag behind by some seconds.
 fn pool_status_has_settled(cluster: &Cluster, name: &str, used: u64) {
     wait_for(cluster, ("AddressPool", name), "counts what is used", |pool| pool["status"]["used"] == used);
 }
 
-/// The revisions of all that controllers decide. Events of the one that leads may follow what they tell of.
+/// Revisions of everything that controllers decide. Events of the leader may follow later.
 fn versions(cluster: &Cluster) -> Vec<Value> {
     let kinds = ["Service", "AddressPool"];
     let objects = kinds.iter().flat_map(|kind| cluster.list(kind));

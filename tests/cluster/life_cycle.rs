@@ -1,4 +1,4 @@
-//! From a new Service to its end: address, status, traffic, release.
+//! Test of the life of a Service: address, status, traffic, release.
 
 use serde_json::json;
 

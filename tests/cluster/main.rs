@@ -1,7 +1,7 @@
-//! Cluster tests: the real binary against an API server, judged by what the server holds and what clients reach. They run
-//! against the test API server, or against the real cluster that `SHEAVE_TEST_KUBECONFIG` names.
+//! Cluster tests: the real binary with an API server, judged by what the server holds and what clients reach. They run
+//! with the test API server, or with the real cluster of `SHEAVE_TEST_KUBECONFIG`.
 //!
-//! Hosts are network namespaces, so the tests need root, or a user namespace: `tests/run` arranges for either.
+//! Hosts are network namespaces, so the tests need root or a user namespace; `tests/run` arranges for either.
 
 #![cfg(test)]
 

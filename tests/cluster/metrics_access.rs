@@ -1,4 +1,5 @@
-//! Who is answered on the ports that a gateway opens to the network: scrapers and the controller, by their Kubernetes tokens.
+//! Tests of access to the ports that a gateway opens to the network, for scrapers and the controller with their Kubernetes
+//! tokens.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,10 +21,10 @@ use crate::support::process::Finished;
 use crate::support::seccomp::{Otherwise, Refused};
 
 const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
-/// Known, and of no concern.
+/// Known user without permissions.
 const TENANT: &str = "system:serviceaccount:shop:web";
 
-/// A certificate for the node's address, which is replaced in place.
+/// Certificate for the node's address, which is replaced in place.
 struct Certificate {
     folder: TempDir,
 }
@@ -49,7 +50,7 @@ impl Certificate {
     }
 }
 
-/// The status of what somebody with this token is answered, who trusts this certificate; 0 if nothing.
+/// Status of a request with this token, by a client that trusts this certificate; 0 without a response.
 fn ask(stage: &Stage<'_>, url: &str, trusted: &Path, token: &str) -> (u16, Finished) {
     let header = format!("Authorization: Bearer {token}");
     let trusted = trusted.display().to_string();
@@ -81,7 +82,7 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
         certificate.file("tls.crt").display(),
         certificate.file("tls.key").display()
     );
-    // By the calls that the profile of deploy names, and no others.
+    // With a seccomp filter: only system calls of the profile in deploy are allowed.
     let profile = Refused::Unnamed(Otherwise::End).prefix();
     let mut gateway = stage.launch_behind(&profile, &stage.home(Role::Gateway, &road, &config));
     gateway.wait_until_ready();
@@ -98,7 +99,7 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
         assert_eq!(scrape(nobody).0, 401, "{nobody}");
     }
 
-    // Without the API server nobody else is let in.
+    // Without the API server, unknown tokens are refused.
     let late = server.token("system:serviceaccount:monitoring:late");
     road.close();
     assert_eq!((scrape(&scraper).0, scrape(&late).0), (200, 503));
@@ -109,7 +110,7 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
         code => Err(code),
     });
 
-    // Nor without the right to ask.
+    // Same without the permission to create reviews.
     server.authorize(Account::Gateway.user(), &[]);
     assert_eq!(scrape(&server.token("system:serviceaccount:monitoring:third")).0, 503);
 
@@ -167,7 +168,7 @@ fn reports_are_for_the_controller() {
     pool(&cluster, "report", "203.0.113.60");
     service(&cluster, "web", "");
 
-    // One of a version that shows no token.
+    // A controller of a version without tokens.
     let silent = stage.start(&stage.home(Role::Controller, &road, ""));
     wait_for_addresses(&cluster, "web");
     silent.wait_for_log("it answers 401 Unauthorized");
@@ -185,7 +186,7 @@ fn reports_are_for_the_controller() {
     let url = format!("http://{address}/api/report");
     let ask = |token: &str| ask(&stage, &url, Path::new("/dev/null"), token).0;
     let token = fs::read_to_string(token).expect("a token");
-    // A token that the API server would take is none here, and the one that is taken here is none there.
+    // A token for the API server is not valid here, and this one is not valid there.
     let own = server.token(Account::Controller.user());
     assert_eq!((ask(&token), ask(&own), ask("")), (200, 401, 401));
     server.authorize(TENANT, &[]);

@@ -1,4 +1,4 @@
-//! Two installations in one cluster, with different classes: neither touches what is the other's.
+//! Tests of two installations in one cluster with different classes: neither changes objects of the other.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::stage::{Role, Stage, condition, published, wait_until_gone};
 use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 
-/// An installation: its class, its finalizer, and the only address that it may give.
+/// Installation: its class, its finalizer, and the only address of its pool.
 struct Side {
     class: &'static str,
     finalizer: &'static str,
@@ -24,12 +24,12 @@ const THEIRS: Side = Side {
 };
 
 impl Side {
-    /// As a label's value, and in names.
+    /// Class in the form of a label value, also for names.
     fn label(&self) -> String {
         self.class.replace('/', "-")
     }
 
-    /// An address for the case's Services of this class.
+    /// Creates a pool with an address for the case's Services of this class.
     fn pool(&self, cluster: &Cluster) {
         cluster.apply(&format!(
             "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {{name: {namespace}-{label}}}\nspec: {{addresses: \
@@ -41,7 +41,7 @@ impl Side {
         ));
     }
 
-    /// A Service of this class with this port.
+    /// Creates a Service of this class with this port.
     fn service(&self, cluster: &Cluster, name: &str, port: u16) {
         cluster.apply(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, labels: {{side: {label}}}}}\nspec: {{type: LoadBalancer, \
@@ -57,7 +57,7 @@ impl Side {
         self.address.parse().unwrap()
     }
 
-    /// Waits until this side, and only this side, has published the Service, and answers it.
+    /// Waits until this side, and only this side, has published the Service, and returns it.
     fn wait_until_published(&self, cluster: &Cluster, name: &str) -> Value {
         eventually_within(patience(60.0), &format!("{name} is published by {}", self.class), || {
             let service = cluster.get("Service", name).ok_or("no such Service")?;
@@ -96,7 +96,7 @@ fn installations_with_different_classes_leave_each_other_alone() {
     assert_eq!(stage.wait_until_served(OURS.address(), 80), "endpoint-0");
     assert_eq!(stage.wait_until_served(THEIRS.address(), 80), "endpoint-0");
 
-    // Whoever publishes these has seen the ones before as they are now.
+    // Once these are published, the earlier ones have been processed in their current state.
     for (side, name) in [(&OURS, "web-next"), (&THEIRS, "inside-next")] {
         side.service(&cluster, name, 81);
         side.wait_until_published(&cluster, name);
@@ -115,7 +115,7 @@ fn installations_with_different_classes_leave_each_other_alone() {
     wait_until_gone(&cluster, "Service", "web");
     unchanged("inside", &inside);
 
-    // One that changes sides is let go by the one and taken by the other.
+    // A Service that changes sides is released by one and taken by the other.
     let change = |patch: &Value| cluster.merge("Service", "web-next", "someone", patch).unwrap();
     change(&json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
     change(&json!({
@@ -125,7 +125,7 @@ fn installations_with_different_classes_leave_each_other_alone() {
     }));
     THEIRS.wait_until_published(&cluster, "web-next");
 
-    // With one of them gone, the other goes on, and still leaves the first one's Services alone.
+    // After one side is gone, the other continues, and still ignores the first one's Services.
     assert!(neighbour.stop().success());
     let left = cluster.get("Service", "inside").unwrap();
     OURS.service(&cluster, "web-last", 83);

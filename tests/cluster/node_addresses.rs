@@ -1,4 +1,4 @@
-//! Pools that stand for the gateway nodes' own addresses: which nodes count, and for which Services.
+//! Tests of pools for the gateway nodes' own addresses: which nodes count, and for which Services.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::scene::{Scene, play, wait_for};
 use crate::stage::{NODE_ADDRESS, Role, free_port, published, service, wait_for_condition};
 
-/// Nodes of the case beside the machine itself: name, and addresses as a Node lists them.
+/// Additional Nodes of the case: name, and addresses as listed in a Node.
 const NODES: [(&str, &str); 3] = [
     ("gw-a", "{type: InternalIP, address: 10.9.0.1}, {type: ExternalIP, address: 198.51.100.11}"),
     ("gw-b", "{type: InternalIP, address: 10.9.0.2}"),
@@ -25,15 +25,15 @@ fn a_service_is_served_at_the_addresses_of_ready_gateway_nodes() {
         gateways(scene, &["gw-a", "gw-b"], &["gw-c"]);
         let _controller = scene.start();
         service(scene.cluster, "web", "");
-        // The external address where there is one; gateways that are not ready do not count.
+        // The external address if there is one. Gateways that are not ready do not count.
         expect(scene, "web", &[A, B]);
         gateways(scene, &["gw-a", "gw-b", "gw-c"], &[]);
         expect(scene, "web", &[A, B, C]);
-        // Others share them.
+        // Services share the addresses.
         service(scene.cluster, "next", "");
         expect(scene, "next", &[A, B, C]);
         gateways(scene, &[], &["gw-a", "gw-b", "gw-c"]);
-        // Nothing is known any more of where it is served; to take the addresses away would help nobody.
+        // It is unknown now where the Service is served. Removing its addresses would not help.
         let (reason, _) =
             wait_for_condition(scene.cluster, ("Service", "web"), "sheave.dev/Programmed", "False");
         assert_eq!(reason, "NoGateway");
@@ -88,7 +88,8 @@ fn under_the_local_policy_only_nodes_with_an_endpoint_count() {
     });
 }
 
-/// Addresses move before connections are refused: the gateway tells the controller, though its Pod looks ready still.
+/// Addresses move before connections are refused: the gateway reports to the controller while its Pod still looks
+/// ready.
 #[test]
 fn the_addresses_of_a_gateway_that_is_about_to_drain_leave_while_it_accepts() {
     play("lame", "", |scene| {
@@ -117,7 +118,7 @@ fn the_addresses_of_a_gateway_that_is_about_to_drain_leave_while_it_accepts() {
     });
 }
 
-/// Nodes have no namespace: the case's own keeps their names apart.
+/// Name of a Node, which contains the case's namespace, since Nodes have none.
 fn name(scene: &Scene<'_>, node: &str) -> String {
     format!("{node}-{}", scene.cluster.namespace())
 }
@@ -136,7 +137,7 @@ fn nodes_and_pool(scene: &Scene<'_>) {
     ));
 }
 
-/// Says on which nodes gateways run, ready and not.
+/// Sets the nodes with ready and unready gateways.
 fn gateways(scene: &Scene<'_>, ready: &[&str], unready: &[&str]) {
     let endpoint = |(index, (node, ready)): (usize, (&&str, bool))| {
         let node = name(scene, node);
@@ -152,7 +153,7 @@ fn gateways(scene: &Scene<'_>, ready: &[&str], unready: &[&str]) {
     ));
 }
 
-/// The endpoints of Service `web`: address, node, and whether it is ready.
+/// Creates the endpoints of Service `web`: address, node and readiness.
 fn slice(scene: &Scene<'_>, endpoints: &[(&str, &str, bool)]) {
     let endpoint = |(ip, node, ready): &(&str, &str, bool)| {
         format!("{{addresses: [{ip}], nodeName: {}, conditions: {{ready: {ready}}}}}", name(scene, node))

@@ -1,5 +1,5 @@
-//! A cluster in which AddressPools were never defined: what has its address keeps it, the controller says what to install,
-//! and once that is done pools work.
+//! Tests of a cluster without a definition of AddressPools: existing addresses are kept, the controller reports what to
+//! install, and pools work once that is done.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ fn without_the_definition_of_pools_everything_else_works_until_it_is_there() {
     let told =
         "AddressPools cannot be watched: CustomResourceDefinition addresspools.sheave.dev is not installed";
     assert!(text.contains(told) && text.contains("the controller reports "), "{text}");
-    // What is published stays, and what has nothing yet waits.
+    // Published addresses stay, and new Services wait.
     wait_for_condition(&cluster, ("Service", "old"), "sheave.dev/Programmed", "True");
     assert_eq!(published(&cluster.get("Service", "old").unwrap()), [address(160)] as [IpAddr; 1]);
     let (reason, message) = wait_for_condition(&cluster, ("Service", "new"), "sheave.dev/Allocated", "False");

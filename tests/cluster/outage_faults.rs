@@ -1,5 +1,5 @@
-//! An API server on its bad days: what it refuses, forgets, holds back and answers late. Traffic notices nothing of it, and
-//! what changed meanwhile takes effect once the server is well. Only the test API server can be made to do this.
+//! Tests of a faulty API server, which refuses, forgets, delays or holds back. Traffic is not affected, and changes take
+//! effect once the server has recovered. Only the test API server can do this.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::support::apiserver::status::Status;
 use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::eventually;
 
-/// Slices of nobody's Services: more than two pages of them.
+/// Number of slices without a Service: more than two pages.
 const MANY: usize = 1200;
 
-/// What the gateway asks for, and nobody else.
+/// Requests of the gateway only.
 fn gateways(verb: &str, resource: &str) -> Matching {
     Matching::new(verb, resource).by(Account::Gateway.user())
 }
@@ -28,7 +28,7 @@ fn expired() -> Fault {
     Fault::Answer(Status::new(410, "Expired", "too old resource version: 1 (600)"))
 }
 
-/// A gateway whose connections are cut while the slice changes, and that meets the fault as it comes back.
+/// A gateway whose connections are cut while the slice changes, and that meets the fault when it reconnects.
 fn survives(name: &str, fault: impl FnOnce(&ApiServer)) {
     let cluster = Cluster::simulated(name);
     let server = cluster.test_server().expect("this is the test server");
@@ -45,7 +45,8 @@ fn survives(name: &str, fault: impl FnOnce(&ApiServer)) {
     fault(server);
     road.reopen();
     wait_for_answer(&stage, address(10), 80, "endpoint-1");
-    // What was listed is in force before the next watch is asked for, which may be the last request that fails.
+    // Wait for the faults as well: a list is in force before the next watch is requested, which may be the last request that
+    // fails.
     eventually("every fault is met", || match server.faults().outstanding() {
         0 => Ok(()),
         left => Err(format!("{left} to go")),
@@ -95,7 +96,8 @@ fn expired_within_the_watch() {
 fn expired_within_the_watch_where_lists_are_refused_for_a_while() {
     survives("forgot-busy", |server| {
         server.compact();
-        // The first is the watch that is too old, the second the streamed list, the third the watch after the list in pages.
+        // The first request is the watch that is too old, the second the streamed list, the third the watch after the paged
+        // list.
         server.faults().plan(gateways("watch", "endpointslices"), 1, expired());
         server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::too_many_requests(1));
     });
@@ -122,7 +124,7 @@ fn nothing_is_served_before_every_kind_was_listed() {
     published_service(&cluster, "web", address(10));
     stage.slice("web", &[0]);
     let road = stage.road();
-    // A list that was refused is no empty list.
+    // A refused list must not count as an empty one.
     server.faults().plan(gateways("watch", "services"), 1, Fault::internal_error());
     server.faults().plan(gateways("list", "services"), 1000, Fault::internal_error());
     let mut gateway = stage.launch(&stage.home(Role::Gateway, &road, ""));
@@ -174,7 +176,7 @@ fn a_list_whose_next_page_has_expired_is_asked_for_anew() {
                "metadata": {"name": format!("a-{number}"), "namespace": cluster.namespace()}})
     };
     server.load((0..MANY).map(slice));
-    // A server that does not stream lists gives pages.
+    // A server that does not stream lists sends pages.
     let no_streams = Fault::Answer(Status::new(422, "Invalid", "sendInitialEvents is forbidden"));
     server.faults().plan(gateways("watch", "endpointslices"), 1, no_streams);
     server.faults().delay(Some(Duration::from_secs(1)));

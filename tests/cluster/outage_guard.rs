@@ -1,5 +1,5 @@
-//! Lists that lack nearly everything: traffic goes on until they are accepted, and the gateway reports what it holds back.
-//! Deletions by name are accepted. Only the test API server can be made to forget its objects.
+//! Tests of lists that lack nearly everything: traffic continues until they are accepted, and the gateway reports what it
+//! holds back. Individual deletions are accepted. Only the test API server can forget its objects.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ use crate::support::cluster::Cluster;
 use crate::support::patience::eventually;
 use crate::support::road::Road;
 
-/// Services with a slice each: enough for their loss to be doubted.
+/// Number of Services, each with a slice: enough for the guard to hold back their loss.
 const SERVICES: u8 = 12;
-/// The kinds of which everything is lost.
+/// Kinds of which all objects are lost.
 const LOST: [&str; 2] = ["services", "endpointslices"];
 
 fn addresses() -> Vec<IpAddr> {
@@ -31,7 +31,8 @@ fn fill(cluster: &Cluster, stage: &Stage<'_>) {
     }
 }
 
-/// The server forgets all objects of a kind, and that there ever were any: who asks gets an empty list. Answers them.
+/// Makes the server forget all objects of the kinds in `LOST` without a trace, so that lists are empty. Returns the lost
+/// objects.
 fn forget(server: &ApiServer, road: &Road<'_>) -> Vec<Value> {
     road.close();
     let mut lost = Vec::new();
@@ -144,7 +145,7 @@ fn deletions_by_name_are_believed_at_once() {
     assert_eq!(gateway.page("/api/status")["guard"], Value::Array(Vec::new()));
 }
 
-/// The snapshot is what there was: a server that comes back empty after a gateway's restart is doubted as well.
+/// The guard also uses the snapshot: it holds back the lists of a server that comes back empty after a gateway's restart.
 #[test]
 fn a_server_that_comes_back_empty_does_not_empty_a_restarted_gateway() {
     let cluster = Cluster::simulated("restored");

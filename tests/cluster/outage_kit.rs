@@ -1,5 +1,5 @@
-//! What cases about gateways and outages share: Services that have their addresses without a controller, what a gateway
-//! says that it serves, and what it should serve by the API server. It knows no case.
+//! Kit for cases about gateways and outages: Services with addresses but without a controller, what a gateway serves,
+//! and what it should serve according to the API server. Independent of the cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,38 +12,39 @@ use crate::support::load::Load;
 use crate::support::patience::{eventually_within, patience};
 use crate::support::tcp;
 
-/// Who stands in for a controller.
+/// Field manager in place of a controller.
 const SOMEONE: &str = "someone";
 
-/// How long a gateway may take to hear of a change after its watches were refused: pauses double up to half a minute.
+/// Time limit in seconds for a gateway to get a change after its watches were refused. Its pauses double up to half a
+/// minute.
 pub(crate) const RECOVERY: f64 = 45.0;
 
-/// Endpoints by frontend: `203.0.113.10:80`, and `10.1.0.7:8080` of those that new connections may go to.
+/// Endpoints by frontend: for `203.0.113.10:80`, those like `10.1.0.7:8080` that new connections may use.
 pub(crate) type Served = BTreeMap<String, BTreeSet<String>>;
 
-/// An address of [`crate::stage::POOL`].
+/// Address of [`crate::stage::POOL`].
 pub(crate) fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, last))
 }
 
-/// A Service whose status has this address already, as a controller leaves it.
+/// Creates a Service with this address already in its status, as left by a controller.
 pub(crate) fn published_service(cluster: &Cluster, name: &str, address: IpAddr) {
     service(cluster, name, "");
     publish(cluster, name, address);
 }
 
-/// Puts the address, and no other, into the Service's status.
+/// Sets the address in the Service's status, and no other.
 pub(crate) fn publish(cluster: &Cluster, name: &str, address: IpAddr) {
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "Proxy"}]}}});
     cluster.merge_status("Service", name, SOMEONE, &status).expect("a Service takes a status");
 }
 
-/// Changes an object as someone else than Sheave.
+/// Changes an object with another field manager than Sheave's.
 pub(crate) fn change(cluster: &Cluster, kind: &str, name: &str, patch: &Value) {
     cluster.merge(kind, name, SOMEONE, patch).unwrap_or_else(|error| panic!("{kind} {name}: {error:?}"));
 }
 
-/// What the gateway serves of the case's namespace.
+/// Endpoints by frontend of the case's namespace that the gateway serves.
 pub(crate) fn served(gateway: &Sheave<'_>, cluster: &Cluster) -> Served {
     let routes = gateway.page("/api/routes");
     let ours = format!("{}/", cluster.namespace());
@@ -53,7 +54,7 @@ pub(crate) fn served(gateway: &Sheave<'_>, cluster: &Cluster) -> Served {
     frontends.map(|it| (frontend(&it["address"], &it["port"]), texts(&it["external"]["endpoints"]))).collect()
 }
 
-/// What it should serve, by what the API server has now.
+/// Endpoints by frontend that it should serve according to the API server.
 pub(crate) fn wanted(cluster: &Cluster) -> Served {
     let slices = cluster.list("EndpointSlice");
     let mut wanted = Served::new();
@@ -88,7 +89,7 @@ pub(crate) fn wait_for_answer(stage: &Stage<'_>, address: IpAddr, port: u16, nam
     });
 }
 
-/// Clients that ask all the time behind port 80 of these addresses, one after another.
+/// Load of clients on port 80 of these addresses, one after another.
 pub(crate) fn load(stage: &Stage<'_>, addresses: Vec<IpAddr>) -> Load {
     const CLIENTS: usize = 2;
     Load::start(&stage.host, CLIENTS, move |_| {
@@ -97,7 +98,7 @@ pub(crate) fn load(stage: &Stage<'_>, addresses: Vec<IpAddr>) -> Load {
     })
 }
 
-/// Waits until `/api/status` is as `probe` wants it, and answers it.
+/// Waits until `/api/status` satisfies `probe`, and returns the status.
 pub(crate) fn wait_for_status(sheave: &Sheave<'_>, what: &str, probe: impl Fn(&Value) -> bool) -> Value {
     eventually_within(patience(RECOVERY), what, || {
         let status = sheave.page("/api/status");
@@ -105,20 +106,20 @@ pub(crate) fn wait_for_status(sheave: &Sheave<'_>, what: &str, probe: impl Fn(&V
     })
 }
 
-/// Waits until the gateway has a snapshot on the disk: of everything, if it knew everything when it was started.
+/// Waits until the gateway has written a snapshot. It is complete if the gateway knew everything when it started.
 pub(crate) fn wait_for_snapshot(gateway: &Sheave<'_>) {
     wait_for_status(gateway, "the snapshot is written", |status| {
         !status["source"]["snapshot"]["writtenAt"].is_null()
     });
 }
 
-/// What the source says of one kind.
+/// Status of one kind in the source.
 pub(crate) fn kind<'v>(status: &'v Value, kind: &str) -> &'v Value {
     let kinds = status["source"]["kinds"].as_array().expect("a source has kinds");
     kinds.iter().find(|it| it["kind"] == kind).unwrap_or_else(|| panic!("no {kind}: {status}"))
 }
 
-/// The value of a series without labels, or with them as written.
+/// Value of a series without labels, or with labels as written.
 pub(crate) fn metric(sheave: &Sheave<'_>, series: &str) -> Option<f64> {
     let text = sheave.text("/metrics");
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())

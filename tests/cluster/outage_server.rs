@@ -1,4 +1,4 @@
-//! The API server is away: gateways go on, also those that are started meanwhile, and say so.
+//! Tests of an unreachable API server: gateways keep forwarding, even those that are started meanwhile, and report it.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::road::Road;
 
-/// Between two requests of the client with two gateways: ports stay in TIME_WAIT for a minute.
+/// Pause of the client with two gateways between requests, since ports stay in TIME_WAIT for a minute.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(4);
 
-/// Every kind says that nothing is heard of it.
+/// Waits until every kind has an error.
 fn wait_until_noticed(gateway: &Sheave<'_>) {
     wait_for_status(gateway, "the gateway knows that the server is away", |status| {
         status["source"]["kinds"].as_array().unwrap().iter().all(|kind| kind["error"].is_string())
@@ -44,10 +44,10 @@ fn a_gateway_forwards_all_through_an_outage() {
         "what it knows is newer than the snapshot"
     );
     let text = gateway.status_text();
-    // Which kinds share a line depends on how each connection ended.
+    // How each connection ended decides which kinds share a line.
     let told = "cannot be watched: the API server cannot be reached: ";
     assert!(text.contains(told) && text.contains("their last known state stays in force"), "{text}");
-    // Meanwhile things change.
+    // Changes during the outage.
     stage.slice("web", &[2]);
     published_service(&cluster, "later", address(101));
     stage.slice("later", &[1]);
@@ -66,12 +66,12 @@ fn a_gateway_forwards_all_through_an_outage() {
     assert!(text.contains("Nothing is wrong.\n"), "{text}");
 }
 
-/// How a server is away.
+/// Kind of outage.
 #[derive(Clone, Copy)]
 enum Away {
     /// Connections are refused.
     Refusing,
-    /// Connections are taken, and nothing comes.
+    /// Connections are accepted, but get no answer.
     Hanging,
 }
 
@@ -91,7 +91,7 @@ impl Away {
     }
 }
 
-/// Ends a gateway that has a snapshot, and starts it again while the server is away.
+/// Ends a gateway that has a snapshot, and restarts it during the outage.
 fn restarts_without_the_server(name: &str, role: Role, away: Away) {
     let cluster = Cluster::start(name);
     let stage = Stage::new(&cluster);
@@ -116,7 +116,7 @@ fn restarts_without_the_server(name: &str, role: Role, away: Away) {
     assert_eq!(stage.ask(address(102), 80).unwrap(), "endpoint-0");
     assert_eq!(stage.ask(address(103), 80).unwrap(), "endpoint-1");
     tells_of_the_snapshot(&gateway);
-    // Meanwhile things change.
+    // Changes during the outage.
     stage.slice("web", &[2]);
     cluster.delete("Service", "api");
     let load = load(&stage, vec![address(102)]);
@@ -124,7 +124,7 @@ fn restarts_without_the_server(name: &str, role: Role, away: Away) {
     away.end(&road);
     wait_for_answer(&stage, address(102), 80, "endpoint-2");
     wait_until_true_to_the_server(&gateway, &cluster);
-    // Where there is a controller, its finalizer keeps the Service until the lease of the killed one has run out.
+    // If there is a controller, its finalizer keeps the Service until the lease of the killed one has expired.
     eventually_within(patience(RECOVERY), "what was deleted is served no more", || {
         match stage.ask(address(103), 80) {
             Err(_) => Ok(()),
@@ -191,7 +191,7 @@ fn connections_survive_while_gateways_are_replaced_one_after_another_and_the_ser
             replace(&stages[index], &homes[index], &mut gateways[index], &done);
         }
         replaced.store(NOBODY, Ordering::SeqCst);
-        // What the server says after all this takes effect on both.
+        // Changes after all this take effect on both.
         stages[0].slice("web", &[2]);
         roads.iter().for_each(Road::reopen);
         for stage in &stages {
@@ -205,7 +205,7 @@ fn connections_survive_while_gateways_are_replaced_one_after_another_and_the_ser
 /// No gateway is being replaced.
 const NOBODY: usize = usize::MAX;
 
-/// Ends whom the case has started, however the case ends.
+/// Sets the flag when dropped, so that threads stop however the case ends.
 struct Stopping<'a>(&'a AtomicBool);
 
 impl Drop for Stopping<'_> {
@@ -214,7 +214,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// As a DaemonSet does it: the new Pod comes when the old one has ended.
+/// Replaces a gateway like a DaemonSet: the new Pod starts after the old one has ended.
 fn replace<'s>(stage: &'s Stage<'_>, home: &Home, gateway: &mut Option<Sheave<'s>>, done: &AtomicU64) {
     if let Some(old) = gateway.take() {
         assert!(old.stop().success());
@@ -229,9 +229,9 @@ fn replace<'s>(stage: &'s Stage<'_>, home: &Home, gateway: &mut Option<Sheave<'s
     });
 }
 
-/// A client that has both gateways' address, as by two records in DNS: where nobody listens it turns to the other one. Only the
-/// gateway that is being replaced may refuse it, and a connection that was accepted must not fail. That nothing is refused while a
-/// gateway is replaced is not shown here.
+/// A client that has the addresses of both gateways, as from two DNS records, and tries the other one if a connection is refused.
+/// Only the gateway that is being replaced may refuse, and an accepted connection must not fail. This does not show whether the
+/// replacement itself refuses connections.
 fn ask_either(
     stages: &[Stage<'_>; 2],
     stop: &AtomicBool,

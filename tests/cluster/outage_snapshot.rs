@@ -1,4 +1,4 @@
-//! Snapshots that are of no use, and none at all: the gateway says so, waits for the API server, and serves once that answers.
+//! Tests of unusable snapshots, and of none at all: the gateway reports it, waits for the API server, and then serves.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use crate::stage::{Home, Role, Stage};
 use crate::support::cluster::Cluster;
 use crate::support::road::Road;
 
-/// Where not even root can make a file.
+/// Folder in which not even root can create a file.
 const READ_ONLY: &str = "/sys/kernel";
 
 /// Runs a program of the system to its end.
@@ -26,13 +26,13 @@ fn run(program: &str, arguments: &[&str]) {
     );
 }
 
-/// Mounts that this thread, and those that it starts from now on, have for themselves.
+/// Gives this thread, and those that it starts from now on, a mount namespace of their own.
 fn own_mounts() {
     unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace takes root, or tests/run");
     run("mount", &["--make-rprivate", "/"]);
 }
 
-/// A small disk: of memory, and gone when this is dropped.
+/// A small file system in memory, which is removed when this is dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -47,7 +47,7 @@ impl Disk {
         Self(at.to_owned())
     }
 
-    /// A file that leaves no room for another byte.
+    /// Creates a file that fills the disk completely.
     fn fill(&self) -> PathBuf {
         let file = self.0.join("filler");
         fs::write(&file, vec![0; Self::SIZE]).expect_err("there is a snapshot as well");
@@ -56,7 +56,8 @@ impl Disk {
 }
 
 impl Disk {
-    /// Makes it read-only until `writable`: by a mount over it, since the kernel refuses to change one with files that are open to be written.
+    /// Makes it read-only until `writable`, by a mount over it, since the kernel refuses to remount a file system with files that are open for
+    /// writing.
     fn read_only(&self) {
         let at = self.0.display().to_string();
         run("mount", &["--bind", &at, &at]);
@@ -70,12 +71,12 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Another process may still have it open.
+        // Another process may still use it.
         drop(Command::new("umount").arg("-l").arg(&self.0).status());
     }
 }
 
-/// A case with one Service on a stage with its endpoints.
+/// Runs a case with one Service and its endpoints.
 fn with_web(name: &str, case: impl FnOnce(&Cluster, &Stage<'_>)) {
     let cluster = Cluster::start(name);
     let stage = Stage::new(&cluster);
@@ -85,7 +86,7 @@ fn with_web(name: &str, case: impl FnOnce(&Cluster, &Stage<'_>)) {
     case(&cluster, &stage);
 }
 
-/// Starts a gateway that cannot reach the server: it must say this, serve nothing, and serve once the server is there.
+/// Starts a gateway that cannot reach the server. It must report this, serve nothing, and serve once the server answers.
 fn waits_for_the_server(stage: &Stage<'_>, home: &Home, road: &Road<'_>, told: &[&str]) {
     road.close();
     let mut gateway = stage.launch(home);
@@ -103,14 +104,14 @@ fn waits_for_the_server(stage: &Stage<'_>, home: &Home, road: &Road<'_>, told: &
     road.reopen();
     gateway.wait_until_ready();
     assert_eq!(stage.ask(address(110), 80).unwrap(), "endpoint-0");
-    // A good one takes the place of whatever was there.
+    // A good snapshot replaces whatever was there.
     wait_for_status(&gateway, "the snapshot is new", |status| {
         status["source"]["snapshot"]["writtenAt"].is_string()
             && status["source"]["snapshot"]["error"].is_null()
     });
 }
 
-/// The lines of a snapshot, without the last one.
+/// Lines of a snapshot, except the last one.
 fn lines_of(snapshot: &Path) -> Vec<Value> {
     let text = fs::read_to_string(snapshot).unwrap();
     let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -118,14 +119,14 @@ fn lines_of(snapshot: &Path) -> Vec<Value> {
     lines
 }
 
-/// Writes a snapshot of these lines, and a last one that is right about them.
+/// Writes a snapshot of these lines, with a matching last line.
 fn seal(snapshot: &Path, lines: &[Value]) {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let end = json!({"end": {"objects": lines.len() - 1, "crc32": crc32fast::hash(text.as_bytes())}});
     fs::write(snapshot, format!("{text}{end}\n")).unwrap();
 }
 
-/// Lets a gateway write its snapshot, and ends it.
+/// Makes a gateway write its snapshot, and ends it.
 fn write_snapshot(stage: &Stage<'_>, home: &Home) {
     let gateway = stage.start(home);
     wait_for_snapshot(&gateway);
@@ -148,7 +149,7 @@ fn a_damaged_snapshot_is_not_used() {
         let road = stage.road();
         let home = stage.home(Role::Gateway, &road, "");
         write_snapshot(stage, &home);
-        // One flipped bit sends clients elsewhere.
+        // A single flipped bit would send clients elsewhere.
         let text = fs::read_to_string(home.snapshot()).unwrap();
         assert!(text.contains("10.1.0.7"), "{text}");
         fs::write(home.snapshot(), text.replacen("10.1.0.7", "10.1.0.5", 1)).unwrap();
@@ -248,7 +249,7 @@ fn a_full_disk_stops_nobody_and_is_written_again_when_it_has_room() {
     });
 }
 
-/// As after an error of the file system (`errors=remount-ro`, ext4(5)).
+/// Same as after an error of the file system (`errors=remount-ro`, ext4(5)).
 #[test]
 fn a_disk_that_becomes_read_only_stops_nobody_and_keeps_the_last_snapshot() {
     own_mounts();
@@ -265,7 +266,7 @@ fn a_disk_that_becomes_read_only_stops_nobody_and_keeps_the_last_snapshot() {
         gateway.wait_for_log("snapshot.jsonl cannot be written: Read-only file system");
         gateway.wait_for_log(&format!("make {} writable", home.state().display()));
         assert_eq!(stage.ask(address(110), 80).unwrap(), "endpoint-0");
-        // A restart without the API server serves what could be written last.
+        // A restart without the API server serves what was written last.
         assert!(gateway.stop().success());
         road.close();
         let gateway = stage.launch(&home);
@@ -280,7 +281,7 @@ fn a_disk_that_becomes_read_only_stops_nobody_and_keeps_the_last_snapshot() {
     });
 }
 
-/// After a rollback, the file is of a newer version than the gateway.
+/// After a rollback, the file is from a newer version than the gateway.
 #[test]
 fn a_snapshot_of_a_newer_version_is_used_as_far_as_it_is_understood() {
     with_web("newer", |_, stage| {
@@ -340,7 +341,7 @@ fn a_file_of_another_program_is_neither_used_nor_in_the_way() {
     });
 }
 
-/// Opening it would wait for somebody who writes.
+/// Opening it would wait for a writer.
 #[test]
 fn a_fifo_in_the_place_of_a_snapshot_stops_nobody() {
     with_web("fifo", |_, stage| {

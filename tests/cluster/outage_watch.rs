@@ -1,4 +1,4 @@
-//! Watches that are cut, and bursts: whatever happens to the way of the events, the last state is what is served.
+//! Tests of watches that are cut, and of bursts: whatever happens to the events, the last state is served.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ use crate::support::patience::{eventually_within, patience};
 const SERVICES: u8 = 8;
 /// How often every watch is cut.
 const CUTS: u32 = 100;
-/// Endpoints in turn: never none, so that no connection has to fail.
+/// Endpoints of each turn. There is always one, so that no connection has to fail.
 const READY: [&[usize]; 5] = [&[0], &[0, 1], &[1, 2], &[2], &[0, 1, 2]];
 /// Changes of one slice in a burst.
 const BURST: u64 = 1000;
 
-/// Ends the churn however the case ends: a scope waits for its threads.
+/// Ends the churn however the case ends, since a scope waits for its threads.
 struct Until<'a>(&'a AtomicBool);
 
 impl Drop for Until<'_> {
@@ -64,7 +64,7 @@ fn watches_that_are_cut_a_hundred_times_under_churn_lose_nothing() {
         scope.spawn(|| churn(&cluster, &stage, &stop));
         for _ in 0..CUTS {
             let (changes, connections) = (generation(&gateway), road.connections());
-            // A watch that brought nothing is not worth cutting.
+            // Cut watches only after they have sent something.
             wait_for_more("changes arrive", changes, || generation(&gateway));
             road.cut();
             wait_for_more("it comes back", connections as u64, || road.connections() as u64);
@@ -78,7 +78,7 @@ fn watches_that_are_cut_a_hundred_times_under_churn_lose_nothing() {
     assert_eq!(status["problems"], 0, "{status}");
 }
 
-/// Changes slices all the time, and now and then a Service.
+/// Changes slices all the time, and occasionally a Service.
 fn churn(cluster: &Cluster, stage: &Stage<'_>, stop: &AtomicBool) {
     for turn in 0.. {
         if stop.load(Ordering::SeqCst) {
@@ -102,7 +102,7 @@ fn a_burst_of_a_thousand_changes_becomes_a_few_updates() {
     let road = stage.road();
     let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
     let before = generation(&gateway);
-    // They pile up before the gateway, and reach it at once.
+    // They pile up on the road, and reach the gateway at once.
     road.jam();
     for turn in 0..BURST {
         let ready = if turn % 2 == 0 { "10.1.0.7" } else { "10.1.0.8" };

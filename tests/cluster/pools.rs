@@ -1,4 +1,4 @@
-//! AddressPools that change under the Services that use them, what their status says, and controllers that start again.
+//! Tests of AddressPools that change while Services use them, of their status, and of controllers that restart.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::stage::{
 use crate::support::cluster::Cluster;
 use crate::support::patience::let_pass;
 
-/// Status first: what was given before is kept, however the pools would be read by one who begins anew.
+/// Allocations in the status are kept, even if a fresh allocation from the pools would be different.
 #[test]
 fn nobody_moves_when_the_controller_starts_again_with_other_pools() {
     play("again", "", |scene| {
@@ -24,7 +24,7 @@ fn nobody_moves_when_the_controller_starts_again_with_other_pools() {
         let before: BTreeMap<_, _> =
             names.iter().map(|name| (name.clone(), wait_for_addresses(cluster, name))).collect();
         scene.crash(controller);
-        // Lower addresses, and a pool that is asked first.
+        // Lower addresses, and a pool with priority.
         pool(cluster, "again", "203.0.113.120-203.0.113.159");
         cluster.apply(&format!(
             "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {{name: again-first}}\nspec: {{addresses: \
@@ -70,7 +70,7 @@ fn an_address_of_a_deleted_pool_is_kept_until_the_service_is_told_to_renumber() 
         keeps("sheave.dev/renumber");
         scene.crash(controller);
         let _controller = scene.start();
-        // It is nobody else's when its pool is there again.
+        // The address is still reserved when its pool returns.
         pool(cluster, "last", "203.0.113.190");
         wait_for_condition(cluster, ("Service", "web"), "sheave.dev/Allocated", "True");
         service(cluster, "next", "");
@@ -137,7 +137,7 @@ fn the_status_of_a_pool_counts_and_names_what_cannot_be_used() {
         ["a", "b"].iter().for_each(|name| service(cluster, name, ""));
         ["a", "b"].iter().for_each(|name| drop(wait_for_addresses(cluster, name)));
         of_pool("has two in use", 2, 2, "False");
-        // A condition of somebody else stays.
+        // Conditions of others stay.
         let theirs = json!({"type": "example.com/Seen", "status": "True", "reason": "Seen", "message": "",
                             "lastTransitionTime": "2026-01-01T00:00:00Z"});
         cluster.apply(&format!(
@@ -158,7 +158,7 @@ fn the_status_of_a_pool_counts_and_names_what_cannot_be_used() {
     });
 }
 
-/// Notes of Events about a pool. What is in no namespace has its Events in `default`.
+/// Notes of Events about a pool. Events about cluster-scoped objects are in `default`.
 fn pool_events(cluster: &Cluster, name: &str) -> Vec<String> {
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
     let events = cluster.send("GET", path, "", &Value::Null).expect("a list");

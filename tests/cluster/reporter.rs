@@ -1,4 +1,4 @@
-//! A pretended gateway: answers the controller's polls with the report that a case chooses.
+//! Fake gateway, which answers the controller's polls with a given report.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::stage::{NODE_ADDRESS, Stage};
 use crate::support::patience::{eventually_within, patience};
 
-/// Answers for a gateway, as long as the test runs.
+/// Answers for a gateway, until the process ends.
 pub(crate) struct Reporter {
-    /// Where it answers.
+    /// Port of the report.
     pub(crate) port: u16,
     report: Arc<Mutex<Value>>,
     answered: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ impl Reporter {
         let report = Arc::new(Mutex::new(json!({"node": stage.node(), "generation": 1})));
         let answered = Arc::new(AtomicUsize::new(0));
         let (told, count) = (Arc::clone(&report), Arc::clone(&answered));
-        // It ends with the process: nobody connects any more.
+        // It ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
@@ -46,17 +46,17 @@ impl Reporter {
         Self { port, report, answered }
     }
 
-    /// Reports from now on what the gateway of this node could not do.
+    /// Sets the failures that the gateway of this node reports.
     pub(crate) fn report_troubles(&self, troubles: &Value, node: &str) {
         self.report(json!({"node": node, "generation": 2, "troubles": troubles}));
     }
 
-    /// Reports this from now on.
+    /// Sets the report.
     pub(crate) fn report(&self, report: Value) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    /// Waits until it was asked twice more: what it said first has been taken in then.
+    /// Waits until it was queried twice more, so that the controller has processed the first answer.
     pub(crate) fn wait_until_heard(&self) {
         let before = self.answered.load(Ordering::Relaxed);
         eventually_within(patience(30.0), "the controller asks twice", || {

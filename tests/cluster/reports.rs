@@ -1,4 +1,4 @@
-//! What gateways report, and who else may answer on their port: what of it reaches Services.
+//! Tests of gateways' reports, and of others that may answer on their port: what reaches Services.
 
 use std::net::Ipv4Addr;
 
@@ -18,7 +18,7 @@ fn trouble(cluster: &Cluster, name: &str, address: Option<Ipv4Addr>, message: &s
     trouble
 }
 
-/// Which write of the Service was the last.
+/// Revision of the last write to the Service.
 fn revision(cluster: &Cluster, name: &str) -> Value {
     cluster.get("Service", name).expect("the Service is there")["metadata"]["resourceVersion"].clone()
 }

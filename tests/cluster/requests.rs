@@ -1,4 +1,4 @@
-//! Which pool a Service gets its address from, which address, and what it is told when there is none.
+//! Tests of the pool and the address that a Service gets, and of the condition when there is none.
 
 use std::net::IpAddr;
 
@@ -78,19 +78,19 @@ fn addresses_can_be_asked_for_by_value() {
         expect_addresses(cluster, "newer", &["203.0.113.86"]);
         annotate(cluster, "newer", &json!({"sheave.dev/addresses": "203.0.113.89, 203.0.113.87"}));
         expect_addresses(cluster, "newer", &["203.0.113.89", "203.0.113.87"]);
-        // The annotation wins over the older field, and the contradiction is told.
+        // The annotation has priority over the older field, and the contradiction is reported.
         annotate(cluster, "older", &json!({"sheave.dev/addresses": "203.0.113.86"}));
         expect_addresses(cluster, "older", &["203.0.113.86"]);
         let note = event(cluster, "older", "InvalidValue");
         assert!(note.contains("203.0.113.88"), "{note}");
-        // Out of every pool: it is told, and keeps what it has.
+        // An address outside of every pool is reported, and the Service keeps its address.
         annotate(cluster, "newer", &json!({"sheave.dev/addresses": "192.0.2.77"}));
         let (reason, message) =
             wait_for_condition(cluster, ("Service", "newer"), "sheave.dev/Allocated", "False");
         assert_eq!(reason, "NoAddress");
         assert!(message.contains("192.0.2.77 is in no AddressPool"), "{message}");
         assert_eq!(published(&cluster.get("Service", "newer").unwrap()).len(), 2);
-        // Any address will do, so the first of those that it has.
+        // Without a request, the first of the existing addresses is kept.
         annotate(cluster, "newer", &json!({"sheave.dev/addresses": null}));
         wait_for(cluster, ("Service", "newer"), "has one", |it| published(it).len() == 1);
         wait_for_condition(cluster, ("Service", "newer"), "sheave.dev/Allocated", "True");
@@ -150,7 +150,7 @@ fn services_that_wait_together_are_served_in_the_order_of_their_names() {
                 service(cluster, name, "");
                 wait_for_condition(cluster, ("Service", name), "sheave.dev/Allocated", "False");
             }
-            // The order of their coming, and of their names where they came within the same second.
+            // In order of creation, and by name within the same second.
             pool(cluster, "order", "203.0.113.92-203.0.113.101");
             for (index, name) in names.iter().enumerate() {
                 expect_addresses(cluster, name, &[&format!("203.0.113.{}", 92 + index)]);
@@ -207,7 +207,7 @@ fn expect_addresses(cluster: &Cluster, name: &str, addresses: &[&str]) {
     wait_for_condition(cluster, ("Service", name), "sheave.dev/Allocated", "True");
 }
 
-/// The notes of all Events about a Service with this reason, once there is one.
+/// Notes of all Events about a Service with this reason, once there is one.
 pub(crate) fn event(cluster: &Cluster, name: &str, reason: &str) -> String {
     eventually_within(patience(30.0), &format!("an Event of {name} says {reason}"), || {
         let events = cluster.list("Event");

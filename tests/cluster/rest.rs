@@ -1,5 +1,5 @@
-//! Once everything is as it should be, a controller writes nothing beside its Lease: not by itself, not when it has to list
-//! everything again, and not when it is started again, but for Events that repeat what was said.
+//! Tests that a controller at rest writes nothing except its Lease: neither on its own, nor when it lists everything again,
+//! nor after a restart, except for repeated Events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::support::apiserver::record::Request;
 use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::{eventually_within, let_pass, patience};
 
-/// How often watches are cut. One that was told in between that nothing has changed need not list.
+/// How often watches are cut. A watch that has received a bookmark in between need not list.
 const CUTS: usize = 12;
-/// What a controller watches.
+/// Kinds that a controller watches.
 const KINDS: [&str; 5] = ["services", "endpointslices", "nodes", "namespaces", "addresspools"];
-/// How often watches are told that nothing has changed, where that can be said.
+/// Interval of bookmarks, where it can be set.
 const BOOKMARKS: Duration = Duration::from_millis(50);
 
 #[test]
@@ -48,7 +48,7 @@ fn nothing_is_written_at_rest() {
     });
 }
 
-/// Services in every state that lasts: published, in conflict, waiting, with a value that means nothing, of no pool.
+/// Creates Services in every lasting state: published, in conflict, waiting, with an invalid value, without a pool.
 fn settle(scene: &Scene<'_>) {
     let cluster = scene.cluster;
     pool(cluster, "rest", "203.0.113.60, 203.0.113.61, 224.0.0.7");
@@ -75,7 +75,7 @@ fn settle(scene: &Scene<'_>) {
     wait_until_settled(cluster);
 }
 
-/// Waits until nothing has been written for a while: Events come after what they tell of.
+/// Waits until nothing has been written for a while, since Events follow later.
 pub(crate) fn wait_until_settled(cluster: &Cluster) {
     let everything = || [versions(cluster), stamps(&events(cluster))].concat();
     let mut before = everything();
@@ -86,7 +86,7 @@ pub(crate) fn wait_until_settled(cluster: &Cluster) {
     });
 }
 
-/// Ends all watches. Where history can be forgotten they cannot be taken up again, so everything is listed anew.
+/// Ends all watches. If history can be dropped, they cannot continue, so everything is listed again.
 fn relist(scene: &Scene<'_>, controller: &Sheave<'_>) {
     all_is_watched(scene);
     let before = watches_begun(scene, controller);
@@ -102,7 +102,7 @@ fn relist(scene: &Scene<'_>, controller: &Sheave<'_>) {
     controller_is_synced(controller);
 }
 
-/// Waits until watches run, and have brought something: those that never do are begun again ever more slowly.
+/// Waits until watches run and have received something. Watches without events are restarted ever more slowly.
 fn all_is_watched(scene: &Scene<'_>) {
     let Some(server) = scene.cluster.test_server() else { return let_pass(REST) };
     eventually_within(patience(30.0), "every kind is watched", || {
@@ -122,8 +122,8 @@ fn controller_is_synced(controller: &Sheave<'_>) {
     });
 }
 
-/// How often each kind was watched anew. The controller counts only watches that it takes up where they ended, and not
-/// those after a list; the test server sees them all.
+/// How often the watch of each kind was started. The controller only counts watches that continue where they ended, and not
+/// those after a list; the test server counts all.
 fn watches_begun(scene: &Scene<'_>, controller: &Sheave<'_>) -> BTreeMap<String, u64> {
     if let Some(server) = scene.cluster.test_server() {
         let requests = server.requests();
@@ -138,7 +138,7 @@ fn watches_begun(scene: &Scene<'_>, controller: &Sheave<'_>) -> BTreeMap<String,
     kinds.filter_map(count).collect()
 }
 
-/// A time in which nothing is written.
+/// A period without writes.
 pub(crate) struct Quiet<'c> {
     cluster: &'c Cluster,
     versions: Vec<String>,
@@ -155,14 +155,14 @@ impl<'c> Quiet<'c> {
         Self { cluster, versions: versions(cluster), told: told(&events), events: stamps(&events) }
     }
 
-    /// Nothing at all was written.
+    /// Checks that nothing was written.
     pub(crate) fn expect(&self, although: &str) {
         let events = stamps(&events(self.cluster));
         assert_eq!(events, self.events, "an Event was written although {although}");
         self.expect_no_writes(although, &["leases"]);
     }
 
-    /// Nothing was written but Events that say what others have said before: who leads anew does not know what was told.
+    /// Checks that nothing was written except repeated Events, since a new leader does not know which were sent.
     fn expect_no_news(&self, although: &str) {
         let told = told(&events(self.cluster));
         assert_eq!(told, self.told, "an Event brought news although {although}");
@@ -172,7 +172,7 @@ impl<'c> Quiet<'c> {
     fn expect_no_writes(&self, although: &str, beside: &[&str]) {
         assert_eq!(versions(self.cluster), self.versions, "something was written although {although}");
         let Some(server) = self.cluster.test_server() else { return };
-        // Reviews store nothing.
+        // Reviews are not stored.
         let stores = |it: &Request| !["tokenreviews", "subjectaccessreviews"].contains(&it.resource.as_str());
         let by_us =
             |it: &Request| [Account::Controller, Account::Gateway].iter().any(|us| us.user() == it.user);
@@ -181,7 +181,7 @@ impl<'c> Quiet<'c> {
         assert!(writes.is_empty(), "although {although}: {writes:?}");
     }
 
-    /// Every kind was listed as often as it should have been, as far as one can tell.
+    /// Checks that every kind was listed as often as expected, as far as that can be seen.
     fn expect_lists(&self) {
         let Some(server) = self.cluster.test_server() else { return };
         let requests = server.requests();
@@ -197,7 +197,7 @@ impl<'c> Quiet<'c> {
     }
 }
 
-/// The revisions of everything that Sheave could write, beside its Lease and Events.
+/// Revisions of everything that Sheave could write, except its Lease and Events.
 fn versions(cluster: &Cluster) -> Vec<String> {
     let kinds = ["Service", "AddressPool", "EndpointSlice"];
     stamps(&kinds.iter().flat_map(|kind| cluster.list(kind)).collect::<Vec<_>>())
@@ -208,7 +208,7 @@ fn stamps(objects: &[Value]) -> Vec<String> {
     metadata.map(|it| format!("{} {} {}", it["namespace"], it["name"], it["resourceVersion"])).collect()
 }
 
-/// Events of the case's objects; those about what is in no namespace are in `default`.
+/// Events about the case's objects; those about cluster-scoped objects are in `default`.
 fn events(cluster: &Cluster) -> Vec<Value> {
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
     let list = cluster.send("GET", path, "", &Value::Null).expect("a list");
@@ -217,7 +217,7 @@ fn events(cluster: &Cluster) -> Vec<Value> {
     cluster.list("Event").into_iter().chain(of_pools.into_iter().filter(of_pool)).collect()
 }
 
-/// What Events say, and about what.
+/// Object, reason and note of Events.
 fn told(events: &[Value]) -> BTreeSet<String> {
     events.iter().map(|it| format!("{} {} {}", it["regarding"]["name"], it["reason"], it["note"])).collect()
 }

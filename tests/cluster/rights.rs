@@ -1,4 +1,4 @@
-//! Both roles do their work with the rights that `deploy` gives them, and need all of them.
+//! Test that both roles work with the permissions that `deploy` gives them, and need all of them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -16,7 +16,7 @@ use crate::support::cluster::{Account, Cluster};
 use crate::support::http;
 use crate::support::patience::eventually;
 
-/// The account of a gateway as the test API server names it.
+/// User name of a gateway at the test API server.
 const GATEWAY: &str = "system:serviceaccount:sheave-system:sheave-gateway";
 
 #[test]
@@ -26,7 +26,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     let road = stage.road();
     let _endpoints = stage.endpoints();
     if let Some(server) = cluster.test_server() {
-        // Older servers do not stream lists, and there the right to list is needed.
+        // Older servers do not stream lists, so that the permission to list is needed.
         let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
         for (user, kinds) in [(CONTROLLER, 5), (GATEWAY, 3)] {
             let watches = Matching::new("watch", "*").of_streamed_lists();
@@ -50,7 +50,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     stage.slice("web", &[0]);
     let addresses = wait_for_addresses(&cluster, "web");
     assert_eq!(stage.wait_until_served(addresses[0], 80), "endpoint-0");
-    // By its report.
+    // Through its report.
     wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "True");
     let renewed = || cluster.get("Lease", LEASE).unwrap()["spec"]["renewTime"].clone();
     let first = renewed();
@@ -61,7 +61,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     });
     wait_for(&cluster, ("AddressPool", "rights"), "counts what is used", |it| it["status"]["used"] == 1);
     if let Some(server) = cluster.test_server() {
-        // Known, and of no concern.
+        // Known user without permissions.
         let bearer = format!("Bearer {}", server.token(GATEWAY));
         let ask = || http::send(scraped, "GET", "/metrics", &[("Authorization", bearer.as_str())], "");
         assert_eq!(stage.host.run(ask).expect("an answer").status, 403);
@@ -83,7 +83,7 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     assert!(gateway.stop().success());
     if let Some(server) = cluster.test_server() {
         assert_eq!(server.faults().outstanding(), 0);
-        // The review of what the gateway asks for was answered with no.
+        // The review of this user was denied.
         let refused = server.refused().into_iter().filter(|it| it.resource != "/metrics");
         assert_eq!(refused.collect::<Vec<_>>(), []);
         for user in [CONTROLLER, GATEWAY] {

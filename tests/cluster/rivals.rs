@@ -1,5 +1,5 @@
-//! Other clients that write to the status of our Services: those that mind their own conditions, and those that want what
-//! is ours.
+//! Tests of other clients that write to the status of our Services: those that only set their own conditions, and those
+//! that change ours.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,7 +43,7 @@ fn conditions_of_others_survive_everything() {
     });
 }
 
-/// A merge patch replaces the list of conditions as a whole.
+/// A merge patch replaces the whole list of conditions.
 #[test]
 fn conditions_that_others_wipe_out_come_back_beside_theirs() {
     play("wipe", "", |scene| {
@@ -90,7 +90,7 @@ fn a_rival_for_the_addresses_is_named_and_fought_ever_more_slowly() {
                 lost
             });
             let note = wait_for_event(cluster, "StatusContested");
-            // Long enough for hundreds of rounds of two that fight as fast as they can.
+            // Long enough for hundreds of rounds without a pause.
             let_pass(std::time::Duration::from_secs(4));
             over.store(true, Ordering::Relaxed);
             assert!(note.contains(RIVAL), "{note}");
@@ -103,7 +103,7 @@ fn a_rival_for_the_addresses_is_named_and_fought_ever_more_slowly() {
     });
 }
 
-/// The note of the first Event about Service `web` with this reason.
+/// Note of the first Event about Service `web` with this reason.
 fn wait_for_event(cluster: &Cluster, reason: &str) -> String {
     eventually_within(patience(30.0), &format!("an Event says {reason}"), || {
         let events = cluster.list("Event");

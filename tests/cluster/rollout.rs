@@ -1,4 +1,5 @@
-//! `kubectl rollout restart` of the gateways as `deploy/base` has them: for a while two Pods are on the node, and nobody notices.
+//! Test of `kubectl rollout restart` of the gateways in `deploy/base`: two Pods share the node for a while, and clients notice
+//! nothing.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +23,7 @@ fn client(number: u8) -> IpAddr {
     [198, 51, 100, number].into()
 }
 
-/// What the case serves, and where.
+/// Services of the case, with their addresses.
 struct Services {
     web: SocketAddr,
     sticky: SocketAddr,
@@ -124,7 +125,7 @@ fn roll_beside_clients(stage: &Stage<'_>, services: &Services, gateways: &mut Da
     });
 }
 
-/// Connects anew all the time until `during` is over. No connection may fail.
+/// Opens connections all the time until `during` returns. None may fail.
 fn beside_clients(stage: &Stage<'_>, web: SocketAddr, during: impl FnOnce()) {
     let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {

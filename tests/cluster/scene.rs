@@ -1,5 +1,5 @@
-//! What most cases about the controller begin with: a machine, and a controller that can be started, stopped and crashed. It
-//! must not know what the cases are about.
+//! Scene of most cases about the controller: a machine, and a controller that can be started, stopped and crashed. Independent
+//! of the cases.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 use crate::support::road::Road;
 
-/// The finalizer of ours.
+/// Finalizer of Sheave.
 pub(crate) const FINALIZER: &str = "sheave.dev/load-balancer-cleanup";
-/// The account of a controller as the test API server names it.
+/// User name of a controller at the test API server.
 pub(crate) const CONTROLLER: &str = "system:serviceaccount:sheave-system:sheave-controller";
-/// What controllers lead by.
+/// Lease of the controllers.
 pub(crate) const LEASE: &str = "sheave-system/sheave-controller";
 
-/// A machine with a controller that does not run yet.
+/// Machine with a controller that is not running yet.
 pub(crate) struct Scene<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) stage: &'a Stage<'a>,
@@ -25,7 +25,7 @@ pub(crate) struct Scene<'a> {
     home: Home,
 }
 
-/// Makes a scene in which the controller has these further keys in its configuration.
+/// Runs a case in a scene whose controller has these additional keys in its configuration.
 pub(crate) fn play(name: &str, config: &str, case: impl FnOnce(&Scene<'_>)) {
     let cluster = Cluster::start(name);
     let stage = Stage::new(&cluster);
@@ -35,7 +35,7 @@ pub(crate) fn play(name: &str, config: &str, case: impl FnOnce(&Scene<'_>)) {
 }
 
 impl Scene<'_> {
-    /// Starts the controller and waits until it leads and knows everything.
+    /// Starts the controller, and waits until it leads and has listed everything.
     pub(crate) fn start(&self) -> Sheave<'_> {
         let mut controller = self.stage.start(&self.home);
         wait_until_leading(&controller);
@@ -43,20 +43,19 @@ impl Scene<'_> {
         controller
     }
 
-    /// Ends it without a chance to tidy up.
+    /// Kills it without any cleanup.
     pub(crate) fn crash(&self, controller: Sheave<'_>) {
         controller.kill();
         give_up_lease(self.cluster, LEASE);
     }
 }
 
-/// Makes a Lease nobody's, so that the next one need not wait for it to run out; that it would is shown where leaders are lost.
+/// Releases a Lease, so that the next controller need not wait for it to expire. That it would wait is tested in `leadership`.
 pub(crate) fn give_up_lease(cluster: &Cluster, lease: &str) {
     let nobody = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
     cluster.merge("Lease", lease, "someone", &nobody).expect("the Lease takes it");
 }
 
-/// Waits until this controller is the one that leads.
 pub(crate) fn wait_until_leading(controller: &Sheave<'_>) {
     eventually_within(patience(40.0), "the controller leads", || {
         let status = controller.page("/api/status");
@@ -64,7 +63,7 @@ pub(crate) fn wait_until_leading(controller: &Sheave<'_>) {
     });
 }
 
-/// Waits until an object is so, and answers it.
+/// Waits until an object satisfies a condition, and returns it.
 pub(crate) fn wait_for(
     cluster: &Cluster,
     (kind, name): (&str, &str),
@@ -77,14 +76,14 @@ pub(crate) fn wait_for(
     })
 }
 
-/// The types of conditions of ours.
+/// Types of our conditions.
 pub(crate) fn our_conditions(object: &Value) -> Vec<&str> {
     let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let kinds = conditions.iter().filter_map(|condition| condition["type"].as_str());
     kinds.filter(|kind| kind.starts_with("sheave.dev/")).collect()
 }
 
-/// Whether the object has the finalizer of ours.
+/// Whether the object has our finalizer.
 pub(crate) fn is_held(object: &Value) -> bool {
     has_finalizer(object, FINALIZER)
 }
@@ -94,26 +93,26 @@ pub(crate) fn has_finalizer(object: &Value, name: &str) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(name)))
 }
 
-/// Whether a Service carries nothing of ours: no finalizer, no condition, no address of the cases' pools.
+/// Whether a Service has nothing of ours: no finalizer, no condition, no address of the cases' pools.
 pub(crate) fn is_clean(service: &Value) -> bool {
     let ours = published(service).iter().any(|ip| ip.to_string().starts_with("203.0.113."));
     !is_held(service) && our_conditions(service).is_empty() && !ours
 }
 
-/// Waits until a Service carries nothing of ours, and answers it.
+/// Waits until a Service has nothing of ours, and returns it.
 pub(crate) fn wait_until_clean(cluster: &Cluster, name: &str) -> Value {
     wait_for(cluster, ("Service", name), "carries nothing of ours", is_clean)
 }
 
-/// Services that are none of our business, as they were when this was made.
+/// Services that are not ours, with their revisions.
 pub(crate) struct Bystanders<'c> {
     cluster: &'c Cluster,
     versions: BTreeMap<&'static str, Value>,
 }
 
 impl<'c> Bystanders<'c> {
-    /// One of another class that has an address, one without a class, one that only the cluster sees. The last one has
-    /// conditions and a finalizer of somebody else.
+    /// Creates a Service of another class with an address, one without a class, and one of type ClusterIP. The last one has
+    /// conditions and a finalizer of others.
     pub(crate) fn new(cluster: &'c Cluster) -> Self {
         const PORTS: &str = "ports: [{name: http, port: 80, protocol: TCP}]";
         cluster.apply(&format!(
@@ -132,7 +131,7 @@ impl<'c> Bystanders<'c> {
         bystanders
     }
 
-    /// Nobody has written to them since.
+    /// Checks that they have not been written since.
     pub(crate) fn expect_untouched(&self) {
         for (name, before) in &self.versions {
             assert_eq!(self.version(name), *before, "Service {name} was written to");

@@ -1,4 +1,5 @@
-//! One address for several Services: shared by port and protocol, and told to whoever comes second.
+//! Tests of one address for several Services: shared by port and protocol, with an error for the later
+//! Service.
 
 use serde_json::{Value, json};
 
@@ -71,7 +72,7 @@ fn a_conflict_names_the_holder_and_is_over_when_that_leaves() {
     });
 }
 
-/// A Service may have a hundred ports, and each is spoken of.
+/// A Service may have a hundred ports, and each has an entry.
 #[test]
 fn a_hundred_ports_are_published() {
     play("hundred", "", |scene| {
@@ -113,7 +114,7 @@ fn a_protocol_that_cannot_be_forwarded_is_said_at_its_port() {
         wait_for_addresses(cluster, "sig");
         let sig = cluster.get("Service", "sig").unwrap();
         assert_eq!(errors(&sig), [Value::Null, json!("sheave.dev/ProtocolNotSupported")]);
-        // Nothing else of the Service suffers from it.
+        // Other Services are not affected.
         service(cluster, "web", "loadBalancerIP: 203.0.113.110");
         wait_for(cluster, ("Service", "web"), "meets who was first", |it| {
             errors(it) == [json!("sheave.dev/AddressInUse")]
@@ -121,7 +122,7 @@ fn a_protocol_that_cannot_be_forwarded_is_said_at_its_port() {
     });
 }
 
-/// A Service of our class that wants the address for these ports.
+/// A Service of our class that requests the address for these ports.
 fn sharer(cluster: &Cluster, name: &str, ports: &[&str]) {
     cluster.apply(&format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, annotations: {{sheave.dev/addresses: {ADDRESS}}}}}\nspec: \
@@ -130,7 +131,7 @@ fn sharer(cluster: &Cluster, name: &str, ports: &[&str]) {
     ));
 }
 
-/// What the status says of each port, in the Service's order.
+/// Errors of all ports in the status, in the Service's order.
 fn errors(service: &Value) -> Vec<Value> {
     let ports =
         service["status"]["loadBalancer"]["ingress"][0]["ports"].as_array().cloned().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! One machine of the cluster: the addresses on it, the Sheave processes that run there, and the objects that make it a
-//! Node. Everything that a case sends through a gateway stays on this machine.
+//! Stage: one machine of the cluster, with its addresses, its Sheave processes, and its Node object. All traffic of a
+//! case stays on this machine.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -20,25 +20,25 @@ use crate::support::process::{Finished, Process};
 use crate::support::road::Road;
 use crate::support::tcp;
 
-/// Where pools of the cases have their addresses: routed to this machine, but on no interface.
+/// Range of the cases' pools: routed to this machine, but on no interface.
 pub(crate) const POOL: &str = "203.0.113.0/24";
-/// Where endpoints are: on the loopback interface.
+/// Addresses of endpoints, on the loopback interface.
 pub(crate) const ENDPOINTS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 1, 0, 7), Ipv4Addr::new(10, 1, 0, 8), Ipv4Addr::new(10, 1, 0, 9)];
-/// The machine's own address.
+/// Address of the machine.
 pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// The port of every endpoint.
+/// Port of every endpoint.
 const ENDPOINT_PORT: u16 = 8080;
 
-/// A machine.
+/// Machine of the cluster.
 pub(crate) struct Stage<'c> {
-    /// The machine.
+    /// Network namespace of the machine.
     pub(crate) host: Host,
     cluster: &'c Cluster,
     node: String,
 }
 
-/// Which processes there are.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// `sheave gateway`.
@@ -49,16 +49,16 @@ pub(crate) enum Role {
     Run,
 }
 
-/// A running Sheave process; killed when dropped.
+/// Running Sheave process, which is killed when dropped.
 pub(crate) struct Sheave<'s> {
     process: Process,
     host: &'s Host,
     admin: SocketAddr,
-    /// Stays for as long as the process may read or write there.
+    /// Kept while the process may use it.
     _folder: Arc<TempDir>,
 }
 
-/// What a process keeps from start to start: its configuration and state directory.
+/// Configuration and state directory of a process, which outlive restarts.
 pub(crate) struct Home {
     role: Role,
     folder: Arc<TempDir>,
@@ -66,7 +66,7 @@ pub(crate) struct Home {
 }
 
 impl<'c> Stage<'c> {
-    /// A machine that is a Node of the cluster.
+    /// A machine with a Node in the cluster.
     pub(crate) fn new(cluster: &'c Cluster) -> Self {
         let host = Host::new("node");
         let mut lines = vec![
@@ -84,7 +84,7 @@ impl<'c> Stage<'c> {
         Self { host, cluster, node }
     }
 
-    /// The Node's name.
+    /// Name of the Node.
     pub(crate) fn node(&self) -> &str {
         &self.node
     }
@@ -94,7 +94,7 @@ impl<'c> Stage<'c> {
         self.cluster.road(&self.host)
     }
 
-    /// Prepares a process that speaks to the API server by `road`. `config` holds further keys.
+    /// Prepares a process that reaches the API server by `road`. `config` has additional keys.
     pub(crate) fn home(&self, role: Role, road: &Road<'_>, config: &str) -> Home {
         let account = match role {
             Role::Gateway => Account::Gateway,
@@ -109,7 +109,7 @@ impl<'c> Stage<'c> {
         self.home_on(&self.node, role, kubeconfig, config)
     }
 
-    /// As [`Stage::home_by`], of a process that takes this machine for another Node.
+    /// Like [`Stage::home_by`], with another Node name for the process.
     pub(crate) fn home_on(&self, node: &str, role: Role, kubeconfig: &Path, config: &str) -> Home {
         let folder = Arc::new(tempfile::tempdir().expect("a temporary folder"));
         let port = self.host.run(|| free_port(Ipv4Addr::LOCALHOST));
@@ -136,17 +136,17 @@ impl<'c> Stage<'c> {
         fs::write(file, text + keys).expect("a file is written");
     }
 
-    /// Starts the process; does not wait for anything.
+    /// Starts the process without waiting.
     pub(crate) fn launch(&self, home: &Home) -> Sheave<'_> {
         self.launch_behind(&[], home)
     }
 
-    /// As [`Stage::launch`], by a command that becomes it.
+    /// Like [`Stage::launch`], with a command prefix.
     pub(crate) fn launch_behind(&self, prefix: &[String], home: &Home) -> Sheave<'_> {
         self.launch_program(prefix, sheave_test_support::program::path(), home)
     }
 
-    /// As [`Stage::launch_behind`], of another version.
+    /// Like [`Stage::launch_behind`], with another program.
     pub(crate) fn launch_program(&self, prefix: &[String], program: &str, home: &Home) -> Sheave<'_> {
         let command = match home.role {
             Role::Gateway => "gateway",
@@ -157,7 +157,7 @@ impl<'c> Stage<'c> {
         self.launch_as(&[prefix, &sheave].concat(), home)
     }
 
-    /// As [`Stage::launch`], by a command that starts it.
+    /// Like [`Stage::launch`], with a command that starts the process.
     pub(crate) fn launch_as(&self, command: &[String], home: &Home) -> Sheave<'_> {
         let (program, arguments) = command.split_first().expect("a command has a program");
         let process = self.host.start(program, arguments);
@@ -178,12 +178,12 @@ impl<'c> Stage<'c> {
         self.host.finish(sheave_test_support::program::path(), &all)
     }
 
-    /// Says to the controller that a gateway is ready on this Node, or that none is. It reports at `port`, or nowhere.
+    /// Sets whether a ready gateway exists on this Node, and its report port, if any.
     pub(crate) fn gateway_is(&self, ready: bool, port: impl Into<Option<u16>>) {
         self.gateway_of_name("gateways", ready, port);
     }
 
-    /// As [`Stage::gateway_is`], in a slice whose name begins so.
+    /// Like [`Stage::gateway_is`], in a slice whose name has this prefix.
     pub(crate) fn gateway_of_name(&self, name: &str, ready: bool, port: impl Into<Option<u16>>) {
         let port = port.into().map(|port| format!("{{name: report, port: {port}, protocol: TCP}}"));
         self.cluster.apply(&format!(
@@ -196,7 +196,7 @@ impl<'c> Stage<'c> {
         ));
     }
 
-    /// A server on each endpoint address, named `endpoint-0` and so on.
+    /// Starts a server on each endpoint address, named `endpoint-0` and so on.
     pub(crate) fn endpoints(&self) -> Vec<tcp::Server> {
         let start = |(index, ip): (usize, &Ipv4Addr)| {
             let address = SocketAddr::new(IpAddr::V4(*ip), ENDPOINT_PORT);
@@ -205,7 +205,7 @@ impl<'c> Stage<'c> {
         ENDPOINTS.iter().enumerate().map(start).collect()
     }
 
-    /// The slice of Service `name` in the case's namespace, with these endpoints (by number) ready.
+    /// Creates the slice of Service `name` in the case's namespace, with these endpoints (by number) ready.
     pub(crate) fn slice(&self, name: &str, ready: &[usize]) {
         let endpoints: Vec<String> = ready
             .iter()
@@ -224,41 +224,40 @@ impl<'c> Stage<'c> {
         ));
     }
 
-    /// Asks what is behind an address, from this machine.
+    /// Queries an address from this machine, and returns the name of the endpoint that answers.
     pub(crate) fn ask(&self, address: IpAddr, port: u16) -> std::io::Result<String> {
         self.host.run(|| tcp::ask(SocketAddr::new(address, port))).map(|answer| answer.name)
     }
 
-    /// Waits until some endpoint answers behind the address.
+    /// Waits until an endpoint answers at the address.
     pub(crate) fn wait_until_served(&self, address: IpAddr, port: u16) -> String {
         eventually_within(patience(30.0), &format!("{address}:{port} is served"), || self.ask(address, port))
     }
 }
 
 impl Home {
-    /// The state directory; the process makes it.
+    /// State directory, which the process creates.
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 
-    /// Its configuration file.
+    /// Path of its configuration file.
     pub(crate) fn config(&self) -> String {
         self.folder.path().join("config.yaml").display().to_string()
     }
 
-    /// Where the process keeps its snapshot.
     pub(crate) fn snapshot(&self) -> PathBuf {
         self.state().join("snapshot.jsonl")
     }
 }
 
 impl Sheave<'_> {
-    /// The id of the process that was started.
+    /// ID of the process that was started.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Where its admin server listens.
+    /// Address of its admin server.
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
@@ -268,7 +267,7 @@ impl Sheave<'_> {
         self.process.expect_running();
     }
 
-    /// Waits until `/readyz` says so.
+    /// Waits until `/readyz` succeeds.
     pub(crate) fn wait_until_ready(&mut self) {
         eventually_within(patience(30.0), "the process is ready", || {
             self.process.expect_running();
@@ -280,7 +279,7 @@ impl Sheave<'_> {
         });
     }
 
-    /// What `/readyz` answers, if anything does.
+    /// Whether `/readyz` succeeds.
     pub(crate) fn is_ready(&self) -> bool {
         self.host.run(|| http::get(self.admin, "/readyz")).is_ok_and(|response| response.status == 200)
     }
@@ -299,13 +298,13 @@ impl Sheave<'_> {
         response.unwrap_or_else(|error| panic!("{path}: {error}")).body
     }
 
-    /// What `/readyz` says: its status and its text.
+    /// Status and text of `/readyz`.
     pub(crate) fn readiness(&self) -> std::io::Result<(u16, String)> {
         let response = self.host.run(|| http::get(self.admin, "/readyz"))?;
         Ok((response.status, response.body))
     }
 
-    /// What `sheave status` prints, whatever it thinks of that.
+    /// Output of `sheave status`, whatever its exit code.
     pub(crate) fn status_text(&self) -> String {
         let admin = format!("http://{}", self.admin);
         let told = self.host.finish(sheave_test_support::program::path(), &["status", "--admin", &admin]);
@@ -318,7 +317,7 @@ impl Sheave<'_> {
         self.process.stderr()
     }
 
-    /// Waits until the log has a line with this.
+    /// Waits until the log contains this text.
     pub(crate) fn wait_for_log(&self, part: &str) {
         eventually_within(patience(30.0), &format!("the log says {part:?}"), || {
             let log = self.log();
@@ -331,13 +330,13 @@ impl Sheave<'_> {
         self.process.signal(signal);
     }
 
-    /// Ends it without a chance to tidy up, and waits until it is gone.
+    /// Kills it without any cleanup, and waits until it is gone.
     pub(crate) fn kill(mut self) {
         self.process.signal(Signal::SIGKILL);
         self.process.wait();
     }
 
-    /// Waits until it has ended by itself, or by a signal that it was sent, and answers all that it wrote.
+    /// Waits until it has ended, on its own or by a signal, and returns all of its output.
     pub(crate) fn finish(self) -> Finished {
         self.process.finish()
     }
@@ -347,26 +346,26 @@ impl Sheave<'_> {
         self.process.wait()
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Requests its end, and waits for it.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.process.signal(Signal::SIGTERM);
         self.process.wait()
     }
 }
 
-/// A port of this address that nobody listens on now. The calling thread must be inside the right host.
+/// An unused port of this address. The calling thread must be inside the right host.
 pub(crate) fn free_port(ip: Ipv4Addr) -> u16 {
     let listener = TcpListener::bind((ip, 0)).expect("a free port");
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-/// The addresses that a Service publishes.
+/// Addresses that a Service publishes.
 pub(crate) fn published(service: &Value) -> Vec<IpAddr> {
     let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
     ingress.iter().filter_map(|ingress| ingress["ip"].as_str()?.parse().ok()).collect()
 }
 
-/// Waits until a Service publishes addresses, and answers them.
+/// Waits until a Service publishes addresses, and returns them.
 pub(crate) fn wait_for_addresses(cluster: &Cluster, name: &str) -> Vec<IpAddr> {
     eventually_within(patience(30.0), &format!("Service {name} has an address"), || {
         let service = cluster.get("Service", name).ok_or("no such Service")?;
@@ -375,7 +374,7 @@ pub(crate) fn wait_for_addresses(cluster: &Cluster, name: &str) -> Vec<IpAddr> {
     })
 }
 
-/// A condition of a Service: its status, reason and message.
+/// Condition of a Service: its status, reason and message.
 pub(crate) fn condition(object: &Value, kind: &str) -> Option<(String, String, String)> {
     let conditions = object["status"]["conditions"].as_array()?;
     let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
@@ -383,7 +382,7 @@ pub(crate) fn condition(object: &Value, kind: &str) -> Option<(String, String, S
     Some((text("status"), text("reason"), text("message")))
 }
 
-/// Waits until a condition of an object has this status, and answers its reason and message.
+/// Waits until a condition of an object has this status, and returns its reason and message.
 pub(crate) fn wait_for_condition(
     cluster: &Cluster,
     (kind, name): (&str, &str),
@@ -408,7 +407,7 @@ pub(crate) fn wait_until_gone(cluster: &Cluster, kind: &str, name: &str) {
     });
 }
 
-/// A pool with these addresses for the case's namespace alone.
+/// A pool with these addresses, only for the case's namespace.
 pub(crate) fn pool(cluster: &Cluster, name: &str, addresses: &str) {
     cluster.apply(&format!(
         "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {{name: {name}}}\nspec: {{addresses: [{addresses}], \
@@ -417,7 +416,7 @@ pub(crate) fn pool(cluster: &Cluster, name: &str, addresses: &str) {
     ));
 }
 
-/// A Service of our class with port http 80, and these further fields of its spec.
+/// A Service of our class with port http 80, and these additional fields in its spec.
 pub(crate) fn service(cluster: &Cluster, name: &str, spec: &str) {
     cluster.apply(&format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{type: LoadBalancer, loadBalancerClass: \
@@ -427,7 +426,7 @@ pub(crate) fn service(cluster: &Cluster, name: &str, spec: &str) {
     ));
 }
 
-/// How long nothing must happen to count as rest.
+/// Time without changes that counts as rest.
 pub(crate) const REST: Duration = Duration::from_secs(3);
-/// How long, if words alone count as well: those are written 10 s late at the most.
+/// Same including changed messages, which are written up to 10 s later.
 pub(crate) const REST_OF_WORDS: Duration = Duration::from_secs(11);

@@ -1,5 +1,5 @@
-//! Every way to start the program: each role with each source of objects, and each command that reads manifests. Each is asked a
-//! question, and leaves with 0.
+//! Tests of every way to start the program: each role with each source of objects, and each command that reads manifests. Each
+//! process answers a query, and exits with 0.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::support::cluster::Cluster;
 use crate::support::host::Host;
 use crate::support::process::Finished;
 
-/// A Service that has its address.
+/// A Service with an address.
 const LOCAL: &str = "\
 {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: LoadBalancer, loadBalancerClass: sheave.dev/l4, clusterIP: 10.96.0.10, \
 ports: [{port: 80, protocol: TCP, targetPort: 8080}]}, status: {loadBalancer: {ingress: [{ip: 203.0.113.10, ipMode: Proxy}]}}}\n";
@@ -24,7 +24,7 @@ ports: [{port: 80, protocol: TCP, targetPort: 8080}]}, status: {loadBalancer: {i
 const KARMADA: &str = "\
 {apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: east}, status: {conditions: [{type: Ready, status: 'True'}]}}\n";
 
-/// Folders of manifests, for as long as this lives.
+/// Folders of manifests, which are removed when dropped.
 struct Manifests(TempDir);
 
 impl Manifests {
@@ -52,7 +52,7 @@ fn expect_0(what: &str, finished: Finished) -> String {
     finished.stdout
 }
 
-/// Starts the process with these flags, waits until it is ready and asks it.
+/// Starts the process with these flags, waits until it is ready and queries it.
 fn start<'s>(stage: &'s Stage<'_>, (command, home): (&str, &Home), flags: &[String]) -> Sheave<'s> {
     let words = [program::path(), command, "--config", &home.config()].map(str::to_owned);
     let mut process = stage.launch_as(&[&words, flags].concat(), home);
@@ -176,7 +176,7 @@ fn commands_that_ask_a_process_leave_with_0() {
         let told = stage.host.finish(program::path(), &[words, &["--admin", &admin]].concat());
         expect_0(&words.join(" "), told);
     }
-    // Degraded: the Service has no endpoint.
+    // Degraded, since the Service has no endpoint.
     assert!(!gateway.status_text().is_empty());
     let watch = stage.host.start(program::path(), &["watch", "shop/web", "--admin", &admin]);
     crate::support::patience::eventually("watch prints the decision", || {

@@ -1,4 +1,4 @@
-//! Going away without leaving anything stuck: `sheave uninstall`, and the shared finalizer for tools that wait for it.
+//! Tests of removal without leftovers: `sheave uninstall`, and the shared finalizer for tools that wait for it.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::scene::{
 use crate::stage::{Role, pool, published, service, wait_for_addresses, wait_until_gone};
 use crate::support::cluster::Cluster;
 
-/// Of cloud providers' service controllers.
+/// Finalizer of cloud providers' service controllers.
 const SHARED: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// `EX_UNAVAILABLE`.
 const UNAVAILABLE: Option<i32> = Some(69);
@@ -101,7 +101,7 @@ fn the_shared_finalizer_comes_and_goes_with_ours() {
     });
 }
 
-/// Without the setting it is somebody else's, who may still have to clean up.
+/// Without the setting it belongs to others, who may still have to clean up.
 #[test]
 fn the_shared_finalizer_of_others_is_left_alone() {
     play("theirs", "", |scene| {

@@ -1,5 +1,5 @@
-//! Compares what a case expects with what the program answers, and words the difference. Knows the shape of the JSON, and
-//! nothing of why it should be so.
+//! Comparison of a case's expectations with the program's answer, in words. Knows the form of the JSON, but not the rules
+//! behind it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::format::{Case, ExpectedProblem, Explanation};
 use crate::sheave::Input;
 
-/// All that is not as the case expects it.
+/// All differences from the case's expectations.
 pub(crate) fn check(case: &Case, input: &Input) -> Vec<String> {
     let routes = match input.routes() {
         Ok(routes) => routes,
@@ -79,7 +79,7 @@ fn compare_frontend(place: &str, keys: &Map<String, Value>, frontend: &Value, fo
                 let got = with_endpoints(got);
                 (covers(expected, &got), got)
             }
-            // A key that is not there is not the same as one that is null.
+            // A missing key is not the same as null.
             _ => (frontend.get(key).is_some_and(|got| covers(expected, got)), got.clone()),
         };
         if !equal {
@@ -94,26 +94,26 @@ fn compare_frontend(place: &str, keys: &Map<String, Value>, frontend: &Value, fo
     }
 }
 
-/// A route as the case files have it: the list of endpoints, or the action.
+/// Route in the form of the case files: the list of endpoints, or the action.
 fn short_route(route: &Value) -> Value {
     let part = |key: &str| route.get(key).cloned().unwrap_or_default();
     let (action, endpoints) = (part("action"), part("endpoints"));
     match (action.as_str(), endpoints.as_array().map(Vec::len)) {
         (Some("Forward"), Some(1..)) => endpoints,
         (Some("Reject" | "Drop"), Some(0)) => action,
-        // Neither: an expectation never looks like that.
+        // Neither, which no expectation matches.
         _ => route.clone(),
     }
 }
 
-/// The backends that have endpoints: whether a cluster without any is listed says nothing of where traffic goes.
+/// Backends with endpoints. Whether a cluster without any is listed says nothing about traffic.
 fn with_endpoints(backends: &Value) -> Value {
     let Value::Array(backends) = backends else { return backends.clone() };
     let kept = backends.iter().filter(|backend| !list(backend, "endpoints").is_empty());
     kept.cloned().collect()
 }
 
-/// Whether `got` says all that `expected` says. Mappings may say more.
+/// Whether `got` contains everything in `expected`. Mappings may have more keys.
 fn covers(expected: &Value, got: &Value) -> bool {
     match (expected, got) {
         (Value::Object(expected), Value::Object(got)) => {
@@ -127,7 +127,7 @@ fn covers(expected: &Value, got: &Value) -> bool {
     }
 }
 
-/// Compares the Problems, or what has their form, under `key`.
+/// Compares the Problems, or entries of the same form, under `key`.
 fn problems(key: &str, expected: &[ExpectedProblem], routes: &Value, found: &mut Vec<String>) {
     let got = list(routes, key);
     if expected.len() == got.len() && pair_up(expected, &got.iter().collect::<Vec<_>>()) {
@@ -138,7 +138,8 @@ fn problems(key: &str, expected: &[ExpectedProblem], routes: &Value, found: &mut
     found.push(format!("{key}: expected {}:{wanted}\n{key}: got {}:{told}", expected.len(), got.len()));
 }
 
-/// Whether each expected Problem can have one of its own. Expectations may overlap, so the first that fits may be another's.
+/// Whether each expected Problem can be matched with a different one. Expectations may overlap, so all assignments are
+/// tried.
 fn pair_up(expected: &[ExpectedProblem], got: &[&Value]) -> bool {
     let Some((first, rest)) = expected.split_first() else { return true };
     (0..got.len()).filter(|&index| first.matches(got[index])).any(|index| {
@@ -206,7 +207,7 @@ fn without_service(entry: &Value) -> Value {
     entry
 }
 
-/// A key without a value may as well not be there.
+/// Removes null values, which are equivalent to missing keys.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

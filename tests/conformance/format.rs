@@ -1,26 +1,26 @@
-//! The format of the case files.
+//! Format of the case files.
 //!
 //! ```yaml
 //! about: One sentence on the topic, with the Kubernetes source of its rules.
 //! config: {frontends: [LoadBalancer, NodePort]}   # keys of Sheave's configuration file; optional
 //! node: gw-1                                      # the gateway's node; this is the default
-//! objects: [...]                                  # what every case starts from
+//! objects: [...]                                  # of every case
 //! karmada: [...]                                  # likewise, of the Karmada control plane; optional
 //! cases:
 //! - name: unready-endpoints-are-left-out          # a statement
-//!   rule: What Kubernetes promises, and where it says so.
+//!   rule: Promise of Kubernetes, with its source.
 //!   config: {}                                    # merged over the file's; optional
 //!   node: gw-2                                    # instead of the file's; optional
 //!   objects: [...]                                # merged over those of the file with the same kind and name, or added
 //!   without: [EndpointSlice shop/web-1]           # objects of the file left out; optional
 //!   karmada: [...]                                # merged as `objects`
 //!   withoutKarmada: [Work karmada-es-member1/web-1]   # as `without`
-//!   frontends:                                    # exactly these places; of each only these keys are looked at
+//!   frontends:                                    # exactly these places; only the given keys of each are compared
 //!     203.0.113.10:80/TCP: {external: [10.1.0.7:8080], internal: Drop, kind: LoadBalancer}
 //!     "[2001:db8::1]:80/TCP": {both: Reject}      # external and internal alike
-//!   problems:                                     # exactly so many, each matched by one of these; absent = none
+//!   problems:                                     # exactly as many, each matched by one of these; absent = none
 //!   - {object: Service shop/web, reason: InvalidValue, field: "spec.ports[0].port", port: 80/TCP, says: [part, ...]}
-//!   notServed: [{object: Service shop/web, reason: NotServed, says: [part, ...]}]   # as problems; absent = not looked at
+//!   notServed: [{object: Service shop/web, reason: NotServed, says: [part, ...]}]   # as problems; absent = not compared
 //!   status: {shop/web: [{ip: 203.0.113.10, ipMode: Proxy}]}     # by Service, or "MultiClusterService shop/web"; exact;
 //!                                                 # null = nothing; optional
 //!   healthChecks: {shop/web: {port: 32000, localEndpoints: {IPv4: 1}}}   # by Service, exact; null = none; optional
@@ -28,9 +28,9 @@
 //!   - {args: [shop/web, --client, 198.51.100.7], expect: {origin: external, endpoint: null}, reasons: [part, ...]}
 //! ```
 //!
-//! Merging is that of JSON Merge Patch (RFC 7386): mappings merge, null removes, everything else replaces. `apiVersion` may
-//! be left out, also in what a Work carries. A frontend's keys are those of `sheave routes -o json`; of mappings below them,
-//! too, only the keys given are looked at. Of `backends` those that have endpoints are looked at. Unknown keys are errors.
+//! Objects are merged by JSON Merge Patch (RFC 7386): mappings merge, null removes, everything else replaces. `apiVersion`
+//! is optional, also in the manifests of a Work. The keys of a frontend are those of `sheave routes -o json`; only the given
+//! keys are compared, also in mappings below them. `backends` without endpoints are ignored. Unknown keys are errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,7 +39,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The keys that a frontend's expectation may have: those of the JSON, and `both` for external and internal alike.
+/// Valid keys of a frontend's expectation: those of the JSON, and `both` for external and internal alike.
 const FRONTEND_KEYS: [&str; 18] = [
     "both",
     "external",
@@ -61,14 +61,14 @@ const FRONTEND_KEYS: [&str; 18] = [
     "proxiedBy",
 ];
 
-/// One file.
+/// Case file.
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) common: Common,
     pub(crate) cases: Vec<Case>,
 }
 
-/// What every case of a file starts from.
+/// Common part of a file's cases.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) config: Value,
@@ -91,7 +91,6 @@ struct Text {
     cases: Vec<Case>,
 }
 
-/// One case.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Case {
@@ -120,7 +119,7 @@ pub(crate) struct Case {
     pub(crate) explain: Vec<Explanation>,
 }
 
-/// A Problem; what is absent is not looked at.
+/// Expected Problem; missing fields are not compared.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExpectedProblem {
@@ -132,7 +131,7 @@ pub(crate) struct ExpectedProblem {
     pub(crate) says: Vec<String>,
 }
 
-/// A question to `sheave explain`.
+/// Question for `sheave explain`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Explanation {
@@ -151,7 +150,7 @@ fn default_node() -> String {
     "gw-1".to_owned()
 }
 
-/// Reads a file and checks what its types cannot say.
+/// Parses a file, and checks what its types do not.
 pub(crate) fn read(path: &Path) -> Result<Topic, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let Text { about, config, node, objects, karmada, cases } =

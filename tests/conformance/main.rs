@@ -1,9 +1,9 @@
-//! The conformance suite: what Kubernetes promises of Services and EndpointSlices, and Karmada of MultiClusterServices, as data. Every YAML file beside this one
-//! holds cases of one topic: objects in, and the frontends, Problems and explanations that must come out of the real
-//! binary. [`format`] describes the files.
+//! Conformance suite: the promises of Kubernetes for Services and EndpointSlices, and of Karmada for MultiClusterServices, as data. Every YAML
+//! file in this folder has the cases of one topic: objects, and the frontends, Problems and explanations that the real binary must produce.
+//! [`format`] describes the files.
 //!
-//! Each case is a test of its own, `file::case`, so that the arguments of `cargo test` choose among them:
-//! `cargo test --test conformance -- topology::`. The cases must not know which data path serves.
+//! Each case is a separate test, `file::case`, so that arguments of `cargo test` can select it: `cargo test --test conformance -- topology::`.
+//! The cases are independent of the data path.
 
 mod compare;
 mod format;
@@ -22,9 +22,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use self::format::{Case, Topic};
 
-/// Options whose value is an argument of its own.
+/// Options whose value is a separate argument.
 const TAKES_VALUE: [&str; 5] = ["--skip", "--test-threads", "--format", "--color", "--logfile"];
-/// So many cases the suite has at least: fewer means that files got lost.
+/// Minimum number of cases; fewer means that files got lost.
 const FEWEST: usize = 550;
 
 fn main() -> ExitCode {
@@ -48,21 +48,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line. Several filters may be given, as to other tests; the crate would refuse them.
+/// Parses the command line. Several filters may be given, as for other tests, which the crate would refuse.
 fn arguments() -> (Arguments, Vec<String>) {
     let (options, filters) = std::env::args().partition(|argument| argument.starts_with('-'));
     let mut filters: Vec<String> = filters;
     let program = filters.remove(0);
     let options: Vec<String> = options;
-    // An option with a value of its own, as `--skip NAME`, is the crate's to read.
+    // An option with a separate value, such as `--skip NAME`, is left to the crate.
     if options.iter().any(|option| !option.contains('=') && TAKES_VALUE.contains(&option.as_str())) {
         return (Arguments::from_args(), Vec::new());
     }
     (Arguments::from_iter(std::iter::once(program).chain(options)), filters)
 }
 
-/// The tests of all files, or of `one` topic alone: where each case is a process, reading all files takes longer than the case.
-/// A file that cannot be read is one failing test.
+/// Tests of all files, or only of topic `one`: if each case is a process, reading all files takes longer than the case. A file that cannot be
+/// read is a failing test.
 fn trials(folder: &Path, one: Option<&str>) -> std::io::Result<Vec<Trial>> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -113,8 +113,7 @@ fn of_topic(name: &str, topic: Topic) -> Vec<Trial> {
 }
 
 impl Case {
-    /// Runs the program on the case's objects as they stand and in the opposite order, which must not matter. The error
-    /// lists all that is not as expected.
+    /// Runs the program on the case's objects in the given and in the opposite order, which must not matter. The error lists all differences.
     fn check(&self, common: &format::Common) -> Result<(), Vec<String>> {
         let mut objects = objects::of_case(common, self).map_err(|error| vec![error])?;
         let mut karmada = objects::of_karmada(common, self).map_err(|error| vec![error])?;

@@ -1,16 +1,16 @@
-//! The objects of a case: those of its file, changed as the case says. Knows how Kubernetes objects are named, and nothing
-//! of what they mean.
+//! Objects of a case: those of its file with the case's changes. Knows the names of Kubernetes objects, but not their
+//! meaning.
 
 use serde_json::{Map, Value};
 
 use crate::format::{Case, Common};
 
-/// The objects of the gateways' own cluster that the case runs with, complete with their `apiVersion`.
+/// Objects of the gateways' own cluster in a case, completed with their `apiVersion`.
 pub(crate) fn of_case(common: &Common, case: &Case) -> Result<Vec<Value>, String> {
     changed(&common.objects, &case.without, &case.objects)
 }
 
-/// As [`of_case`], of the Karmada control plane.
+/// Like [`of_case`], for the Karmada control plane.
 pub(crate) fn of_karmada(common: &Common, case: &Case) -> Result<Vec<Value>, String> {
     changed(&common.karmada, &case.without_karmada, &case.karmada)
 }
@@ -43,7 +43,7 @@ fn add(objects: &mut Vec<(String, Value)>, object: &Value) -> Result<(), String>
     Ok(())
 }
 
-/// `Service shop/web`, `Node gw-1`.
+/// Name of an object, such as `Service shop/web` or `Node gw-1`.
 fn name_of(object: &Value) -> Result<String, String> {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
     let kind = text("/kind").ok_or_else(|| format!("an object has no kind: {object}"))?;
@@ -54,7 +54,7 @@ fn name_of(object: &Value) -> Result<String, String> {
     })
 }
 
-/// With its `apiVersion`, and those of the objects that it carries if it is a Work.
+/// Adds the `apiVersion`, also to the objects inside of a Work.
 fn complete(mut object: Value) -> Result<Value, String> {
     if api_version(&object).is_none() && object.get("apiVersion").is_none() {
         return Err(format!("{} needs an apiVersion", name_of(&object)?));
@@ -72,7 +72,7 @@ fn with_api_version(object: &mut Value) {
     }
 }
 
-/// The one that a kind has if nothing else is said.
+/// Default `apiVersion` of a kind.
 fn api_version(object: &Value) -> Option<&'static str> {
     Some(match object.get("kind")?.as_str()? {
         "Service" | "Node" | "Namespace" => "v1",

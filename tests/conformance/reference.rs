@@ -1,14 +1,14 @@
-//! The reference of fields (`control/src/projection/fields.md`) names for each field what holds it: cases of this suite,
-//! and files of end-to-end tests. All that it names is there.
+//! Check of the reference of fields (`control/src/projection/fields.md`), which names for each field the cases of this
+//! suite and the files of end-to-end tests that verify it. All of these must exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const REFERENCE: &str = include_str!("../../control/src/projection/fields.md");
-/// So many rows name what holds them, at least: fewer means that this no longer finds them.
+/// Minimum number of rows with tests; fewer means that they are not found.
 const FEWEST: usize = 50;
 
-/// The fields of a MultiClusterService's spec, those of older versions included: each has a row.
+/// Fields in the spec of a MultiClusterService, including those of older versions. Each has a row.
 const OF_MULTI_CLUSTER_SERVICES: [&str; 8] = [
     "spec.types",
     "spec.ports[].name",
@@ -20,7 +20,7 @@ const OF_MULTI_CLUSTER_SERVICES: [&str; 8] = [
     "spec.serviceConsumptionClusters",
 ];
 
-/// Checks the last column of every row. The error says what is named and not there.
+/// Checks the last column of every row. The error lists names that do not exist.
 pub(crate) fn check(cases: &BTreeSet<String>) -> Result<(), String> {
     let rows: Vec<&str> = REFERENCE.lines().filter(|line| line.starts_with("| `")).collect();
     if rows.len() < FEWEST {

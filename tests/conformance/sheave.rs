@@ -1,4 +1,4 @@
-//! Runs the real binary on a case's input, as a user would.
+//! Runs the real binary with a case's input, as a user would.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use sheave_test_support::program;
 use tempfile::TempDir;
 
-/// The folder of the objects of the gateways' own cluster.
+/// Folder of the objects of the gateways' own cluster.
 const MANIFESTS: &str = "manifests";
-/// The folder of those of the Karmada control plane.
+/// Folder of the objects of the Karmada control plane.
 const KARMADA_MANIFESTS: &str = "karmada-manifests";
 
-/// A configuration file and folders of manifests, for as long as this lives.
+/// Configuration file and folders of manifests, which are removed when dropped.
 pub(crate) struct Input {
     folder: TempDir,
     node: String,
@@ -21,7 +21,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Without objects of Karmada there is no such control plane.
+    /// Writes the input. Without Karmada objects there is no such control plane.
     pub(crate) fn write(
         config: &Value,
         objects: &[Value],
@@ -29,7 +29,7 @@ impl Input {
         node: &str,
     ) -> io::Result<Self> {
         let folder = TempDir::new()?;
-        // JSON is YAML.
+        // YAML includes JSON.
         fs::write(folder.path().join("config.yaml"), config.to_string())?;
         for (name, objects) in [(MANIFESTS, objects), (KARMADA_MANIFESTS, karmada)] {
             let manifests = folder.path().join(name);
@@ -40,12 +40,12 @@ impl Input {
         Ok(Self { folder, node: node.to_owned(), karmada: !karmada.is_empty() })
     }
 
-    /// What `sheave routes` answers.
+    /// Output of `sheave routes`.
     pub(crate) fn routes(&self) -> Result<Value, String> {
         self.run("routes", &[])
     }
 
-    /// What `sheave explain` answers.
+    /// Output of `sheave explain`.
     pub(crate) fn explain(&self, args: &[String]) -> Result<Value, String> {
         self.run("explain", args)
     }

@@ -1,5 +1,5 @@
-//! The optional admission policies: what they refuse is what Sheave calls a Problem. The cases are data, `admission.yaml`; an API server
-//! that `SHEAVE_TEST_KUBECONFIG` names judges them, and the program without one.
+//! Tests of the optional admission policies, which refuse what Sheave reports as a Problem. The cases are data, `admission.yaml`, and
+//! are checked by the API server of `SHEAVE_TEST_KUBECONFIG`, or otherwise by the program.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::{files, kustomization};
 
-/// Below `deploy`.
+/// Path below `deploy`.
 const POLICY: &str = "admission/policy.yaml";
-/// An administrator's kubeconfig.
+/// Variable with an administrator's kubeconfig.
 const KUBECONFIG: &str = "SHEAVE_TEST_KUBECONFIG";
-/// Names the program, if it is not the `kubectl` on the path.
+/// Variable with the program, if it is not the `kubectl` in the path.
 const KUBECTL: &str = "SHEAVE_TEST_KUBECTL";
 
-/// The file of cases.
+/// File of cases.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cases {
@@ -29,7 +29,7 @@ struct Cases {
     pools: Vec<Case>,
 }
 
-/// An object, by what is special about it.
+/// Object, given by its special fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -37,19 +37,19 @@ struct Case {
     name: String,
     #[serde(default)]
     value: String,
-    /// Of a MultiClusterService.
+    /// Whether it is a MultiClusterService.
     #[serde(default)]
     mcs: bool,
     #[serde(default)]
     spec: Value,
-    /// What the refusal says; admitted without it.
+    /// Text of the refusal; `None` if it is admitted.
     refused: Option<String>,
-    /// It is admitted although it is a Problem.
+    /// Whether it is admitted although it is a Problem.
     #[serde(default)]
     left: bool,
 }
 
-/// Each case with its object and a part of the name of the field that is meant.
+/// Each case with its object and a part of the name of the affected field.
 fn cases() -> Vec<(Case, Value, String)> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/deploy/admission.yaml"))
         .expect("the file of cases");
@@ -92,7 +92,7 @@ fn multi_cluster_service(annotations: &Value) -> Value {
     })
 }
 
-/// What `sheave validate` reports.
+/// Report of `sheave validate`.
 fn problems(object: &Value, mcs: bool) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, objects: &[&Value]| {
@@ -103,7 +103,7 @@ fn problems(object: &Value, mcs: bool) -> String {
     };
     let mut command = Command::new(sheave_test_support::program::path());
     let config = folder.path().join("config.yaml");
-    // The policy does not know whom a configuration trusts.
+    // The policy does not know which peers a configuration trusts.
     std::fs::write(&config, "acceptProxy: {allow: [\"0.0.0.0/0\", \"::/0\"]}\n").expect("it can be written");
     command.args(["validate", "--node", "gw-1", "--config"]).arg(config);
     if mcs {
@@ -128,7 +128,7 @@ fn the_policy_knows_the_annotations_that_there_are() {
     let variables = policy["spec"]["variables"].as_array().unwrap();
     let known = variables.iter().find(|it| it["name"] == "known").unwrap()["expression"].as_str().unwrap();
     assert_eq!(names(known, r"'(sheave\.dev/[a-z-]+)'"), declared);
-    // Each is judged, or takes any value.
+    // Each is checked, or accepts any value.
     let judged = names(&files::text(POLICY).replace(known, ""), r"'(sheave\.dev/[a-z-]+)'");
     let any: BTreeSet<String> = ["sheave.dev/address-pool".to_owned()].into();
     assert_eq!(judged.union(&any).cloned().collect::<BTreeSet<_>>(), declared);
@@ -196,7 +196,7 @@ fn assert_refused(judged: Result<(), String>, part: &str) {
     assert!(said.contains("denied request: ") && said.contains(part), "{said}");
 }
 
-/// Policies take effect a moment after they are written.
+/// Installs the policies and waits, since they take effect a moment after they are written.
 fn install() {
     for file in ["base/crd.yaml", POLICY] {
         let path = files::place(file);
@@ -250,9 +250,9 @@ fn what_was_wrong_before_can_be_changed_mended_and_deleted() {
         object
     };
     let wrong = json!({"sheave.dev/balanse": "maglev", "sheave.dev/idle-timeout": "30"});
-    // Not of the class: nobody looks at it.
+    // Not of our class, so it is not checked.
     apply(&internal(wrong.clone())).unwrap();
-    // It becomes ours as it is, and changes in other respects, its status and finalizers included.
+    // It becomes ours unchanged, and other parts of it change, including its status and finalizers.
     apply(&named(service(&wrong, &json!({})), json!({}))).unwrap();
     apply(&named(service(&wrong, &json!({"externalTrafficPolicy": "Local"})), json!({"a": "b"}))).unwrap();
     let mut held = named(service(&wrong, &json!({})), json!({}));
@@ -260,7 +260,7 @@ fn what_was_wrong_before_can_be_changed_mended_and_deleted() {
     apply(&held).unwrap();
     let other = json!({"sheave.dev/balanse": "maglev", "sheave.dev/idle-timeout": "31"});
     assert_refused(apply(&named(service(&other, &json!({})), json!({}))), "\"31\" is not a duration");
-    // It is mended in part, and deleted while it is wrong.
+    // It is fixed in part, and deleted while it is invalid.
     let mended = json!({"sheave.dev/balanse": "maglev", "sheave.dev/idle-timeout": "31s"});
     let mut held = named(service(&mended, &json!({})), json!({}));
     held["metadata"]["finalizers"] = json!(["sheave.dev/load-balancer-cleanup"]);

@@ -1,4 +1,5 @@
-//! The examples in which another program announces addresses: they name what is there, and agree with Sheave's settings.
+//! Tests of the examples in which another program announces addresses: their names exist, and they agree with Sheave's
+//! settings.
 
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use crate::{files, kustomization};
 
 const METALLB: &str = "examples/metallb";
 const KUBE_VIP: &str = "examples/kube-vip";
-/// What gateways serve unless they are configured otherwise.
+/// Default class of gateways.
 const CLASS: &str = "sheave.dev/l4";
 
 fn object(folder: &str, kind: &str) -> Value {
@@ -31,7 +32,7 @@ fn they_name_every_file_and_leave_announcing_to_the_other_program() {
     Config::read(GATEWAY);
 }
 
-/// MetalLB's speakers announce what is in a pool of MetalLB's; its controller must give it to nobody.
+/// MetalLB's speakers announce the addresses of a MetalLB pool. Its controller must not assign them.
 #[test]
 fn metallb_announces_the_addresses_that_sheave_gives() {
     let (ours, theirs) = (object(METALLB, "AddressPool"), object(METALLB, "IPAddressPool"));
@@ -62,7 +63,7 @@ fn kube_vip_takes_the_services_of_sheaves_class_and_leaves_their_status_alone() 
     }
 }
 
-/// Both run where the gateways are.
+/// Both run on the nodes of the gateways.
 #[test]
 fn they_run_where_the_gateways_are() {
     let label = "node-role.kubernetes.io/gateway";

@@ -1,4 +1,5 @@
-//! The Helm chart brings what the kustomizations bring, object by object. What needs helm is left to `tests/run`, which finds one.
+//! Tests that the Helm chart has the same objects as the kustomizations. Tests that need helm are run by `tests/run`, which finds
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,22 +15,22 @@ use crate::{files, typed};
 mod frr;
 mod openshift;
 
-/// The folder of the chart.
+/// Folder of the chart.
 const CHART: &str = "helm/sheave";
-/// Names the program, if it is not the `helm` on the path.
+/// Variable with the program, if it is not the `helm` in the path.
 const HELM: &str = "SHEAVE_TEST_HELM";
-/// What Helm objects have in addition.
+/// Additional labels of objects from Helm.
 const LABELS_OF_HELM: [&str; 2] = ["app.kubernetes.io/managed-by", "helm.sh/chart"];
 
 /// Objects by kind and name.
 type Objects = BTreeMap<String, Value>;
 
-/// `KEY=VALUE`, or `KEY=@FILE` for the text of a file below `deploy`.
+/// Renders the chart with `KEY=VALUE`, or `KEY=@FILE` for the text of a file below `deploy`.
 fn helm(namespace: &str, values: &[&str]) -> Output {
     helm_of(&files::place(CHART), namespace, values)
 }
 
-/// What helm makes of the chart in this folder.
+/// Renders the chart in this folder.
 fn helm_of(chart: &Path, namespace: &str, values: &[&str]) -> Output {
     let program = std::env::var_os(HELM).unwrap_or_else(|| OsString::from("helm"));
     let home = tempfile::tempdir().expect("a folder");
@@ -50,7 +51,7 @@ fn helm_of(chart: &Path, namespace: &str, values: &[&str]) -> Output {
     command.output().expect("helm starts")
 }
 
-/// What the chart gives with these values.
+/// Objects of the chart with these values.
 fn rendered(namespace: &str, values: &[&str]) -> Objects {
     objects(&helm(namespace, values), values)
 }
@@ -75,7 +76,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }
 
-/// What `kubectl apply -k` of an overlay gives, or of the base: resources, ConfigMaps, image and patches, which is all that they use.
+/// Objects of `kubectl apply -k` for an overlay or the base. Supports resources, ConfigMaps, images and patches, which is all that
+/// they use.
 fn kustomized(overlay: Option<&str>) -> Objects {
     let base = kustomization::of(files::BASE);
     let top = overlay.map_or_else(|| kustomization::of(files::BASE), kustomization::of);
@@ -102,7 +104,7 @@ fn kustomized(overlay: Option<&str>) -> Objects {
     objects
 }
 
-/// The ConfigMap that is made of files of a folder.
+/// ConfigMap that is generated from files of a folder.
 fn config_map(folder: &str, map: &ConfigMapArgs) -> (String, Value) {
     let data: BTreeMap<_, _> = map
         .files
@@ -135,9 +137,9 @@ fn patch(objects: &mut Objects, top: &Kustomization) {
     }
 }
 
-/// Takes away what a chart does in its own way.
+/// Removes what a chart does in its own way.
 fn comparable(mut objects: Objects) -> Objects {
-    // `helm --create-namespace` makes it, and Helm installs definitions from files that are no templates.
+    // `helm --create-namespace` creates the namespace, and Helm installs definitions from files that are not templates.
     objects
         .retain(|name, _| !name.starts_with("Namespace ") && !name.starts_with("CustomResourceDefinition "));
     for (name, object) in &mut objects {
@@ -149,7 +151,7 @@ fn comparable(mut objects: Objects) -> Objects {
                 *config = serde_saphyr::from_str(text(config)).expect("a configuration");
             }
         }
-        // kustomize puts the hash into the name of the ConfigMap.
+        // kustomize adds the hash to the name of the ConfigMap.
         if let Some(metadata) = object.pointer_mut("/spec/template/metadata").and_then(Value::as_object_mut)
             && let Some(annotations) = metadata.remove("annotations")
         {
@@ -363,7 +365,7 @@ fn collect_missing(root: &Value, schema: &Value, value: &Value, path: &str, miss
         Some(place) => root.pointer(place.trim_start_matches('#')).expect("a definition"),
         None => schema,
     };
-    // What is not closed takes what it does not name.
+    // A schema that is not closed accepts additional properties.
     if schema["additionalProperties"] != false {
         return;
     }

@@ -1,4 +1,5 @@
-//! The configuration files that become ConfigMaps: what they say to other manifests, and that the program takes them.
+//! Tests of the configuration files that become ConfigMaps: they agree with other manifests, and the program accepts
+//! them.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -8,14 +9,14 @@ use serde_json::Value;
 
 use crate::files;
 
-/// Configuration files, by who uses them.
+/// Configuration files by role.
 pub(crate) const GATEWAY: &str = "base/config/gateway.yaml";
 pub(crate) const CONTROLLER: &str = "base/config/controller.yaml";
 pub(crate) const OVERLAY_GATEWAY: &str = "examples/overlay/gateway.yaml";
 pub(crate) const L2_GATEWAY: &str = "examples/l2/gateway.yaml";
 pub(crate) const BGP_GATEWAY: &str = "examples/bgp-frr/gateway.yaml";
 
-/// A configuration file of ours.
+/// Parsed configuration file.
 pub(crate) struct Config {
     file: &'static str,
     value: Value,
@@ -28,36 +29,36 @@ impl Config {
         Self { file, value: documents.remove(0).value }
     }
 
-    /// The text at `section.key`.
+    /// Text at `section.key`.
     pub(crate) fn text(&self, section: &str, key: &str) -> &str {
         self.value[section][key]
             .as_str()
             .unwrap_or_else(|| panic!("{}: {section}.{key} is not given", self.file))
     }
 
-    /// The whole section.
+    /// A whole section.
     pub(crate) fn value(&self, section: &str) -> &Value {
         &self.value[section]
     }
 
-    /// The address at `section.listen`.
+    /// Address at `section.listen`.
     pub(crate) fn listen(&self, section: &str) -> SocketAddr {
         self.text(section, "listen").parse().expect("an address and port")
     }
 
-    /// How long a process may take to end: `timeouts.lameDuck`, `timeouts.drain`, and what its last work takes.
+    /// Maximum time to end: `timeouts.lameDuck`, `timeouts.drain`, and a reserve.
     pub(crate) fn longest_end(&self) -> SignedDuration {
         let time = |key| self.text("timeouts", key).parse::<SignedDuration>().expect("a duration");
         time("lameDuck") + time("drain") + SignedDuration::from_secs(10)
     }
 
-    /// `stateDir`.
+    /// Value of `stateDir`.
     pub(crate) fn state_dir(&self) -> &str {
         self.value["stateDir"].as_str().expect("stateDir is given")
     }
 }
 
-/// What `sheave validate` says of a file: its exit code and both outputs.
+/// Result of `sheave validate` for a file: its exit code and both outputs.
 fn validate(file: &std::path::Path) -> (Option<i32>, String) {
     let output = Command::new(sheave_test_support::program::path())
         .args(["validate", "--node", "gw-1", "--config"])

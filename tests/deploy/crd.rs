@@ -1,4 +1,4 @@
-//! The definition of AddressPool is generated from the Rust types; the file must be what they give.
+//! Test that the definition of AddressPool, which is generated from the Rust types, is up to date.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sheave_control::api::address_pool;
@@ -6,9 +6,9 @@ use sheave_control::api::address_pool;
 use crate::files;
 
 const FILE: &str = "base/crd.yaml";
-/// The same for Helm, which takes no file from outside of a chart.
+/// Same for Helm, which cannot use files outside of a chart.
 const OF_CHART: &str = "helm/sheave/crds/addresspools.yaml";
-/// Set to write the file instead of comparing it.
+/// Variable that makes the test write the file instead of comparing it.
 const WRITE: &str = "UPDATE_DOCS";
 
 fn generated() -> String {
@@ -30,7 +30,8 @@ fn the_definition_is_what_the_types_give() {
     }
 }
 
-/// `pool` is what Cilium, Calico, MetalLB and storage operators may call theirs; kubectl takes the first that it finds.
+/// Cilium, Calico, MetalLB and storage operators may use `pool` as a short name, and kubectl takes the first that it
+/// finds.
 #[test]
 fn the_short_name_is_ours_alone() {
     let names = address_pool::definition().spec.names;

@@ -1,41 +1,41 @@
-//! The files of `deploy/` and the documents in them. It must not know what they say.
+//! Files of `deploy/` and the documents in them. Independent of their contents.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// The folder that is applied.
+/// Folder that is applied.
 pub(crate) const BASE: &str = "base";
-/// The folder of what users may copy.
+/// Folder of examples to copy.
 pub(crate) const EXAMPLES: &str = "examples";
 
-/// The folder that is applied to a Karmada API server.
+/// Folder that is applied to a Karmada API server.
 pub(crate) const KARMADA: &str = "karmada";
-/// The folder that is applied beside it where it trusts tokens of the cluster that Sheave runs in.
+/// Folder that is additionally applied if that server trusts tokens of the cluster that Sheave runs in.
 pub(crate) const BOUND: &str = "karmada/bound";
-/// The folder that is applied beside it where Services are exported.
+/// Folder that is additionally applied to export Services.
 pub(crate) const EXPORTS: &str = "karmada/exports";
 
-/// One YAML document.
+/// YAML document.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// Below `deploy`, for messages.
+    /// Path below `deploy`, for messages.
     pub(crate) file: String,
     pub(crate) value: Value,
 }
 
-/// The place of `path`, which is below `deploy`.
+/// Absolute path of `path`, which is below `deploy`.
 pub(crate) fn place(path: impl AsRef<Path>) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path)
 }
 
-/// The text of a file below `deploy`.
+/// Text of a file below `deploy`.
 pub(crate) fn text(path: impl AsRef<Path>) -> String {
     let place = place(path);
     std::fs::read_to_string(&place).unwrap_or_else(|error| panic!("{}: {error}", place.display()))
 }
 
-/// Every file but documents in the folder `below` and its subfolders, as paths below it, sorted.
+/// All files except documentation in the folder `below` and its subfolders, as paths below it, sorted.
 pub(crate) fn all(below: &str) -> Vec<String> {
     fn collect(folder: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).expect("the folder can be read") {
@@ -56,7 +56,7 @@ pub(crate) fn all(below: &str) -> Vec<String> {
     found
 }
 
-/// The documents of one file below `deploy`.
+/// Documents of one file below `deploy`.
 pub(crate) fn documents(file: &str) -> Vec<Document> {
     let values: Vec<Value> =
         serde_saphyr::from_multiple(&text(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
@@ -64,41 +64,41 @@ pub(crate) fn documents(file: &str) -> Vec<Document> {
     values.into_iter().map(|value| Document { file: file.to_owned(), value }).collect()
 }
 
-/// Every API object of the base.
+/// API objects of the base.
 pub(crate) fn base() -> Vec<Document> {
     objects_in(BASE)
 }
 
-/// Every API object of the examples.
+/// API objects of the examples.
 pub(crate) fn examples() -> Vec<Document> {
     objects_in(EXAMPLES)
 }
 
-/// Every API object of the optional policies.
+/// API objects of the optional policies.
 pub(crate) fn admission() -> Vec<Document> {
     objects_in("admission")
 }
 
-/// Every API object that a Karmada API server always gets.
+/// API objects that every Karmada API server gets.
 pub(crate) fn karmada() -> Vec<Document> {
     let mut documents = objects_in(KARMADA);
     documents.retain(|document| !document.file.starts_with(EXPORTS) && !document.file.starts_with(BOUND));
     documents
 }
 
-/// Every API object that it gets where Services are exported.
+/// API objects that it gets additionally to export Services.
 pub(crate) fn exports() -> Vec<Document> {
     objects_in(EXPORTS)
 }
 
-/// Every API object that it gets where it trusts tokens of the cluster that Sheave runs in.
+/// API objects that it gets additionally if it trusts tokens of the cluster that Sheave runs in.
 pub(crate) fn bound() -> Vec<Document> {
     objects_in(BOUND)
 }
 
-/// Kustomizations, their components and the program's own configuration are no API objects.
+/// API objects in a folder, without kustomizations, their components and the program's own configuration.
 fn objects_in(folder: &str) -> Vec<Document> {
-    // FRR's own files are none either.
+    // FRR's own files are not API objects either.
     let files = all(folder).into_iter().filter(|file| file.ends_with(".yaml"));
     let files = files.map(|file| format!("{folder}/{file}"));
     let documents = files.flat_map(|file| documents(&file));

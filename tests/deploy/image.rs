@@ -1,9 +1,9 @@
-//! The image: how it is made, and that what is applied is this version.
+//! Tests of the image: how it is built, and that the manifests use this version.
 
 use crate::workloads::{container, pods};
 use crate::{files, kustomization};
 
-/// The arguments of the instruction's last occurrence.
+/// Arguments of the instruction's last occurrence.
 fn last<'a>(dockerfile: &'a str, instruction: &str) -> &'a str {
     let mut lines = dockerfile.lines().filter_map(|line| line.strip_prefix(instruction)?.strip_prefix(' '));
     lines.next_back().unwrap_or_else(|| panic!("the Dockerfile has no {instruction}"))
@@ -20,7 +20,7 @@ fn the_image_is_of_this_version_everywhere() {
             "{folder}"
         );
     }
-    // The name alone: the tag is given in one place.
+    // Only the name, since the tag is set in one place.
     for (role, pod) in pods() {
         assert_eq!(container(&pod).image.as_deref(), Some("sheave"), "{role}");
     }
@@ -32,7 +32,7 @@ fn the_image_runs_sheave_as_nobody_in_particular() {
     let [_, (_, controller)] = pods();
     let security = controller.security_context.unwrap();
     let user = format!("{}:{}", security.run_as_user.unwrap(), security.run_as_group.unwrap());
-    // By number: the kubelet cannot tell whether a name is root's (runAsNonRoot).
+    // By number, since the kubelet cannot check whether a name belongs to root (runAsNonRoot).
     assert_eq!(last(&dockerfile, "USER"), user);
     assert_eq!(last(&dockerfile, "ENTRYPOINT"), r#"["/sheave"]"#);
 }
@@ -65,7 +65,7 @@ fn the_image_is_built_without_tests_and_benches() {
     let ignored = files::text("Dockerfile.dockerignore");
     let kept: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
     assert_eq!(kept, ["Cargo.toml", "Cargo.lock", "src", "control", "dataplane", "tests/support/Cargo.toml"]);
-    // Cargo looks for the file of a target that names none before it builds anything.
+    // Before Cargo builds anything, it looks for the default file of targets without a path.
     let manifest = include_str!("../../Cargo.toml");
     let targets = manifest.split("\n\n").filter(|it| it.contains("[[test]]") || it.contains("[[bench]]"));
     let (with, without): (Vec<&str>, Vec<&str>) = targets.partition(|target| target.contains("\npath = "));

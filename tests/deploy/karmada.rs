@@ -1,5 +1,5 @@
-//! What goes to a Karmada API server, and what the cluster with the gateways needs to come there: names, rights, and patches
-//! that hold for the base.
+//! Tests of the manifests for a Karmada API server, and of what the gateways' cluster needs to reach it: names, permissions,
+//! and patches of the base.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ use crate::typed::{names, object_of, strictly};
 use crate::workloads::container;
 use crate::{files, kustomization};
 
-/// For the cluster that Sheave runs in.
+/// Component for the cluster that Sheave runs in.
 const CLUSTER: &str = "karmada/cluster";
-/// The same with tokens of that cluster.
+/// Same with tokens of that cluster.
 const CLUSTER_BOUND: &str = "karmada/cluster-bound";
-/// Where the kubeconfig is, as the configurations are told to name it.
+/// Folder of the kubeconfig in configurations.
 const FOLDER: &str = "/etc/sheave-karmada";
-/// Where Karmada's API server listens unless told otherwise.
+/// Default port of Karmada's API server.
 const PORT: i32 = 5443;
-/// Where `karmadactl init` publishes it.
+/// Port on which `karmadactl init` publishes it.
 const NODE_PORT: i32 = 32443;
 
 #[test]
@@ -65,7 +65,7 @@ fn the_kustomization_names_every_file_but_those_for_the_other_cluster() {
     assert_eq!(named, there.collect());
 }
 
-/// The second of the same name would replace the first, where one API server has both.
+/// An object with the same name would replace the other if one API server has both.
 #[test]
 fn no_role_or_policy_has_the_name_of_one_of_the_base() {
     let roles = |all: Vec<String>| -> BTreeSet<String> {
@@ -88,7 +88,7 @@ fn everything_is_in_our_namespace() {
     }
 }
 
-/// A taint that evicts the definition takes every export of that cluster with it.
+/// A taint that evicts the definition removes every export of that cluster.
 #[test]
 fn the_definition_of_exports_is_in_every_cluster_whatever_its_taints() {
     let exports = files::exports();
@@ -114,7 +114,7 @@ fn each_account_has_its_role_and_its_token() {
     }
 }
 
-/// Tokens that the Pods get for the Karmada API server are of accounts that it knows by the same rights.
+/// Tokens that Pods use for the Karmada API server belong to accounts with the same permissions there.
 #[test]
 fn accounts_of_the_own_cluster_have_the_same_rights() {
     let bindings = files::bound();
@@ -150,7 +150,7 @@ fn accounts_of_the_own_cluster_have_the_same_rights() {
     assert_eq!(bindings.len(), 5);
 }
 
-/// The object of the base that the component's patch is for, as the patch leaves it.
+/// The object of the base after the component's patch.
 fn patched<T: DeserializeOwned + k8s_openapi::Resource>(component: &str, name: &str) -> T {
     let patches = kustomization::component(component).patches;
     let mut of = patches.iter().filter(|it| it.target["kind"] == T::KIND && it.target["name"] == name);
@@ -164,7 +164,7 @@ fn patched<T: DeserializeOwned + k8s_openapi::Resource>(component: &str, name: &
     strictly(component, &value)
 }
 
-/// The volume that is in the Pod's [`FOLDER`], and can only be read.
+/// The volume that is mounted read-only at the Pod's [`FOLDER`].
 fn mounted(pod: &PodSpec) -> &Volume {
     let mounts = container(pod).volume_mounts.as_deref().unwrap_or_default();
     let mount = mounts.iter().find(|it| it.mount_path == FOLDER).expect("something is mounted there");
@@ -173,7 +173,7 @@ fn mounted(pod: &PodSpec) -> &Volume {
     volumes.find(|it| it.name == mount.name).expect("the volume is there")
 }
 
-/// The Pods of gateways and controllers, as a component leaves them, and what their Secret is called.
+/// Pods of gateways and controllers after a component's patches, with the names of their Secrets.
 fn patched_pods(component: &str) -> [(PodSpec, &'static str); 2] {
     assert_eq!(kustomization::component(component).patches.len(), 3);
     let gateway: DaemonSet = patched(component, "sheave-gateway");
@@ -201,7 +201,7 @@ fn the_other_component_mounts_kubeconfigs_and_tokens_that_end() {
         let token = token.service_account_token.as_ref().expect("a token");
         assert_eq!((token.path.as_str(), token.audience.as_deref()), ("token", Some("karmada")));
         let seconds = token.expiration_seconds.expect("it ends");
-        // The API server gives no shorter one.
+        // The API server issues no shorter ones.
         assert!((600..=86_400).contains(&seconds), "{seconds}");
     }
 }

@@ -1,4 +1,4 @@
-//! The kustomizations name files that are there, and the base leaves none out.
+//! Tests that the kustomizations name existing files, and that the base includes all of its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::files;
 use crate::typed::strictly;
 
-/// As much of a Kustomization as is used here.
+/// The used part of a Kustomization.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Kustomization {
@@ -32,7 +32,7 @@ struct Labels {
     pairs: BTreeMap<String, String>,
 }
 
-/// A ConfigMap made of files, as `key=file`.
+/// ConfigMap from files, as `key=file`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ConfigMapArgs {
     pub(crate) name: String,
@@ -43,13 +43,13 @@ pub(crate) struct ConfigMapArgs {
     pub(crate) options: Options,
 }
 
-/// What a ConfigMap has beside its files.
+/// Other properties of a ConfigMap.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Options {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// Which image the name stands for.
+/// Image that replaces a name.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Image {
@@ -58,19 +58,19 @@ pub(crate) struct Image {
     pub(crate) new_name: Option<String>,
 }
 
-/// A JSON patch, as text.
+/// JSON patch, as text.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Patch {
     pub(crate) target: BTreeMap<String, String>,
     pub(crate) patch: String,
 }
 
-/// The kustomization in a folder below `deploy`.
+/// Kustomization in a folder below `deploy`.
 pub(crate) fn of(folder: &str) -> Kustomization {
     read(folder, "kustomize.config.k8s.io/v1beta1", "Kustomization")
 }
 
-/// The part of kustomizations in a folder below `deploy`, which others name under `components`.
+/// Component in a folder below `deploy`, which kustomizations name under `components`.
 pub(crate) fn component(folder: &str) -> Kustomization {
     read(folder, "kustomize.config.k8s.io/v1alpha1", "Component")
 }
@@ -86,19 +86,19 @@ fn read(folder: &str, api_version: &str, kind: &str) -> Kustomization {
 }
 
 impl Kustomization {
-    /// Labels that every object gets.
+    /// Labels of every object.
     pub(crate) fn label_pairs(&self) -> impl Iterator<Item = (&String, &String)> {
         self.labels.iter().flat_map(|labels| &labels.pairs)
     }
 
-    /// The files that ConfigMaps are made of.
+    /// Files of ConfigMaps.
     fn config_files(&self) -> impl Iterator<Item = &str> {
         let files = self.config_map_generator.iter().flat_map(|map| &map.files);
         files.map(|entry| entry.split_once('=').unwrap_or_else(|| panic!("{entry} has no key")).1)
     }
 }
 
-/// Without `..`, as far as the text goes.
+/// Resolves `..` in a path, as text.
 fn resolve(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut resolved, component| {
         match component {

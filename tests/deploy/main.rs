@@ -1,5 +1,5 @@
-//! The manifests under `deploy/`: each is what its kind allows, they agree with one another, with the program and with its
-//! version, and no right leads further than it was meant to.
+//! Tests of the manifests under `deploy/`: they match the types of their kinds, agree with one another, with the program
+//! and with its version, and grant no more than intended.
 
 mod admission;
 mod announcers;

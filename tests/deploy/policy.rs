@@ -1,5 +1,5 @@
-//! The admission policies: what they let the controller write, and what they do not. Their expressions are evaluated by an
-//! interpreter of CEL, on objects before and after a write, as an API server does.
+//! Tests of the admission policies: what they allow the controller to write, and what they refuse. A CEL interpreter evaluates
+//! their expressions on objects before and after a write, like an API server.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::files::{self, Document};
 
 const CONTROLLER: &str = "system:serviceaccount:sheave-system:sheave-controller";
 const OURS: &str = "sheave.dev/load-balancer-cleanup";
-/// That of an installation with another class.
+/// Finalizer of an installation with another class.
 const OTHER_CLASS: &str = "sheave.dev/load-balancer-cleanup-bf9cf968";
-/// That of cloud providers.
+/// Finalizer of cloud providers.
 const SHARED: &str = "service.kubernetes.io/load-balancer-cleanup";
 const LABEL: &str = "sheave.dev/managed-by";
 
-/// A write, as the API server asks about it.
+/// Write in the form of an admission request.
 struct Write<'a> {
     user: &'a str,
     group: &'a str,
-    /// The plural, with a slash and the subresource behind it if there is one.
+    /// Plural, followed by a slash and the subresource, if any.
     resource: &'a str,
-    /// Null if nothing was there.
+    /// Object before the write; null if there was none.
     before: &'a Value,
-    /// Null if nothing is left.
+    /// Object after the write; null if it is removed.
     after: &'a Value,
 }
 
@@ -37,8 +37,8 @@ impl Write<'_> {
         }
     }
 
-    /// Whether the expression is true, with what the policy's variables have come to. One that cannot be evaluated refuses, as
-    /// `failurePolicy: Fail` has it.
+    /// Whether the expression is true, given the values of the policy's variables. An expression that cannot be evaluated
+    /// refuses, as with `failurePolicy: Fail`.
     fn satisfies(&self, expression: &Value, variables: &Value) -> bool {
         let expression = expression.as_str().expect("an expression");
         let environment = Arc::new(Env::stdlib());
@@ -55,11 +55,11 @@ impl Write<'_> {
     }
 }
 
-/// A policy that is in force.
+/// Policy with a binding.
 struct Policy(Value);
 
 impl Policy {
-    /// The one of this name, which a binding of its name puts in force.
+    /// The policy of this name, which a binding with the same name enables.
     fn of(documents: &[Document], name: &str) -> Self {
         let spec = |kind: &str| {
             let mut found = documents.iter().filter(|it| it.value["kind"] == kind);
@@ -73,7 +73,7 @@ impl Policy {
         Self(policy)
     }
 
-    /// What it refuses of a write; nothing if the write does not concern it.
+    /// Reasons for which it refuses a write; `None` if the write does not match.
     fn refuses(&self, write: &Write<'_>) -> Option<Vec<&str>> {
         let has = |list: &Value, item: &str| list.as_array().is_some_and(|list| list.contains(&json!(item)));
         let concerned = list(&self.0["matchConstraints"]["resourceRules"]).iter().any(|rule| {
@@ -86,7 +86,7 @@ impl Policy {
         if !concerned || !conditions.iter().all(|it| write.satisfies(&it["expression"], &variables)) {
             return None;
         }
-        // Each may use those before it; all are true or false.
+        // Each may use earlier ones. All are true or false.
         for variable in self.0["variables"].as_array().into_iter().flatten() {
             let value = write.satisfies(&variable["expression"], &variables);
             variables[variable["name"].as_str().expect("a name")] = json!(value);
@@ -96,13 +96,13 @@ impl Policy {
         Some(refused.map(|it| it["message"].as_str().expect("each says what it refuses")).collect())
     }
 
-    /// Asserts that the controller may make `after` of `before`.
+    /// Asserts that the controller may change `before` to `after`.
     fn assert_allows(&self, (group, resource): (&str, &str), before: &Value, after: &Value) {
         let write = Write { user: CONTROLLER, group, resource, before, after };
         assert_eq!(self.refuses(&write), Some(Vec::new()), "{resource} {before} {after}");
     }
 
-    /// Asserts that it may not, for one reason, and that everybody else may.
+    /// Asserts that it may not, for one reason, and that all others may.
     fn assert_refuses(&self, (group, resource): (&str, &str), before: &Value, after: &Value) {
         let write = Write { user: CONTROLLER, group, resource, before, after };
         let refused = self.refuses(&write).unwrap_or_default();
@@ -117,7 +117,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).expect("a list")
 }
 
-/// The object with one field, given as a JSON pointer, set; null takes it away.
+/// The object with the field of a JSON pointer set; null removes it.
 fn with(object: &Value, field: &str, value: Value) -> Value {
     let (parent, name) = field.rsplit_once('/').expect("a pointer");
     let mut changed = object.clone();
@@ -130,7 +130,7 @@ fn with(object: &Value, field: &str, value: Value) -> Value {
     changed
 }
 
-/// What all objects with a finalizer of ours have in common. Some fields are there and some are not, so that both are met.
+/// Checks what all objects with our finalizer have in common, both with and without some fields.
 fn assert_metadata(policy: &Policy, resource: (&str, &str), full: &Value, more: &str) {
     let bare = ["labels", "annotations", "ownerReferences", "finalizers"]
         .iter()
@@ -190,13 +190,13 @@ fn of_a_service_the_controller_changes_its_finalizer_and_its_status() {
         let published = with(&service, "/status", status);
         policy.assert_allows(resource, &service, &published);
         policy.assert_allows(resource, &published, &service);
-        // What the server itself changes with every write.
+        // Fields that the server itself changes with every write.
         let newer = with(&service, "/metadata/resourceVersion", json!("7"));
         policy.assert_allows(resource, &service, &with(&newer, "/metadata/managedFields", json!([{}])));
     }
 }
 
-/// kube-proxy takes packets for a published address on every node, unless its mode is Proxy.
+/// kube-proxy intercepts packets for a published address on every node, unless its mode is Proxy.
 #[test]
 fn addresses_are_published_as_a_proxys_and_on_services_of_the_class_alone() {
     let policy = Policy::of(&files::base(), "sheave-controller");
@@ -221,7 +221,7 @@ fn addresses_are_published_as_a_proxys_and_on_services_of_the_class_alone() {
     }
 }
 
-/// It keeps a Service until a cloud provider has freed what it costs.
+/// Such a finalizer keeps a Service until a cloud provider has released paid resources.
 #[test]
 fn the_finalizers_of_cloud_providers_and_other_installations_stay() {
     let policy = Policy::of(&files::base(), "sheave-controller");
@@ -249,7 +249,7 @@ fn a_service_that_is_no_load_balancer_cannot_be_held() {
     let theirs = json!({"metadata": metadata(), "spec": {"type": "ClusterIP"}});
     let held = with(&theirs, "/metadata/finalizers", json!(["example.com/keep", OURS]));
     policy.assert_refuses(services, &theirs, &held);
-    // It was one.
+    // It was a load balancer.
     policy.assert_allows(services, &held, &with(&held, "/status", json!({"loadBalancer": {}})));
     policy.assert_allows(services, &held, &theirs);
 }
@@ -299,7 +299,7 @@ fn what_the_controller_creates_is_its_own() {
     }
 }
 
-/// As an API server of Kubernetes 1.36 asks: the field that such a Service had as another type is in the new object alone.
+/// Request of an API server of Kubernetes 1.36: only the new object has the field that such a Service had with another type.
 #[test]
 fn a_service_that_became_an_external_name_is_let_go() {
     let policy = Policy::of(&files::base(), "sheave-controller");
@@ -321,8 +321,8 @@ fn a_service_that_became_an_external_name_is_let_go() {
     policy.assert_refuses(services, &shown, &with(&shown, "/spec/internalTrafficPolicy", json!("Local")));
 }
 
-/// With a version that is served, the API server checks the expressions against the types; with `*` it does not. It takes care
-/// of other versions by itself (`matchPolicy: Equivalent`).
+/// With a served version, the API server checks the expressions against the types, which it does not with `*`. It handles other
+/// versions itself (`matchPolicy: Equivalent`).
 #[test]
 fn every_policy_names_the_versions_that_it_is_checked_by() {
     for (documents, name) in [
@@ -367,7 +367,7 @@ fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_statu
             policy.assert_refuses(resource, &service, &with(&service, &format!("/spec/{field}"), value));
         }
         policy.assert_allows(resource, &service, &with(&service, "/status", json!({"loadBalancer": {}})));
-        // Karmada's webhook adds to whatever is written.
+        // Karmada's webhook adds to every write.
         let ranged = with(&service, "/spec/range", json!({}));
         let id = json!({"a": "b", "multiclusterservice.karmada.io/permanent-id": "x"});
         let identified = with(&ranged, "/metadata/labels", id);
@@ -377,8 +377,8 @@ fn of_a_multi_cluster_service_the_controller_changes_its_finalizer_and_its_statu
     }
 }
 
-/// As [`addresses_are_published_as_a_proxys_and_on_services_of_the_class_alone`]. The class may be that of the Service, which the
-/// API server does not show here.
+/// Like [`addresses_are_published_as_a_proxys_and_on_services_of_the_class_alone`]. The class may be that of the Service, which
+/// the API server does not show here.
 #[test]
 fn addresses_and_finalizers_are_for_load_balancers_of_the_class_alone_on_karmada_as_well() {
     let policy = Policy::of(&files::karmada(), "sheave-karmada-controller");
@@ -405,7 +405,7 @@ fn addresses_and_finalizers_are_for_load_balancers_of_the_class_alone_on_karmada
     for theirs in [of_type("CrossCluster"), of_class("example.com/other")] {
         policy.assert_refuses((group, objects), &theirs, &held(&theirs));
         policy.assert_refuses((group, status), &theirs, &published(&theirs, "Proxy"));
-        // What is there from before may stay or go.
+        // Existing values may stay or be removed.
         for before in [held(&theirs), published(&theirs, "VIP")] {
             policy.assert_allows(
                 (group, status),
@@ -437,7 +437,7 @@ fn conditions_and_finalizers_of_others_stay_on_karmada_as_well() {
     policy.assert_refuses((group, "multiclusterservices"), &similar, &service);
 }
 
-/// With a token of the cluster that Sheave runs in (`karmada/bound`) the controller is held to the same.
+/// With a token of the cluster that Sheave runs in (`karmada/bound`), the controller is subject to the same rules.
 #[test]
 fn a_bound_token_is_no_way_around_the_policies_of_karmada() {
     let user = format!("sheave:{CONTROLLER}");
@@ -498,7 +498,7 @@ fn of_exports_the_controller_has_its_own_and_policies_that_bring_nothing_else() 
         rule.assert_refuses(policies, &Value::Null, &wide);
         rule.assert_refuses(policies, &policy, &wide);
     }
-    // As Karmada's definition completes it.
+    // Defaults that Karmada's definition sets.
     let completed = with(&policy, "/spec/conflictResolution", json!("Abort"));
     rule.assert_allows(policies, &policy, &with(&completed, "/spec/preemption", json!("Never")));
     for (field, value) in [

@@ -1,6 +1,5 @@
-//! What holds for every right that the manifests give, on either API server. That each right is used and none is missing is
-//! shown where the program speaks with an API server that knows these roles (tests/cluster: `rights`, `fleet_rest` and
-//! `fleet_export`).
+//! Tests of all permissions in the manifests, for either API server. Tests with an API server that knows these roles show
+//! that each is used and none is missing (tests/cluster: `rights`, `fleet_rest` and `fleet_export`).
 
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
 
@@ -9,15 +8,15 @@ use crate::typed::{object, strictly};
 
 const NAMESPACE: &str = "sheave-system";
 
-/// Verbs that change nothing.
+/// Verbs without changes.
 const READING: [&str; 3] = ["get", "list", "watch"];
-/// Resources that lead to other accounts' rights, or to what others keep secret.
+/// Resources that grant the permissions of other accounts, or contain secrets of others.
 const FOREIGN: [&str; 5] = ["secrets", "configmaps", "pods", "serviceaccounts", "certificatesigningrequests"];
-/// Questions in the form of objects, which are stored nowhere.
+/// Queries in the form of objects, which are not stored.
 const REVIEWS: [&str; 2] = ["tokenreviews", "subjectaccessreviews"];
-/// Verbs by which an account gets more than it was given.
+/// Verbs with which an account can extend its permissions.
 const GROWING: [&str; 4] = ["escalate", "bind", "impersonate", "deletecollection"];
-/// What others write, and traffic follows.
+/// Resources that others write, and that direct traffic.
 const READ_ONLY: [&str; 8] = [
     "endpointslices",
     "nodes",
@@ -29,7 +28,7 @@ const READ_ONLY: [&str; 8] = [
     "customresourcedefinitions",
 ];
 
-/// The rules of every role, by its name.
+/// Rules of every role, with its name.
 fn rules() -> Vec<(String, PolicyRule)> {
     let documents = [files::base(), files::karmada(), files::exports(), files::bound()].into_iter().flatten();
     let roles = documents.filter(|it| it.value["kind"] == "ClusterRole" || it.value["kind"] == "Role");
@@ -44,7 +43,7 @@ fn rules() -> Vec<(String, PolicyRule)> {
     rules
 }
 
-/// The resources of a rule; none if it is about paths.
+/// Resources of a rule; empty if it is about paths.
 fn resources(rule: &PolicyRule) -> &[String] {
     assert_ne!(rule.resources.is_some(), rule.non_resource_urls.is_some(), "{rule:?}");
     rule.resources.as_deref().unwrap_or_default()
@@ -66,7 +65,7 @@ fn no_right_leads_to_others() {
     }
 }
 
-/// A node that is taken over gives away no right to change anything.
+/// A compromised node must not grant any write permission.
 #[test]
 fn gateways_only_read() {
     let of_gateways: Vec<_> = rules().into_iter().filter(|(role, _)| role.contains("gateway")).collect();
@@ -111,7 +110,7 @@ fn each_role_is_bound_to_the_account_of_its_name() {
     );
 }
 
-/// Asserts that the role of this kind and name is bound to the account `name` alone.
+/// Asserts that the role of this kind and name is bound only to the account `name`.
 pub(crate) fn assert_bound(
     name: &str,
     (kind, role): (&str, &str),

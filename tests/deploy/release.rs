@@ -1,4 +1,4 @@
-//! What goes into a release besides the program. `deploy/release` itself takes two builds with all optimisations, and is run by hand.
+//! Tests of the files of a release besides the program. `deploy/release` itself needs two fully optimized builds, and is run by hand.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn the_program_takes_the_configuration_of_the_package() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
-/// `deploy/release` puts the program elsewhere and leaves the rest of the unit as it is.
+/// `deploy/release` moves the program, and leaves the rest of the unit unchanged.
 #[test]
 fn the_package_has_what_the_unit_names() {
     let command = &systemd::service()["ExecStart"];
@@ -37,7 +37,7 @@ fn the_package_has_what_the_unit_names() {
     }
 }
 
-/// Of folders the file system knows the size, and the package has to be the same on each.
+/// File systems report different sizes of folders, and the package has to be the same on each.
 #[test]
 fn the_package_is_as_large_as_its_files() {
     let script = files::text("release");
@@ -53,7 +53,7 @@ fn the_package_is_as_large_as_its_files() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "4\n", "{output:?}");
 }
 
-/// The files that documents have somebody install are those that are made.
+/// Files that documents tell users to install are created by the release.
 #[test]
 fn documents_name_files_of_the_release() {
     let (script, document) = (files::text("release"), files::text("README.md"));
@@ -68,7 +68,7 @@ fn documents_name_files_of_the_release() {
         assert!(script.contains(made), "deploy/release makes no {made}");
         assert!(document.contains(&named), "deploy/README.md does not name {named}");
     }
-    // `helm push` names the chart by what it is called inside, so it needs a folder of its own beside the image.
+    // `helm push` uses the name inside the chart, so it needs its own folder next to the image.
     assert!(document.contains("\"oci://$REGISTRY/charts/sheave\" --version "));
 }
 

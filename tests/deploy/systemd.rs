@@ -1,11 +1,11 @@
-//! The unit for systemd: what it gives the process, and what it takes away.
+//! Tests of the systemd unit: the privileges that it grants and removes.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use crate::files;
 
-/// The settings of `[Service]`; none is given twice.
+/// Settings of `[Service]`, none of which is duplicated.
 pub(crate) fn service() -> BTreeMap<String, String> {
     let text = files::text("sheave.service");
     let (_, section) = text.split_once("[Service]\n").expect("a section");
@@ -48,7 +48,8 @@ fn the_unit_takes_away_what_a_gateway_does_not_need() {
     assert_eq!(service["ProtectSystem"], "strict");
 }
 
-/// By systemd's own reading. What it exposes is measured in tenths, of 100; the network and its capabilities are most of it.
+/// Checked by systemd itself. The exposure is measured in tenths, out of 100; most of it is the network and its
+/// capabilities.
 #[test]
 fn systemd_takes_the_unit_and_finds_it_closed() {
     const MOST_EXPOSED: &str = "--threshold=20";
@@ -67,7 +68,7 @@ fn systemd_takes_the_unit_and_finds_it_closed() {
     }
 }
 
-/// What the document has users add with `systemctl edit`, each by itself.
+/// Additions that the document tells users to make with `systemctl edit`, each alone.
 #[test]
 fn systemd_takes_the_unit_with_each_addition_of_the_document() {
     let document = files::text("README.md");
@@ -92,9 +93,9 @@ fn systemd_takes_the_unit_with_each_addition_of_the_document() {
 #[test]
 fn the_unit_leaves_the_calls_that_a_gateway_makes() {
     let service = service();
-    // Those of splice(2) and its like are in the group; bpf(2) is not, and a call that is missing must not end the process.
+    // The group contains splice(2) and the like, but not bpf(2). A missing call must not end the process.
     assert_eq!(service["SystemCallFilter"], "@system-service bpf");
     assert_eq!(service["SystemCallErrorNumber"], "EPERM");
-    // The program says when it is ready, and which process takes over.
+    // The program notifies systemd when it is ready, and which process takes over.
     assert_eq!(service["Type"], "notify");
 }

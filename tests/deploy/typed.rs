@@ -1,4 +1,4 @@
-//! Documents as the typed objects they claim to be: nothing unknown, nothing of the wrong type.
+//! Documents as typed objects: nothing unknown, nothing of the wrong type.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -16,7 +16,7 @@ use sheave_control::api::address_pool::{self, AddressPool};
 
 use crate::files::{self, Document};
 
-/// Reads `value` as a `T` and fails on any field that `T` does not have.
+/// Parses `value` as a `T`, and fails on any field that `T` does not have.
 pub(crate) fn strictly<T: DeserializeOwned>(file: &str, value: &Value) -> T {
     let mut unknown = Vec::new();
     let object = serde_ignored::deserialize(value, |path| unknown.push(path.to_string()))
@@ -25,12 +25,12 @@ pub(crate) fn strictly<T: DeserializeOwned>(file: &str, value: &Value) -> T {
     object
 }
 
-/// The one object of the base of this kind and name.
+/// The object of the base with this kind and name.
 pub(crate) fn object<T: DeserializeOwned + k8s_openapi::Resource>(name: &str) -> T {
     object_of(&files::base(), name)
 }
 
-/// The one object of these of this kind and name.
+/// The object among these documents with this kind and name.
 pub(crate) fn object_of<T: DeserializeOwned + k8s_openapi::Resource>(
     documents: &[Document],
     name: &str,
@@ -44,7 +44,7 @@ pub(crate) fn object_of<T: DeserializeOwned + k8s_openapi::Resource>(
     strictly(file, value)
 }
 
-/// As the others; only that our own type has no fields for its kind and API version.
+/// Checks an AddressPool. Our own type has no fields for kind and API version.
 fn check_pool(file: &str, value: &Value) {
     assert_eq!(value["apiVersion"], address_pool::API_VERSION, "{file}");
     let mut fields = value.as_object().expect("an object").clone();
@@ -61,7 +61,7 @@ pub(crate) fn names(documents: &[Document]) -> Vec<String> {
     names
 }
 
-/// Reads it as what it claims to be.
+/// Parses a document as its kind.
 pub(crate) fn check(document: &Document) {
     fn of<T: DeserializeOwned + k8s_openapi::Resource>(document: &Document) {
         let Document { file, value } = document;
@@ -72,12 +72,12 @@ pub(crate) fn check(document: &Document) {
         "AddressPool" => check_pool(&document.file, &document.value),
         "ClusterRole" => of::<ClusterRole>(document),
         "ClusterRoleBinding" => of::<ClusterRoleBinding>(document),
-        // Karmada's own; the suite of clusters applies what it says.
+        // A kind of Karmada; the cluster suite applies it.
         "ClusterPropagationPolicy" => {
             assert_eq!(document.value["apiVersion"], "policy.karmada.io/v1alpha1", "{}", document.file);
         }
         "CustomResourceDefinition" => of::<CustomResourceDefinition>(document),
-        // MetalLB's own; `announcers` looks at what they say.
+        // Kinds of MetalLB; `announcers` checks their contents.
         "IPAddressPool" | "L2Advertisement" => {
             assert_eq!(document.value["apiVersion"], "metallb.io/v1beta1", "{}", document.file);
         }

@@ -1,4 +1,4 @@
-//! What manifests say of one another: selectors and labels, ports, names, namespaces.
+//! Tests of references between manifests: selectors and labels, ports, names, namespaces.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn controller_labels() -> Labels {
     labels(controller().spec.template.metadata)
 }
 
-/// Asserts that the selector takes the Pods of one role and not those of the other.
+/// Asserts that the selector matches the Pods of one role and not those of the other.
 fn assert_selects(selector: &Labels, these: &Labels, not_these: &Labels) {
     let selects = |labels: &Labels| selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     assert!(!selector.is_empty() && selects(these), "{selector:?} does not select {these:?}");
@@ -88,7 +88,7 @@ fn the_controller_finds_the_gateways_and_their_reports() {
     assert_eq!(Config::read(CONTROLLER).text("gateways", "service"), name);
 }
 
-/// Its Service's port, and where distributions have it listen; a policy is applied to packets that are translated already.
+/// The port of its Service, and those of distributions, since a policy applies to packets after translation.
 #[test]
 fn the_controller_may_ask_the_api_server_wherever_it_listens() {
     let policy: NetworkPolicy = object("sheave-controller");
@@ -111,8 +111,8 @@ fn the_controller_may_have_the_lease_that_it_asks_for() {
     assert_eq!(Config::read(CONTROLLER).text("leaderElection", "lease"), lease);
 }
 
-/// kustomize appends a hash to the name of a generated ConfigMap wherever it takes a text for that name: a Lease of the same
-/// name would be out of the controller's reach.
+/// kustomize appends a hash to the name of a generated ConfigMap wherever it finds that name. A Lease with the same name
+/// would be out of the controller's reach.
 #[test]
 fn nothing_else_has_the_name_of_a_generated_config_map() {
     let generated = kustomization::of(files::BASE).config_map_generator;

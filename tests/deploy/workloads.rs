@@ -1,4 +1,4 @@
-//! The Pods of both roles: what they run, as whom, with which privileges, and how the kubelet asks after them.
+//! Tests of the Pods of both roles: programs, users, privileges and probes.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
@@ -19,7 +19,7 @@ pub(crate) fn controller() -> Deployment {
     object("sheave-controller")
 }
 
-/// The Pods of each role, by role.
+/// Pods by role.
 pub(crate) fn pods() -> [(&'static str, PodSpec); 2] {
     let gateway = gateway().spec.template.spec.expect("gateways have Pods");
     let controller = controller().spec.template.spec.expect("controllers have Pods");
@@ -33,7 +33,7 @@ pub(crate) fn container(pod: &PodSpec) -> &Container {
     container
 }
 
-/// Where the volume is mounted.
+/// Mount path of the volume.
 fn mount<'a>(pod: &'a PodSpec, volume: &str) -> &'a str {
     let mounts = container(pod).volume_mounts.as_deref().unwrap_or_default();
     &mounts.iter().find(|mount| mount.name == volume).expect("the volume is mounted").mount_path
@@ -72,7 +72,7 @@ fn each_knows_its_node_and_its_own_name() {
             ("POD_NAME", "metadata.name"),
             ("POD_NAMESPACE", "metadata.namespace"),
         ];
-        // Gateways are on the host network, where an address for metrics must be chosen.
+        // Gateways are on the host network, so an address for metrics must be chosen.
         if role == "gateway" {
             expected.insert(1, ("NODE_IP", "status.hostIP"));
         }
@@ -112,7 +112,7 @@ fn controllers_of_one_revision_keep_to_different_nodes() {
     assert_eq!(term.pod_affinity_term.match_label_keys, Some(vec!["pod-template-hash".to_owned()]));
 }
 
-/// By the addition of what the configuration of the overlay uses, and nothing else.
+/// With exactly the privileges that the configuration of the overlay needs.
 #[test]
 fn gateways_that_announce_have_what_that_takes() {
     let overlay = kustomization::of("examples/l2");
@@ -135,7 +135,7 @@ fn gateways_that_announce_have_what_that_takes() {
     assert_eq!(mount["value"]["mountPath"], Config::read(L2_GATEWAY).value("announce")["heartbeat"]["keys"]);
 }
 
-/// FRR has a Pod of its own on the same nodes, with the files that the tests of `announce` run it with.
+/// FRR has a Pod of its own on the same nodes, with the files that the tests of `announce` use.
 #[test]
 fn gateways_that_announce_by_bgp_have_what_that_takes() {
     let overlay = kustomization::of("examples/bgp-frr");
@@ -162,7 +162,7 @@ fn gateways_that_announce_by_bgp_have_what_that_takes() {
     let maps: Vec<_> =
         pod.volumes.iter().flatten().filter_map(|it| it.config_map.as_ref().map(|map| &map.name)).collect();
     assert_eq!(maps, [&frr.name]);
-    // The names of the interfaces are those of the defaults.
+    // The names of the interfaces are the defaults.
     let config = files::text("examples/bgp-frr/frr.conf");
     for interface in ["sheave0", "sheave0-gshut"] {
         assert!(config.contains(&format!("match interface {interface}\n")), "{interface}");
@@ -170,7 +170,7 @@ fn gateways_that_announce_by_bgp_have_what_that_takes() {
     assert_eq!(Config::read(BGP_GATEWAY).value("announce")["mode"], "bgp");
 }
 
-/// The unit for systemd runs the same program.
+/// The systemd unit runs the same program.
 #[test]
 fn each_has_the_least_privileges_that_its_role_can_do_with() {
     let unit = systemd::service();
@@ -286,13 +286,14 @@ fn gateways_run_on_gateway_nodes_whatever_else_they_are_kept_free_of() {
     for key in ["node-role.kubernetes.io/control-plane", "dedicated", "CriticalAddonsOnly"] {
         assert!(tolerated(key, "NoSchedule"), "{key}");
     }
-    // How a node is emptied for good, and how Kubernetes lets go of one that is out of service.
+    // These taints empty a node for good, and make Kubernetes release a node that is out of service.
     for key in ["maintenance", "node.kubernetes.io/out-of-service"] {
         assert!(!tolerated(key, "NoExecute"), "{key}");
     }
 }
 
-/// Both are on the host's network for a moment, so neither may declare ports: the scheduler would keep them apart.
+/// Both are on the host network for a while, so neither may declare ports, since the scheduler would then separate
+/// them.
 #[test]
 fn the_next_gateway_of_a_node_comes_before_the_one_that_it_takes_over_from_goes() {
     let [(_, pod), _] = pods();

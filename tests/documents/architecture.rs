@@ -1,5 +1,5 @@
-//! The rules of the house: imports between the files of a crate have one direction, a type name stands once in a crate, and each
-//! file says what it owns.
+//! Architecture tests: imports between the files of a crate are acyclic, type names are unique in a crate, and each file
+//! describes what it owns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,14 +35,14 @@ fn imports_between_files_make_no_circle() {
     assert_known(&circles, CIRCLES);
 }
 
-/// What is found is what is known: nothing new, and nothing that is gone still on the list.
+/// Checks that findings equal the known ones: no new ones, and none on the list that are gone.
 fn assert_known(found: &[String], known: &[&str]) {
     let new: Vec<&String> = found.iter().filter(|found| !known.contains(&found.as_str())).collect();
     let gone: Vec<&&str> = known.iter().filter(|known| !found.contains(&(**known).to_owned())).collect();
     assert!(new.is_empty() && gone.is_empty(), "new: {new:#?}\ngone, to be taken out of known.rs: {gone:#?}");
 }
 
-/// What `find` finds in each crate, with the crate's folder before it.
+/// Findings of `find` in each crate, prefixed with the crate's folder.
 fn each_crate(find: impl Fn(&Crate) -> Vec<String>) -> Vec<String> {
     let crates = crates();
     assert!(crates.len() >= 3, "{} crates", crates.len());
@@ -51,8 +51,7 @@ fn each_crate(find: impl Fn(&Crate) -> Vec<String>) -> Vec<String> {
     crates.iter().flat_map(named).collect()
 }
 
-/// The groups of files of which each imports each other, directly or through others. A file's own ancestors and descendants are
-/// its family, which is no circle by itself.
+/// Groups of files that import each other, directly or indirectly. A file's ancestors and descendants do not count as a cycle.
 fn circles(of: &Crate) -> Vec<String> {
     let imports: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
         of.files.iter().map(|(module, file)| (module, imports(of, module, &file.text))).collect();
@@ -80,7 +79,7 @@ fn reach<'a>(
     reached
 }
 
-/// The other files of the crate that `text`, which is that of `module`, names items of.
+/// Other files of the crate that `text`, the text of `module`, imports from.
 fn imports<'a>(of: &'a Crate, module: &ModulePath, text: &str) -> BTreeSet<&'a ModulePath> {
     let text = regex(r"//[^\n]*").replace_all(text, "");
     let mut paths = Vec::new();
@@ -92,7 +91,7 @@ fn imports<'a>(of: &'a Crate, module: &ModulePath, text: &str) -> BTreeSet<&'a M
     paths.iter().filter_map(|path| resolve(of, module, path)).collect()
 }
 
-/// Adds every path of a use tree, as `a::{b, c::d as e}`.
+/// Adds every path of a use tree, such as `a::{b, c::d as e}`.
 fn expand(tree: &str, prefix: &str, paths: &mut Vec<String>) {
     let tree = tree.trim();
     let Some((head, rest)) = tree.split_once('{') else {
@@ -113,7 +112,7 @@ fn expand(tree: &str, prefix: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The file that has the item at `path`, as `module` names it; none for the module itself and its family.
+/// File that contains the item at `path`, as named in `module`; `None` for the module itself, its ancestors and descendants.
 fn resolve<'a>(of: &'a Crate, module: &ModulePath, path: &str) -> Option<&'a ModulePath> {
     let mut full = module.clone();
     for part in path.split("::").filter(|part| !part.is_empty()) {

@@ -1,11 +1,11 @@
-//! The documents of the repository, and the one way in which parts of them are compared or written.
+//! Documents of the repository, and the shared way to compare or update parts of them.
 
 use std::fs::File;
 use std::path::Path;
 
 use snapbox::Data;
 
-/// Every document that users or contributors read.
+/// All documents for users or contributors.
 pub(crate) const DOCUMENTS: [&str; 11] = [
     "README.md",
     "benches/README.md",
@@ -20,19 +20,19 @@ pub(crate) const DOCUMENTS: [&str; 11] = [
     "tests/README.md",
 ];
 
-/// The repository's folder.
+/// Folder of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The text of a document.
+/// Text of a document.
 pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Compares the document with what `rewrite` makes of it, or with `UPDATE_DOCS` in the environment writes that.
+/// Compares the document with the result of `rewrite`, or writes that result if `UPDATE_DOCS` is set.
 pub(crate) fn expect(path: &str, rewrite: impl FnOnce(&str) -> String) {
-    // Several tests write to one document, each in a process of its own.
+    // Several tests, each in its own process, may write to the same document.
     let document = File::open(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     document.lock().unwrap_or_else(|error| panic!("{path}: {error}"));
     let old = read(path);

@@ -1,6 +1,6 @@
-//! What does not keep to the rules of the house yet. These lists are exact and only get shorter.
+//! Known exceptions to the architecture rules. These lists are exact, and only get shorter.
 
-/// Type names that stand more than once in a crate.
+/// Type names that occur more than once in a crate.
 pub(crate) const TWINS: &[&str] = &[];
 
 /// Files of one crate that import each other.

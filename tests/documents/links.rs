@@ -1,4 +1,4 @@
-//! What the documents link to and name is there.
+//! Tests that links and names in documents exist.
 
 use crate::document::{DOCUMENTS, read, root};
 use crate::sources::regex;
@@ -40,7 +40,7 @@ fn paths_in_the_text_exist() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Whether a heading of the text has this anchor, as GitHub makes them.
+/// Whether the text has a heading with this anchor, by GitHub's rules.
 fn has_heading(text: &str, anchor: &str) -> bool {
     text.lines().filter(|line| line.starts_with('#')).any(|line| {
         let title = line.trim_start_matches('#').trim().to_lowercase();

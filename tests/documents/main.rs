@@ -1,6 +1,6 @@
-//! What the repository says about itself is true: the sources keep to the rules of the house, and the documents to the program.
+//! Tests that sources follow the architecture rules, and that documents match the program.
 //!
-//! `UPDATE_DOCS=1 cargo test --test documents` writes the tables and console samples of the documents anew.
+//! `UPDATE_DOCS=1 cargo test --test documents` regenerates the tables and console samples of the documents.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! The built program: what one command prints, and processes that answer on their admin servers.
+//! Built program: the output of commands, and processes with an admin server.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use crate::document::root;
 use crate::http;
 use crate::patience::eventually;
 
-/// A process with an admin server; it ends with this handle.
+/// Process with an admin server, which ends when dropped.
 pub(crate) struct Server {
     pub(crate) admin: SocketAddr,
     child: Child,
@@ -36,13 +36,13 @@ impl Server {
         server
     }
 
-    /// A gateway that forwards what the examples have.
+    /// A gateway that forwards the Services of the examples.
     pub(crate) fn gateway() -> Self {
         let arguments = ["run", "--node", "gw-1", "--manifests", "deploy/examples/manifests"];
         Self::start(&arguments, "metrics: {maxEndpoints: 10}\nsteering: never\n", ("/readyz", 200))
     }
 
-    /// The body of its answer.
+    /// Body of the response.
     pub(crate) fn get(&self, path: &str) -> String {
         http::get(self.admin, path).unwrap().body
     }
@@ -55,7 +55,7 @@ impl Drop for Server {
     }
 }
 
-/// The program, in the repository's folder.
+/// Command for the program in the repository's folder.
 pub(crate) fn sheave() -> Command {
     let mut command = Command::new(sheave_test_support::program::path());
     command.current_dir(root()).env_remove("KUBECONFIG").env_remove("NODE_NAME");

@@ -1,7 +1,7 @@
-//! The console samples of the documents: every `$ sheave ...` in a block of the language `console` is run in the repository's folder,
-//! and prints what the document shows. `[..]` stands for anything in a line, a line `...` for any lines.
+//! Console samples of the documents: every `$ sheave ...` in a `console` block is run in the repository's folder, and must print what
+//! the document shows. `[..]` stands for any text in a line, a line `...` for any lines.
 //!
-//! Where a command asks a running gateway, it is one that forwards what `deploy/examples/manifests` has.
+//! Commands that query a gateway get one that forwards `deploy/examples/manifests`.
 
 use snapbox::Data;
 use snapbox::filter::NormalizeToExpected;
@@ -9,9 +9,9 @@ use snapbox::filter::NormalizeToExpected;
 use crate::document::{DOCUMENTS, expect};
 use crate::program::{Server, sheave};
 
-/// Where a gateway's admin server listens by default.
+/// Default address of a gateway's admin server.
 const ADMIN: &str = "127.0.0.1:9841";
-/// Fewer samples than this, and they are no longer found.
+/// Minimum number of samples; with fewer, they are not found.
 const FEWEST: usize = 6;
 
 #[test]
@@ -28,7 +28,7 @@ fn console_samples_show_what_the_program_prints() {
     assert!(samples >= FEWEST, "{samples} samples");
 }
 
-/// The document with what its samples print now, and how many there are.
+/// The document with the current output of its samples, and their number.
 fn rerun(text: &str, gateway: &Server) -> (String, usize) {
     let (mut fresh, mut samples) = (String::new(), 0);
     let mut lines = text.lines().peekable();
@@ -55,7 +55,7 @@ fn rerun(text: &str, gateway: &Server) -> (String, usize) {
     (fresh, samples)
 }
 
-/// What the command prints, and its exit code. Where the document leaves something out, so does this.
+/// Output of the command, and its exit code. Omissions in the document are kept.
 fn run(command: &str, shown: &str, gateway: &Server) -> (String, i32) {
     let mut process = sheave();
     process.args(command.split_whitespace());
@@ -65,7 +65,7 @@ fn run(command: &str, shown: &str, gateway: &Server) -> (String, i32) {
     }
     let output = process.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap().replace(&gateway.admin.to_string(), ADMIN);
-    // Tables pad their last column; documents have no blanks at the end of a line.
+    // Tables pad their last column, but documents have no trailing blanks.
     let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     let text =
         NormalizeToExpected::new().redact().normalize(Data::text(text), &Data::text(shown)).to_string();

@@ -1,31 +1,31 @@
-//! The Rust files of the workspace's crates, without those that are compiled for tests alone.
+//! Rust files of the workspace's crates, except those that are only compiled for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-/// The module path of a file within its crate; the crate's root has the empty one.
+/// Module path of a file within its crate; empty for the crate's root.
 pub(crate) type ModulePath = Vec<String>;
 
-/// One crate of the workspace.
+/// Crate of the workspace.
 #[derive(Debug)]
 pub(crate) struct Crate {
-    /// Its folder below the repository's; `sheave` for the root package.
+    /// Folder below that of the repository; `sheave` for the root package.
     pub(crate) name: String,
     pub(crate) files: BTreeMap<ModulePath, SourceFile>,
 }
 
-/// One file that is part of the program.
+/// File of the program.
 #[derive(Debug)]
 pub(crate) struct SourceFile {
-    /// Below the crate's `src`.
+    /// Path below the crate's `src`.
     pub(crate) path: String,
-    /// Without the inline module of tests at its end.
+    /// Text without the inline test module at its end.
     pub(crate) text: String,
 }
 
-/// The crates of the workspace but those below `tests`.
+/// Crates of the workspace, except those below `tests`.
 pub(crate) fn crates() -> Vec<Crate> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn crates() -> Vec<Crate> {
     folders.iter().map(|folder| read(root, folder)).collect()
 }
 
-/// Whether the folder has none of the workspace's crates: build products, hidden files, tests.
+/// Whether the folder cannot contain crates of the workspace: build products, hidden files, tests.
 fn is_foreign(root: &Path, path: &Path) -> bool {
     let name = below(root, path);
     name.starts_with('.') || ["target", "tests", "benches", "src"].iter().any(|part| name == *part)
@@ -67,7 +67,7 @@ fn read(root: &Path, folder: &Path) -> Crate {
     Crate { name, files }
 }
 
-/// Adds what is wanted below `folder`, and goes into the folders among it.
+/// Collects wanted entries below `folder`, recursively.
 fn collect(folder: &Path, found: &mut Vec<PathBuf>, is_wanted: &dyn Fn(&Path) -> bool) {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for path in entries.map(|entry| entry.unwrap().path()).filter(|path| is_wanted(path)) {

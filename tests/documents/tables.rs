@@ -1,6 +1,5 @@
-//! The tables of the documents that are generated: each stands between `<!-- generated: NAME -->` and `<!-- end -->`. Names and
-//! meanings of annotations, conditions and Problems are the constants of `control` and their doc comments; metrics are what
-//! processes answer.
+//! Generated tables of the documents, each between `<!-- generated: NAME -->` and `<!-- end -->`. Annotations, conditions and
+//! Problems are the constants of `control` with their doc comments; metrics are those that processes export.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ use crate::document::{expect, read};
 use crate::program::Server;
 use crate::sources::{crates, regex};
 
-/// A kubeconfig of an API server that is not there.
+/// Kubeconfig of an API server that does not exist.
 const NOWHERE: &str = "{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: 'http://127.0.0.1:9'}}], \
                        users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}";
 #[test]
@@ -53,7 +52,7 @@ fn processes_have_the_metrics_that_are_declared_and_the_series_their_labels() {
     let controller = Server::start(&["controller"], &settings, ("/livez", 200)).get("/metrics");
     let text = format!("{gateway}{controller}");
     let found = families(&text);
-    // A gateway that reads manifests has no API server and no snapshot.
+    // A gateway with manifests has no API server and no snapshot.
     let absent = declared.keys().filter(|name| !found.contains_key(*name));
     let of_api_servers = ["sheave_network_programming_seconds", "sheave_snapshot_failing"];
     assert_eq!(absent.collect::<Vec<_>>(), of_api_servers);
@@ -111,10 +110,10 @@ fn changes_of_the_configuration_are_listed() {
     check("src/README.md", "changes", &table);
 }
 
-/// What the names of totals of all frontends begin with.
+/// Prefix of totals over all frontends.
 const TOTAL: &str = "sheave_gateway_";
 
-/// What a process declares of a group of series.
+/// Declaration of a metric family.
 #[derive(Default)]
 struct DeclaredFamily {
     kind: String,
@@ -122,7 +121,7 @@ struct DeclaredFamily {
     labels: Vec<String>,
 }
 
-/// The declarations in the code.
+/// Declarations in the code.
 fn declared_families() -> BTreeMap<String, DeclaredFamily> {
     let sources = crates();
     let mut files = sources.iter().filter(|of| of.name == "sheave").flat_map(|of| of.files.values());
@@ -135,12 +134,12 @@ fn declared_families() -> BTreeMap<String, DeclaredFamily> {
     declared.collect()
 }
 
-/// A group of series, as Prometheus text has it.
+/// Metric family in Prometheus text.
 #[derive(Default)]
 struct AnsweredFamily {
     kind: String,
     help: String,
-    /// The names of the labels of each.
+    /// Label names of each series.
     series: Vec<BTreeSet<String>>,
 }
 
@@ -160,7 +159,7 @@ fn families(text: &str) -> BTreeMap<String, AnsweredFamily> {
     families
 }
 
-/// The constants whose values match, in the file that has the value `beside`; each with its doc comment.
+/// Constants whose values match, in the file that has the value `beside`, with their doc comments.
 fn constants(beside: &str, value: &str) -> Vec<Vec<String>> {
     let (quoted, sources) = (format!("\"{beside}\""), crates());
     let mut files = sources.iter().filter(|of| of.name == "control").flat_map(|of| of.files.values());
@@ -183,7 +182,7 @@ fn table(heading: &str, rows: &[Vec<String>]) -> String {
     format!("| {heading} |\n{rule}|\n{rows}")
 }
 
-/// Compares what stands between the marks of `name` in the document.
+/// Compares what is between the marks of `name` in the document.
 fn check(path: &str, name: &str, table: &str) {
     expect(path, |text| {
         let (start, end) = (format!("<!-- generated: {name} -->\n"), "<!-- end -->");

@@ -1,4 +1,4 @@
-//! What operators see: metrics that count what happened, and series that leave with their frontend.
+//! Tests of metrics that count events, and of series that are removed with their frontend.
 
 use std::time::Instant;
 
@@ -80,7 +80,7 @@ fn a_draining_gateway_is_not_ready_and_still_counts(family: Family) {
         expect_metric(&gateway, "sheave_tcp_connections", &[], 1.0);
         assert_eq!(gateway.ask("/readyz").status, 503);
         assert_eq!(gateway.ask("/livez").status, 200, "a restart would cut the connections");
-        // Half of what the admin server waits before it calls the gateway stuck.
+        // Half of the time after which the admin server considers the gateway stuck.
         assert!(asked.elapsed() < patience(2.5), "the answers took {:?}", asked.elapsed());
         talk.say("still there?").unwrap();
     }

@@ -1,5 +1,5 @@
-//! Which endpoint a TCP client gets: each that is ready, none that is not, the same one while affinity lasts, and another
-//! one when the first choice does not answer.
+//! Tests of the endpoint that a TCP client gets: each ready one, no other, the same one while affinity lasts, and another
+//! one if the first choice does not answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ for_both_families!(
     a_client_is_reset_when_no_endpoint_answers,
 );
 
-/// Asks from one client address; returns who answered.
+/// Connects from one client address, and returns the endpoint that answers.
 fn ask_as(world: &World, family: Family, client: u16) -> String {
     world
         .client
@@ -54,7 +54,7 @@ fn every_ready_endpoint_is_reached_and_no_other(family: Family) {
     }
     let expected: Vec<String> = (0..4).map(|n| format!("backend-{n}")).collect();
     assert_eq!(served.keys().cloned().collect::<Vec<_>>(), expected);
-    // 100 each are expected; a fair draw misses 50 once in ten million runs.
+    // 100 each are expected; a fair choice is below 50 once in ten million runs.
     assert!(served.values().all(|&count| count > 50), "{served:?}");
     for silent in servers.get(4..).unwrap() {
         assert_eq!(silent.accepted(), 0, "{} is not ready", silent.addr());
@@ -104,8 +104,8 @@ fn a_client_has_one_endpoint_for_all_ports_of_a_service_that_wants_so(family: Fa
     assert!(reached.len() > 1, "{reached:?}");
 }
 
-/// The first pick for a client is the same every time it is made, so a record shows only where it differs from that:
-/// the first choice leaves, the client is recorded elsewhere, and the first choice returns.
+/// The first pick for a client is deterministic, so a record only shows if it differs from that: the first choice is
+/// removed, the client is recorded elsewhere, and the first choice returns.
 fn affinity_ends_after_its_time_out(family: Family) {
     const SECONDS: u32 = 2;
     let world = World::new(3);
@@ -120,7 +120,7 @@ fn affinity_ends_after_its_time_out(family: Family) {
         if name == first { Err("the endpoint that left") } else { Ok(name) }
     });
     gateway.apply(&[all]);
-    // Each connection renews the record, so together they outlast its time-out.
+    // Each connection renews the record, so together they outlast its timeout.
     for _ in 0..10 {
         assert_eq!(ask_as(&world, family, 0), second, "the record holds");
         let_pass(Duration::from_secs(u64::from(SECONDS)) / 6);

@@ -1,4 +1,5 @@
-//! What a Service may take of a gateway: connections and flows, in all and for each client, and timeouts of its own.
+//! Tests of the limits of a Service on a gateway, for connections and flows, in total and per client, and of its
+//! timeouts.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +21,7 @@ for_both_families!(
     a_service_may_have_timeouts_of_its_own,
 );
 
-/// The clients of these cases are neighbours, which usually count as one over IPv6.
+/// The clients of these cases are in one network, which counts as a single client over IPv6 by default.
 const EACH_ADDRESS: &str = "limits: {perClient: {ipv6Prefix: 128}}\n";
 
 fn web(family: Family) -> SocketAddr {
@@ -37,7 +38,7 @@ fn app(family: Family, annotations: &[(&'static str, &str)]) -> App {
     annotations.iter().fold(app, |app, (name, value)| app.annotation(name, value))
 }
 
-/// Another one, of which nothing was said.
+/// Another Service without annotations.
 fn other(family: Family) -> App {
     App::new("other", &[family.vip(1)]).tcp(80, 9000).udp(53, 9053).ready(family.backend(0))
 }
@@ -65,7 +66,7 @@ fn shed(gateway: &Gateway<'_>, reason: &str) -> f64 {
     gateway.metric("sheave_shed_total", &["service=\"e2e/capped", &format!("reason=\"{reason}\"")])
 }
 
-/// The Problem is there while anybody is refused, and goes by itself.
+/// Checks that the Problem exists while connections are refused, and disappears by itself.
 fn expect_problem_while_it_lasts(gateway: &Gateway<'_>, text: &str) {
     let told = || gateway.problems().into_iter().filter(|problem| problem.contains("LimitReached")).collect();
     eventually("those who are refused are told", || {
@@ -123,7 +124,7 @@ fn new_ones_come_no_faster_than_they_may(family: Family) {
     assert_eq!(served as f64 + refused, 20.0 * RATE as f64);
     expect_other_served(&world, family);
     expect_problem_while_it_lasts(&gateway, "more than 10 were opened within a second");
-    // Its full measure again, in which flows have their part.
+    // The full limit again, shared by flows.
     let flows = (0..RATE / 2).map(|_| udp::Client::new(&world.client, family.client(0), dns(family)));
     flows.for_each(|flow| drop(flow.ask().expect("half of them are flows")));
     (0..RATE / 2).map(ask).for_each(|asked| drop(asked.expect("half of them are connections")));
@@ -191,7 +192,7 @@ fn limits_of_the_configuration_hold_where_a_service_says_nothing(family: Family)
     let by_default = open(&world, family.client(0), at(family.vip(1), 80)).unwrap();
     expect_reset(open(&world, family.client(0), at(family.vip(1), 80)));
 
-    // What is no limit is told, and the default holds.
+    // An invalid limit is reported, and the default applies.
     drop((own, by_default));
     gateway.apply(&[app(family, &[("sheave.dev/max-connections", "0")]), other(family)]);
     eventually("the mistake is told", || {

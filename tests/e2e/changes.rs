@@ -1,4 +1,4 @@
-//! Edits while traffic flows: what changed takes effect, and nobody else notices.
+//! Tests of changes while traffic flows: what changed takes effect, and other traffic is not affected.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ for_both_families!(
     one_edit_among_hundreds_of_services_touches_one,
 );
 
-/// Threads of load; each is a client with its own address.
+/// Threads of load, each of which is a client with its own address.
 const THREADS: u16 = 4;
 
 fn vip(family: Family) -> SocketAddr {
@@ -104,7 +104,7 @@ fn an_unchanged_frontend_keeps_its_sockets(family: Family) {
     gateway.apply(std::slice::from_ref(&kept));
     tcp::until_refused(&world.client, at(family.vip(1), 80));
     assert_eq!(identity(), before, "after another frontend left");
-    // New endpoints change the frontend's backends, not where it listens.
+    // New endpoints change the frontend's backends, not its sockets.
     gateway.apply(&[kept.clone().without_endpoints().ready(family.backend(1))]);
     eventually("the new endpoint serves", || match world.client.run(|| tcp::ask(vip(family))) {
         Ok(answer) if answer.name == "backend-1" => Ok(()),
@@ -160,7 +160,7 @@ fn an_address_may_arrive_after_the_gateway(family: Family) {
     udp::Client::new(&world.client, family.client(0), vip(family)).ask().expect("and for datagrams");
 }
 
-/// What editors and scripts leave behind: not YAML, half a file, and YAML that is not a Service.
+/// Typical leftovers of editors and scripts: invalid YAML, half a file, and YAML that is not a Service.
 const BROKEN: [&str; 4] = [
     "apiVersion: v1\nkind: Service\nmetadata: {name: web\n",
     "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: e2e}\nspec:\n  ports: [{port: eighty}]\n",
@@ -205,7 +205,7 @@ fn a_bad_manifest_leaves_the_others_alone(family: Family) {
     eventually("the good file serves", || world.client.run(|| tcp::ask(vip(family))));
 }
 
-/// Whether a problem names the file.
+/// Whether a Problem names the file.
 fn named(gateway: &Gateway<'_>, file: &str) -> Result<(), String> {
     let problems = gateway.problems();
     if problems.iter().any(|problem| problem.contains(file)) { Ok(()) } else { Err(problems.join("\n")) }

@@ -1,5 +1,5 @@
-//! What endpoints see of clients: their own addresses under `externalTrafficPolicy: Local`, and what that leaves on the
-//! machine.
+//! Tests of what endpoints see of clients: their own addresses with `externalTrafficPolicy: Local`, and the traces of
+//! that on the machine.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -36,7 +36,7 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// One Service under the Local policy on a TCP and a UDP port of the same number.
+/// A Service with the Local policy on a TCP and a UDP port of the same number.
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).local_policy()
 }
@@ -47,7 +47,7 @@ fn serve(world: &World, family: Family) -> (Vec<tcp::Server>, Vec<udp::Server>) 
     (tcp, udp::Server::on_every_backend(world, family, 9000))
 }
 
-/// What the server answers over TCP, and over UDP.
+/// The server's answers over TCP and over UDP.
 fn ask(world: &World, family: Family, client: u16) -> [Answer; 2] {
     let from = family.client(client);
     let over_tcp = world.client.run(|| tcp::ask_from(from, vip(family))).expect("the connection is served");
@@ -67,7 +67,7 @@ fn endpoints_see_the_clients_own_addresses_under_the_local_policy(family: Family
     assert_eq!(gateway.problems(), [""; 0]);
 }
 
-/// Two Services have the same endpoint, and the client speaks to both from one port.
+/// Two Services have the same endpoint, and the client uses both from one port.
 fn endpoints_see_the_clients_own_ports_where_they_are_free(family: Family) {
     let world = World::new(1);
     let _servers = serve(&world, family);
@@ -90,7 +90,7 @@ fn endpoints_see_the_clients_own_ports_where_they_are_free(family: Family) {
         let connect = || {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
             socket.set_reuse_address(true)?;
-            // Its end is a reset, which leaves the port free.
+            // A reset at the end leaves the port free.
             socket.set_linger(Some(Duration::ZERO))?;
             socket.bind(&from.into())?;
             socket.connect_timeout(&to.into(), io_deadline())?;
@@ -104,13 +104,13 @@ fn endpoints_see_the_clients_own_ports_where_they_are_free(family: Family) {
         assert_eq!((first, second.ip()), (from, from.ip()));
         assert_ne!(second.port(), from.port(), "the endpoint must tell them apart");
     }
-    // Whoever connects again from the port of before, once the gateway has seen the end of that connection.
+    // The client connects again from the same port, once the gateway has seen the end of the first connection.
     drop(open);
     eventually("the port is free towards the endpoint", || {
         let seen = over_tcp(from, vips[1]).with.peer;
         if seen == from { Ok(()) } else { Err(seen) }
     });
-    // The port is one of those that servers of the gateway's host may have.
+    // The port is in the range of servers on the gateway's host.
     let low = over_tcp(at(from.ip(), 1000), vips[0]).with.peer;
     assert_eq!(low.ip(), from.ip());
     assert_ne!(low.port(), 1000);
@@ -145,7 +145,7 @@ fn long_streams_and_datagrams_arrive_whole(family: Family) {
     let sending = std::thread::spawn(move || exchange(&client, plan(1)));
     assert_eq!(exchange(&server, plan(2)).expect("the server's side"), plan(1).fingerprint());
     assert_eq!(sending.join().unwrap().expect("the client's side"), plan(2).fingerprint());
-    // Longer than a packet, so they are fragmented on their way.
+    // Longer than a packet, so that they are fragmented.
     let datagram = vec![7; 20_000];
     let client = udp::Client::new(&world.client, family.client(0), vip(family));
     assert_eq!(client.exchange(&datagram).expect("an answer"), datagram);
@@ -165,7 +165,7 @@ fn clients_own_addresses_pass_the_kernels_check_of_senders(family: Family) {
     }
 }
 
-/// As a Pod with `hostNetwork: true`: its answers leave from the gateway's host itself.
+/// Like a Pod with `hostNetwork: true`: its answers leave from the gateway's host itself.
 fn endpoints_on_the_gateways_host_are_reached(family: Family) {
     let world = World::new(1);
     let endpoint = at(family.gateway_towards(0), 9000);
@@ -180,7 +180,7 @@ fn endpoints_on_the_gateways_host_are_reached(family: Family) {
     }
 }
 
-/// NetworkPolicies and Pods go by where packets come from, and a tenant chooses the proxy and the endpoint.
+/// NetworkPolicies and Pods trust source addresses, and a tenant chooses the proxy and the endpoint.
 fn no_proxy_can_claim_the_address_of_a_pod(family: Family) {
     let world = World::new(1);
     let _servers = serve(&world, family);
@@ -196,7 +196,7 @@ fn no_proxy_can_claim_the_address_of_a_pod(family: Family) {
     assert_eq!(gateway.metric("sheave_tcp_source_lost_total", &[]), 1.0);
 }
 
-/// A trusted proxy may name any client, also one whose answers would stay on the gateway's host.
+/// A trusted proxy may name any client, even one whose answers would stay on the gateway's host.
 fn addresses_that_come_to_the_gateways_host_and_go_are_followed(family: Family) {
     let world = World::new(1);
     let _servers = serve(&world, family);
@@ -219,7 +219,7 @@ fn addresses_that_come_to_the_gateways_host_and_go_are_followed(family: Family) 
         world.gateway.ip(&[object.replace("{}", "del")]);
         expect(nobody, nobody);
     }
-    // The kernel sends no notification of this end.
+    // The kernel sends no notification when these routes disappear.
     let link = ["link add gone type veth peer name gone-too", "link set gone up"].map(str::to_owned);
     world.gateway.ip(&[&link[..], &[format!("route add local {cidr} dev gone")]].concat());
     expect(nobody, gateway);
@@ -227,7 +227,7 @@ fn addresses_that_come_to_the_gateways_host_and_go_are_followed(family: Family) 
     expect(nobody, nobody);
 }
 
-/// As with an endpoint whose way to the client does not lead through the gateway.
+/// For example, an endpoint whose route to the client does not lead through the gateway.
 fn traffic_flows_where_answers_to_the_client_do_not_come_back(family: Family) {
     let world = World::new(1);
     let _servers = serve(&world, family);
@@ -240,7 +240,7 @@ fn traffic_flows_where_answers_to_the_client_do_not_come_back(family: Family) {
     assert_eq!(gateway.metric("sheave_tcp_source_lost_total", &[]), 1.0);
 }
 
-/// Reset by the endpoint's host over TCP, and ICMP over UDP: both are addressed to the client.
+/// A reset from the endpoint's host over TCP, and ICMP over UDP: both are addressed to the client.
 fn a_closed_port_of_the_endpoint_is_heard_of(family: Family) {
     let world = World::new(1);
     let gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
@@ -276,7 +276,7 @@ fn transparent_on_all_addresses(family: Family, port: u16) -> UdpSocket {
         Family::V6 => ([0_u16; 8], port).into(),
     };
     let socket = Socket::new(Domain::for_address(any), Type::DGRAM, None).expect("a socket");
-    // The same flag of the socket for either family (`do_ip_setsockopt` in net/ipv4/ip_sockglue.c).
+    // The flag of the socket is the same for both families (`do_ip_setsockopt` in net/ipv4/ip_sockglue.c).
     socket.set_ip_transparent_v4(true).expect("root may");
     socket.bind(&any.into()).expect("the port is free");
     socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
@@ -301,7 +301,7 @@ fn without_the_capability_endpoints_see_the_gateway(family: Family) {
     assert_eq!(traces(&world.gateway), [""; 0]);
 }
 
-/// What the way back leaves on a host, as other programs see it: lines of `nft` and `ip` that are its alone.
+/// Traces of the return path on a host, as seen by other programs: lines of `nft` and `ip` that belong to it.
 fn traces(host: &Host) -> Vec<String> {
     let commands: [(&str, &[&str]); 5] = [
         ("nft", &["list", "tables"]),
@@ -322,7 +322,7 @@ fn an_orderly_end_leaves_nothing_behind() {
     let world = World::new(1);
     let app = web(Family::V4).ready_here(Family::V4.backend(0));
     let mut gateway = Gateway::start(&world, &[app]);
-    // One table, and in either family two rules and a route.
+    // One table, and for each family two rules and a route.
     let there = traces(&world.gateway);
     assert_eq!(there.len(), 7, "{there:#?}");
     gateway.terminate();

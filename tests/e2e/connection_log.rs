@@ -1,4 +1,4 @@
-//! The log of connections that have ended: what a line says, and that nobody waits for whoever reads it.
+//! Tests of the log of ended connections: the contents of a line, and that a slow reader delays no traffic.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
@@ -42,7 +42,7 @@ fn lines(gateway: &Gateway<'_>, count: usize) -> Vec<Value> {
     lines
 }
 
-/// Sends so many bytes, takes them back, and ends as TCP does.
+/// Sends this many bytes, receives them back, and closes the connection normally.
 fn echo(to: SocketAddr, bytes: usize) {
     let mut stream = tcp::connect(to).expect("connected");
     stream.write_all(&vec![7; bytes]).expect("sent");
@@ -55,7 +55,7 @@ fn echo(to: SocketAddr, bytes: usize) {
 fn a_line_tells_how_a_connection_ended(family: Family) {
     let world = World::new(1);
     let _server = tcp::Server::echo(world.backend(0), at(family.backend(0), 9000));
-    // Nobody listens there.
+    // Its port has no listener.
     let broken = App::new("broken", &[family.vip(1)])
         .tcp(80, 9001)
         .ready(family.backend(0))
@@ -138,7 +138,7 @@ fn what_is_open_when_a_gateway_ends_is_logged(family: Family) {
 fn clients_do_not_wait_for_a_reader_that_is_stuck(family: Family) {
     let world = World::new(1);
     let _server = tcp::Server::echo(world.backend(0), at(family.backend(0), 9000));
-    // Who opens a FIFO for both directions need not wait for a reader; the pipe holds 64 KiB.
+    // Opening a FIFO in both directions does not wait for a reader; the pipe holds 64 KiB.
     let script = r#"fifo=$(mktemp -u) && mkfifo "$fifo" && exec 1<>"$fifo" && rm "$fifo" && exec "$0" "$@""#;
     let behind = ["sh", "-c", script].map(str::to_owned).to_vec();
     let config = "connectionLog: {linesPerService: 1000000}";

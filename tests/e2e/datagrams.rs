@@ -1,4 +1,4 @@
-//! UDP: which endpoint a flow has and keeps, datagrams of every size, and the address that answers come from.
+//! Tests of UDP: which endpoint a flow has and keeps, datagrams of every size, and the source address of answers.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -61,7 +61,7 @@ fn datagrams_of_every_size_arrive_intact_both_ways(family: Family) {
         let echo = client.exchange(&datagram).unwrap_or_else(|error| panic!("{size} bytes: {error}"));
         assert!(echo == datagram, "{size} bytes came back as {}", echo.len());
     }
-    // A flow may also begin with nothing.
+    // A flow may also begin with an empty datagram.
     let fresh = Client::new(&world.client, family.client(1), vip(family));
     assert_eq!(fresh.exchange(b"").unwrap(), b"");
 }
@@ -114,14 +114,14 @@ fn a_flow_moves_when_its_endpoint_is_gone(family: Family) {
     let home = client.ask().unwrap();
     gateway.apply(&[dns(family).ready(family.backend(1))]);
     assert_eq!(moved(&client, &home).name, "backend-1");
-    // Not serving is as good as gone, and the way back is as short.
+    // An endpoint that does not serve counts as removed, and the flow moves back at once.
     let home = client.ask().unwrap();
     gateway.apply(&[dns(family).ready(family.backend(0)).unready(family.backend(1))]);
     assert_eq!(moved(&client, &home).name, "backend-0");
 }
 
-/// As in Kubernetes' own tests (test/e2e/network/conntrack.go): each datagram by a new socket, all from one port, so that
-/// to the gateway they are one flow.
+/// Same as in Kubernetes' own tests (test/e2e/network/conntrack.go): each datagram is sent by a new socket with the same
+/// port, which is one flow to the gateway.
 fn a_client_with_a_fixed_port_moves_with_its_next_datagram(family: Family) {
     let world = World::new(2);
     let _servers = Server::on_every_backend(&world, family, 5300);
@@ -151,7 +151,7 @@ fn a_flow_moves_when_its_endpoints_port_changes(family: Family) {
     assert_eq!(moved(&client, &home).name, "other-port");
 }
 
-/// As with kube-proxy.
+/// Same as with kube-proxy.
 fn a_flow_ends_with_the_last_serving_endpoint(family: Family) {
     let world = World::new(1);
     let _servers = Server::on_every_backend(&world, family, 5300);
@@ -187,13 +187,14 @@ fn a_flow_is_untouched_by_changes_of_other_services(family: Family) {
     }
 }
 
-/// The endpoint would see another source port if the flow's socket were another.
+/// With another socket, the endpoint would see another source port.
 fn a_flow_is_untouched_by_what_does_not_concern_its_endpoint(family: Family) {
     let world = World::new(3);
     let _servers = Server::on_every_backend(&world, family, 5300);
     let [one, two, three] = [0, 1, 2].map(|n| family.backend(n));
     let other = |n| App::new("other", &[family.vip(1)]).udp(53, 5300).ready(family.backend(n));
-    // In turn on three endpoints: each differs from the last two, of which the gateway may not have read the newer one.
+    // In turn on three endpoints: each version differs from the last two, since the gateway may not have read the newer
+    // of these.
     let mut others = (1..).map(|n| other(n % 3));
     let mut change_the_other = |gateway: &Gateway<'_>| gateway.apply(others.next().as_slice());
     let text = |app: &App| file(std::slice::from_ref(app));
@@ -211,7 +212,7 @@ fn a_flow_is_untouched_by_what_does_not_concern_its_endpoint(family: Family) {
     ];
     for dns in changes {
         gateway.write("dns.yaml", &text(&dns));
-        // A change of the other Service tells when the files have been read.
+        // The table's change for the other Service shows that the files have been read.
         change_the_other(&gateway);
         assert_eq!(client.ask().unwrap(), home, "after {dns:?}");
         gateway.write("dns.yaml", &format!("# The same objects again.\n{}", text(&dns)));
@@ -222,7 +223,7 @@ fn a_flow_is_untouched_by_what_does_not_concern_its_endpoint(family: Family) {
     assert_eq!(gateway.metric("sheave_udp_repicked_total", &[]), 0.0);
 }
 
-/// Both addresses are the gateway's own, so the kernel would pick one by route if it were left to choose.
+/// Both addresses are the gateway's own, so the kernel would choose one by route if it were left to.
 fn answers_come_from_the_address_that_was_asked(family: Family) {
     let world = World::new(1);
     let _servers = Server::on_every_backend(&world, family, 5300);
@@ -252,7 +253,7 @@ fn a_client_with_affinity_stays_with_its_endpoint(family: Family) {
     }
 }
 
-/// The endpoint sees a flow's end as a new source port on the client's next datagram.
+/// The endpoint sees the end of a flow as a new source port of the client's next datagram.
 fn an_idle_flow_ends_and_a_busy_one_does_not(family: Family) {
     let world = World::new(1);
     let _servers = Server::on_every_backend(&world, family, 5300);
@@ -273,14 +274,14 @@ fn a_flow_recovers_when_its_endpoint_was_away(family: Family) {
     let _gateway = Gateway::start(&world, &[dns(family).ready(family.backend(0))]);
     let client = client(&world, family);
     for _ in 0..3 {
-        // The endpoint's host answers that its port is closed: nothing that the frontend may die of.
+        // The endpoint's host reports a closed port, which must not break the frontend.
         client.ask_briefly().expect_err("nobody is there");
     }
     let _servers = Server::on_every_backend(&world, family, 5300);
     eventually("the flow works", || client.ask_briefly());
 }
 
-/// By NAT on the endpoint's host, or on the gateway's own as by kube-proxy: neither is in any object.
+/// Through NAT on the endpoint's host, or on the gateway's own, as with kube-proxy: no object shows either.
 fn an_endpoint_that_leads_back_by_nat_gets_a_few_flows_and_no_more(family: Family) {
     for (ours, hook) in [(false, "prerouting"), (true, "output")] {
         let world = World::new(2);
@@ -289,7 +290,7 @@ fn an_endpoint_that_leads_back_by_nat_gets_a_few_flows_and_no_more(family: Famil
         if !ours {
             host.sysctl("ipv4/ip_forward", "1");
             host.sysctl("ipv6/conf/all/forwarding", "1");
-            // Else the kernel drops what comes from elsewhere with an address of this host.
+            // The kernel would otherwise drop packets from elsewhere with an address of this host.
             world.gateway.sysctl("ipv4/conf/all/accept_local", "1");
         }
         let layer = if family == Family::V4 { "ip" } else { "ip6" };
@@ -310,7 +311,7 @@ fn an_endpoint_that_leads_back_by_nat_gets_a_few_flows_and_no_more(family: Famil
         let_pass(Duration::from_millis(500));
         assert_eq!(gateway.metric("sheave_udp_flows_total", &["dns"]), 4.0, "{hook}");
         gateway.wait_for_log("an endpoint leads back to the gateway", 1..);
-        // From an address that flows have, too.
+        // With an address that flows use as well.
         let here = Client::new(&world.gateway, family.gateway_towards(1), at(family.vip(1), 53));
         assert_eq!(here.ask().expect("a program of the gateway's host is served").name, "backend-1");
     }

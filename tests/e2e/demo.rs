@@ -1,4 +1,4 @@
-//! `sheave demo` as a newcomer meets it: the lines that it prints are the lines that are run here.
+//! Tests of `sheave demo`: runs the commands that it prints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::process::Process;
 use sheave_test_support::program;
 
-/// Starts the demo and waits until it has said what to try.
+/// Starts the demo and waits until it has printed what to try.
 fn start(host: &Host, arguments: &[&str]) -> Process {
     let mut demo = host.start(program::path(), &[&["demo"], arguments].concat());
     eventually("the demo says what to try", || {
@@ -22,17 +22,17 @@ fn start(host: &Host, arguments: &[&str]) -> Process {
     demo
 }
 
-/// The line to try for something, as printed after its name.
+/// The printed line for `what`.
 fn to_try(demo: &Process, what: &str) -> String {
     let text = demo.stdout();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(what)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("nothing to try for {what}: {text}")).trim().to_owned()
 }
 
-/// Requests of the line that counts.
+/// Number of requests of the line that counts answers.
 const COUNTED: usize = 100;
 
-/// How many answers came from each cluster, by the line that counts answers; each request must have one.
+/// Number of answers from each cluster, by the line that counts answers. Each request must be answered.
 fn shares(host: &Host, line: &str) -> BTreeMap<String, usize> {
     let text = host.finish("bash", &["-c", line]).expect_success();
     let mut shares = BTreeMap::new();
@@ -46,7 +46,7 @@ fn shares(host: &Host, line: &str) -> BTreeMap<String, usize> {
     shares
 }
 
-/// Runs a printed line, and counts until the shares are as they should be after it.
+/// Runs a printed line, and counts until the shares are as expected after it.
 fn expect_after(
     demo: &Process,
     host: &Host,
@@ -60,7 +60,7 @@ fn expect_after(
     });
 }
 
-/// Who answers, without the part that differs from connection to connection.
+/// Answers without the part that differs between connections.
 fn answers(host: &Host, line: &str) -> BTreeSet<String> {
     let ask = |_| host.finish("bash", &["-c", line]).expect_success();
     (0..40).map(ask).map(|text| text.split(';').next().unwrap_or_default().to_owned()).collect()
@@ -122,7 +122,7 @@ fn with_a_time_it_ends_by_itself_and_cleans_up() {
 fn the_printed_lines_weigh_drain_and_stop_a_cluster() {
     let host = Host::new("newcomer");
     let demo = start(&host, &[]);
-    // 75 are expected; a fair draw goes out of this once in millions of runs.
+    // 75 are expected; a fair choice leaves this range once in millions of runs.
     let mostly_east = |shares: &BTreeMap<String, usize>| {
         shares.keys().eq(["east", "west"])
             && shares.get("east").is_some_and(|count| (54..=96).contains(count))

@@ -1,4 +1,4 @@
-//! `diff` between manifests and a running gateway, and between manifests: what it says, and how it exits.
+//! Tests of `diff` between manifests and a running gateway, and between manifests: its output and exit codes.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::world::{Family, World};
 
 for_both_families!(what_would_change_is_told_by_the_exit_code,);
 
-/// A folder as a gateway would read it.
+/// A folder of manifests for a gateway.
 fn folder(apps: &[App]) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let write = |name: &str, text: String| fs::write(folder.path().join(name), text);

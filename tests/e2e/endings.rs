@@ -1,5 +1,5 @@
-//! How connections end when the end comes right behind data: a reset behind an answer, a reset behind the first byte, and
-//! urgent bytes in the stream. What a direct connection shows is what must be seen.
+//! Tests of connections whose end directly follows data: a reset after an answer, a reset after the first byte, and urgent
+//! bytes in the stream. The result must be the same as without a gateway.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -33,12 +33,12 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// Clients that ask one after another.
+/// Number of clients, one after another, and length of the answer.
 const ASKING: usize = 120;
 const ANSWER: usize = 60;
 
-/// A server that answers and closes without having read the whole request: the kernel sends the answer, and a reset right
-/// behind it (RFC 1122, section 4.2.2.13).
+/// A server that answers and closes without having read the whole request: the kernel sends the answer, directly followed
+/// by a reset (RFC 1122, section 4.2.2.13).
 fn an_answer_with_a_reset_behind_it_hangs_nobody(family: Family) {
     let world = World::new(1);
     let _server = Server::start(world.backend(0), at(family.backend(0), 9000), |mut stream| {
@@ -53,7 +53,7 @@ fn an_answer_with_a_reset_behind_it_hangs_nobody(family: Family) {
         let (received, end) = read_to_end(&mut stream);
         assert!(received <= ANSWER, "client {client}: {received} bytes");
         match end {
-            // Nothing of the request was left unread when the server closed.
+            // The server had read the whole request when it closed.
             Ok(()) => assert_eq!(received, ANSWER, "client {client}: a clean end cuts the answer"),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "client {client}: {error}");
@@ -67,7 +67,7 @@ const RESETTING: usize = 300;
 
 fn a_byte_with_a_reset_behind_it_leaves_nothing_open(family: Family) {
     let world = World::new(1);
-    // Silent, so that nothing but the reset ends a connection.
+    // Silent, so that only the reset ends a connection.
     let _server = Server::start(world.backend(0), at(family.backend(0), 9000), |mut stream| {
         stream.read_to_end(&mut Vec::new()).map(drop)
     });
@@ -83,7 +83,7 @@ fn a_byte_with_a_reset_behind_it_leaves_nothing_open(family: Family) {
     expect_let_go(&gateway, before);
 }
 
-/// Nothing but idle connections could be left, and the idle time-out is an hour.
+/// Waits until all connections are released. Only idle ones could be left, and the idle timeout is an hour.
 fn expect_let_go(gateway: &Gateway<'_>, open_files: usize) {
     eventually_within(patience(5.0), "the gateway has let go of every connection", || {
         let (open, files) = (gateway.metric("sheave_tcp_connections", &[]), gateway.open_files());
@@ -95,11 +95,11 @@ fn expect_let_go(gateway: &Gateway<'_>, open_files: usize) {
     });
 }
 
-/// Enough for the gateway to take it for a stream, and to splice.
+/// Enough that the gateway detects a stream and splices.
 const BULK: usize = 4 << 20;
 const TAIL: usize = 1000;
 const ROUNDS: usize = 32;
-/// What urgent bytes are, and no other byte is.
+/// Value of urgent bytes, which no other byte has.
 const URGENT: u8 = 0xff;
 
 fn an_urgent_byte_cuts_nothing_from_an_upload(family: Family) {
@@ -110,7 +110,8 @@ fn an_urgent_byte_cuts_nothing_from_a_download(family: Family) {
     expect_tails(family, |client, server| (server, client));
 }
 
-/// Bulk, an urgent byte and a tail; in every second round a FIN right behind it, in the others only once the tail is there.
+/// Bulk data, an urgent byte and a tail. In every second round a FIN follows directly, in the others after the tail has
+/// arrived.
 fn expect_tails(family: Family, roles: fn(TcpStream, TcpStream) -> (TcpStream, TcpStream)) {
     let world = World::new(1);
     let (_server, connections) = Server::handing_over(world.backend(0), at(family.backend(0), 9000));
@@ -139,8 +140,7 @@ fn expect_tails(family: Family, roles: fn(TcpStream, TcpStream) -> (TcpStream, T
     }
 }
 
-/// RFC 6093 has applications read urgent data in line: then a byte that is lost on the way is missed, and one that is moved
-/// is noticed.
+/// RFC 6093 tells applications to read urgent data inline, so that a lost or displaced byte is noticed.
 fn an_urgent_byte_arrives_as_urgent_and_in_its_place(family: Family) {
     let world = World::new(1);
     let (_server, connections) = Server::handing_over(world.backend(0), at(family.backend(0), 9000));
@@ -184,7 +184,7 @@ fn an_urgent_byte_that_is_there_before_anybody_looks_arrives(family: Family) {
     }
 }
 
-/// A connection with a byte through in each direction, as sender and receiver.
+/// A connection after one byte in each direction, as sender and receiver.
 fn joined(
     world: &World,
     family: Family,
@@ -204,7 +204,7 @@ fn send_urgent(stream: &TcpStream) -> io::Result<()> {
     Ok(send(stream.as_raw_fd(), &[URGENT], MsgFlags::MSG_OOB).map(drop)?)
 }
 
-/// How many bytes came, and how they ended.
+/// Number of received bytes, and how they ended.
 fn read_to_end(stream: &mut TcpStream) -> (usize, io::Result<()>) {
     let mut received = Vec::new();
     let end = stream.read_to_end(&mut received).map(drop);

@@ -1,5 +1,5 @@
-//! `explain` against what the gateway really does: the endpoint that is named is the one that answers, and what keeps the
-//! gateway from doing as its table says is told.
+//! Tests of `explain` against a real gateway: the named endpoint is the one that answers, and obstacles that keep the
+//! gateway from following its table are reported.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -30,13 +30,13 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// What the gateway answers about `e2e/web`.
+/// Answer of the gateway about `e2e/web`.
 fn explain(gateway: &Gateway<'_>, query: &str) -> Value {
     let answer = gateway.get(&format!("/api/explain?service=e2e/web&{query}"));
     serde_json::from_str(&answer).expect("/api/explain is JSON")
 }
 
-/// The endpoint that is named, as the name of its server.
+/// The named endpoint, by the name of its server.
 fn endpoint(family: Family, explained: &Value) -> String {
     let addr = explained["endpoint"].as_str().unwrap_or_else(|| panic!("no endpoint: {explained}"));
     let addr: SocketAddr = addr.parse().expect("an endpoint is an address and port");
@@ -64,7 +64,7 @@ fn the_endpoint_explained_is_the_one_that_affinity_gives(family: Family) {
         assert!(has_reason(&then, "session affinity: the client's last connection"), "{then}");
         assert_eq!(ask(client), endpoint(family, &then));
     }
-    // A record shows where it differs from the first choice: that one leaves, and returns.
+    // A record shows where it differs from the first choice, which is removed and returns.
     let client = family.client(0);
     let first = ask(client);
     let others = (0..4).filter(|n| format!("backend-{n}") != first).map(|n| family.backend(n));

@@ -1,4 +1,5 @@
-//! Session affinity across clusters: a client stays with its endpoint, and when that leaves, with its cluster.
+//! Tests of session affinity across clusters: a client stays with its endpoint, and if that is removed, with
+//! its cluster.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ for_both_families!(
     a_client_whose_cluster_drains_moves_once,
 );
 
-/// In each cluster.
+/// Number of endpoints in each cluster.
 const ENDPOINTS: u16 = 4;
 
 fn shop(family: Family) -> Exposure {
@@ -35,7 +36,7 @@ fn ask_as(world: &World, family: Family, client: u16) -> String {
     world.client.run(ask).expect("the request is served").name
 }
 
-/// Where each client is. Asks several times, so that each worker has served each client.
+/// Endpoint of each client. Asks several times, so that each worker has served each client.
 fn homes(world: &World, family: Family) -> Vec<String> {
     let home = |client| {
         let home = ask_as(world, family, client);
@@ -54,7 +55,7 @@ fn a_client_whose_endpoint_leaves_stays_in_its_cluster(family: Family) {
     let mut before = homes(&world, family);
     let used: BTreeSet<&str> = before.iter().map(|home| cluster_of(home)).collect();
     assert_eq!(used.len(), 2, "{CLIENTS} clients share one cluster: {before:?}");
-    // One after the other leaves both clusters, and is back when the next one does.
+    // Each endpoint in turn is removed from both clusters, and returns when the next one is removed.
     for gone in 0..ENDPOINTS {
         let rest = |cluster| {
             let ip = family.backend_address(cluster, gone);

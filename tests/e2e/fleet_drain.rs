@@ -1,5 +1,5 @@
-//! A cluster that is drained, in each way that says so: what is open goes on, nothing new comes, and it is back as soon as
-//! nobody says so any more.
+//! Tests of draining a cluster, in each way that requests it: open connections continue, no new ones arrive, and the
+//! cluster is used again as soon as nothing requests a drain.
 
 use std::net::SocketAddr;
 
@@ -41,7 +41,7 @@ fn start(world: &World, family: Family) -> Gateway<'_> {
     Gateway::start_in_fleet(world, &[shop(family)], &known, &Settings::default())
 }
 
-/// A connection that is open to the cluster.
+/// An open connection to the cluster.
 fn conversation_with(world: &World, family: Family, cluster: &str) -> Conversation {
     eventually(&format!("{cluster} takes a connection"), || {
         match world.client.run(|| Conversation::open(vip(family))) {
@@ -51,7 +51,7 @@ fn conversation_with(world: &World, family: Family, cluster: &str) -> Conversati
     })
 }
 
-/// Drains cluster m0 under load, and brings it back.
+/// Drains cluster m0 under load, and restores it.
 fn expect_a_drain(family: Family, drain: impl FnOnce(&Gateway<'_>), bring_back: impl FnOnce(&Gateway<'_>)) {
     let world = World::with_addresses(2, 2);
     let servers = [0, 1].map(|cluster| serve(&world, family, cluster, 2, 9000));
@@ -108,7 +108,7 @@ fn a_cluster_that_is_being_deleted_drains(family: Family) {
     );
 }
 
-/// Karmada itself adds `NoSchedule` to every cluster that is not Ready: that says nothing about what runs there.
+/// Karmada itself adds `NoSchedule` to every cluster that is not Ready, which says nothing about its workloads.
 fn a_taint_that_evicts_drains_a_cluster_and_others_do_not(family: Family) {
     expect_a_drain(
         family,
@@ -139,7 +139,7 @@ fn flows_of_a_drained_cluster_go_on(family: Family) {
     }
 }
 
-/// Ready is about the cluster's API server alone.
+/// Ready is only about the cluster's API server.
 fn a_cluster_that_is_not_ready_keeps_its_traffic_until_the_hold_is_over(family: Family) {
     let world = World::with_addresses(2, 2);
     let _servers = [0, 1].map(|cluster| serve(&world, family, cluster, 2, 9000));
@@ -155,7 +155,7 @@ fn a_cluster_that_is_not_ready_keeps_its_traffic_until_the_hold_is_over(family: 
     let gateway = Gateway::start_in_fleet(&world, &[shop(family)], &ready, &settings);
     let mut talk = conversation_with(&world, family, "m0");
     gateway.set_clusters(&away(&jiff::Timestamp::now().to_string()));
-    // Nothing else happens: the end of the hold is noticed by itself.
+    // There are no other changes: the end of the hold must be noticed on its own.
     eventually_within(patience(30.0), "the hold is over", || {
         let tally = tally(&world, family, vip(family), 20);
         if tally.contains_key("m0") { Err(format!("{tally:?}")) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Edits of what the Karmada control plane has, while traffic flows.
+//! Tests of changes in the Karmada control plane while traffic flows.
 
 use std::net::SocketAddr;
 
@@ -59,7 +59,7 @@ fn clusters_come_and_go_under_load_and_fail_no_request(family: Family) {
     assert!(servers.iter().flatten().all(|server| server.accepted() > 10), "each had its turns");
 }
 
-/// What the routes say of a frontend, without what counts.
+/// Routes of a frontend, without counters.
 fn frontend(gateway: &Gateway<'_>, family: Family) -> Value {
     let routes = gateway.routes();
     let frontends = routes.get("frontends").and_then(Value::as_array).expect("routes have frontends");
@@ -68,7 +68,7 @@ fn frontend(gateway: &Gateway<'_>, family: Family) -> Value {
     frontends.iter().find(of_shop).cloned().unwrap_or_else(|| panic!("no frontend {address}: {routes}"))
 }
 
-/// The API that serves Cluster objects is another one than the rest, and may fail alone.
+/// Cluster objects come from another API server than the rest, which may fail on its own.
 fn clusters_that_nothing_is_known_of_change_nothing(family: Family) {
     let world = World::new(3);
     let _servers = [0, 1, 2].map(|cluster| serve(&world, family, cluster, 1, 9000));
@@ -79,7 +79,7 @@ fn clusters_that_nothing_is_known_of_change_nothing(family: Family) {
     let gateway = start(&world, std::slice::from_ref(&all));
     let before = frontend(&gateway, family);
     gateway.set_clusters(&[]);
-    // Read after the clusters have gone, or with them.
+    // Read after the clusters were removed, or together with that.
     let other = Exposure::new("other", &[family.vip(1)]).tcp(80, 9000).ready("m2", endpoints(family, 2, 1));
     gateway.expose(&[all, other]);
     assert_eq!(frontend(&gateway, family), before);

@@ -1,5 +1,5 @@
-//! A member cluster that is no longer reached: clients are served by the others, wait no longer than the attempts to connect
-//! may take, and soon not at all; and it is used again when it is back.
+//! Tests of a member cluster that becomes unreachable: clients are served by the others, wait at most for the attempts to
+//! connect, and soon not at all. The cluster is used again when it is back.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,13 +25,13 @@ for_both_families!(
     flows_leave_a_cluster_that_checks_find_silent,
 );
 
-/// Threads of load; each is a client with its own address.
+/// Threads of load, each of which is a client with its own address.
 const THREADS: u16 = 4;
-/// Endpoints in each cluster.
+/// Number of endpoints in each cluster.
 const ENDPOINTS: u16 = 2;
-/// What one attempt to connect may take.
+/// Timeout of one attempt to connect.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How many attempts one connection may take.
+/// Maximum number of attempts for one connection.
 const ATTEMPTS: u32 = 3;
 
 fn vip(family: Family) -> SocketAddr {
@@ -51,16 +51,16 @@ fn start<'w>(world: &'w World, exposure: &Exposure) -> Gateway<'w> {
     Gateway::start_in_fleet(world, std::slice::from_ref(exposure), &clusters, &settings)
 }
 
-/// The attempts' time, and some for the machine to be slow.
+/// Time for all attempts, with a margin for slow machines.
 fn budget() -> Duration {
     CONNECT * ATTEMPTS + patience(1.5)
 }
 
-/// A load that also knows its longest request.
+/// Load that also records its longest request.
 struct WatchedLoad {
     load: Load,
     longest: Arc<Mutex<Duration>>,
-    /// Each request has it for reading.
+    /// Lock that each request holds for reading.
     requests: Arc<RwLock<()>>,
 }
 
@@ -80,15 +80,15 @@ impl WatchedLoad {
         Self { load, longest, requests }
     }
 
-    /// Cuts a cluster off between two requests: one that has an endpoint there already waits for the link, or is reset by it,
-    /// with a load balancer as without.
+    /// Cuts off a cluster between two requests. A request that already has an endpoint there would wait for the link or be
+    /// reset, with or without a load balancer.
     fn cut(&self, world: &World, cluster: u16) {
         let _none = self.requests.write().expect("nobody panics with it");
         world.cut(cluster);
     }
 }
 
-/// Waits until a row of requests is served by this cluster, none of which had to wait for an attempt to fail.
+/// Waits until a series of requests is served by this cluster, none of which had to wait for a failed attempt.
 fn expect_only(world: &World, family: Family, cluster: &str) {
     eventually_within(patience(60.0), &format!("{cluster} serves, and nobody waits"), || {
         for (answer, time) in ask_timed(world, family, vip(family), 3 * CLIENTS) {
@@ -121,14 +121,14 @@ fn a_cluster_that_is_cut_off_costs_nobody_more_than_the_attempts_and_comes_back(
     assert!(longest <= budget(), "a request took {longest:?}");
 }
 
-/// Refusals cost no time, so only the gateway itself can tell how long it went on asking.
+/// Refused connections cost no time, so only the gateway itself shows how long it kept trying.
 fn a_cluster_that_refuses_fails_no_request_and_is_left_alone(family: Family) {
     let world = World::with_addresses(2, ENDPOINTS);
     let servers = serve(&world, family, 0, ENDPOINTS, 9000);
     let _others = serve(&world, family, 1, ENDPOINTS, 9000);
     let gateway = start(&world, &shop(family));
     tally(&world, family, vip(family), 40);
-    // A listener that is closed resets what it has not accepted yet, so nobody may be on the way.
+    // Closing a listener resets connections that are not accepted yet, so there must be none.
     drop(servers);
     let load = WatchedLoad::start(&world, family).load;
     eventually_within(patience(30.0), "nobody is sent there first", || {
@@ -165,7 +165,7 @@ fn when_every_cluster_is_cut_off_clients_are_told_within_the_attempts(family: Fa
     expect_only(&world, family, "m1");
 }
 
-/// No client asks meanwhile: the gateway finds out by itself.
+/// There is no traffic meanwhile, so the gateway must find out through checks.
 fn a_silent_cluster_is_found_by_checks_before_a_client_meets_it(family: Family) {
     let world = World::with_addresses(2, ENDPOINTS);
     let _servers = [0, 1].map(|cluster| serve(&world, family, cluster, ENDPOINTS, 9000));
@@ -190,7 +190,7 @@ fn unhealthy(gateway: &Gateway<'_>, expected: u16) -> Result<(), String> {
     if now == f64::from(expected) { Ok(()) } else { Err(format!("{now} endpoints are unhealthy")) }
 }
 
-/// Answers HTTP on every address of a cluster, with 200 while `well`.
+/// Serves HTTP on every address of a cluster, with 200 while `well`.
 fn pages(world: &World, family: Family, cluster: u16, well: &Arc<AtomicBool>) -> Vec<tcp::Server> {
     let page = |ip| {
         let well = Arc::clone(well);
@@ -222,7 +222,7 @@ fn an_endpoint_whose_page_says_no_gets_nothing_until_it_says_yes(family: Family)
         "http:9100/healthz interval=1s timeout=1s failures=2 successes=2",
     );
     let _gateway = start(&world, &checked);
-    // The third question is asked when the second answer has counted.
+    // The third check is sent when the second answer has been counted.
     eventually("each was asked three times", || {
         let counts: Vec<usize> = asked.iter().map(tcp::Server::accepted).collect();
         if counts.iter().all(|&count| count >= 3) { Ok(()) } else { Err(format!("{counts:?}")) }
@@ -237,7 +237,7 @@ fn an_endpoint_whose_page_says_no_gets_nothing_until_it_says_yes(family: Family)
     });
 }
 
-/// Nothing answers a datagram that is lost, so only checks can know.
+/// Lost datagrams get no answer, so only checks can detect this.
 fn flows_leave_a_cluster_that_checks_find_silent(family: Family) {
     let world = World::with_addresses(2, ENDPOINTS);
     let serve = |cluster: u16| {

@@ -1,4 +1,4 @@
-//! Two member clusters whose pods have the same addresses, each behind an interface of its own.
+//! Tests of two member clusters whose Pods have the same addresses, each behind its own interface.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ for_both_families!(
     datagrams_go_on_when_the_interface_of_their_cluster_is_made_anew,
 );
 
-/// By the name of each cluster's link on the gateway.
+/// The interfaces are named after each cluster's link on the gateway.
 const BY_INTERFACE: &str = "clusters:\n  m0: {interface: backend-0}\n  m1: {interface: backend-1}\n";
 
 fn shared(family: Family) -> IpAddr {
@@ -34,7 +34,7 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// Both clusters have the address; the way that the gateway prefers leads to the first.
+/// Both clusters have the address; the route that the gateway prefers leads to the first one.
 fn overlapping_world(family: Family) -> World {
     let world = World::new(2);
     for (index, backend) in (0..).zip(&world.backends) {
@@ -49,7 +49,7 @@ fn lead_there(world: &World, family: Family, index: u16) {
     let (ip, prefix, next) = (shared(family), family.host_prefix(), family.backend(index));
     let metric = 100 * (index + 1);
     world.gateway.ip(&[format!("route add {ip}/{prefix} via {next} dev backend-{index} metric {metric}")]);
-    // Answers of the second come from where the first is.
+    // Answers of the second one come from an address whose route leads to the first one.
     world.gateway.sysctl(&format!("ipv4/conf/backend-{index}/rp_filter"), "0");
 }
 
@@ -89,7 +89,7 @@ fn clusters_with_the_same_addresses_are_kept_apart_by_interface(family: Family) 
     });
     assert_eq!(flows.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), ["m0", "m1"]);
 
-    // A drain is of one cluster, though both have the address.
+    // A drain applies to one cluster, although both have the address.
     let mut old =
         eventually("m0 takes a connection", || match world.client.run(|| Conversation::open(vip(family))) {
             Ok(talk) if talk.with.name == "m0" => Ok(talk),
@@ -100,7 +100,7 @@ fn clusters_with_the_same_addresses_are_kept_apart_by_interface(family: Family) 
     old.say("still there?").unwrap();
 }
 
-/// Nothing tells the two apart: one way leads to one of them, and clients must not be sent astray in silence.
+/// The two cannot be told apart: the only route leads to one of them, and clients must not be misdirected silently.
 fn the_same_addresses_on_one_way_are_told(family: Family) {
     let world = overlapping_world(family);
     let _servers = servers(&world, family);
@@ -111,7 +111,7 @@ fn the_same_addresses_on_one_way_are_told(family: Family) {
     assert_eq!(overlaps(&gateway), 0, "{:?}", gateway.problems());
 }
 
-/// Asked by the way that the gateway prefers, m1 would seem as ill as m0, and m0 as well as m1.
+/// Through the route that the gateway prefers, m1 would seem as unhealthy as m0, and m0 as healthy as m1.
 fn checks_go_by_the_interface_of_each_cluster(family: Family) {
     let world = overlapping_world(family);
     let _servers = servers(&world, family);
@@ -121,7 +121,7 @@ fn checks_go_by_the_interface_of_each_cluster(family: Family) {
     for (ill, well) in [(0, "m1"), (1, "m0")] {
         world.cut(ill);
         eventually_within(patience(30.0), "the gateway has found out", || {
-            // The Service has a port of either protocol, and each an endpoint there.
+            // The Service has a port of each protocol, with one endpoint there.
             match gateway.metric("sheave_endpoints_unhealthy", &[]) {
                 2.0 => Ok(()),
                 other => Err(format!("{other} endpoints are unhealthy")),
@@ -138,14 +138,14 @@ fn checks_go_by_the_interface_of_each_cluster(family: Family) {
     }
 }
 
-/// The address that both have is on loopback, and was not lost.
+/// The shared address is on loopback, and was not lost.
 fn mend(world: &World, family: Family, index: u16) {
     world.mend(index);
     let addresses = world.backend(usize::from(index)).finish("ip", &["addr", "show", "lo"]).expect_success();
     assert!(addresses.contains(&shared(family).to_string()), "{addresses}");
 }
 
-/// As a tunnel that is set up after the gateway.
+/// For example, a tunnel that is set up after the gateway has started.
 const LATE: &str = "clusters:\n  m0: {interface: backend-0}\n  m1: {interface: wg-m1}\n";
 
 fn a_cluster_whose_interface_is_missing_costs_no_request_and_is_used_when_it_comes(family: Family) {
@@ -160,7 +160,7 @@ fn a_cluster_whose_interface_is_missing_costs_no_request_and_is_used_when_it_com
     });
 }
 
-/// As a tunnel that is taken down and set up again. The client never falls silent, so its flow never ends by itself.
+/// For example, a tunnel that is recreated. The client never falls silent, so its flow never expires.
 fn datagrams_go_on_when_the_interface_of_their_cluster_is_made_anew(family: Family) {
     let world = overlapping_world(family);
     let _servers = servers(&world, family);

@@ -1,5 +1,5 @@
-//! Which cluster a client of a MultiClusterService gets while all are reached: by weights, by the number of endpoints, by
-//! priority, and by how much of the first ones is ready.
+//! Tests of the cluster that a client of a MultiClusterService gets while all are reachable: by weights, by the number of
+//! endpoints, by priority, and by how much of the first ones is ready.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ for_both_families!(
     a_cluster_whose_pods_are_not_reached_is_used_by_its_own_load_balancer,
 );
 
-/// Enough for shares to show.
+/// Enough requests for shares to show.
 const REQUESTS: u16 = 2500;
 
 fn vip(family: Family) -> SocketAddr {
@@ -41,7 +41,7 @@ fn start<'w>(world: &'w World, exposure: &Exposure) -> Gateway<'w> {
     Gateway::start_in_fleet(world, std::slice::from_ref(exposure), &clusters, &Settings::default())
 }
 
-/// Panics unless the cluster got so much of all, give or take 5 of 100: five standard deviations of [`REQUESTS`] fair draws.
+/// Panics unless the cluster got this percentage, within 5 points: five standard deviations of [`REQUESTS`] fair choices.
 fn expect_percent(tally: &BTreeMap<String, usize>, cluster: &str, percent: usize) {
     let all: usize = tally.values().sum();
     let got = tally.get(cluster).copied().unwrap_or_default() * 1000 / all;
@@ -105,7 +105,7 @@ fn the_second_tier_is_unused_while_the_first_is_healthy(family: Family) {
     assert!(!tally(&world, family, vip(family), 100).contains_key("m2"), "it is back in the first tier");
 }
 
-/// The factor is 1.4: the tier carries everything down to 72 % of its endpoints, and then 1.4 times its health.
+/// The factor is 1.4: the tier carries all traffic down to 72 % of its endpoints, and then 1.4 times its health.
 fn traffic_spills_over_by_as_much_as_the_first_tier_lacks(family: Family) {
     const ENDPOINTS: u16 = 10;
     let world = World::with_addresses(2, ENDPOINTS);
@@ -169,7 +169,7 @@ fn datagrams_are_spread_over_clusters_by_weight(family: Family) {
 
 fn a_cluster_whose_pods_are_not_reached_is_used_by_its_own_load_balancer(family: Family) {
     let world = World::new(2);
-    // Pods serve the target port, load balancers the Service's.
+    // Pods serve the target port, load balancers the port of the Service.
     let _pods = serve(&world, family, 0, 1, 9000);
     let _balancers = [0, 1].map(|cluster| serve(&world, family, cluster, 1, 80));
     let exposure = shop(family)

@@ -1,4 +1,4 @@
-//! More UDP clients than a gateway can hold flows for.
+//! Tests with more UDP clients than a gateway can hold flows for.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -25,9 +25,9 @@ fn bystander(family: Family) -> SocketAddr {
     at(family.vip(1), 53)
 }
 
-/// Datagrams, each of which comes from another address and port.
+/// Number of datagrams, each from a different address and port.
 const SOURCES: usize = 60_000;
-/// The last address of the client host is that of clients who do not flood.
+/// Number of flooding clients. The last address of the client host belongs to other clients.
 const FLOODING: u16 = CLIENTS - 1;
 
 fn flood(world: &World, family: Family, to: SocketAddr) {
@@ -46,8 +46,8 @@ fn send_once(from: SocketAddr, to: SocketAddr) -> io::Result<()> {
     socket.send_to(b"?", &to.into()).map(drop)
 }
 
-/// New clients of both Services, beginning with the one that is not flooded. Where programs beside it keep the processors busy, the
-/// kernel's own queue overflows (net.core.netdev_max_backlog), and drops what it would have given to any socket.
+/// Checks that new clients of both Services are served, beginning with the one that is not flooded. If other programs keep the
+/// processors busy, the kernel's own queue overflows (net.core.netdev_max_backlog), and drops datagrams for any socket.
 fn expect_new_clients_served(world: &World, family: Family) {
     for to in [bystander(family), flooded(family)] {
         let mut lost = 0;
@@ -70,7 +70,7 @@ fn gateway<'w>(world: &'w World, family: Family, endpoint: IpAddr) -> Gateway<'w
 fn a_flood_of_sources_takes_from_itself(family: Family) {
     let world = World::new(2);
     let _server = Server::who_am_i(world.backend(0), at(family.backend(0), 9053), "bystander");
-    // It takes everything and answers nothing, but for those who come late.
+    // It receives everything, and only answers late clients.
     let silent = Server::silent(world.backend(1), at(family.backend(1), 9053));
     let gateway = gateway(&world, family, family.backend(1));
     let old = Client::new(&world.client, family.client(FLOODING), bystander(family));
@@ -90,16 +90,16 @@ fn a_flood_of_sources_that_are_answered_takes_from_itself(family: Family) {
     let old = Client::new(&world.client, family.client(FLOODING), bystander(family));
     old.ask().unwrap();
     flood(&world, family, flooded(family));
-    // Now: a client whose datagram the kernel drops waits longer than flows live.
+    // Immediately, since a client whose datagram the kernel drops waits longer than flows live.
     let flows = gateway.metric("sheave_udp_flows", &["e2e/flooded"]);
     assert!(flows > 1000.0, "{flows}");
     expect_new_clients_served(&world, family);
     old.ask().expect("an old flow goes on");
 }
 
-/// Of sixteen ports of the gateway each fourth is left to others.
+/// Number of the gateway's sixteen ports that are left: every fourth is reserved for others.
 const PORTS: usize = 12;
-/// Of those, one towards each endpoint is to stay free. A flow that comes while all others are busy has it none the less.
+/// Number of these ports that are kept free towards each endpoint. A new flow still gets one while all others are in use.
 const SPARED: usize = 1;
 const ENDPOINTS: u16 = 3;
 
@@ -119,9 +119,9 @@ fn flows_share_local_ports_and_old_ones_give_way_where_there_are_too_few(family:
     }
     let flows = gateway.metric("sheave_udp_flows", &[]);
     assert!(flows > all as f64 * 0.8, "{flows} flows, about one for each port and endpoint");
-    // The others' ports are still there for programs of the machine.
+    // The reserved ports are still available to programs of the machine.
     world.gateway.run(|| UdpSocket::bind(at(family.gateway(), 0)).map(drop)).expect("a socket with any port");
-    // A port rests for a second before the next one gets it, so some ask twice.
+    // A port is not reused for a second, so some must retry.
     const NEW: usize = 6;
     for client in (0..NEW).map(client) {
         eventually("a new client is served in place of an old one", || client.ask_briefly());

@@ -1,4 +1,5 @@
-//! Commands on a machine outside of the cluster, where kubectl leads to a gateway. kubectl is played by a script.
+//! Tests of commands on a machine outside of the cluster, with a port-forward to a gateway. A script takes the
+//! place of kubectl.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,7 +13,8 @@ use crate::support::process::Finished;
 use crate::support::world::{Family, World};
 use sheave_test_support::program;
 
-/// A folder with `kubectl`, `kubectl-sheave`, and a configuration by which nothing listens on this machine.
+/// A folder with `kubectl`, `kubectl-sheave`, and a configuration whose admin address has no listener on this
+/// machine.
 struct Laptop<'w> {
     world: &'w World,
     folder: TempDir,
@@ -32,7 +34,7 @@ impl<'w> Laptop<'w> {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// kubectl leads to the gateway of the world, and to the question for Pods it does this.
+    /// Makes kubectl lead to the gateway of the world, and run `pods` when asked for Pods.
     fn script(&self, pods: &str) {
         let script = format!(
             "#!/bin/sh\necho $$ \"$@\" >> {}\ncase \"$*\" in\n*\" get pods \"*) {pods} ;;\n\
@@ -54,7 +56,7 @@ impl<'w> Laptop<'w> {
         self.world.gateway.finish("env", &self.words(program, words))
     }
 
-    /// The command lines of kubectl since the last look. None of them runs any more.
+    /// Command lines of kubectl since the last call. None of them may still run.
     fn called(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path("called")).unwrap_or_default();
         drop(fs::remove_file(self.path("called")));
@@ -107,7 +109,7 @@ fn commands_ask_a_gateway_of_the_cluster_through_kubectl() {
         assert!(here.stderr.contains("http://127.0.0.1:9842 does not answer"), "{}", here.stderr);
         assert_eq!(laptop.called(), [""; 0], "only a plugin looks elsewhere by itself");
     }
-    // It lasts as long as the command.
+    // The port-forward lasts as long as the command.
     let watch = world.gateway.start("env", &laptop.words(&plugin, &["watch", "e2e/web"]));
     eventually("the state of the Service", || {
         if watch.stdout().contains("e2e/web") { Ok(()) } else { Err(watch.stderr()) }
@@ -124,13 +126,13 @@ fn commands_ask_a_gateway_of_the_cluster_through_kubectl() {
     let refused = laptop.run(program::path(), &["status", "--gateway", "gw-1"]);
     assert!(refused.code() == Some(2) && refused.stderr.contains("error: forbidden"), "{}", refused.stderr);
 
-    // What is asked for by name, or serves here, is not looked for elsewhere.
+    // A named process, or one that serves here, is not searched elsewhere.
     drop(fs::remove_file(laptop.path("called")));
     laptop.run(&plugin, &["status", "--admin", "http://127.0.0.1:9841"]).expect_success();
     fs::write(laptop.path("config.yaml"), "").expect("a file is written");
     laptop.run(&plugin, &["status"]).expect_success();
     assert_eq!(laptop.called(), [""; 0]);
-    // Whoever names a cluster does not mean what serves here.
+    // With a named cluster, the process on this machine is not used.
     laptop.run(&plugin, &["status", "--context", "prod"]).expect_success();
     let [forward] = laptop.called().try_into().expect("kubectl is called once");
     assert!(

@@ -1,4 +1,4 @@
-//! What a gateway cannot do any more once it runs, and that it serves all the same.
+//! Tests of what a running gateway can no longer do, and that it serves nevertheless.
 
 use std::fs;
 use std::net::TcpStream;
@@ -18,7 +18,8 @@ use crate::support::{tcp, udp};
 
 for_both_families!(clients_are_served_by_the_calls_that_the_profile_names);
 
-/// Steering, long source lists, long streams, clients' own addresses and new tables, up to the end of the drain.
+/// Steering, long source lists, long streams, transparent client addresses and new tables, until the end of the
+/// drain.
 fn clients_are_served_by_the_calls_that_the_profile_names(family: Family) {
     let world = World::new(1);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);
@@ -83,7 +84,7 @@ fn what_the_profile_does_not_name_fails() {
     assert_eq!(try_calls(Otherwise::End).code(), None, "a signal ends it");
 }
 
-/// Of all threads, by proc_pid_status(5).
+/// Capabilities of all threads, from proc_pid_status(5).
 #[test]
 fn a_running_gateway_has_no_capability_that_it_has_no_use_for() {
     /// DAC_OVERRIDE, DAC_READ_SEARCH, NET_BIND_SERVICE, NET_ADMIN, NET_RAW, SYS_RESOURCE, PERFMON, BPF.

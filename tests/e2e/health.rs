@@ -1,5 +1,5 @@
-//! What load balancers in front are told: each Service's health check node port, and the proxy's `/healthz` and `/livez`,
-//! asked by curl.
+//! Tests of health checks by load balancers in front, made with curl: each Service's health check node port, and
+//! `/healthz` and `/livez` of the proxy.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -27,21 +27,21 @@ for_both_families!(
     frontends_without_local_endpoints_are_counted,
 );
 
-/// From the range of node ports.
+/// Port in the range of node ports.
 const PORT: u16 = 30_123;
-/// Both families on one socket, on the port that kube-proxy has.
+/// Both families on one socket, with the port of kube-proxy.
 const HEALTHZ: &str = "[::]:10256";
 
 fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// A Service that load balancers in front ask for; no endpoints yet.
+/// A Service with health checks, without endpoints so far.
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).local_policy().health_check_node_port(PORT)
 }
 
-/// What curl printed.
+/// Output of curl.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-/// Asks with `curl --include`; `None` if nothing answers.
+/// Runs `curl --include`; `None` without a response.
 fn curl(host: &Host, url: &str, arguments: &[&str]) -> Option<Answer> {
     let fixed = ["--silent", "--include", "--globoff", "--max-time", "20"];
     let printed = host.finish("curl", &[&fixed, arguments, &[url]].concat()).stdout;
@@ -69,7 +69,7 @@ fn curl(host: &Host, url: &str, arguments: &[&str]) -> Option<Answer> {
     Some(Answer { status, headers, body: body.to_owned() })
 }
 
-/// Asks for the health of the Service, from outside.
+/// Checks the health of the Service, from outside.
 fn probe(world: &World, family: Family) -> Option<Answer> {
     curl(&world.client, &format!("http://{}/healthz", at(family.gateway(), PORT)), &[])
 }
@@ -81,7 +81,7 @@ fn expect_status(world: &World, family: Family, status: u16) -> Answer {
     })
 }
 
-/// kube-proxy's text for Service e2e/web.
+/// kube-proxy's body for Service e2e/web.
 fn body(local: usize, healthy: bool) -> String {
     format!(
         "{{\n\t\"service\": {{\n\t\t\"namespace\": \"e2e\",\n\t\t\"name\": \"web\"\n\t}},\n\t\
@@ -89,7 +89,7 @@ fn body(local: usize, healthy: bool) -> String {
     )
 }
 
-/// One of the proxy's own pages.
+/// Gets one of the proxy's own pages.
 fn page(world: &World, family: Family, path: &str) -> (u16, Value) {
     let answer = curl(&world.client, &format!("http://{}{path}", at(family.gateway(), 10_256)), &[]);
     let answer = answer.expect("the page is served");
@@ -135,7 +135,7 @@ fn a_node_with_local_endpoints_is_healthy_to_the_byte(family: Family) {
     }
     let head = curl(&world.client, &base, &["--head"]).unwrap();
     assert_eq!((head.status, head.body.as_str()), (200, ""));
-    // The Service has one family; the other one's port is closed.
+    // The Service has one family. The port is closed for the other one.
     let other = Family::BOTH.into_iter().find(|other| *other != family).unwrap();
     let refused = world.client.run(|| tcp::connect(at(other.gateway(), PORT))).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -162,7 +162,7 @@ fn the_port_closes_when_the_service_is_no_longer_local(family: Family) {
     let world = World::new(1);
     let gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
     expect_status(&world, family, 200);
-    // A load balancer that keeps its connection, and one that has just connected.
+    // A load balancer that keeps its connection open, and one that has just connected.
     let mut kept = world.client.run(|| tcp::connect(at(family.gateway(), PORT))).unwrap();
     let mut silent = world.client.run(|| tcp::connect(at(family.gateway(), PORT))).unwrap();
     kept.write_all(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
@@ -198,7 +198,7 @@ fn an_occupied_port_is_no_problem_and_is_taken_over(family: Family) {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // kube-proxy, in the place of which anything will do.
+    // Any program can take the place of kube-proxy.
     let occupant = tcp::Server::who_am_i(&world.gateway, at(anywhere, PORT), "kube-proxy");
     let gateway = Gateway::start(&world, &[web(family).ready_here(family.backend(0))]);
     let asked = world.client.run(|| tcp::ask(at(family.gateway(), PORT))).unwrap();
@@ -275,7 +275,7 @@ fn an_unwanted_node_fails_healthz_but_not_livez(family: Family) {
         );
         let (status, livez) = page(&world, family, "/livez");
         assert_eq!((status, livez.get("nodeEligible")), (200, None), "{why}");
-        // Load balancers judge the Service by its endpoints alone.
+        // The health of the Service depends only on its endpoints.
         assert_eq!(probe(&world, family).unwrap().status, 200, "{why}");
         gateway.write("nodes.yaml", &nodes());
         expect_healthz(&world, family, 200, "wanted again");
@@ -298,7 +298,7 @@ fn a_draining_gateway_sends_load_balancers_elsewhere(family: Family) {
     expect_healthz(&world, family, 503, "about to drain");
     gateway.wait_for_status("draining");
     expect_healthz(&world, family, 503, "draining");
-    // It is looked after while it drains, however long that takes.
+    // It stays live while it drains, however long that takes.
     let proven = || match page(&world, family, "/livez") {
         (200, livez) => livez.pointer("/status/IPv4/lastUpdated").cloned(),
         other => panic!("a restart would cut the connections: {other:?}"),
@@ -326,7 +326,7 @@ fn frontends_without_local_endpoints_are_counted(family: Family) {
     expect(1.0);
     gateway.apply(&[web(family).ready_here(family.backend(0))]);
     expect(0.0);
-    // Nobody is dropped where everybody is refused.
+    // Where all clients are refused, none are dropped.
     gateway.apply(&[web(family)]);
     expect(0.0);
 }

@@ -1,4 +1,4 @@
-//! Idle connections: what keeps one open beyond its time.
+//! Tests of idle connections: what keeps one open.
 
 use std::time::Duration;
 

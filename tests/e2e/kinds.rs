@@ -1,4 +1,4 @@
-//! Every kind of frontend of a Service at once, and its way from one type to another, as clients meet it.
+//! Tests of all kinds of frontends of a Service at once, and of changes of its type.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ for_both_families!(
     a_node_that_uses_its_own_frontend_is_inside_the_cluster,
 );
 
-/// All kinds, where the second served address may be claimed as an external one.
+/// All kinds of frontends; the second served address may be used as an external one.
 const ALL_KINDS: &str = "frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\n\
     externalIPs: {allow: [203.0.113.11/32, \"2001:db8::11/128\"]}\n";
 
@@ -32,7 +32,7 @@ fn web(family: Family) -> App {
         .spec(&format!("externalIPs: [\"{}\"]", family.vip(1)))
 }
 
-/// The gateway's cluster address is routed to it, as kube-proxy's would be captured.
+/// The gateway's cluster address is routed to it, like traffic that kube-proxy captures.
 fn world(family: Family, app: &App) -> World {
     let world = World::new(2);
     world.gateway.own([app.cluster_ip(family)]);
@@ -97,7 +97,7 @@ fn a_service_that_is_no_load_balancer_any_more_is_closed_there_alone(family: Fam
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
             other => Err(format!("{other:?}")),
         });
-        // What was open goes on, and so does what the type still has.
+        // Open connections continue, and so does what the new type still has.
         open.say("still there?").unwrap();
         assert_eq!(names(&world.client, outward(family)[1]), ["backend-0"]);
         assert_eq!(names(&world.client, cluster(family, &app)), ["backend-0"]);
@@ -117,7 +117,8 @@ fn a_node_that_uses_its_own_frontend_is_inside_the_cluster(family: Family) {
     let world = world(family, &app);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);
     let _gateway = start(&world, &[app]);
-    // Nothing serves here, so clients outside meet silence; the node, by whichever of its addresses, does not.
+    // No endpoint is local, so external clients get no answer; the node itself is served at any of its
+    // addresses.
     let load_balancer = outward(family)[0];
     let outside = world.client.run(|| tcp::connect_from(None, load_balancer, patience(0.7)));
     assert_eq!(outside.unwrap_err().kind(), ErrorKind::TimedOut);

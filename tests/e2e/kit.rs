@@ -1,4 +1,4 @@
-//! The kit itself: without it working, no other case proves anything.
+//! Tests of the test kit itself, on which all other cases rely.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -104,7 +104,7 @@ fn a_process_ends_with_its_handle() {
     );
 }
 
-/// A file that `main.rs` does not name would not even be compiled, and its cases would never run.
+/// A file that `main.rs` does not include would not be compiled, and its cases would never run.
 #[test]
 fn every_file_of_cases_is_part_of_the_tests() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e");

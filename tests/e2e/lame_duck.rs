@@ -1,4 +1,5 @@
-//! The time between SIGTERM and the drain: nobody is sent here any more, and whoever comes all the same is served.
+//! Tests of the time between SIGTERM and the drain: load balancers stop sending traffic, and clients that come
+//! nevertheless are served.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +15,7 @@ for_both_families!(
     an_interrupted_gateway_drains_at_once,
 );
 
-/// A lame duck for as long as the case takes.
+/// A lame duck time longer than the case.
 fn long() -> Settings {
     Settings { lame_duck: "1h", ..Settings::default() }
 }
@@ -44,7 +45,7 @@ fn a_lame_duck_is_not_ready_and_serves_on(family: Family) {
     assert_eq!(gateway.ask("/livez").status, 200);
     world.client.run(|| tcp::ask(vip(family))).unwrap();
     udp::Client::new(&world.client, family.client(0), at(family.vip(0), 53)).ask().unwrap();
-    // What changes meanwhile counts, but who knows only an address that the Service has no longer is served there, too.
+    // Changes take effect meanwhile, but clients that only know a former address of the Service are served there, too.
     let [web, dns] = apps(family);
     let elsewhere = |app: App| app.without_endpoints().ready(family.backend(1));
     gateway.apply(&[elsewhere(web), dns.clone()]);
@@ -55,7 +56,7 @@ fn a_lame_duck_is_not_ready_and_serves_on(family: Family) {
     gateway.apply(&[dns]);
     tcp::until_refused(&world.client, vip(family));
     tcp::until_refused(&world.client, at(family.vip(1), 80));
-    // A second signal is from somebody in a hurry.
+    // A second signal ends the wait.
     gateway.terminate();
     assert_eq!(gateway.wait().code(), Some(0));
 }

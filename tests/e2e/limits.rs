@@ -1,4 +1,4 @@
-//! Ends and limits: idle connections, too few file descriptors, and the drain that ends the gateway itself.
+//! Tests of limits: idle connections, too few file descriptors, and the drain that ends the gateway itself.
 
 use std::io::{ErrorKind, Read, Write as _};
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ fn an_idle_connection_ends_and_a_busy_one_does_not(family: Family) {
         busy.say("still busy").unwrap();
         let_pass(Duration::from_millis(200));
     }
-    // A clean end or a reset: the client learns of it either way.
+    // A clean close or a reset: the client notices either.
     match idle.ended() {
         Ok(()) => {}
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
@@ -52,11 +52,12 @@ fn an_idle_connection_ends_and_a_busy_one_does_not(family: Family) {
     busy.say("still busy").unwrap();
 }
 
-/// What the server sends at once; the client takes it in small parts, which takes several times the idle time-out.
+/// Bytes that the server sends at once. The client reads them in small parts, which takes several times the idle
+/// timeout.
 const QUEUED: usize = 3 << 20;
 const PART: usize = 128 << 10;
 
-/// The gateway has nothing to relay meanwhile: all is in its own kernel's queue and in the client's.
+/// The gateway relays nothing meanwhile: all data is in its kernel's queue and in the client's.
 fn a_client_that_reads_what_waits_for_it_is_not_idle(family: Family) {
     let world = World::new(1);
     let _server = Server::start(world.backend(0), at(family.backend(0), 9000), |mut stream| {
@@ -72,7 +73,7 @@ fn a_client_that_reads_what_waits_for_it_is_not_idle(family: Family) {
         client.read_exact(&mut part).unwrap_or_else(|error| panic!("after {} bytes: {error}", read * PART));
         let_pass(Duration::from_millis(300));
     }
-    // Now it is.
+    // Now the connection is idle.
     let ended = client.read(&mut part);
     assert!(
         ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |read| *read == 0)
@@ -80,10 +81,10 @@ fn a_client_that_reads_what_waits_for_it_is_not_idle(family: Family) {
     assert_eq!(gateway.metric("sheave_tcp_closed_total", &["reason=\"idle\""]), 1.0);
 }
 
-/// Descriptors given to the gateway, far fewer than the connections that come need. A connection takes two, so with
-/// one of these numbers they run out at accept, with the other one at connect.
+/// Limits of the gateway's descriptors, far fewer than the connections need. A connection takes two, so with one of
+/// these numbers they run out at accept, with the other at connect.
 const DESCRIPTORS: [u32; 2] = [128, 129];
-/// Connections that come.
+/// Number of connections.
 const CROWD: usize = 200;
 
 fn too_few_descriptors_pass_by_themselves(family: Family) {
@@ -97,7 +98,8 @@ fn expect_recovery(family: Family, settings: &Settings) {
     let (world, server, app) = single(family);
     let mut gateway = Gateway::start_with(&world, &[app], settings);
     let mut early = world.client.run(|| Conversation::open(vip(family))).unwrap();
-    // Some connect although they will not be served: until the door is closed, the kernel completes their handshakes.
+    // Some connect although they will not be served: the kernel completes their handshakes until the listener is
+    // closed.
     let connect = |_| world.client.run(|| tcp::connect(vip(family)));
     let crowd: Vec<_> = (0..CROWD).map(connect).collect();
     let (started, used) = (Instant::now(), gateway.cpu_time());
@@ -109,7 +111,7 @@ fn expect_recovery(family: Family, settings: &Settings) {
     assert!(used < took / 2, "nothing can be accepted, and still {used:?} of CPU time in {took:?}");
     assert!(server.accepted() < CROWD, "the descriptors sufficed after all");
     drop(crowd);
-    // One success could be luck between two failures.
+    // A single success could be luck between two failures.
     eventually_within(patience(20.0), "twenty connections in a row are served", || {
         world.client.run(|| (0..20).try_for_each(|_| tcp::ask(vip(family)).map(drop)))
     });
@@ -167,7 +169,7 @@ fn a_killed_gateway_is_replaced_at_once(family: Family) {
     world.client.run(|| tcp::ask(vip(family))).unwrap();
     drop(gateway);
     drop(talk.ended());
-    // What the kernel still keeps of the old connections does not hold the address.
+    // Remains of old connections in the kernel do not block the address.
     let _gateway = Gateway::start(&world, &[app]);
     world.client.run(|| tcp::ask(vip(family))).expect("ready means serving");
 }

@@ -1,6 +1,6 @@
 //! End-to-end tests: the real binary between real hosts, judged by the bytes and errors that clients and servers see.
 //!
-//! Each case runs once per address family. Hosts are network namespaces, so the tests need root, or a user namespace:
+//! Each case runs once per address family. Hosts are network namespaces, so the tests need root or a user namespace;
 //! `tests/run` arranges for either.
 
 #![cfg(test)]

@@ -1,4 +1,4 @@
-//! Connections that are older than their Service lets them become: how they end, and that others go on.
+//! Tests of connections beyond the maximum age of their Service: how they end, and that others continue.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;

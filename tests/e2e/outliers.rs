@@ -1,5 +1,5 @@
-//! Endpoints of ordinary Services that fail: new traffic avoids them after three failures, and they are used again when they
-//! are back. A client alone cannot bring that about.
+//! Tests of endpoints of ordinary Services that fail: new traffic avoids them after three failures, and they are used again
+//! when they are back. A single client cannot cause that.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// In turn, so that every endpoint is tried soon.
+/// Round robin, so that every endpoint is tried soon.
 fn web(family: Family, endpoints: u16) -> App {
     let app = App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000);
     let app = app.annotation("sheave.dev/balance", "round-robin");
@@ -38,7 +38,7 @@ fn serve(world: &World, family: Family, number: u16) -> tcp::Server {
     tcp::Server::who_am_i(world.backend(number.into()), addr, &format!("backend-{number}"))
 }
 
-/// Who served so many requests, all of which are.
+/// Number of requests that each endpoint served. All must be served.
 fn tally(world: &World, family: Family, requests: u16) -> BTreeMap<String, usize> {
     let mut tally = BTreeMap::new();
     for number in 0..requests {
@@ -145,7 +145,7 @@ fn datagrams_avoid_an_endpoint_whose_port_is_closed(family: Family) {
     });
 }
 
-/// Endpoints see clients' own addresses here, and one of them refuses one client by its firewall.
+/// Endpoints see client addresses here, and one of them refuses a client by its firewall.
 fn a_client_that_an_endpoint_refuses_takes_it_from_nobody(family: Family) {
     let world = World::new(2);
     let refusing = serve(&world, family, 0);
@@ -180,7 +180,7 @@ fn a_client_that_an_endpoint_refuses_takes_it_from_nobody(family: Family) {
     assert_eq!(served.into_values().collect::<Vec<_>>(), [10, 10]);
     assert_eq!(gateway.metric("sheave_gateway_endpoint_ejections_total", &[]), 0.0);
 
-    // One that refuses the gateway as well is ejected.
+    // An endpoint that refuses the gateway as well is ejected.
     drop(refusing);
     eventually_within(patience(30.0), "it is ejected", || {
         let answer = world.client.run(|| tcp::ask_from(family.client(1), vip(family)));
@@ -189,7 +189,7 @@ fn a_client_that_an_endpoint_refuses_takes_it_from_nobody(family: Family) {
     });
 }
 
-/// No client asks meanwhile, and nothing tells a datagram that is lost from one that needs no answer: only the check can know.
+/// There is no traffic meanwhile, and a lost datagram looks like one that needs no answer, so only a check can detect this.
 fn a_silent_endpoint_is_found_by_datagrams_before_a_client_meets_it(family: Family) {
     let world = World::new(2);
     let name = |number: u16| format!("backend-{number}");

@@ -1,4 +1,5 @@
-//! More TCP clients than a gateway can hold: they get what there is, and neither the process itself nor other Services starve.
+//! Tests with more TCP clients than a gateway can hold: they are served as far as possible, and neither the process itself nor other
+//! Services starve.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -45,8 +46,8 @@ fn servers(world: &World, family: Family) -> (Server, udp::Server) {
     (tcp, udp::Server::who_am_i(world.backend(0), at(family.backend(0), 9053), "udp"))
 }
 
-/// Connections whose clients say nothing; those that are reset stay in the list. Once one is met with silence, the door is
-/// closed, and none of the others would get in.
+/// Connections whose clients send nothing; those that are reset stay in the list. Stops at the first one without an answer, since
+/// the listener is then closed and no others would get in.
 fn silent(world: &World, to: SocketAddr, count: usize) -> Vec<TcpStream> {
     let met_silence = |error: &std::io::Error| error.kind() == ErrorKind::TimedOut;
     world.client.run(|| {
@@ -63,7 +64,7 @@ fn is_open(stream: &TcpStream) -> bool {
         match stream.peek(&mut byte) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
-            // The server's greeting.
+            // The greeting of the server.
             Ok(read) => return read > 0,
         }
     }
@@ -79,7 +80,7 @@ fn serve_bystanders(world: &World, family: Family, gateway: &Gateway<'_>) -> Res
         let asked = world.client.run(|| tcp::ask_from(family.client(1), bystander(family)));
         asked.map_err(|error| format!("another Service is not served: {error}"))?;
         let client = udp::Client::new(&world.client, family.client(1), at(family.vip(1), 53));
-        // A datagram may be lost, and the moment before room is made refuses a flow: nobody's clients ask once.
+        // A datagram may be lost, and a flow may be refused just before room is made; real clients retry as well.
         let asked = (0..3).find_map(|_| client.ask_briefly().ok());
         asked.ok_or("another Service is not served over UDP")?;
     }
@@ -108,7 +109,7 @@ fn a_crowd_leaves_descriptors_to_the_process_and_to_others(family: Family) {
     });
     assert!(gateway.metric("sheave_shed_total", &["e2e/crowded", "reason=\"capacity\""]) > 0.0);
     assert!(!gateway.log().contains("cannot accept"), "{}", gateway.log());
-    // What is changed meanwhile is in force: sockets of its own included.
+    // Changes take effect meanwhile, even with sockets of their own.
     let late = App::new("late", &[family.vip(2)]).tcp(80, 9000).ready(family.backend(0));
     gateway.apply(&[&apps(family)[..], &[late]].concat());
     world.client.run(|| tcp::ask(at(family.vip(2), 80))).expect("a new Service is served");
@@ -118,7 +119,7 @@ fn a_crowd_leaves_descriptors_to_the_process_and_to_others(family: Family) {
     });
 }
 
-/// More than fit into the memory that the gateway is given, by far.
+/// Far more than fit into the gateway's memory.
 const THRONG: usize = 5000;
 
 fn a_crowd_leaves_memory_to_the_process_and_to_others(family: Family) {
@@ -127,8 +128,8 @@ fn a_crowd_leaves_memory_to_the_process_and_to_others(family: Family) {
     let settings = Settings { config: "limits: {memory: 96Mi}\n", ..Settings::default() };
     let gateway = Gateway::start_with(&world, &apps(family), &settings);
     let crowd = silent(&world, crowded(family), THRONG);
-    // Without a cgroup of its own the gateway counts what waits in sockets of the whole machine, and so of other cases, which last a
-    // while.
+    // Without a cgroup of its own, the gateway counts the socket buffers of the whole machine, including those of other cases, which
+    // last a while.
     eventually_within(patience(60.0), "others are served beside the crowd", || {
         serve_bystanders(&world, family, &gateway)
     });
@@ -176,7 +177,7 @@ fn a_flood_of_refused_clients_finds_the_door_closed_until_there_is_room(family: 
     eventually("it opens as soon as there is room", || world.client.run(|| tcp::ask(crowded(family))));
 }
 
-/// Of a client that never answers: far more than the kernel keeps for a listening socket (`net.core.somaxconn`).
+/// Handshakes without the last packet: far more than the kernel keeps for a listening socket (`net.core.somaxconn`).
 const HALF_OPEN: usize = 20_000;
 
 fn half_open_connections_cost_nothing(family: Family) {
@@ -184,7 +185,7 @@ fn half_open_connections_cost_nothing(family: Family) {
     let _servers = servers(&world, family);
     let gateway = Gateway::start(&world, &apps(family));
     expect_bystanders_served(&world, family, &gateway);
-    // What the gateway sends to one client's address never arrives, as that of a sender who is none.
+    // Packets to one client address are dropped, as for a spoofed source.
     let (ip, mute) = (if family == Family::V4 { "ip" } else { "ip6" }, family.client(CLIENTS - 1));
     for rule in [
         "add table inet mute".to_owned(),
@@ -199,18 +200,18 @@ fn half_open_connections_cost_nothing(family: Family) {
             begin(SocketAddr::new(mute, 0), crowded(family)).unwrap();
         }
     });
-    // The kernel answers without keeping anything once its queue is full (tcp_syncookies), so everyone gets in.
+    // With a full queue the kernel keeps no state for a handshake (tcp_syncookies), so all clients get in.
     for _ in 0..20 {
         let asked = world.client.run(|| tcp::ask_from(family.client(1), crowded(family)));
         asked.expect("clients of the same Service are served");
     }
     expect_bystanders_served(&world, family, &gateway);
     let after = (gateway.open_files(), gateway.resident_kib());
-    // Of UDP there are flows of those who were served meanwhile.
+    // UDP flows of the clients that were served meanwhile remain.
     assert!(after.0 <= before.0 + 30 && after.1 <= before.1 + 4096, "{before:?} became {after:?}");
 }
 
-/// Sends a SYN and forgets about it.
+/// Sends a SYN and closes the socket.
 fn begin(from: SocketAddr, to: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.bind(&from.into())?;
@@ -257,7 +258,7 @@ fn clients_that_do_not_read_cost_little(family: Family) {
     });
 }
 
-/// Ports of one Service.
+/// Number of ports of one Service.
 const MANY: u16 = 30;
 
 fn a_service_of_many_ports_has_one_share(family: Family) {
@@ -285,7 +286,7 @@ fn clients_that_reset_while_their_endpoint_is_silent_give_back_what_they_had(fam
     let crowd = silent(&world, crowded(family), 300);
     assert_eq!(crowd.len(), 300);
     eventually("they wait for the endpoint", || match gateway.open_files() {
-        // A connection of the admin server's may have been among those before.
+        // A connection of the admin server may have been among the earlier ones.
         open if open >= before + 590 => Ok(()),
         open => Err(format!("{open} descriptors")),
     });
@@ -300,18 +301,18 @@ fn clients_that_reset_while_their_endpoint_is_silent_give_back_what_they_had(fam
     assert_eq!(gateway.metric("sheave_tcp_closed_total", &["reason=\"client_reset\""]), 300.0);
 }
 
-/// Local ports of the gateway.
+/// Number of local ports of the gateway.
 const PORTS: usize = 8;
 
 fn ports_used_up_towards_one_endpoint_lead_to_another(family: Family) {
     let world = World::new(2);
     let servers = Server::on_every_backend(&world, family, 9000);
     world.gateway.sysctl("ipv4/ip_local_port_range", "40000 40007");
-    // Of connections that have ended, ports would be there again after a minute.
+    // Ports of ended connections would otherwise be available again after a minute.
     world.gateway.sysctl("ipv4/tcp_tw_reuse", "1");
     let app = App::new("crowded", &[family.vip(0)]).tcp(80, 9000);
     let app = app.all_ready([family.backend(0), family.backend(1)]);
-    // What steered frontends share has ports of the range, too.
+    // The shared sockets of steered frontends use ports of the range, too.
     let settings = Settings { connect: "300ms", config: "steering: never\n", ..Settings::default() };
     let mut gateway = Gateway::start_with(&world, &[app], &settings);
     let open = || world.client.run(|| Conversation::open(crowded(family)));
@@ -324,7 +325,7 @@ fn ports_used_up_towards_one_endpoint_lead_to_another(family: Family) {
     assert!(gateway.metric("sheave_tcp_closed_total", &["reason=\"connect_failed\""]) > 0.0);
     gateway.wait_for_log("all local ports towards an endpoint are in use", 1..);
     talks.iter_mut().for_each(|talk| talk.say("still there?").unwrap());
-    // Many who wait cost little: the kernel is not asked for each of them.
+    // Waiting connections are cheap: the kernel is not called for each of them.
     let used = gateway.cpu_time();
     let crowd = silent(&world, crowded(family), 200);
     let_pass(Duration::from_millis(500));

@@ -1,5 +1,4 @@
-//! The pipes that streams are spliced through: given back when they are not needed, and not used where the kernel gives only
-//! useless ones.
+//! Tests of the pipes for splicing streams: they are released when not needed, and not used if the kernel only gives useless ones.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -17,8 +16,8 @@ use crate::support::world::{Family, World};
 
 for_both_families!(pipes_are_given_back_after_streams_stalled, useless_pipes_are_not_kept);
 
-/// Streams whose clients read a little and then nothing: each has bytes in a pipe, and about 19 MB in the kernel's queues. All tests that run
-/// beside this one need their share of `net.ipv4.tcp_mem`, which 120 of them used up.
+/// Streams whose clients read a little and then stop: each has bytes in a pipe, and about 19 MB in the kernel's queues. Tests that run in
+/// parallel need their share of `net.ipv4.tcp_mem`, which 120 streams exhausted.
 const STALLED: usize = 30;
 
 /// A gateway in front of an endless stream.
@@ -50,7 +49,7 @@ fn pipes_are_given_back_after_streams_stalled(family: Family) {
     });
 }
 
-/// A user whose pipes have as many pages as `pipe-user-pages-soft` gets pipes of two slots, unless it is privileged.
+/// A user with `pipe-user-pages-soft` pages in pipes gets pipes of only two slots, unless it is privileged.
 fn useless_pipes_are_not_kept(family: Family) {
     let world = World::new(1);
     let Some(_taken) = take_all_pages() else { return };
@@ -61,7 +60,7 @@ fn useless_pipes_are_not_kept(family: Family) {
     assert!(sizes.iter().all(|size| *size >= 64 << 10), "{sizes:?}");
 }
 
-/// The sizes in bytes of the pipes that a gateway has open.
+/// Sizes in bytes of the gateway's open pipes.
 fn pipes(gateway: &Gateway<'_>) -> Vec<i32> {
     let folder = format!("/proc/{}/fd", gateway.id());
     let of_traffic = |path: &std::path::Path| {
@@ -77,7 +76,7 @@ fn pipes(gateway: &Gateway<'_>) -> Vec<i32> {
     fs::read_dir(folder).expect("the gateway runs").filter_map(|entry| size(entry.ok()?)).collect()
 }
 
-/// Pipes that hold all the pages that this user may have. `None` where there is no limit.
+/// Pipes with all the pages that this user may have; `None` without a limit.
 fn take_all_pages() -> Option<Vec<(OwnedFd, OwnedFd)>> {
     const PIPE: usize = 256;
     let limit: usize = fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").ok()?.trim().parse().ok()?;

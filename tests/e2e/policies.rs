@@ -1,4 +1,5 @@
-//! Who may use a frontend, and what the others see: silence where Kubernetes drops, an error where it rejects.
+//! Tests of access to a frontend, and of what refused clients see: silence where Kubernetes drops, an error
+//! where it rejects.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -28,7 +29,7 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// One Service on a TCP and a UDP port of the same number.
+/// A Service on a TCP and a UDP port of the same number.
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000)
 }
@@ -44,17 +45,17 @@ fn expect_refused(host: &Host, to: SocketAddr) {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 }
 
-/// Names of those who answer over TCP when asked often enough to meet all.
+/// Names of the endpoints that answer over TCP. Asks often enough to get all of them.
 fn who_serves(host: &Host, to: SocketAddr) -> BTreeSet<String> {
     (0..40).map(|_| host.run(|| tcp::ask(to)).expect("the request is served").name).collect()
 }
 
-/// Nothing must come back over either protocol, neither an answer nor an error.
+/// Checks that neither protocol gives an answer or an error.
 pub(crate) fn expect_dropped(world: &World, family: Family, client: u16) {
     expect_dropped_at(world, vip(family), family.client(client));
 }
 
-/// The same at another place, and for any client.
+/// Same for another frontend and any client.
 pub(crate) fn expect_dropped_at(world: &World, to: SocketAddr, from: IpAddr) {
     let connecting = world.client.run(|| tcp::connect_from(Some(from), to, patience(0.7)));
     let error = connecting.expect_err("the connection is dropped");
@@ -62,7 +63,7 @@ pub(crate) fn expect_dropped_at(world: &World, to: SocketAddr, from: IpAddr) {
     udp::Client::new(&world.client, from, to).expect_silence(patience(0.7));
 }
 
-/// Both protocols answer.
+/// Checks that both protocols are served.
 pub(crate) fn expect_served(world: &World, family: Family, client: u16) {
     let from = family.client(client);
     world.client.run(|| tcp::ask_from(from, vip(family))).expect("the connection is served");
@@ -133,7 +134,7 @@ fn local_policy_without_local_endpoints_drops_outside_clients_silently(family: F
     assert_eq!(who_serves(world.backend(0), vip(family)), BTreeSet::from(["backend-1".to_owned()]));
     let inside = udp::Client::new(world.backend(0), family.backend(0), vip(family));
     assert_eq!(inside.ask().unwrap().name, "backend-1");
-    // A local endpoint opens the same frontend to the outside.
+    // A local endpoint opens the same frontend to external clients.
     gateway.apply(&[app.ready_here(family.backend(0))]);
     eventually("outside clients are served", || {
         world.client.run(|| tcp::connect_from(None, vip(family), patience(0.5)))
@@ -158,7 +159,7 @@ fn clients_of_a_cluster_of_many_networks_count_as_inside(family: Family) {
     for n in 0..2 {
         let vip = at(family.vip(n), 80);
         assert_eq!(who_serves(world.backend(0), vip), BTreeSet::from(["backend-1".to_owned()]));
-        // Its source is the address that it asks.
+        // Its source address is the address that it connects to.
         assert_eq!(who_serves(&world.gateway, vip), BTreeSet::from(["backend-1".to_owned()]));
     }
     expect_dropped(&world, family, 0);
@@ -210,7 +211,7 @@ fn of_two_services_at_one_address_the_first_serves(family: Family) {
     assert_eq!(who_serves(&world.client, vip(family)), BTreeSet::from(["backend-0".to_owned()]));
     let problems = gateway.problems().join("\n");
     assert!(problems.contains("Service e2e/second") && problems.contains("e2e/first"), "{problems}");
-    // Without the owner the address goes to the other one.
+    // Without its owner, the other Service gets the address.
     gateway.apply(&[app("second", 1)]);
     eventually("the second Service serves", || match world.client.run(|| tcp::ask(vip(family))) {
         Ok(answer) if answer.name == "backend-1" => Ok(()),

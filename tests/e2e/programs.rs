@@ -1,5 +1,5 @@
-//! Real clients and servers, each with its own habits: keep-alive, bulk, parallel streams, datagrams and fall-back to
-//! TCP, pipelining.
+//! Tests with real clients and servers and their habits: keep-alive, bulk data, parallel streams, datagrams with
+//! fallback to TCP, pipelining.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,7 +31,7 @@ fn path(folder: &TempDir, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
 
-/// nginx without a master process: it would change users, which a user namespace does not let it.
+/// nginx without a master process, which would change users, and a user namespace does not allow that.
 fn nginx(host: &Host, ip: IpAddr, name: &str, folder: &TempDir) -> Process {
     let (listen, root) = (at(ip, 8080), folder.path().display());
     let configuration = format!(
@@ -68,7 +68,7 @@ fn curl_reads_pages_and_files_from_nginx(family: Family) {
     let name = format!("{base}/name");
     let served: BTreeSet<String> = (0..40).map(|_| curl(&[&name])).collect();
     assert_eq!(served, (0..3).map(|n| format!("nginx-{n}\n")).collect());
-    // One connection, hence one endpoint, for as many requests as follow each other on it.
+    // One connection, and so one endpoint, for all requests on it.
     let pages = curl(&vec![name.as_str(); 100]);
     assert_eq!(pages.lines().count(), 100);
     assert_eq!(pages.lines().collect::<BTreeSet<_>>().len(), 1, "{pages}");
@@ -86,7 +86,7 @@ fn iperf3_moves_streams_and_datagrams(family: Family) {
     let run = |arguments: &[&str]| {
         let vip = family.vip(0).to_string();
         let fixed = ["--client", &vip, "--json", "--time", "2", "--connect-timeout", "5000"];
-        // The server ends a test a moment after its client did, and refuses the next one until then.
+        // The server ends a test shortly after its client, and refuses the next one until then.
         eventually("iperf3 gets its test", || {
             let report = world.client.finish("iperf3", &[&fixed, arguments].concat());
             let json: Value = serde_json::from_str(&report.stdout).map_err(|error| error.to_string())?;
@@ -95,13 +95,13 @@ fn iperf3_moves_streams_and_datagrams(family: Family) {
         })
     };
     let number = |report: &Value, pointer: &str| report.pointer(pointer).and_then(Value::as_f64).unwrap();
-    // Not --bidir: iperf3 tells the directions apart by the order of its connections, which no proxy promises to keep.
+    // Not --bidir, since iperf3 identifies the directions by the order of its connections, which no proxy guarantees.
     for arguments in [vec![], vec!["--reverse"], vec!["--parallel", "4"]] {
         let report = run(&arguments);
         let received = number(&report, "/end/sum_received/bytes");
         assert!(received > 50e6, "{arguments:?}: {received} bytes in two seconds");
     }
-    // Slow enough that a socket buffer bridges the 100 ms for which a busy machine may not run the gateway.
+    // Slow enough that a socket buffer covers 100 ms, for which a busy machine may not run the gateway.
     for direction in [vec![], vec!["--reverse"]] {
         let report = run(&[&["--udp", "--bitrate", "10M"], direction.as_slice()].concat());
         let (packets, lost) = (number(&report, "/end/sum/packets"), number(&report, "/end/sum/lost_packets"));
@@ -112,7 +112,7 @@ fn iperf3_moves_streams_and_datagrams(family: Family) {
 
 fn dig_asks_dnsmasq_over_udp_and_tcp(family: Family) {
     let world = World::new(2);
-    // Three strings of 250 characters, five times: beyond what one UDP answer may carry.
+    // Three strings of 250 characters, five times: more than one UDP answer may carry.
     let long = format!("--txt-record=long.test{}", format!(",{}", "x".repeat(250)).repeat(15));
     let start = |(n, host): (u16, &Host)| {
         let listen = format!("--listen-address={}", family.backend(n));

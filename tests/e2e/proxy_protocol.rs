@@ -1,5 +1,5 @@
-//! PROXY protocol headers between Sheave and real programs: HAProxy and nginx read what it sends, HAProxy and curl send what
-//! it reads.
+//! Tests of PROXY protocol headers between Sheave and real programs: HAProxy and nginx read Sheave's headers, HAProxy and
+//! curl send headers to it.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -40,7 +40,7 @@ fn wait_for_port(host: &Host, addr: SocketAddr) {
     eventually(&format!("{addr} is open"), || host.run(|| tcp::connect(addr)));
 }
 
-/// HAProxy that takes nothing without a header, and tells what the header said.
+/// HAProxy that requires a header, and answers with its contents.
 fn haproxy(host: &Host, ip: IpAddr, folder: &TempDir) -> Process {
     let listen = at(ip, 8080);
     let configuration = format!(
@@ -54,7 +54,7 @@ fn haproxy(host: &Host, ip: IpAddr, folder: &TempDir) -> Process {
     process
 }
 
-/// nginx that does the same.
+/// nginx with the same behavior.
 fn nginx(host: &Host, ip: IpAddr, folder: &TempDir) -> Process {
     let (listen, root) = (at(ip, 8080), folder.path().display());
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -98,7 +98,7 @@ fn haproxy_and_nginx_read_headers_of_both_versions(family: Family) {
                     world.client.finish("curl", &["-s", "-g", "-m", "5", "--interface", &from, &url]).stdout;
                 if answer == expected { Ok(()) } else { Err(answer) }
             });
-            // The gateway's own hosts are clients like others.
+            // Other hosts of the network are clients like any other.
             let inside = curl(world.backend(backend.into()), &[&url]);
             assert_eq!(inside, format!("{program} {} {} 80\n", family.backend(backend), family.vip(0)));
         }
@@ -123,7 +123,7 @@ fn the_header_comes_first_though_the_client_says_nothing(family: Family) {
     stream.set_read_timeout(Some(patience(10.0))).unwrap();
     stream.read_exact(&mut received).unwrap();
     assert_eq!(String::from_utf8(received), String::from_utf8(header));
-    // And then the two talk as if nothing was between them.
+    // Then they communicate normally.
     stream.write_all(b"220 hello").unwrap();
     client.read_exact(&mut [0; 9]).unwrap();
     client.write_all(b"EHLO").unwrap();
@@ -146,7 +146,7 @@ fn each_datagram_brings_its_header(family: Family) {
     for payload in [&b"one"[..], &b""[..], &[7; 1200][..]] {
         assert_eq!(client.exchange(payload).unwrap(), [&header, payload].concat());
     }
-    // Sent at once, they arrive as a batch: each still has its own.
+    // They arrive as a batch, and each still has its own header.
     let burst: Vec<Vec<u8>> = (0..20_u8).map(|n| vec![n; 100]).collect();
     burst.iter().for_each(|payload| client.send(payload).unwrap());
     for payload in &burst {
@@ -154,12 +154,12 @@ fn each_datagram_brings_its_header(family: Family) {
     }
 }
 
-/// Services may trust any peer.
+/// Settings that allow Services to trust any peer.
 pub(crate) fn any_peer() -> Settings {
     Settings { config: "acceptProxy: {allow: [\"0.0.0.0/0\", \"::/0\"]}\n", ..Settings::default() }
 }
 
-/// A Service whose endpoint tells whom it sees, and that trusts the client host's first address.
+/// A Service whose endpoint answers with the client it sees, and that trusts the client host's first address.
 fn trusting(family: Family) -> App {
     let peer = format!("{}/{}", family.client(0), family.host_prefix());
     App::new("web", &[family.vip(0)])
@@ -189,14 +189,14 @@ fn headers_of_trusted_peers_name_the_client(family: Family) {
         let answer = curl(&world.client, &["--interface", &from, &format!("http://{front}/")]);
         assert_eq!(answer, format!("nginx {from} {} {port}\n", family.client(1)), "{send}");
     }
-    // curl tells its own addresses.
+    // curl sends its own addresses.
     let from = family.client(0).to_string();
     let url = format!("http://{}/", vip(family));
     let answer = curl(&world.client, &["--interface", &from, "--haproxy-protocol", &url]);
     assert_eq!(answer, format!("nginx {from} {} 80\n", family.vip(0)));
 }
 
-/// What the endpoint says to a client that a trusted peer names as `client`.
+/// Answer of the endpoint for a client that a trusted peer names as `client`.
 pub(crate) fn ask_as(world: &World, family: Family, client: IpAddr) -> std::io::Result<tcp::Answer> {
     let addresses = Addresses { client: at(client, 4711), destination: at(family.vip(3), 443) };
     world.client.run(|| {
@@ -219,7 +219,7 @@ fn the_named_client_is_the_client_in_all_respects(family: Family) {
     let ranges = [listed, family.pod_cidr().to_owned()];
     let app = app.source_ranges(&ranges).ready(family.backend(0)).ready_here(family.backend(1));
     let _gateway = Gateway::start_with(&world, &[app], &any_peer());
-    // Outside: the local endpoint. Inside: any. Not listed: none, although the peer itself got through.
+    // External: the local endpoint. Internal: any. Not listed: none, although the peer itself is admitted.
     let names = |client| -> std::collections::BTreeSet<String> {
         (0..20).map(|_| ask_as(&world, family, client).unwrap().name).collect()
     };
@@ -236,7 +236,7 @@ fn who_is_not_trusted_is_a_client_without_a_header(family: Family) {
     let url = format!("http://{}/", vip(family));
     let answer = curl(&world.client, &["--interface", &from, &url]);
     assert_eq!(answer, format!("nginx {from} {} 80\n", family.vip(0)));
-    // Its header is no header to us: the endpoint gets two, and takes the second for a bad request.
+    // Headers of untrusted clients are data: the endpoint gets two headers, and takes the second one for a bad request.
     let lie = ["-s", "-g", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", "--interface", &from];
     let refused = world.client.finish("curl", &[&lie[..], &["--haproxy-protocol", &url]].concat());
     assert_eq!(refused.stdout, "400");

@@ -1,5 +1,5 @@
-//! Kernels and machines that lack something. Without eBPF, all of it or programs alone, frontends get sockets of their own and
-//! classic filters; without bundles of datagrams, each datagram goes by itself. It is said once what is missing.
+//! Tests of kernels and machines that lack features. Without eBPF or without its programs, frontends get sockets of their own
+//! and classic filters; without bundles of datagrams, each datagram is sent alone. Missing features are logged once.
 
 use nix::libc::{EACCES, EINVAL, ENOSYS, EPERM};
 
@@ -75,7 +75,7 @@ fn a_kernel_without_bundles_of_datagrams_loses_none(family: Family) {
     let settings = Settings { refused: Some(Refused::UdpBundles), ..Settings::default() };
     let gateway = Gateway::start_with(&world, &[app], &settings);
     let client = udp::Client::new(&world.client, family.client(0), at(family.vip(0), 53));
-    // More than a batch, of one size and so fit for bundles, and then the longest.
+    // More than a batch, all of one size that fits bundles, and then the longest one.
     let burst: Vec<Vec<u8>> = (0..40).map(|number| vec![number; 1200]).collect();
     burst.iter().for_each(|datagram| client.send(datagram).expect("the gateway takes it"));
     for datagram in &burst {

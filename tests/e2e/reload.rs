@@ -1,5 +1,5 @@
-//! SIGHUP: the configuration is read again. What can change does so while traffic goes on, what cannot is named, and a file with a
-//! mistake changes nothing.
+//! Tests of SIGHUP, which reloads the configuration. What can change does so while traffic continues, what cannot is logged, and a
+//! file with a mistake changes nothing.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -79,7 +79,7 @@ fn what_can_change_does_under_load_and_no_connection_fails(family: Family) {
     assert!(log.contains("in_force=\"internalCIDRs\""), "{log}");
     world.client.run(|| tcp::ask(inside)).unwrap();
 
-    // Timeouts: open flows have the new one, open connections theirs.
+    // Timeouts: open flows use the new ones, open connections their old ones.
     let client = udp::Client::new(&world.client, family.client(1), at(family.vip(0), 53));
     client.ask().unwrap();
     assert_eq!(gateway.metric("sheave_udp_flows", &["e2e/web"]), 1.0);
@@ -113,7 +113,7 @@ fn a_limit_may_be_lower_than_what_is_open(family: Family) {
     gateway.reconfigure(&wide);
     eventually("more are taken again", || open().map(|talk| talks.push(talk)));
     load.expect_no_failure();
-    // Of all Services together: there is room for none any more.
+    // The limit of all Services is exceeded now.
     gateway.reconfigure(&limited("limits: {connections: 20, perService: {connections: 40}}\n"));
     open().err().expect("no more are taken");
     talks.iter_mut().for_each(|talk| talk.say("still there?").unwrap());
@@ -184,13 +184,13 @@ fn signals_in_rapid_succession_harm_nobody(family: Family) {
     let files_before = gateway.open_files();
     for round in 0..10_000_u32 {
         if round % 100 == 0 {
-            // Not as one step, so that it is read half-written as well.
+            // Not replaced atomically, so that it is also read half-written.
             let idle = ["1h", "2h"][(round / 100 % 2) as usize];
             fs::write(gateway.config_file(), format!("workers: 2\ntimeouts: {{idle: {idle}}}\n")).unwrap();
         }
         gateway.hang_up();
     }
-    // Lines about the files before may come until then.
+    // Lines about earlier files may appear until then.
     eventually("the last file is in force", || {
         let log = gateway.reconfigure(&Settings::default());
         if log.contains("nothing has changed") { Ok(()) } else { Err(log) }

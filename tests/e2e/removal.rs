@@ -1,5 +1,5 @@
-//! Services, and endpoints of Services, that are removed while connections and flows of theirs are open: nothing new is taken at once;
-//! connections of a Service have the time of a drain, those of an endpoint as long as the Service says; flows end.
+//! Tests of Services and endpoints that are removed while they have open connections and flows: new ones are refused at once,
+//! connections of a Service have the time of a drain, those of an endpoint the time that the Service sets, and flows end.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

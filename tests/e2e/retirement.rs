@@ -1,4 +1,4 @@
-//! Frontends that close and come back while clients go on: what the old ones leave behind is in nobody's way.
+//! Tests of frontends that close and reopen while clients continue: the remains of old ones do not interfere.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ fn datagram_client(world: &World, family: Family) -> udp::Client {
     udp::Client::new(&world.client, family.client(0), vip(family))
 }
 
-/// Takes the Service's endpoints away and waits until the frontend has closed.
+/// Removes the Service's endpoints, and waits until the frontend has closed.
 fn retire(world: &World, gateway: &Gateway<'_>, family: Family) {
     gateway.apply(&[dns(family)]);
     eventually("the frontend has closed", || match sockets::udp_bound(&world.gateway, vip(family)) {
@@ -46,7 +46,7 @@ fn a_service_made_again_serves_while_an_old_client_still_sends(family: Family) {
     let old = datagram_client(&world, family);
     old.ask().unwrap();
     let sending = Load::start(&world.client, 1, move |_| {
-        // Whether it is answered, refused or neither is not the subject: it never falls silent.
+        // Answers and errors do not matter here: the client never falls silent.
         drop(old.send(b"?"));
         Ok::<(), Infallible>(())
     });
@@ -60,7 +60,7 @@ fn a_service_made_again_serves_while_an_old_client_still_sends(family: Family) {
         udp::Client::new(&world.client, family.client(client), vip(family)).ask_briefly().map(drop)
     };
     eventually_within(patience(5.0), "new clients are served", || (0..CLIENTS).try_for_each(serve));
-    // Both workers' sockets are there: each new flow meets either.
+    // Both workers have their sockets, and each new flow reaches either.
     for _ in 0..5 {
         (0..CLIENTS).try_for_each(serve).unwrap();
     }
@@ -68,12 +68,12 @@ fn a_service_made_again_serves_while_an_old_client_still_sends(family: Family) {
     sending.expect_no_failure();
 }
 
-/// Threads of load; each is a client with its own address.
+/// Threads of load, each of which is a client with its own address.
 const THREADS: u16 = CLIENTS;
-/// How often the endpoints leave and return.
+/// How often the endpoints are removed and added.
 const TOGGLES: u32 = 25;
 
-/// Times in which the frontend is open throughout have odd numbers, the others even ones.
+/// Counter of phases: odd while the frontend is open throughout, otherwise even.
 #[derive(Default)]
 struct Phase(AtomicU64);
 
@@ -86,7 +86,7 @@ impl Phase {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Lets `request` fail, unless the frontend was open from its start to its end.
+    /// Allows `request` to fail, unless the frontend was open from its start to its end.
     fn judge<T, E>(&self, request: impl FnOnce() -> Result<T, E>) -> Result<(), E> {
         let before = self.now();
         match request() {
@@ -114,7 +114,7 @@ fn a_frontend_that_reopens_under_load_serves_everyone(family: Family) {
         phase.change();
         let bound = sockets::listening(&world.gateway, vip);
         talks.push(world.client.run(|| Conversation::open(vip)).unwrap());
-        // The last time for seconds: what a worker found late would be acted upon by then.
+        // The last wait takes seconds, so that late reactions of a worker would show.
         load.wait_for(if toggle + 1 < TOGGLES { 200 } else { 4000 });
         assert_eq!(sockets::listening(&world.gateway, vip), bound, "nobody bound it again");
         talks.iter_mut().try_for_each(|talk: &mut Conversation| talk.say("still there?")).unwrap();

@@ -1,5 +1,5 @@
-//! `loadBalancerSourceRanges` beyond the simple case: as many as users have, with and without the privilege to look them up
-//! in the kernel, and ranges that change under open connections.
+//! Tests of `loadBalancerSourceRanges` beyond the simple case: as many as users have, with and without the privilege to
+//! load an eBPF filter, and ranges that change under open connections.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,13 +23,13 @@ for_both_families!(
     what_the_kernel_drops_is_counted,
 );
 
-/// More than a classic filter holds by far, in either family.
+/// Far more than a classic filter holds, for either family.
 const RANGES: u16 = 10_000;
 
-/// Without these no eBPF program can be loaded, on old kernels and new ones.
+/// Without these capabilities no eBPF program can be loaded, on old and new kernels.
 const UNPRIVILEGED: &[&str] = &["bpf", "sys_admin"];
 
-/// What the log says when none can be loaded.
+/// Log message if no program can be loaded.
 pub(crate) const REFUSED: &str = "no eBPF program can be loaded";
 
 pub(crate) fn vip(family: Family) -> SocketAddr {
@@ -44,8 +44,8 @@ fn host(family: Family, ip: IpAddr) -> String {
     format!("{ip}/{}", family.host_prefix())
 }
 
-/// The clients listed, and as many hosts in networks of their own as make [`RANGES`]. The smallest gaps are those between
-/// the clients: the first that a filter would close to become shorter.
+/// The listed clients, and hosts in separate networks to make up [`RANGES`]. The smallest gaps are those between the
+/// clients, which a filter would close first to become shorter.
 pub(crate) fn many_ranges(family: Family, listed: impl Iterator<Item = u16>) -> Vec<String> {
     let clients = listed.map(|client| family.client(client));
     let far = (0..=u16::MAX).map(|n| match family {
@@ -58,7 +58,8 @@ pub(crate) fn many_ranges(family: Family, listed: impl Iterator<Item = u16>) -> 
     clients.chain(far).take(usize::from(RANGES)).map(|ip| host(family, ip)).collect()
 }
 
-/// A handshake may come about: only the gateway itself can tell such clients apart. What counts is that no byte returns.
+/// A handshake may succeed, since only the gateway itself can distinguish such clients. What matters is that no byte
+/// returns.
 pub(crate) fn expect_never_served(world: &World, family: Family, client: u16) {
     let from = family.client(client);
     let answered = world.client.run(|| {
@@ -72,15 +73,15 @@ pub(crate) fn expect_never_served(world: &World, family: Family, client: u16) {
     assert!(datagram.is_err(), "client {client} is not listed and gets {datagram:?}");
 }
 
-/// Whether the gateway has what it needs for large lists. In a user namespace nobody has, which is fine for trying, but
-/// not where changes are judged.
+/// Whether the gateway has the privileges for large lists. In a user namespace it never has, which is fine for local runs,
+/// but not for CI.
 fn loads_programs(gateway: &Gateway<'_>) -> bool {
     let loads = !gateway.log().contains(REFUSED);
     assert!(loads || std::env::var_os("CI").is_none(), "eBPF needs root outside of user namespaces");
     loads
 }
 
-/// Every other client is listed, and served; `expect_refused` judges the rest.
+/// Every other client is listed and served; `expect_refused` checks the rest.
 fn serve_every_other_client(
     family: Family,
     settings: &Settings,
@@ -161,12 +162,12 @@ fn ranges_that_change_leave_open_connections_alone(family: Family) {
             expect_never_served(&world, family, CLIENTS - 1);
         }
         for talk in &mut talks {
-            // Twice, with more than one segment: acknowledgements have to get through too.
+            // Twice, with more than one segment, since acknowledgements have to pass as well.
             talk.say("still there?").unwrap();
             talk.say(&"x".repeat(20_000)).unwrap();
         }
     }
-    // And their ends are heard.
+    // The ends of the connections are noticed as well.
     drop(talks);
     let label = format!("\"{}/TCP\"", vip(family));
     eventually("the connections have ended", || match gateway.metric("sheave_tcp_connections", &[&label]) {
@@ -175,7 +176,7 @@ fn ranges_that_change_leave_open_connections_alone(family: Family) {
     });
 }
 
-/// What `ss` reads of the sockets at an address.
+/// Drop counts that `ss` reads from the sockets at an address.
 fn dropped_by_the_kernel(world: &World, at: SocketAddr) -> f64 {
     let sockets =
         world.gateway.run(|| Command::new("ss").args(["-HaOtunm", "src", &at.to_string()]).output());
@@ -207,7 +208,7 @@ fn what_the_kernel_drops_is_counted(family: Family) {
     } else {
         assert_eq!((tcp, udp), (0.0, 0.0));
     }
-    // Neither other filters nor other sockets take anything back.
+    // Neither other filters nor other sockets reset the counts.
     gateway.apply(&[web(family)]);
     expect_served(&world, family, 1);
     assert_eq!(gateway.metric(ALL, &[]), all);

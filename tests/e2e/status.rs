@@ -1,4 +1,5 @@
-//! `status` of a running gateway: the command and the admin server tell the same, and both follow what happens.
+//! Tests of `status` for a running gateway: the command and the admin server report the same, and both follow
+//! changes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +20,7 @@ fn status(gateway: &Gateway<'_>) -> Value {
     serde_json::from_str(&gateway.get("/api/status")).expect("/api/status is JSON")
 }
 
-/// How many objects of a kind the source has.
+/// Number of objects of a kind in the source.
 fn objects(status: &Value, kind: &str) -> u64 {
     let kinds = status["source"]["kinds"].as_array().expect("a source has kinds");
     let of_kind = kinds.iter().find(|it| it["kind"] == kind).unwrap_or_else(|| panic!("no {kind}: {status}"));
@@ -76,7 +77,7 @@ fn the_command_tells_how_a_gateway_is(family: Family) {
     assert_eq!(run(&["--admin", "http://127.0.0.1:1"]).code(), Some(2));
 }
 
-/// What it forwards to asks nobody who they are.
+/// The port that it forwards to has no authentication.
 #[test]
 fn kubectl_ends_with_the_command_that_started_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,7 +100,7 @@ fn kubectl_ends_with_the_command_that_started_it() {
         asking.signal(signal);
         asking.wait();
         eventually("kubectl has ended", || match fs::read_to_string(&of_kubectl) {
-            // What has ended and is not waited for yet has none.
+            // A process that has ended but is not waited for has an empty command line.
             Ok(command) if !command.is_empty() => Err(command),
             _ => Ok(()),
         });

@@ -1,5 +1,6 @@
-//! Frontends without sockets of their own: more than the limit of open files allows, and what is said where the kernel does
-//! not let the gateway steer. That steered frontends are like others is for all other cases, which run in that mode, too.
+//! Tests of frontends without sockets of their own: more than the limit of open files allows, and the messages if the kernel
+//! does not allow steering. That steered frontends behave like others is tested by all other cases, which run in that mode,
+//! too.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -19,15 +20,15 @@ for_both_families!(
     nobody_takes_a_steered_frontend_and_it_takes_nothing_else,
 );
 
-/// Few against the frontends: each would take two sockets.
+/// Fewer than the frontends need, each of which would take two sockets.
 const OPEN_FILES: u32 = 1000;
-/// Of each protocol.
+/// Number of ports per protocol.
 const PORTS: u16 = 1500;
 const PORTS_OF_A_SERVICE: u16 = 50;
-/// The first of them.
+/// First port.
 const FIRST: u16 = 10_000;
 
-/// As many frontends on one address, of both protocols.
+/// Services with this many frontends on one address, of both protocols.
 fn many(family: Family) -> Vec<App> {
     let service = |number: u16| {
         let ports = (0..PORTS_OF_A_SERVICE).map(|port| FIRST + number * PORTS_OF_A_SERVICE + port);
@@ -37,7 +38,7 @@ fn many(family: Family) -> Vec<App> {
     (0..PORTS / PORTS_OF_A_SERVICE).map(service).collect()
 }
 
-/// A Service of both protocols that is opened after all those.
+/// A Service of both protocols that is opened after all others.
 fn last(name: &str, family: Family, port: u16) -> App {
     App::new(name, &[family.vip(1)]).tcp(port, 9000).udp(port, 9000)
 }
@@ -50,7 +51,7 @@ fn count(steering: &Value, key: &str) -> u64 {
     steering.get(key).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {key}: {steering}"))
 }
 
-/// Whether the gateway may steer. In a user namespace nobody may, which is fine for trying, but not where changes are judged.
+/// Whether the gateway may steer. In a user namespace it may not, which is fine for local runs, but not for CI.
 fn may_steer(gateway: &Gateway<'_>) -> bool {
     let steering = gateway.steering();
     let may = steering["unavailable"].is_null();
@@ -93,7 +94,8 @@ fn thousands_of_frontends_serve_under_a_small_limit_of_open_files(family: Family
     }
     assert_eq!(gateway.problems(), Vec::<String>::new());
     let steering = gateway.steering();
-    // Two sockets each, of three quarters of what the process does not keep for itself; the refusing ones have none.
+    // Two sockets for each frontend, out of three quarters of what the process does not reserve for itself. Frontends that
+    // refuse have none.
     let (sockets, frontends) = (count(&steering, "sockets"), u64::from(2 * PORTS + 4));
     assert_eq!(steering["mode"], Value::from("auto"), "{steering}");
     assert!((OPEN_FILES / 4..=OPEN_FILES * 3 / 8).contains(&(sockets as u32)), "{steering}");
@@ -118,11 +120,11 @@ fn thousands_of_frontends_serve_under_a_small_limit_of_open_files(family: Family
     expect_refused(&world, family, at(family.vip(0), FIRST));
 }
 
-/// By the commands and in the metrics.
+/// Checks the output of commands, and metrics.
 fn expect_told(world: &World, gateway: &Gateway<'_>, sockets: u64, steered: u64) {
     for command in ["status", "routes"] {
         let arguments = [command, "--admin", "http://127.0.0.1:9841"];
-        // Not a success of `status`: one Service has no endpoints.
+        // `status` does not exit with 0, since one Service has no endpoints.
         let text = world.gateway.finish(sheave_test_support::program::path(), &arguments).stdout;
         let line = format!("{sockets} by sockets of their own, {steered} by steering (mode auto)");
         assert!(text.contains(&line), "{command}: {}", text.lines().take(5).collect::<Vec<_>>().join("\n"));
@@ -168,7 +170,7 @@ fn nobody_takes_a_steered_frontend_and_it_takes_nothing_else(family: Family) {
     }
     let name = |port: u16| world.client.run(|| tcp::ask(at(family.vip(0), port))).map(|answer| answer.name);
     assert_eq!((name(80).unwrap(), name(79).unwrap()), ("backend-0".to_owned(), "neighbour".to_owned()));
-    // The gateway's own server for other ends is not taken either.
+    // The gateway's own other server is not replaced either.
     gateway.apply(&[web(9842)]);
     eventually("the frontend in the way is a problem", || match gateway.problems() {
         problems if problems.concat().contains("9842") => Ok(()),

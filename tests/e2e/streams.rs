@@ -1,4 +1,4 @@
-//! What TCP clients and servers see of the relay: every byte, every end, every reset, at their own speed.
+//! Tests of the relay as seen by TCP clients and servers: every byte, every end, every reset, at their own speed.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -55,7 +55,7 @@ impl<'w> Pair<'w> {
         self.connections.recv_timeout(patience(10.0)).expect("the gateway connects to the backend")
     }
 
-    /// A connection and its counterpart at the backend, with a byte already through in each direction.
+    /// A connection and its counterpart at the backend, after one byte in each direction.
     fn joined(&self) -> (TcpStream, TcpStream) {
         let mut client = self.connect();
         client.write_all(b"a").unwrap();
@@ -66,7 +66,7 @@ impl<'w> Pair<'w> {
         (client, server)
     }
 
-    /// The idle time-out is an hour, so that it cannot be what ended them.
+    /// Waits until no connection is open. The idle timeout is an hour, so it cannot be what ended them.
     fn expect_none_open(&self) {
         eventually("the gateway has let go", || match self.gateway.metric("sheave_tcp_connections", &[]) {
             0.0 => Ok(()),
@@ -85,7 +85,7 @@ impl<'w> Pair<'w> {
     }
 }
 
-/// Around the sizes that matter: one byte, a page, a socket buffer, a pipe, and far beyond all of them.
+/// Sizes around those that matter: one byte, a page, a socket buffer, a pipe, and far beyond.
 const SIZES: [usize; 6] = [1, 4095, 65_536, 300_001, 2_000_000, 24_000_000];
 
 fn expect_all_sizes_whole(family: Family, client: Start, server: Start) {
@@ -162,7 +162,7 @@ fn a_reset_by_the_server_reaches_the_client_as_reset(family: Family) {
     let (client, server) = pair.joined();
     tcp::reset(server);
     expect_reset(&client);
-    // Also after the client said that it will send no more.
+    // Also after the client has closed its half.
     let (client, server) = pair.joined();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!((&server).read(&mut [0]).unwrap(), 0);
@@ -184,7 +184,7 @@ fn a_reset_in_mid_stream_reaches_both_directions(family: Family) {
                 if let Err(error) = sending.write_all(&[7; 65536]) {
                     return error;
                 }
-                // The case listens to the first chunks only.
+                // The case only waits for the first chunks.
                 tell.send(()).ok();
             }
         });
@@ -199,14 +199,14 @@ fn a_reset_in_mid_stream_reaches_both_directions(family: Family) {
     }
 }
 
-/// The socket's own word, without waiting for bytes: reading would give the end that came before the reset, and writing
-/// would provoke another one.
+/// Waits for the socket's error without I/O: reading would return the end that preceded the reset, and writing would
+/// provoke another reset.
 fn expect_heard(stream: &TcpStream) {
     let errno = eventually("the server hears of the reset", || match stream.take_error() {
         Ok(Some(error)) => Ok(error.raw_os_error()),
         other => Err(format!("{other:?}")),
     });
-    // EPIPE is what Linux makes of a reset that comes after a FIN (tcp_reset() in tcp_input.c).
+    // Linux reports EPIPE for a reset that follows a FIN (tcp_reset() in tcp_input.c).
     let reset = [Errno::ECONNRESET, Errno::EPIPE].map(|errno| Some(errno as i32));
     assert!(reset.contains(&errno), "{errno:?}");
 }
@@ -219,7 +219,7 @@ fn a_reset_after_a_half_close_reaches_the_server(family: Family) {
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(server.read(&mut [0]).unwrap(), 0, "the half-close came through");
         if sending {
-            // More than the client's window takes: the gateway holds bytes that it cannot hand on.
+            // More than the client's window accepts, so the gateway holds bytes that it cannot pass on.
             fill(&server);
         }
         tcp::reset(client);
@@ -238,20 +238,20 @@ fn a_reset_behind_a_full_window_reaches_the_server(family: Family) {
     pair.expect_none_open();
 }
 
-/// Of 64 KiB: more than all the buffers on the way may grow to.
+/// Number of chunks of 64 KiB: more than all buffers on the way can hold.
 const MOST_CHUNKS: usize = 4096;
 
-/// Writes until nothing has been taken for a while.
+/// Writes until nothing was accepted for a while.
 fn fill(mut stream: &TcpStream) {
     stream.set_write_timeout(Some(patience(0.5))).unwrap();
     let error = (0..MOST_CHUNKS).find_map(|_| stream.write(&[7; 65536]).err()).expect("windows are finite");
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
 }
 
-/// Clients that ask for an endless stream and never read it.
+/// Number of clients that request an endless stream and never read it.
 const SLOW_READERS: usize = 100;
-/// What the gateway may grow by for all of them. A copying proxy with one 64 KiB buffer per direction would need 12.8
-/// MiB; the kernel's own socket buffers do not count here.
+/// Allowed growth of the gateway for all of them. A copying proxy with one 64 KiB buffer per direction would need 12.8
+/// MiB; socket buffers of the kernel do not count here.
 const ALLOWED_GROWTH_KIB: u64 = 8 * 1024;
 
 fn slow_readers_stall_nobody_and_memory_stays_bounded(family: Family) {
@@ -279,15 +279,16 @@ fn slow_readers_stall_nobody_and_memory_stays_bounded(family: Family) {
     }
     let grown = gateway.resident_kib().saturating_sub(before);
     assert!(grown < ALLOWED_GROWTH_KIB, "{grown} KiB more for {SLOW_READERS} slow readers");
-    // And none of them is lost.
+    // None of them is lost.
     for stream in &mut slow {
         stream.read_exact(&mut vec![0; 200_000]).unwrap();
     }
 }
 
-/// Connections that were busy once.
+/// Number of connections that were busy once.
 const QUIET: usize = 400;
-/// What the gateway may keep for each of them: its state, no buffer. Unoptimised builds have larger state.
+/// Memory that the gateway may keep for each of them: its state, without a buffer. Unoptimized builds have larger
+/// state.
 const ALLOWED_PER_QUIET_KIB: u64 = 16;
 
 fn connections_that_went_quiet_hold_no_buffers(family: Family) {
@@ -304,7 +305,7 @@ fn connections_that_went_quiet_hold_no_buffers(family: Family) {
         }
         talk
     };
-    // The first ones fill what is shared: scratch buffers, pipes, the allocator's arenas.
+    // The first ones fill shared memory: scratch buffers, pipes, the allocator's arenas.
     let mut all: Vec<Conversation> = (0..20).map(|_| busy_once()).collect();
     let before = gateway.resident_kib();
     all.extend((0..QUIET).map(|_| busy_once()));

@@ -1,7 +1,7 @@
-//! How many system calls a connection and a flow take. Unlike times, counts are the same on every machine, so each bound is
-//! what the gateway needs now: it may only be lowered.
+//! Tests of the number of system calls per connection and flow. Unlike times, counts are the same on every machine, so each bound is what the
+//! gateway needs now, and may only be lowered.
 //!
-//! Waits for events are not counted: how many there are depends on how fast the peers answer.
+//! Waits for events are not counted, since their number depends on the speed of the peers.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -28,21 +28,20 @@ for_both_families!(
 /// accept4, epoll_ctl (client), socket, setsockopt (no quick ACK), setsockopt (`IP_LOCAL_PORT_RANGE`), connect, epoll_ctl (endpoint),
 /// recv (request), send (request), setsockopt (quick ACK), recv (answer), send (answer), recv (client's FIN), shutdown, recv (endpoint's FIN), close, close.
 const CLIENT_ENDS_17: usize = 17;
-/// The same without the endpoint's FIN, which is seen with the answer.
+/// Same without the endpoint's FIN, which is seen with the answer.
 const SERVER_ENDS_16: usize = 16;
-/// Before connect: setsockopt (`IP_TRANSPARENT`), setsockopt (`IP_BIND_ADDRESS_NO_PORT`), bind.
+/// Additional calls before connect: setsockopt (`IP_TRANSPARENT`), setsockopt (`IP_BIND_ADDRESS_NO_PORT`), bind.
 ///
-/// Without the first the kernel refuses the address. Without the second each port of a client would be taken from the whole
-/// machine: connect(2) of every program skips ports that a bind chose (`fastreuse` in `__inet_hash_connect`,
-/// net/ipv4/inet_hashtables.c).
+/// Without the first, the kernel refuses the address. Without the second, each port of a client would be unavailable to the whole machine:
+/// connect(2) of every program skips ports that a bind chose (`fastreuse` in `__inet_hash_connect`, net/ipv4/inet_hashtables.c).
 const TRANSPARENT_3: usize = 3;
 /// recvmmsg (question), socket, setsockopt (path MTU), setsockopt (`SO_RCVBUF`), setsockopt (`SO_REUSEPORT`, or `IP_TRANSPARENT`),
 /// bind, connect, epoll_ctl, sendmmsg (question), recvmmsg (answer), sendmmsg (answer).
 const FLOW_11: usize = 11;
-/// setsockopt (`IPV6_V6ONLY`): else the port of a flow over IPv6 would be taken from IPv4 as well.
+/// setsockopt (`IPV6_V6ONLY`): otherwise the port of a flow over IPv6 would also be unavailable for IPv4.
 const V6_FLOW_1: usize = 1;
 
-/// Connections or flows of one case, one after the other.
+/// Number of connections or flows of one case, made sequentially.
 const COUNT: usize = 20;
 const REQUEST: [u8; 100] = [b'?'; 100];
 const ANSWER: [u8; 200] = [b'!'; 200];
@@ -55,7 +54,7 @@ fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready_here(family.backend(0))
 }
 
-/// The system calls of a gateway's only worker.
+/// Trace of the system calls of a gateway's only worker.
 struct Trace(Process);
 
 impl Trace {
@@ -75,9 +74,9 @@ impl Trace {
         Self(process)
     }
 
-    /// Expects at most so many calls for each connection or flow; each has one that begins like this and succeeds.
+    /// Expects at most `bound` calls for each connection or flow, each of which has one successful call that starts with `each_has`.
     ///
-    /// The middle of all counts, since a peer that is slow for once makes a call or two more.
+    /// Uses the median, since a peer that is slow once causes a call or two more.
     fn expect(mut self, each_has: &str, bound: usize) {
         self.0.signal(Signal::SIGINT);
         self.0.wait();
@@ -94,8 +93,8 @@ impl Trace {
     }
 }
 
-/// Waits and memory are nobody's in particular; in debug builds the standard library checks a
-/// descriptor before it closes it.
+/// Whether a call counts. Waits and memory management do not belong to a connection; in debug builds, the standard library checks a descriptor
+/// before it closes it.
 fn counts(line: &str) -> bool {
     const OTHERS: [&str; 8] = ["epoll_", "mmap", "munmap", "mremap", "mprotect", "madvise", "brk", "futex"];
     let set_up = line.starts_with("epoll_ctl");
@@ -103,13 +102,13 @@ fn counts(line: &str) -> bool {
     set_up || !(checks || OTHERS.iter().any(|name| line.starts_with(name)))
 }
 
-/// Makes connections one after the other and counts their calls.
+/// Makes connections sequentially and counts their calls.
 fn expect_of_connections(family: Family, app: &App, server_ends: bool, bound: usize) {
     let world = World::new(1);
     let serve = move |mut stream: TcpStream| -> io::Result<()> {
         stream.read_exact(&mut [0; REQUEST.len()])?;
         if server_ends {
-            // The FIN comes with the answer, not a moment later (TCP_CORK, tcp(7)).
+            // The FIN is sent with the answer, not a moment later (TCP_CORK, tcp(7)).
             SockRef::from(&stream).set_tcp_cork(true)?;
             return stream.write_all(&ANSWER);
         }
@@ -121,7 +120,7 @@ fn expect_of_connections(family: Family, app: &App, server_ends: bool, bound: us
     let gateway = Gateway::start_with(&world, std::slice::from_ref(app), &settings);
     let connect = || -> io::Result<()> {
         let socket = Socket::new(Domain::for_address(vip(family)), Type::STREAM, None)?;
-        // The request comes with the last packet of the handshake, not a moment later (tcp(7)).
+        // The request is sent with the last packet of the handshake, not a moment later (tcp(7)).
         socket.set_tcp_quickack(false)?;
         socket.connect_timeout(&vip(family).into(), io_deadline())?;
         let mut stream = TcpStream::from(socket);
@@ -160,7 +159,7 @@ fn expect_of_flows(family: Family, app: &App, bound: usize) {
     let _server = udp::Server::who_am_i(world.backend(0), at(family.backend(0), 9000), "there");
     let settings = Settings { workers: 1, ..Settings::default() };
     let gateway = Gateway::start_with(&world, std::slice::from_ref(app), &settings);
-    // Each keeps its port: two that came from the same would be one flow.
+    // Each client keeps its port, since two with the same one would be one flow.
     let served = || {
         let client = udp::Client::new(&world.client, family.client(0), vip(family));
         client.ask().expect("the flow is served");

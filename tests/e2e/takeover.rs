@@ -1,4 +1,4 @@
-//! Hot upgrades: another process takes over, and no client notices; one that cannot leaves everything as it was.
+//! Tests of hot upgrades: another process takes over unnoticed by clients, and one that cannot leaves everything as it was.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ fn servers(world: &World, family: Family) -> Servers {
     }
 }
 
-/// Also by a panic, which would wait for the clients otherwise.
+/// Also after a panic, which would otherwise wait for the clients.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -70,7 +70,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Connects anew without an end until `during` is over; gives how many connections there were. None may fail.
+/// Opens connections until `during` returns. Returns its result and the number of connections. None may fail.
 fn beside_new_connections<T>(world: &World, family: Family, during: impl FnOnce() -> T) -> (T, usize) {
     let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let ended = std::thread::scope(|scope| {
@@ -130,7 +130,7 @@ fn an_upgrade_is_noticed_by_nobody(family: Family) {
     assert!(asked > UPGRADES, "{asked} new connections");
     assert_eq!(gateway.ask("/readyz").status, 200);
     assert!(gateway.metric("sheave_udp_flows", &["e2e/web"]) >= f64::from(FLOWS));
-    // What no connection needs any more ends by itself, and the last one closes what was handed on from process to process.
+    // Unused connections end on their own, and the last process closes what was handed from process to process.
     drop(talks);
     for mut process in former {
         assert!(process.wait().success(), "{}", process.stderr());
@@ -151,7 +151,7 @@ fn what_changes_with_the_upgrade_is_served_by_the_new_process(family: Family) {
     gateway.apply(&[first, third]);
     let asked = world.client.run(|| tcp::ask(at(family.vip(2), 80))).unwrap();
     assert_eq!(asked.name, "backend-2");
-    // Whatever the former process had of it.
+    // Whatever state the former process had.
     tcp::until_refused(&world.client, sticky(family));
 }
 
@@ -253,12 +253,12 @@ fn a_process_that_cannot_take_over_changes_nothing(family: Family) {
 fn a_process_that_dies_on_the_way_changes_nothing(family: Family) {
     let world = World::new(ENDPOINTS);
     let _servers = servers(&world, family);
-    // On a busy machine the first one may have taken over before it is killed.
+    // On a busy machine, the first one may have taken over before it is killed.
     let died = (0..5).any(|_| dies_on_the_way(&world, family));
     assert!(died, "none died before it had taken over");
 }
 
-/// Kills successors, each a little later than the one before, until one has taken over; whether any had not.
+/// Kills successors, each a little later than the previous one, until one has taken over. Returns whether any had not.
 fn dies_on_the_way(world: &World, family: Family) -> bool {
     let mut gateway = Gateway::start(world, &apps(family));
     let client = udp::Client::new(&world.client, family.client(1), at(family.vip(0), 53));
@@ -270,7 +270,7 @@ fn dies_on_the_way(world: &World, family: Family) -> bool {
         successor.signal(Signal::SIGKILL);
         successor.wait();
         if gateway.log().contains("HandedOver") {
-            // It was the one that served.
+            // It was the process that served.
             break;
         }
         died += 1;
@@ -323,7 +323,7 @@ fn a_signal_has_another_process_take_over_and_the_service_manager_is_told(family
     let (told, _) = beside_new_connections(&world, family, || {
         gateway.reload();
         assert!(gateway.notification().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-        // The other process says that it is ready, which counts only from the main one.
+        // The other process reports that it is ready, which counts only from the main one.
         std::iter::repeat_with(|| gateway.notification()).find(|it| it.starts_with("MAINPID=")).unwrap()
     });
     let (main, ready) = told.split_once('\n').unwrap();

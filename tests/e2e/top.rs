@@ -1,4 +1,5 @@
-//! `top` on a terminal and for programs: it shows what is forwarded, and leaves the terminal as it was, however it ends.
+//! Tests of `top` on a terminal and for programs: it shows what is forwarded, and restores the terminal, however it
+//! ends.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -62,12 +63,12 @@ fn connections_are_shown_by_service_endpoint_and_cluster(family: Family) {
         "{view}"
     );
 
-    // Two counts make a rate if they are of the same frontends.
+    // Two counts give a rate if they are of the same frontends.
     let traffic: Value = serde_json::from_str(&gateway.get("/api/traffic?services=e2e/web")).unwrap();
     let frontends = ["TCP", "UDP"].map(|protocol| format!("{vip}/{protocol}"));
     assert_eq!(traffic["services"][0]["frontends"], serde_json::json!(frontends), "{traffic}");
 
-    // Rates follow what is opened while it counts.
+    // Rates reflect what is opened during the count.
     eventually("a rate", || {
         let load = || (0..50).for_each(|_| drop(tcp::ask(vip)));
         let view = std::thread::scope(|scope| {
@@ -123,7 +124,7 @@ fn networks_of_clients_are_shown_with_what_they_have(family: Family) {
     let rows = view["clients"].as_array().unwrap();
     assert!(rows.iter().all(|row| served.contains(row["service"].as_str().unwrap())), "{view}");
 
-    // A long connection, short ones, and a flow: each moves the figures of its own network.
+    // A long connection, short ones, and a flow: each changes the figures of its own network.
     let moves = |row: &Value, key: &str| row[key].as_f64().is_some_and(|rate| rate > 0.0);
     let bytes = ["clientBytesPerSecond", "endpointBytesPerSecond"];
     let watched = |load: &mut (dyn FnMut() + Send), arguments: &[&str]| {

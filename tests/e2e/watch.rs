@@ -1,4 +1,4 @@
-//! `watch` beside a gateway whose manifests change: a line for each change, and none without.
+//! Tests of `watch` with a gateway whose manifests change: a line for each change, and none without.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -108,7 +108,7 @@ fn a_gateway_that_dies_is_waited_for(family: Family) {
     drop(gateway.adopt(next));
     let back = line(&mut watching);
     assert!(back.starts_with("the gateway answers again, after "), "{back}");
-    // While the next process begins, it may not have its objects yet.
+    // While the next process starts, it may not have its objects yet.
     eventually("what changed meanwhile is reported", || {
         let text = watching.stdout();
         let added = text.contains(&format!("{} added: Ready, used", at(family.backend(1), 9000)));

@@ -1,4 +1,5 @@
-//! Upgrades to programs that cannot serve, under load: nothing fails, and the next upgrade to a good one succeeds.
+//! Tests of upgrades to programs that cannot serve, under load: nothing fails, and the next upgrade to a good one
+//! succeeds.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +18,7 @@ use crate::support::world::{Family, World};
 use crate::timeline::Timeline;
 use crate::upgrades::{ADDRESSES, BACKENDS, apps, endpoints, serve, targets};
 
-/// Puts another program in the place of one that may be running.
+/// Replaces a program that may be running.
 fn install(program: &Path, text: &[u8], mode: u32) {
     let staged = program.with_extension("staged");
     fs::write(&staged, text).expect("a program is written");
@@ -25,7 +26,7 @@ fn install(program: &Path, text: &[u8], mode: u32) {
     fs::rename(staged, program).expect("it is moved");
 }
 
-/// Which one the service manager is to look after from now on, if that is what it is told.
+/// The new main process, if the notification names one.
 fn main_process(told: &str) -> Option<Pid> {
     let id = told.strip_prefix("MAINPID=")?.lines().next()?;
     id.parse().ok().map(Pid::from_raw)
@@ -67,7 +68,7 @@ fn upgrades_to_broken_programs_change_nothing() {
     }
     let starts = || gateway.log().matches("started another process").count();
     let started = starts();
-    // It ends when its folder has gone, so that none is left.
+    // It ends when its folder is removed, so that none is left.
     install(
         &program,
         format!("#!/bin/sh\nwhile [ -e {} ]; do sleep 0.1; done\n", program.display()).as_bytes(),
@@ -89,7 +90,7 @@ fn upgrades_to_broken_programs_change_nothing() {
     let log = gateway.log();
     assert!(log.contains("has not taken over yet: starting another one"), "{log}");
     let tallies = load.stop();
-    // Nobody else does: it is not this process's child.
+    // It is not a child of this process, so nothing else ends it.
     kill(told, Signal::SIGKILL).expect("it runs");
     timeline.expect_no_failure(&tallies);
     let totals: Vec<String> = tallies.iter().map(ToString::to_string).collect();

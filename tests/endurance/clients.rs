@@ -1,4 +1,4 @@
-//! Clients that have been there for a while, and notice what becomes of them.
+//! Long-lived clients that notice disruptions.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ pub(crate) fn web(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// Another one, with session affinity.
+/// Another Service, with session affinity.
 pub(crate) fn sticky(family: Family) -> SocketAddr {
     at(family.vip(1), 80)
 }
@@ -31,7 +31,7 @@ pub(crate) fn servers(world: &World, family: Family) -> (Vec<Server>, Vec<udp::S
     (Server::on_every_backend(world, family, 9000), udp::Server::on_every_backend(world, family, 9000))
 }
 
-/// New connections without an end, of which none may fail.
+/// Opens connections until stopped, none of which may fail.
 pub(crate) fn new_connections(world: &World, family: Family) -> Load {
     Load::start(&world.client, 2, move |_| tcp::ask(web(family)).map(drop))
 }
@@ -46,7 +46,7 @@ pub(crate) struct Clients<'w> {
 }
 
 impl<'w> Clients<'w> {
-    /// Some of each.
+    /// Opens some of each.
     pub(crate) fn open(world: &'w World, family: Family) -> Self {
         let talk = |_| world.client.run(|| Conversation::open(web(family))).expect("a connection");
         let flow = |number| {
@@ -59,7 +59,7 @@ impl<'w> Clients<'w> {
         Self { world, family, talks, flows: (0..CLIENTS).map(flow).collect(), sticky }
     }
 
-    /// Everybody goes on as before, with the same endpoint.
+    /// Checks that all continue as before, with the same endpoint.
     pub(crate) fn expect_undisturbed(&mut self) {
         self.expect_open_undisturbed();
         for (number, name) in &self.sticky {
@@ -67,7 +67,7 @@ impl<'w> Clients<'w> {
         }
     }
 
-    /// What is open goes on as before, all at once.
+    /// Checks that everything open continues as before, all at once.
     pub(crate) fn expect_open_undisturbed(&mut self) {
         std::thread::scope(|scope| {
             for talk in &mut self.talks {

@@ -1,4 +1,4 @@
-//! Somebody sets the clock, by an hour or two.
+//! Test of clock steps by an hour or two.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn steps_of_the_clock_are_noticed_by_nobody() {
         clock.set(hours * HOUR);
         load.wait_for(100);
         clients.expect_undisturbed();
-        // What changes is followed, and so is an upgrade.
+        // Changes still take effect, and upgrades work.
         let later =
             App::new(&format!("later-{step}"), &[family.vip(2)]).tcp(80, 9000).ready(family.backend(0));
         gateway.apply(&[web.clone(), sticky.clone(), later]);

@@ -1,4 +1,5 @@
-//! Processes that are killed under load: what fails is what must, and nothing after the other process serves.
+//! Tests of processes that are killed under load: only unavoidable requests fail, and none after the next process
+//! serves.
 
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +17,7 @@ use crate::support::tcp;
 use crate::timeline::{Failure, Kind, Tally, Timeline};
 use crate::town::{self, Town, WEB};
 
-/// Half of everything: all clients and endpoints are on one machine.
+/// Half of everything, since all clients and endpoints are on one machine.
 fn amount() -> Amount {
     let Amount { connections_per_second, long_lived, flows, affinity_clients } = Amount::full();
     Amount { connections_per_second: connections_per_second / 2.0, long_lived, flows, affinity_clients }
@@ -28,7 +29,7 @@ fn wait_for_snapshot(gateway: &Sheave<'_>) {
     });
 }
 
-/// How long it took from `started` until a connection to `to` is served.
+/// Time from `started` until a connection to `to` is served.
 fn served_after(stage: &Stage<'_>, started: Instant, to: IpAddr) -> Duration {
     let greeting = || {
         let mut stream = tcp::connect(SocketAddr::new(to, 80))?;
@@ -38,7 +39,7 @@ fn served_after(stage: &Stage<'_>, started: Instant, to: IpAddr) -> Duration {
     started.elapsed()
 }
 
-/// From the first to the last of the requests that were refused.
+/// Time from the first to the last refused request.
 fn refused_for(tally: &Tally) -> Duration {
     let refused = tally.failures.iter().filter(|failure| failure.kind == Kind::Refused);
     let (first, last) = (refused.clone().map(|it| it.since).min(), refused.map(|it| it.since).max());
@@ -53,12 +54,13 @@ fn is_new(tally: &Tally) -> bool {
     tally.name.contains("connections") && !tally.name.contains("long-lived")
 }
 
-/// Nothing that begins when the other process serves may fail, and affinity is as before, since the endpoints are.
+/// Checks that no request fails that starts after the next process serves. Affinity is as before, since the
+/// endpoints are.
 fn expect_all_served_since(served: Instant, timeline: &Timeline, tallies: &[Tally]) {
     timeline.expect(tallies, |tally, failure| match failure.kind {
         Kind::Moved => !is_new(tally),
         Kind::Refused | Kind::Reset | Kind::Cut | Kind::Silent => !is_new(tally) || failure.since < served,
-        // Flows of a process that is gone are new ones to the next.
+        // Flows of a process that is gone are new to the next one.
         Kind::Renumbered => true,
         Kind::Other => false,
     });
@@ -98,7 +100,7 @@ fn a_killed_gateway_serves_again_from_its_snapshot_without_the_api_server() {
     );
 }
 
-/// A place with all processes.
+/// Stage with all processes.
 struct Play<'p> {
     stage: &'p Stage<'p>,
     targets: Targets,
@@ -106,7 +108,7 @@ struct Play<'p> {
 }
 
 impl Play<'_> {
-    /// Runs the load while something is killed, and gives what failed.
+    /// Runs the load while something is killed, and returns the counts of the load.
     fn during<T>(&mut self, what: &str, act: impl FnOnce() -> T) -> (T, Vec<Tally>) {
         let load = Mixed::start(&self.stage.host, amount(), self.targets.clone());
         let done = self.timeline.during(what.to_owned(), act);
@@ -117,7 +119,8 @@ impl Play<'_> {
     }
 }
 
-/// What an endpoint takes with it: its connections, flows and clients. New ones go elsewhere.
+/// Whether a failure is due to a killed endpoint: its connections, flows and clients fail, while new ones go
+/// elsewhere.
 fn goes_with_an_endpoint(killed: Instant, tally: &Tally, failure: &Failure) -> bool {
     match failure.kind {
         Kind::Moved => true,
@@ -180,6 +183,6 @@ fn everything_is_killed_in_turn() {
         refused_for(&tallies[0]).as_millis()
     );
 
-    // Last: the clients of those have other endpoints than the first pick from then on.
+    // Last, since their clients then have other endpoints than the first pick.
     kill_endpoints(&mut play, &mut servers);
 }

@@ -1,4 +1,4 @@
-//! Others change what Sheave needs of the kernel's filters and routing, or fill its table of connections.
+//! Tests of others that change filters and routing of the kernel that Sheave needs, or fill its connection table.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -57,7 +57,7 @@ fn a_full_connection_table_keeps_new_clients_out_until_there_is_room(family: Fam
         "add table inet track",
         "add chain inet track in { type filter hook prerouting priority 0; }",
         "add rule inet track in ct state new counter",
-        // As the documents advise.
+        // As the documents recommend.
         "add chain inet track out { type filter hook output priority raw; }",
         "add rule inet track out oif lo notrack",
     ] {
@@ -65,7 +65,7 @@ fn a_full_connection_table_keeps_new_clients_out_until_there_is_room(family: Fam
     }
     let gateway = Gateway::start(&world, &apps(&world, family));
     let mut clients = Clients::open(&world, family);
-    // A UDP flow of the kernel's counts as one after two seconds (`nf_conntrack_udp_packet`); before it gives way to others.
+    // The kernel keeps a UDP flow as confirmed after two seconds (`nf_conntrack_udp_packet`); before, it can be evicted.
     let_pass(Duration::from_millis(2100));
     clients.expect_undisturbed();
     fill_connection_table(&world.gateway);
@@ -82,7 +82,7 @@ fn a_full_connection_table_keeps_new_clients_out_until_there_is_room(family: Fam
     assert_eq!(gateway.metric("sheave_gateway_endpoint_ejections_total", &[]), 0.0);
 }
 
-/// Fills it with connections that the kernel does not give up for others.
+/// Fills the table with connections that the kernel does not evict.
 fn fill_connection_table(host: &Host) {
     let limit =
         fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max").expect("connections are tracked");

@@ -1,4 +1,5 @@
-//! Endpoints that become ready, unready and terminating in random order, under load: no request fails.
+//! Tests of endpoints that become ready, unready and terminating in random order, under load: no request
+//! fails.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::support::patience::let_pass;
 use crate::timeline::Timeline;
 use crate::town::{self, State, Town};
 
-/// Another state for one endpoint, such that one is ready.
+/// Changes the state of one endpoint, such that at least one is ready.
 fn flip(states: &mut [State; ENDPOINTS.len()], random: &mut Rng) {
     loop {
         let mut next = *states;

@@ -1,5 +1,5 @@
 //! HAProxy under the same load, for comparison: reloads with sockets handed over (`-x`), reloads without, and upgrades of Sheave, in
-//! turn. What HAProxy does is counted and not judged.
+//! turn. Failures of HAProxy are counted, but do not fail the test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::support::world::{Family, World};
 use crate::timeline::{Tally, Timeline};
 use crate::upgrades::{ADDRESSES, BACKENDS, apps, endpoints, serve, targets};
 
-/// Where it listens, on an address that the gateway does not serve.
+/// Index of its address, which the gateway does not serve.
 const VIP: u16 = 2;
 
 struct HaProxy<'w> {
@@ -58,7 +58,7 @@ impl<'w> HaProxy<'w> {
         path.display().to_string()
     }
 
-    /// A new process binds or takes the sockets, and has the old one end when its connections have.
+    /// Starts a new process that binds or takes the sockets, and makes the old one end after its connections.
     fn reload(&mut self) {
         let (file, socket, former) =
             (self.path("haproxy.cfg"), self.path("stats"), self.process.id().to_string());

@@ -1,4 +1,4 @@
-//! The link to an endpoint is cut and comes back, and the packets on it may become shorter and longer.
+//! Tests of the link to an endpoint, which is cut and restored, and whose MTU changes.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,11 +58,11 @@ fn streams_and_datagrams_follow_the_length_of_packets(family: Family) {
                 echoed.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // The shortest that IPv6 allows (RFC 8200, section 5), and that of data centres.
+        // The smallest MTU that IPv6 allows (RFC 8200, section 5), and that of data centers.
         for mtu in [1500, 1280, 9000, 1500, 1280, 1500] {
             world.set_mtu(0, mtu);
             [1, 1_200, 9_000, 60_000].into_iter().for_each(|size| expect_echoes(&flow, size, 1));
-            // So close to each other that they are forwarded as one bundle, whose datagrams the path may not take as they are.
+            // Sent so closely that they are forwarded as one bundle, whose datagrams may be too long for the path.
             expect_echoes(&flow, 1_400, 20);
             let before = echoed.load(Ordering::Relaxed);
             eventually("the stream goes on", || match echoed.load(Ordering::Relaxed) - before {
@@ -75,7 +75,7 @@ fn streams_and_datagrams_follow_the_length_of_packets(family: Family) {
     assert_eq!(gateway.warnings(), "");
 }
 
-/// So many datagrams come back. Fragments may be lost while the length changes, or beside a stream, and what comes back may come late.
+/// Waits for this many echoes. Fragments may be lost while the MTU changes or next to a stream, and echoes may arrive late.
 fn expect_echoes(flow: &udp::Client, size: usize, count: usize) {
     let datagram = vec![7; size];
     eventually(&format!("{count} datagrams of {size} bytes are answered"), || {
@@ -86,7 +86,7 @@ fn expect_echoes(flow: &udp::Client, size: usize, count: usize) {
     });
 }
 
-/// Also by a panic, which would wait for the stream otherwise.
+/// Also after a panic, which would otherwise wait for the stream.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

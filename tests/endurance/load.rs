@@ -1,5 +1,5 @@
-//! The clients: new connections at a steady rate, long-lived ones that talk, UDP flows that ask, and clients with affinity. Each kind is
-//! one thread; it goes on whatever fails, and counts.
+//! Clients: new connections at a steady rate, long-lived ones that exchange data, UDP flows that send queries, and clients with
+//! affinity. Each kind is one thread, which continues after failures and counts them.
 
 mod connections;
 mod flows;
@@ -22,13 +22,13 @@ pub(crate) use flows::Flows;
 pub(crate) use short_flows::ShortFlows;
 pub(crate) use talks::Talks;
 
-/// What a load and its owner have in common.
+/// State that a load and its owner share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     stop: Arc<AtomicBool>,
-    /// Connections, flows or clients that have had a first answer.
+    /// Number of connections, flows or clients that have had a first answer.
     started: Arc<AtomicUsize>,
-    /// Long-lived connections that are to be replaced by new ones.
+    /// Number of long-lived connections to replace with new ones.
     to_renew: Arc<AtomicUsize>,
 }
 
@@ -38,7 +38,7 @@ impl Shared {
     }
 }
 
-/// A thread of clients.
+/// Thread of clients.
 pub(crate) struct Client {
     shared: Shared,
     thread: JoinHandle<Tally>,
@@ -52,7 +52,7 @@ impl Client {
         Self { shared, thread: host.spawn(move || clients(&own)) }
     }
 
-    /// Waits until so many have had a first answer.
+    /// Waits until this many have had a first answer.
     pub(crate) fn wait_for_start(&self, count: usize) {
         eventually_within(patience(30.0), "every client has had an answer", || {
             let started = self.shared.started.load(Ordering::SeqCst);
@@ -60,28 +60,28 @@ impl Client {
         });
     }
 
-    /// Has it replace so many connections.
+    /// Replaces this many connections.
     pub(crate) fn renew(&self, count: usize) {
         self.shared.to_renew.fetch_add(count, Ordering::SeqCst);
     }
 
-    /// Waits for what is under way, and counts.
+    /// Waits for requests under way, and returns the counts.
     pub(crate) fn stop(self) -> Tally {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.thread.join().expect("clients do not panic")
     }
 }
 
-/// Whom the clients ask, and from where.
+/// Destinations and source addresses of the clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
-    /// New and long-lived connections.
+    /// Destination of new and long-lived connections.
     pub(crate) web: SocketAddr,
-    /// Flows; nobody if it is not there.
+    /// Destination of flows, if there are any.
     pub(crate) dns: Option<SocketAddr>,
-    /// Connections with affinity, if there are any.
+    /// Destination of connections with affinity, if there are any.
     pub(crate) sticky: Option<SocketAddr>,
-    /// Addresses of the clients' host, from which everything comes but connections with affinity.
+    /// Addresses of the clients' host, for everything except connections with affinity.
     pub(crate) sources: Vec<IpAddr>,
     /// Addresses of the clients with affinity.
     pub(crate) sticky_sources: Vec<IpAddr>,
@@ -117,12 +117,12 @@ impl Mixed {
         Self { connections, talks, flows, affinity }
     }
 
-    /// Replaces so many of the long-lived connections, the oldest first.
+    /// Replaces this many of the long-lived connections, oldest first.
     pub(crate) fn renew(&self, count: usize) {
         self.talks.renew(count);
     }
 
-    /// Waits for what is under way, and counts.
+    /// Waits for requests under way, and returns the counts.
     pub(crate) fn stop(self) -> Vec<Tally> {
         let Self { connections, talks, flows, affinity } = self;
         [Some(connections), Some(talks), flows, affinity].into_iter().flatten().map(Client::stop).collect()

@@ -1,5 +1,5 @@
 //! Endurance tests: the real binary under steady load through upgrades, crashes and faults. Every request is counted, and every
-//! failure is told with the time at which it happened.
+//! failure is reported with its time.
 //!
 //! Each case has a short form for `tests/run` and a long one for `tests/soak` ([`scale`]), and prints one line of figures.
 

@@ -1,22 +1,22 @@
-//! How much load there is: little beside the other tests, much in `tests/soak`.
+//! Amount of load: small next to other tests, large in `tests/soak`.
 
 use crate::support::length::by_length;
 
-/// How much of each kind of load there is.
+/// Amount of each kind of load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
-    /// New connections in a second, whatever becomes of those before.
+    /// New connections per second, regardless of earlier ones.
     pub(crate) connections_per_second: f64,
-    /// Connections that stay and talk.
+    /// Number of long-lived connections.
     pub(crate) long_lived: usize,
-    /// UDP flows that ask.
+    /// Number of UDP flows.
     pub(crate) flows: usize,
-    /// Clients with an address of their own, which connect again and again.
+    /// Clients with an address each, which connect repeatedly.
     pub(crate) affinity_clients: u16,
 }
 
 impl Amount {
-    /// All of it.
+    /// Full load.
     pub(crate) fn full() -> Self {
         by_length(
             Self { connections_per_second: 100.0, long_lived: 20, flows: 40, affinity_clients: 16 },

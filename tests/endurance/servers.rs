@@ -1,8 +1,8 @@
-//! The endpoints: one thread that serves TCP and UDP at many addresses, since thousands of connections in a second leave no room for
-//! a thread each.
+//! Endpoints: one thread that serves TCP and UDP at many addresses, since thousands of connections per second do not allow a thread
+//! each.
 //!
-//! A TCP client is told `NAME PEER\n` and hears everything again. After a `.` the server closes first, so that no client and no
-//! gateway keeps the port (TIME_WAIT). A datagram is answered with `NAME PEER DATAGRAM`.
+//! A TCP client gets `NAME PEER\n` and then an echo. After a `.` the server closes first, so that neither client nor gateway keeps
+//! the port (TIME_WAIT). A datagram is answered with `NAME PEER DATAGRAM`.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -19,22 +19,21 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::support::host::Host;
 use crate::support::patience::eventually;
 
-/// After this byte the server closes.
+/// Byte after which the server closes.
 pub(crate) const BYE: u8 = b'.';
 
 const STOP_EVERY: Duration = Duration::from_millis(100);
 
-/// Where an endpoint is.
+/// Location of an endpoint.
 pub(crate) struct Site<'w> {
-    /// The machine.
     pub(crate) host: &'w Host,
-    /// The address, for TCP and UDP.
+    /// Address, for TCP and UDP.
     pub(crate) addr: SocketAddr,
-    /// What it says of itself.
+    /// Name in its answers.
     pub(crate) name: String,
 }
 
-/// What all of them together have seen so far. The bytes and datagrams of each are those that came, and those that went.
+/// Counts of all endpoints so far. Bytes and datagrams are counted as received and as sent.
 #[derive(Debug, Default)]
 struct Counters {
     connections: AtomicU64,
@@ -43,7 +42,7 @@ struct Counters {
     datagram_bytes: [AtomicU64; 2],
 }
 
-/// What endpoints have seen: connections, bytes of these, datagrams, and their bytes; each as what came and what went.
+/// Counts of connections, their bytes, datagrams, and their bytes; the pairs are received and sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Connections.
@@ -63,7 +62,7 @@ impl Counters {
     }
 }
 
-/// Running endpoints; they end when dropped.
+/// Running endpoints, which end when dropped.
 pub(crate) struct Servers {
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
@@ -84,7 +83,7 @@ impl Servers {
         Self { counters, stop, thread: Some(thread) }
     }
 
-    /// What they have seen so far.
+    /// Counts so far.
     pub(crate) fn seen(&self) -> Seen {
         let Counters { connections, bytes, datagrams, datagram_bytes } = &*self.counters;
         let pair = |pair: &[AtomicU64; 2]| [0, 1].map(|it: usize| pair[it].load(Ordering::Relaxed));
@@ -126,7 +125,7 @@ struct Serving {
     buffer: Vec<u8>,
 }
 
-/// Tokens below are of listeners (even) and datagram sockets (odd).
+/// Lower tokens are of listeners (even) and datagram sockets (odd).
 const FIRST_CONNECTION: usize = 1 << 20;
 
 impl Serving {
@@ -213,7 +212,7 @@ impl Serving {
                     drop(socket.send_to(&answer, peer));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // What ICMP says of clients that are gone.
+                // ICMP errors about clients that are gone.
                 Err(_) => {}
             }
         }

@@ -1,5 +1,5 @@
-//! Two versions beside each other: this one, and the one of `SHEAVE_TEST_BEFORE_BINARY`, which `tests/run` builds of the commit before.
-//! Where it is not given both are this one.
+//! Tests of two versions side by side: this one, and that of `SHEAVE_TEST_BEFORE_BINARY`, which `tests/run` builds from the previous
+//! commit. If it is not set, both are this one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn before() -> PathBuf {
     std::env::var_os("SHEAVE_TEST_BEFORE_BINARY").map_or_else(|| program::path().into(), PathBuf::from)
 }
 
-/// The one takes over from the other without a trace, or refuses cleanly because they do not understand each other.
+/// One version takes over from the other unnoticed, or refuses cleanly if the protocols differ.
 fn upgrade(from: &Path, to: &Path) {
     let (world, family, amount) = (World::with_addresses(BACKENDS, ADDRESSES), Family::V4, Amount::full());
     let _servers = serve(&world, family);
@@ -65,7 +65,7 @@ fn the_version_before_takes_over_from_this_one() {
     upgrade(Path::new(program::path()), &before());
 }
 
-/// The one writes a snapshot, and the other serves by it.
+/// One version writes a snapshot, and the other serves from it.
 fn snapshot(writer: &Path, reader: &Path) {
     let cluster = Cluster::simulated("skew");
     let stage = Stage::new(&cluster);
@@ -110,7 +110,7 @@ fn the_version_before_reads_the_snapshot_of_this_one() {
     snapshot(Path::new(program::path()), &before());
 }
 
-/// A gateway of the one reports what it cannot bind, and a controller of the other publishes that.
+/// A gateway of one version reports what it cannot bind, and a controller of the other publishes that.
 fn report(gateway: &Path, controller: &Path) {
     let cluster = Cluster::simulated("skew");
     let stage = Stage::new(&cluster);
@@ -141,7 +141,8 @@ fn a_controller_of_the_version_before_reads_reports_of_this_one() {
     report(Path::new(program::path()), &before());
 }
 
-/// The definition of AddressPools is of the one, and the controller of the other. Without the older one, it is the same.
+/// The definition of AddressPools is of the previous version, the controller of this one. Without `SHEAVE_TEST_BEFORE_CRD` both are the
+/// same.
 #[test]
 fn this_version_serves_by_the_definition_of_the_one_before() {
     let definition = std::env::var_os("SHEAVE_TEST_BEFORE_CRD")

@@ -1,5 +1,5 @@
 //! Half an hour of everything: connections short, long and heavy, UDP flows, affinity, transparent sources and steered frontends, while
-//! endpoints, Services and the process itself come and go. In the end the process has what it had in the beginning, and every
+//! endpoints, Services and the process itself come and go. In the end the process uses as many resources as at the start, and every
 //! connection, datagram and byte is accounted for.
 
 mod ledger;
@@ -26,15 +26,15 @@ const ADDRESSES: u16 = 4;
 const PORT: u16 = 9000;
 const BULK_PORT: u16 = 9001;
 
-/// What a heavy connection sends, and gets back.
+/// Bytes that a heavy connection sends and receives back.
 const BULK: usize = 1 << 20;
 
-/// The rates of all Services together.
+/// Rates of all Services together.
 fn rates() -> (f64, f64) {
     by_length((100.0, 100.0), (600.0, 600.0))
 }
 
-/// How long it lasts with upgrades, and then without, so that one process has time to grow.
+/// Duration with upgrades, and then without, so that one process has time to grow.
 fn times() -> (Duration, Duration) {
     let (with, without) = by_length((2, 5), (600, 1230));
     (Duration::from_secs(with), Duration::from_secs(without))
@@ -66,7 +66,7 @@ fn endpoints() -> Vec<SocketAddr> {
     (0..BACKENDS).flat_map(of_backend).collect()
 }
 
-/// The only Service at first, so that it alone is steered.
+/// Initially the only Service, so that only it is steered.
 fn steered_app() -> App {
     both(App::new("steered", &[FAMILY.vip(2)])).all_ready(endpoints().iter().map(SocketAddr::ip))
 }
@@ -75,7 +75,7 @@ fn both(app: App) -> App {
     app.tcp(80, PORT).udp(80, PORT)
 }
 
-/// All Services as they are after so many changes: of `web` one endpoint is away and one terminates, and another Service comes and goes.
+/// All Services after this many changes: one endpoint of `web` is removed and one terminates, and another Service comes and goes.
 fn apps(change: usize) -> Vec<App> {
     let ips: Vec<IpAddr> = endpoints().iter().map(SocketAddr::ip).collect();
     let (away, terminating) = (change % ips.len(), (change + 3) % ips.len());
@@ -118,7 +118,7 @@ struct Everything {
     bulk: Load,
 }
 
-/// How many flows stay, and how many connections.
+/// Number of flows and of long-lived connections.
 fn steady() -> (usize, usize) {
     by_length((8, 8), (200, 200))
 }
@@ -146,14 +146,14 @@ impl Everything {
         Self { clients, talks, bulk: Load::start(&world.client, 1, |_| heavy()) }
     }
 
-    /// What they did, and how many heavy connections there were.
+    /// Stops all clients: their counts, and the number of heavy connections.
     fn stop(self) -> (Vec<Tally>, u64) {
         let tallies = self.clients.into_iter().chain([self.talks]).map(Client::stop).collect();
         (tallies, self.bulk.expect_no_failure())
     }
 }
 
-/// One heavy connection in a second.
+/// One heavy connection, which lasts a second.
 fn heavy() -> io::Result<()> {
     const PIECE: usize = 128 << 10;
     let (mut stream, piece, mut echo) = (tcp::connect(bulk())?, vec![7; PIECE], vec![0; PIECE]);
@@ -170,7 +170,7 @@ fn heavy() -> io::Result<()> {
     if rest == 0 { Ok(()) } else { Err(io::Error::other("bytes that nobody asked for")) }
 }
 
-/// Changes objects once in a second for so long, and gives the process's memory after each change.
+/// Changes objects once per second for `time`. Returns the process's memory after each change.
 fn churn(gateway: &Gateway<'_>, everything: &Everything, time: Duration, changes: &mut usize) -> Vec<u64> {
     let (began, mut memory) = (Instant::now(), Vec::new());
     while began.elapsed() < time {
@@ -192,7 +192,7 @@ fn wait_until_idle(gateway: &Gateway<'_>) {
     });
 }
 
-/// How much memory grew from the time after the warm-up to the end, as a share; each as the median of a tenth of the samples.
+/// Growth of memory from the end of the warm-up to the end, as a share; each value is the median of a tenth of the samples.
 fn growth(memory: &[u64]) -> f64 {
     let tenth = (memory.len() / 10).max(1);
     let median = |samples: &[u64]| {
@@ -203,7 +203,7 @@ fn growth(memory: &[u64]) -> f64 {
     median(&memory[memory.len() - tenth..]) / median(&memory[2 * tenth..3 * tenth]) - 1.0
 }
 
-/// A gateway of which one Service is steered, as far as the machine lets it, and none of the others.
+/// A gateway that steers one Service, if the machine allows it, and none of the others.
 fn start(world: &World) -> Gateway<'_> {
     let settings = Settings {
         config: "steering: always\n",
@@ -216,7 +216,7 @@ fn start(world: &World) -> Gateway<'_> {
     let config = gateway.state_folder().join("../config.yaml");
     let text = std::fs::read_to_string(&config).expect("the configuration");
     std::fs::write(&config, text.replace("steering: always", "steering: auto")).expect("a file is written");
-    // What is steered stays so.
+    // A steered frontend stays steered.
     assert!(gateway.upgrade().wait().success());
     gateway.apply(&apps(0));
     let (steered, sockets) = ["steering", "sockets"]
@@ -244,7 +244,7 @@ fn everything_is_accounted_for_in_the_end() {
     timeline.expect_no_failure(&first);
     wait_until_idle(&gateway);
 
-    // Another process, which counts from here on.
+    // A new process, whose counts start here.
     former.push(gateway.upgrade());
     former.iter_mut().for_each(|process| assert!(process.wait().success(), "{}", process.stderr()));
     let (ledger, descriptors) = (Ledger::open(&servers), gateway.open_files());

@@ -1,4 +1,5 @@
-//! The process gets no processor for seconds, as on a machine that is overbooked, moved or debugged.
+//! Test of a process that gets no processor for seconds, as on a machine that is overcommitted, migrated or
+//! debugged.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ fn a_gateway_that_stands_still_makes_clients_wait_and_nothing_else(family: Famil
     let world = World::new(3);
     let _servers = servers(&world, family);
     let [web, sticky] = apps(&world, family);
-    // All timeouts are shorter than the standstill: whatever was under way is late when it ends.
+    // All timeouts are shorter than the standstill, so everything under way is late when it ends.
     let checked = web.annotation("sheave.dev/health-check", "tcp interval=1s timeout=500ms failures=1");
     let settings = Settings { connect: "1s", idle: "3s", udp_idle: "3s", ..Settings::default() };
     let gateway = Gateway::start_with(&world, &[checked, sticky], &settings);

@@ -1,23 +1,23 @@
-//! What happened when: the events of a run, what failed, and how the one lies to the other.
+//! Timeline of a run: its events and failures, and how they relate.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How a request can fail.
+/// Kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The port was closed (TCP), or ICMP said so (UDP).
+    /// The port was closed (TCP), or ICMP reported it (UDP).
     Refused,
     /// The connection was reset.
     Reset,
-    /// It ended before all was said.
+    /// The connection ended early.
     Cut,
     /// No answer.
     Silent,
-    /// Another endpoint answered than before.
+    /// A different endpoint answered than before.
     Moved,
-    /// The same endpoint answered, and saw another source port.
+    /// The endpoint answered again, but saw another source port.
     Renumbered,
     /// Anything else.
     Other,
@@ -38,11 +38,11 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// All, in the order of a report.
+    /// All kinds, in the order of a report.
     const ALL: [Self; 7] =
         [Self::Refused, Self::Reset, Self::Cut, Self::Silent, Self::Moved, Self::Renumbered, Self::Other];
 
-    /// The kind of a socket's error.
+    /// Kind of a socket error.
     pub(crate) fn of(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::ConnectionRefused => Self::Refused,
@@ -54,62 +54,62 @@ impl Kind {
     }
 }
 
-/// A request that failed.
+/// Failed request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// When the request began.
+    /// Start of the request.
     pub(crate) since: Instant,
-    /// When its failure was seen.
+    /// Time of the failure.
     pub(crate) at: Instant,
-    /// How it failed.
+    /// Kind of the failure.
     pub(crate) kind: Kind,
-    /// The rest of the story.
+    /// Details.
     pub(crate) what: String,
 }
 
-/// The requests of one kind of load.
+/// Requests of one kind of load.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// What they were.
+    /// Name of the load.
     pub(crate) name: &'static str,
-    /// How many ended well.
+    /// Number of successful requests.
     pub(crate) done: u64,
-    /// The others.
+    /// Failed requests.
     pub(crate) failures: Vec<Failure>,
-    /// How long each took that ended well, in microseconds.
+    /// Latency of each successful request, in microseconds.
     pub(crate) took: Vec<u32>,
 }
 
 impl Tally {
-    /// None so far.
+    /// Empty tally.
     pub(crate) fn new(name: &'static str) -> Self {
         Self { name, ..Self::default() }
     }
 
-    /// One has ended well, `took` after it was due.
+    /// Counts a success, `took` after it was due.
     pub(crate) fn success(&mut self, took: Duration) {
         self.done += 1;
         self.took.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
     }
 
-    /// One that began at `since` has failed now.
+    /// Counts a failure of a request that started at `since`.
     pub(crate) fn failure(&mut self, since: Instant, kind: Kind, what: String) {
         self.failures.push(Failure { since, at: Instant::now(), kind, what });
     }
 
-    /// How many failed so.
+    /// Number of failures of a kind.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         self.failures.iter().filter(|failure| failure.kind == kind).count()
     }
 
-    /// How many failed, by kind.
+    /// Number of failures by kind.
     pub(crate) fn counts(&self) -> BTreeMap<Kind, usize> {
         Kind::ALL.into_iter().map(|kind| (kind, self.count(kind))).collect()
     }
 }
 
 impl fmt::Display for Tally {
-    /// `184,000 new connections (p50 0.4 ms, p99.9 12.1 ms, max 31.0 ms)`, and what failed of them, if any did.
+    /// Formats `184,000 new connections (p50 0.4 ms, p99.9 12.1 ms, max 31.0 ms)`, and failures, if any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut took = self.took.clone();
         took.sort_unstable();
@@ -126,14 +126,14 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The events of a run, in their order.
+/// Events of a run, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     events: Vec<(String, Instant, Instant)>,
 }
 
 impl Timeline {
-    /// Does something that has a name, and remembers when.
+    /// Runs a named action, and records its times.
     pub(crate) fn during<T>(&mut self, name: String, action: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = action();
@@ -141,7 +141,7 @@ impl Timeline {
         done
     }
 
-    /// `41 ms after upgrade 3 began` or `1204 ms after upgrade 3 was over`.
+    /// Describes a time, such as `41 ms after upgrade 3 began` or `1204 ms after upgrade 3 was over`.
     pub(crate) fn describe(&self, at: Instant) -> String {
         match self.events.iter().rev().find(|(_, began, _)| *began <= at) {
             Some((name, began, ended)) if at <= *ended => {
@@ -154,12 +154,12 @@ impl Timeline {
         }
     }
 
-    /// Panics if any request failed, and says how each kind did.
+    /// Panics if any request failed, with a summary of each kind.
     pub(crate) fn expect_no_failure(&self, tallies: &[Tally]) {
         self.expect(tallies, |_, _| false);
     }
 
-    /// Panics if any request failed that may not.
+    /// Panics if any request failed that may not fail.
     pub(crate) fn expect(&self, tallies: &[Tally], may_fail: impl Fn(&Tally, &Failure) -> bool) {
         const SHOWN: usize = 12;
         let of_tally = |tally| {

@@ -1,4 +1,4 @@
-//! A machine of a cluster with endpoints on it, Services that have their addresses, and clients: everything on one host.
+//! Machine of a cluster with endpoints, Services with addresses, and clients: everything on one host.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,22 +12,22 @@ use crate::stage::{ENDPOINTS, Sheave, Stage};
 use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 
-/// The address of Service `web`.
+/// Address of Service `web`.
 pub(crate) const WEB: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 110);
-/// The address of Service `sticky`, which has session affinity.
+/// Address of Service `sticky`, which has session affinity.
 const STICKY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 111);
 const PORT: u16 = 8080;
-/// How many addresses clients have that need none of their own.
+/// Number of addresses that clients without affinity share.
 const SOURCES: u8 = 8;
 
-/// What Kubernetes says of an endpoint.
+/// State of an endpoint in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its probe passes.
+    /// Its probe succeeds.
     Ready,
-    /// Its probe does not pass.
+    /// Its probe fails.
     Unready,
-    /// Its Pod was deleted, and still serves.
+    /// Its Pod was deleted, but still serves.
     Terminating,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Town<'c> {
 }
 
 impl<'c> Town<'c> {
-    /// Makes the Services, with all endpoints ready, and so many others that nobody asks.
+    /// Creates the Services with all endpoints ready, and `others` Services without traffic.
     pub(crate) fn new(cluster: &'c Cluster, stage: &Stage<'_>, others: u32) -> Self {
         let server = cluster.test_server().expect("the test API server");
         stage.host.ip(&[format!("route add local {} dev lo", objects::ADDRESSES)]);
@@ -49,7 +49,7 @@ impl<'c> Town<'c> {
         town
     }
 
-    /// Publishes what becomes of the endpoints.
+    /// Publishes the states of the endpoints.
     pub(crate) fn set_endpoints(&self, states: [State; ENDPOINTS.len()]) {
         let server = self.cluster.test_server().expect("the test API server");
         server.load(["web", "sticky"].map(|name| self.slice(name, states)));
@@ -87,13 +87,13 @@ impl<'c> Town<'c> {
     }
 }
 
-/// Starts the endpoint of this number.
+/// Starts the endpoint with this number.
 pub(crate) fn serve(stage: &Stage<'_>, number: usize) -> Servers {
     let addr = SocketAddr::new(IpAddr::V4(ENDPOINTS[number]), PORT);
     Servers::start(&[Site { host: &stage.host, addr, name: format!("endpoint-{number}") }])
 }
 
-/// The clients of a load, after giving them their addresses.
+/// Destinations of a load, after assigning the clients' addresses.
 pub(crate) fn targets(stage: &Stage<'_>, amount: Amount) -> Targets {
     let address = |third: u8, number: u16| {
         IpAddr::V4(Ipv4Addr::new(198, 51, third, u8::try_from(number).expect("few clients")))
@@ -112,7 +112,7 @@ pub(crate) fn targets(stage: &Stage<'_>, amount: Amount) -> Targets {
     }
 }
 
-/// Waits until this of the gateway's status is as it should be.
+/// Waits until the gateway's status satisfies a condition.
 pub(crate) fn wait_for_status(gateway: &Sheave<'_>, what: &str, is_so: impl Fn(&Value) -> bool) {
     eventually_within(patience(60.0), what, || {
         let status = gateway.page("/api/status");

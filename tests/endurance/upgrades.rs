@@ -1,4 +1,4 @@
-//! Hot upgrades under load: nothing is refused, reset, lost or sent elsewhere.
+//! Tests of hot upgrades under load: nothing is refused, reset, lost or sent elsewhere.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,17 +18,17 @@ use crate::timeline::Timeline;
 pub(crate) const BACKENDS: u16 = 2;
 pub(crate) const ADDRESSES: u16 = 4;
 const PORT: u16 = 9000;
-/// A process is rid of its long-lived connections after so many upgrades.
+/// Number of upgrades after which a process has lost its long-lived connections.
 const GENERATIONS: usize = 10;
 
-/// The endpoints of a case, of which the second half comes when every client has met one of the first: whoever is forgotten would meet
-/// another one.
+/// Endpoints of a case. The second half is added when every client has reached one of the first, so that a client whose record is lost
+/// would reach another one.
 pub(crate) fn endpoints(family: Family) -> Vec<SocketAddr> {
     let of_backend = |number| (0..BACKENDS).map(move |index| at(family.backend_address(index, number), PORT));
     (0..ADDRESSES).flat_map(of_backend).collect()
 }
 
-/// The clients of a load, after giving those with affinity their addresses.
+/// Destinations of a load, after assigning the addresses of clients with affinity.
 pub(crate) fn targets(world: &World, family: Family, amount: Amount) -> Targets {
     let sticky_sources: Vec<_> =
         (0..amount.affinity_clients).map(|number| family.client(CLIENTS + number)).collect();
@@ -65,7 +65,7 @@ pub(crate) fn serve(world: &World, family: Family) -> Servers {
     Servers::start(&sites)
 }
 
-/// The time for which a process rested before it served, as it says itself.
+/// How long a process paused before it served, from its log.
 fn rest(log: &str) -> Option<&str> {
     let took_over = log.lines().find(|line| line.contains("took over"))?;
     took_over.split_whitespace().find_map(|field| field.strip_prefix("rest="))

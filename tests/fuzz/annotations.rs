@@ -1,4 +1,4 @@
-//! Any text, line by line, as the values of a Service's annotations and free-text fields.
+//! Fuzz target: any text, line by line, as values of a Service's annotations and free-text fields.
 
 use std::sync::LazyLock;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(text: &str) {
         "ports": [{"name": "http", "port": 8080}],
         "endpoints": [{"addresses": [next()], "nodeName": next(), "zone": next()}],
     });
-    // Last, so that lines of older inputs mean what they meant.
+    // Last, so that the lines of older inputs keep their meaning.
     for name in [
         "max-connections",
         "max-connection-rate-per-client",

@@ -1,21 +1,21 @@
-//! Fuzz targets for everything that reads what others wrote. One binary for all, so that the code under test is built with
-//! coverage once; `SHEAVE_FUZZ_TARGET` names the target. `tests/fuzz/run` builds and runs it.
+//! Fuzz targets for all code that parses foreign input. One binary for all, so that the code under test is built with
+//! coverage only once; `SHEAVE_FUZZ_TARGET` names the target. `tests/fuzz/run` builds and runs it.
 //!
-//! An example rather than a test, so that `cargo test` builds it and does not run it.
+//! An example rather than a test, so that `cargo test` builds but does not run it.
 #![no_main]
 
 mod annotations;
 mod invariants;
 mod manifests;
 mod proxy_header;
-// What it calls is there for the fuzzer alone.
+// It calls code that only exists for the fuzzer.
 #[cfg(fuzzing)]
 mod reports;
 mod snapshot;
 mod takeover;
 mod works;
 
-/// What belongs to the program alone, which is no library.
+/// Modules of the program, which is not a library.
 #[path = "../../src"]
 #[expect(dead_code, reason = "the program calls more of it")]
 mod program {
@@ -43,7 +43,7 @@ static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| TARGET(bytes));
 
-/// The input up to the first byte that is no UTF-8.
+/// The input up to the first byte that is not UTF-8.
 fn text(bytes: &[u8]) -> &str {
     bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }

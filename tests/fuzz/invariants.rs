@@ -1,4 +1,4 @@
-//! What holds for every projection and its Problems, whatever the objects are.
+//! Invariants of every projection and its Problems, whatever the objects are.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,26 +11,26 @@ use sheave_control::sources::manifests;
 use sheave_model::{Candidate, Frontend, FrontendKind, Route};
 use tempfile::TempDir;
 
-/// Bytes of a message, at most.
+/// Maximum length of a message in bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 1024;
 
-/// A folder that is gone with the process, in memory if there is such a place: a disk would be most of the work.
+/// A temporary folder, in memory if possible, since most of the work would otherwise be for the disk.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If it cannot be created.
 pub(crate) fn scratch() -> io::Result<TempDir> {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
 }
 
-/// A manifest file that is written anew for each input.
+/// Manifest file that is rewritten for each input.
 pub(crate) struct Manifest {
     path: PathBuf,
     _folder: TempDir,
 }
 
 impl Manifest {
-    /// `name` says by its ending how the file is read.
+    /// Creates the file; the extension of `name` decides how it is read.
     ///
     /// # Errors
     /// If there is no temporary folder.
@@ -39,10 +39,10 @@ impl Manifest {
         Ok(Self { path: folder.path().join(name), _folder: folder })
     }
 
-    /// Reads and projects `bytes` as a gateway would, and checks what has to hold.
+    /// Reads and projects `bytes` like a gateway, and checks the invariants.
     ///
     /// # Panics
-    /// If it does not hold, or the file cannot be written.
+    /// If one is violated, or the file cannot be written.
     pub(crate) fn check(&self, of: ControlPlane, bytes: &[u8]) {
         std::fs::write(&self.path, bytes).expect("the temporary folder can be written");
         let loaded = manifests::load_of(of, &self.path);
@@ -52,10 +52,10 @@ impl Manifest {
     }
 }
 
-/// Projects the objects as a gateway would, and checks what has to hold.
+/// Projects the objects like a gateway, and checks the invariants.
 ///
 /// # Panics
-/// If it does not hold.
+/// If one is violated.
 pub(crate) fn check(objects: &Objects) {
     let frontends = project(objects);
     assert_eq!(frontends, project(objects), "the same objects give the same table");
@@ -85,7 +85,7 @@ fn project(objects: &Objects) -> Vec<Frontend> {
     projection.table.frontends().iter().map(|frontend| Frontend::clone(frontend)).collect()
 }
 
-/// What ends in conditions, Events and the log is short.
+/// Checks that a message is short, since it goes into conditions, Events and the log.
 fn check_problem(problem: &Problem) {
     assert!(!problem.message.is_empty() && problem.message.len() <= LONGEST_MESSAGE, "{problem}");
 }

@@ -1,4 +1,4 @@
-//! Any bytes as a manifest file of either API server: read, and projected.
+//! Fuzz target: any bytes as a manifest file of either API server, which is read and projected.
 
 use std::sync::LazyLock;
 

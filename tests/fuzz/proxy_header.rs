@@ -1,4 +1,4 @@
-//! Any bytes as the beginning of a connection that should begin with a PROXY header.
+//! Fuzz target: any bytes as the beginning of a connection that requires a PROXY header.
 
 use sheave_dataplane::proxy_protocol::{LONGEST, Parsed, Transport, parse, write_v1, write_v2};
 
@@ -9,7 +9,7 @@ pub(crate) fn run(bytes: &[u8]) {
         Parsed::Invalid(_) => {}
         Parsed::Header { length, addresses } => {
             assert!(length <= bytes.len());
-            // The header does not depend on what follows, and none of its beginnings is one.
+            // The header does not depend on what follows, and no prefix of it is a header.
             assert_eq!(parse(&bytes[..length]), Parsed::Header { length, addresses });
             assert!((0..length).all(|part| parse(&bytes[..part]) == Parsed::Incomplete));
             let Some(addresses) = addresses else { return };

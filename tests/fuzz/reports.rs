@@ -1,5 +1,5 @@
-//! Any bytes as what one gateway answers the controller, and lines of text as the fields of another's report: what conditions
-//! say of it is short, and no Service has a port in trouble that it does not have.
+//! Fuzz target: any bytes as the response of a gateway to the controller, and lines of text as the fields of another report.
+//! The resulting conditions are short, and no Service gets an error for a port that it does not have.
 
 use crate::invariants::LONGEST_MESSAGE;
 use serde_json::json;
@@ -21,7 +21,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// The Service that reports are about.
+/// Service that the reports are about.
 fn web() -> LoadBalancerStatus {
     let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
     let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];

@@ -1,5 +1,5 @@
-//! Any bytes as a snapshot, and any text as its lines, with a last line that is right about them. It is loaded as a whole or
-//! refused in words; what was loaded can be projected, written and loaded again.
+//! Fuzz target: any bytes as a snapshot, and any text as its lines, with a matching last line. It is loaded as a whole or
+//! refused with an error; a loaded one can be projected, written and loaded again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -40,7 +40,7 @@ fn load(dir: &Path, identity: &Identity) -> Option<Snapshot> {
     }
 }
 
-/// These lines between a first and a last one that fit them.
+/// These lines with a matching first and last line.
 fn sealed(lines: &[u8]) -> Vec<u8> {
     let header = json!({
         "sheaveSnapshot": 1, "sheave": "0", "server": "https://a/", "cluster": "c", "writtenAt": "2026-01-01T00:00:00Z",

@@ -1,7 +1,8 @@
-//! Any datagrams with any number of descriptors as what the other process says in a take-over, to either side. Whoever has not taken the
-//! right to serve never gets it by words, and what a predecessor hands over can be given to a data plane.
+//! Fuzz target: any datagrams with any number of descriptors as the messages of the other process in a takeover, to either side. A
+//! process that has not taken the right to serve never gets it by messages, and what a predecessor hands over can be given to a data
+//! plane.
 //!
-//! The first byte of an input says to which side, and each line is a message: the first byte is the number of its descriptors.
+//! The first byte of an input selects the side, and each line is a message whose first byte is the number of its descriptors.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -32,18 +33,18 @@ use crate::program::takeover::predecessor::{LastPart, Predecessor};
 use crate::program::takeover::successor::{Greeting, Outcome, Successor, Successors};
 use crate::program::takeover::{MOST_WORKERS, ServingPlace, TakeoverError};
 
-/// Messages of one input; what waits in a socket is limited.
+/// Limit of messages in one input, since the queue of a socket is limited.
 const MOST_MESSAGES: usize = 64;
-/// The kernel passes no more.
+/// Limit of the kernel.
 const MOST_FDS: usize = 253;
-/// Nobody waits for longer.
+/// No wait is longer.
 const END: Duration = Duration::from_secs(1000);
 
-/// Where both sides meet, on a clock that goes on as soon as nobody has anything to do.
+/// Both sides, on a clock that advances whenever neither has anything to do.
 struct Bench {
     runtime: Runtime,
     folder: TempDir,
-    /// Not the socket of `successors`.
+    /// Folder for a socket other than that of `successors`.
     other_folder: TempDir,
     listener: OwnedFd,
     successors: Successors,
@@ -79,14 +80,14 @@ fn udp_socket() -> OwnedFd {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket").into()
 }
 
-/// Says all that fits, each with its descriptors: a token first, then sockets.
+/// Sends all messages that fit, each with its descriptors: a token first, then sockets.
 fn say(socket: &OwnedFd, messages: &[&[u8]]) {
     let token = eventfd(1, EventfdFlags::NONBLOCK).expect("an eventfd");
     let other = udp_socket();
     for message in messages {
         let (count, text) =
             message.split_first().map_or((0, *message), |(count, text)| (usize::from(*count), text));
-        // '0' is none, and all others are some number.
+        // '0' stands for none, and every other byte for some number.
         let count = (count + 256 - usize::from(b'0')) % 256 % (MOST_FDS + 1);
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(&token).chain(std::iter::repeat(&other)).map(AsFd::as_fd).take(count).collect();
@@ -95,7 +96,7 @@ fn say(socket: &OwnedFd, messages: &[&[u8]]) {
         if !fds.is_empty() {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
         }
-        // The other side may have heard enough.
+        // The other side may have closed the connection.
         rustix::net::sendmsg(socket, &[IoSlice::new(text)], &mut ancillary, SendFlags::NOSIGNAL).ok();
     }
 }
@@ -126,7 +127,7 @@ impl Bench {
         Self { runtime, folder, other_folder, listener, successors }
     }
 
-    /// The one that serves hears all this from who may be a successor, which never takes the token.
+    /// Sends the messages to the process that serves, from a possible successor that never takes the token.
     fn predecessor_hears(&mut self, messages: &[&[u8]]) {
         let other = socket();
         rustix::net::connect(&other, &addr(self.folder.path())).expect("it listens");
@@ -140,7 +141,7 @@ impl Bench {
         });
     }
 
-    /// A successor hears all this from who may be the one that serves.
+    /// Sends the messages to a successor, from a possible predecessor.
     fn successor_hears(&self, messages: &[&[u8]]) {
         let speaks = async {
             loop {
@@ -158,12 +159,12 @@ impl Bench {
             let taken = timeout(END, take_over(self.other_folder.path()));
             tokio::join!(taken, speaks).0
         });
-        // Whatever it is, it comes in time.
+        // Whatever the result is, it comes in time.
         drop(taken.expect("a successor waits no longer than it says"));
     }
 }
 
-/// As the gateway's loop does.
+/// Handover as in the gateway's loop.
 async fn hand_over(successor: &Successor) -> Outcome {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
     let endpoint = HandedEndpoint { addr, path: 0 };
@@ -195,7 +196,7 @@ async fn hand_over(successor: &Successor) -> Outcome {
     successor.settle(offered.await.unwrap_or(Err(TakeoverError::Silent))).await
 }
 
-/// As the gateway's loop does.
+/// Takeover as in the gateway's loop.
 async fn take_over(state_dir: &Path) -> Result<(), TakeoverError> {
     let Some(mut predecessor) = Predecessor::find(state_dir, place()).await? else { return Ok(()) };
     assert!((1..=MOST_WORKERS).contains(&predecessor.workers()));
@@ -239,7 +240,7 @@ fn dataplane() -> Dataplane {
     Dataplane::start(options).expect("a worker")
 }
 
-/// At 198.51.100.1:80, with the endpoint 10.0.0.1:8080.
+/// Frontend 198.51.100.1:80 with the endpoint 10.0.0.1:8080.
 fn some_frontend(protocol: Protocol) -> Frontend {
     let frontend = frontend(1, Algorithm::Random, &[(1, 1)]);
     Frontend { addr: FrontendAddr { protocol, ..frontend.addr }, ..frontend }

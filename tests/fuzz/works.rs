@@ -1,5 +1,5 @@
-//! Any text, line by line, as what Karmada collected from member clusters: Works with EndpointSlices and Services in them,
-//! imported slices, Clusters and a ResourceBinding. What follows is a manifest of a Work as it stands, if it is JSON.
+//! Fuzz target: any text, line by line, as objects that Karmada collected from member clusters: Works with EndpointSlices
+//! and Services, imported slices, Clusters and a ResourceBinding. The rest is the manifest of a Work, if it is JSON.
 
 use std::sync::LazyLock;
 
@@ -40,12 +40,12 @@ pub(crate) fn run(text: &str) {
     MANIFEST.check(ControlPlane::Karmada, list.to_string().as_bytes());
 }
 
-/// The line, or what nearly every object has there.
+/// The line, or the usual value if it is empty.
 fn or<'a>(line: &'a str, usual: &'a str) -> &'a str {
     if line.is_empty() { usual } else { line }
 }
 
-/// The line as JSON if it is that: a number, a list, null.
+/// The line as JSON, such as a number, a list or null, else as a string.
 fn any(line: &str, usual: Value) -> Value {
     if line.is_empty() { usual } else { serde_json::from_str(line).unwrap_or_else(|_| line.into()) }
 }
@@ -78,7 +78,7 @@ fn slice_work<'a>(next: &mut impl FnMut() -> &'a str) -> Value {
     })
 }
 
-/// A Service that runs in a cluster, with the addresses that it has there.
+/// A Service that runs in a cluster, with its addresses there.
 fn service_work<'a>(next: &mut impl FnMut() -> &'a str) -> Value {
     json!({
         "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",

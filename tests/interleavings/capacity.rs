@@ -1,4 +1,4 @@
-//! What the process has for traffic, which all workers take from at once.
+//! Models of the capacity for traffic, which all workers share.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use loom::thread::spawn;
 use crate::limits::capacity::{Capacity, CapacityLimits, MemoryLeft};
 use crate::worker::port::WorkerPorts;
 
-/// Each of two workers takes what it gets, up to two connections, while there is room for two.
+/// Two workers each take up to two connections while there is room for two.
 pub(crate) fn limit() {
     let capacity = Arc::new(Capacity::new(CapacityLimits { descriptors: 100, connections: 2 }));
     let other = Arc::clone(&capacity);
@@ -22,7 +22,7 @@ pub(crate) fn limit() {
     assert_eq!(take(&capacity), 2);
 }
 
-/// Each of three workers would give back more than half of what is wanted.
+/// Three workers would each give back more than half of what is requested.
 pub(crate) fn relief() {
     let capacity = Arc::new(Capacity::new(CapacityLimits { descriptors: 1, connections: 1 }));
     let gauge = capacity.gauge(&WorkerPorts::new(1).unwrap());

@@ -1,4 +1,4 @@
-//! What workers count, and what the control loop and scrapes see of it meanwhile.
+//! Models of counts by workers, as seen concurrently by the control loop and scrapes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sheave_model::test_util;
 use crate::counters::{CloseReason, FrontendUse, ShedReason, TcpCounters, TcpTotals};
 use crate::limits::refusals::Refusals;
 
-/// Two workers count for one frontend, and a scrape adds up twice.
+/// Two workers count for one frontend, while a scrape adds up twice.
 pub(crate) fn sums() {
     let usage = Arc::<FrontendUse>::default();
     let totals = [(); 2].map(|()| Arc::<TcpTotals>::default());
@@ -27,7 +27,7 @@ pub(crate) fn sums() {
     assert_eq!(totals.iter().map(|it| it.counters.closed(CloseReason::Finished)).sum::<u64>(), 2);
 }
 
-/// Two workers refuse something while the control loop looks. It looks again at what it knows of.
+/// Two workers refuse connections while the control loop looks, and then looks again at the known refusals.
 pub(crate) fn refusals() {
     let (refusals, usage) = (Arc::<Refusals>::default(), Arc::<FrontendUse>::default());
     let addr = test_util::frontend_addr(1);

@@ -1,10 +1,11 @@
-//! Where threads of the data plane share memory: the sources themselves, compiled with loom's atomics and locks in place of the standard
-//! library's. loom runs each model below in every order that its threads can come in, and lets relaxed loads read what is out of date.
+//! Models of shared memory between threads of the data plane: the sources themselves, compiled with loom's atomics and locks instead of
+//! those of the standard library. loom runs each model in every possible order of its threads, and lets relaxed loads read outdated
+//! values.
 //!
-//! An example rather than a test, for the unit tests of those files cannot run with these locks: `tests/run` builds and runs it.
+//! An example rather than a test, since the unit tests of those files cannot run with these locks: `tests/run` builds and runs it.
 //! `interleavings FILTER` runs the models whose names contain it, `LOOM_MAX_PREEMPTIONS=9` in more orders.
 
-// Each model needs a part of the files that it is about, and stand-ins fail where the kernel does: never.
+// Each model needs only a part of its files, and stand-ins for the kernel never fail.
 #![allow(dead_code, unreachable_pub, clippy::unnecessary_wraps, clippy::unwrap_used)]
 
 mod capacity;
@@ -40,13 +41,13 @@ mod weak_map;
 
 #[path = "../../dataplane/src/worker"]
 mod worker {
-    // In here, as what they call is the workers' own.
+    // In this module, since they call private items of the workers.
     #[path = "../../../tests/interleavings/ports.rs"]
     pub(crate) mod models;
     pub(crate) mod port;
 }
 
-/// What the kernel has in place of these.
+/// Stand-ins for the kernel.
 mod sys {
     pub(crate) mod epoll {
         use std::io;
@@ -65,7 +66,7 @@ mod sys {
                 self.0.notify();
             }
 
-            /// As epoll_wait(2), which may also return for another reason.
+            /// Stands for epoll_wait(2), which may also return for another reason.
             pub(crate) fn wait(&self) {
                 self.0.wait();
             }
@@ -87,10 +88,10 @@ mod sys {
     }
 }
 
-/// A model of how often to switch from a thread that could go on; nearly every fault needs two (Musuvathi and Qadeer, "Iterative context
+/// Limit of preemptive context switches in a model. Nearly every fault needs at most two (Musuvathi and Qadeer, "Iterative context
 /// bounding for systematic testing of multithreaded programs", 2007).
 const PREEMPTIONS: usize = 3;
-/// What takes longer is not worth it.
+/// Time limit of a model.
 const LONGEST: Duration = Duration::from_secs(10);
 
 const MODELS: [(&str, fn()); 10] = [

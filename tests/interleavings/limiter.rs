@@ -1,4 +1,4 @@
-//! Limits of a Service, which all workers ask at once.
+//! Models of the limits of a Service, which all workers check concurrently.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ fn limiter(limits: ServiceLimits) -> Arc<Limiter> {
     Limiters::default().get(&frontend).expect("there are limits")
 }
 
-/// Two workers admit one client each while there is room for one, which is there again in the end.
+/// Two workers admit one client each while there is room for one, and the room is free again in the end.
 fn one_at_a_time(limits: ServiceLimits, client: Option<IpAddr>) {
     let (limiter, open) = (limiter(limits), Arc::new(AtomicUsize::new(0)));
     let workers = [(); 2].map(|()| {

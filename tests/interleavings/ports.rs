@@ -1,4 +1,4 @@
-//! Connections that one worker leaves for another, while that one begins, sleeps, drains or ends.
+//! Models of connections that one worker passes to another, while that one starts, sleeps, drains or ends.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn is_reset(copy: &Socket) -> bool {
     copy.linger().unwrap().is_some()
 }
 
-/// As a worker adopts what is left for it, at most so many in a turn. Whether there may be more.
+/// Adopts passed connections like a worker, with a limit per turn. Returns whether there may be more.
 fn adopt(ports: &WorkerPorts, worker: usize, most: usize, served: &mut usize) -> bool {
     let taken = ports.of(worker).take(most);
     *served += taken.len();
@@ -28,7 +28,7 @@ fn adopt(ports: &WorkerPorts, worker: usize, most: usize, served: &mut usize) ->
     taken.len() == most
 }
 
-/// A worker begins, serves a turn and ends, as by a panic.
+/// A worker starts, serves a turn and ends, as after a panic.
 pub(crate) fn served_or_reset() {
     let ports = WorkerPorts::new(2).unwrap();
     let other = Arc::clone(&ports);
@@ -54,7 +54,7 @@ pub(crate) fn served_or_reset() {
     assert_eq!((ports.of(1).take(9).len(), ports.of(1).open()), (0, 0));
 }
 
-/// Two workers leave something for one that takes one at a time, and sleeps in between if nothing more is known to be there.
+/// Two workers pass connections to one that takes one at a time, and sleeps in between if none are known to wait.
 pub(crate) fn woken() {
     let ports = WorkerPorts::new(3).unwrap();
     ports.of(0).begin();
@@ -71,7 +71,7 @@ pub(crate) fn woken() {
     assert_eq!(ports.of(0).open(), 0);
 }
 
-/// A worker that has drained may end: nothing is left for it from then on.
+/// A worker that has drained may end: nothing is passed to it afterwards.
 pub(crate) fn drained() {
     let ports = WorkerPorts::new(2).unwrap();
     ports.of(1).begin();

@@ -1,7 +1,7 @@
-//! `sheave migrate` as data: each folder holds the objects of another load balancer (`in.yaml`), what stands on stdout (`out.yaml`) and on
-//! stderr (`left.txt`). What is printed must satisfy `sheave validate`, as far as it can without Nodes.
+//! Tests of `sheave migrate` as data: each folder has the objects of another load balancer (`in.yaml`), the expected stdout (`out.yaml`)
+//! and stderr (`left.txt`). The output must satisfy `sheave validate`, as far as possible without Nodes.
 //!
-//! `UPDATE_DOCS=1` writes what is printed.
+//! `UPDATE_DOCS=1` updates the expected output.
 
 #![cfg(test)]
 
@@ -12,7 +12,7 @@ mod cases {
 
     use snapbox::assert_data_eq;
 
-    /// Fewer folders than this, and some got lost.
+    /// Minimum number of folders; fewer means that some got lost.
     const FEWEST: usize = 11;
 
     fn folders() -> Vec<PathBuf> {
@@ -24,7 +24,7 @@ mod cases {
         folders
     }
 
-    /// Runs the program in a folder, where paths are short.
+    /// Runs the program in a folder, so that paths are short.
     fn sheave(folder: &Path, arguments: &[&str], stdin: Stdio) -> Output {
         let mut command = Command::new(sheave_test_support::program::path());
         command.current_dir(folder).args(arguments).stdin(stdin).output().unwrap()
@@ -34,7 +34,7 @@ mod cases {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Compares with a file, or writes it.
+    /// Compares with a file, or updates it.
     fn expect(file: &Path, found: &str) {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             fs::write(file, found).unwrap();
@@ -63,7 +63,7 @@ mod cases {
             let config = config.path().to_str().unwrap();
             let arguments = ["validate", "--config", config, "--manifests", "out.yaml", "--node", "gw-1"];
             let report = text(sheave(&folder, &arguments, Stdio::null()).stdout);
-            // The addresses of gateway nodes are not known here.
+            // The addresses of gateway nodes are unknown here.
             let wrong: Vec<&str> = report
                 .lines()
                 .filter(|line| line.contains(": Invalid") || line.contains(": Duplicate"))

@@ -1,5 +1,5 @@
-//! The alerts with real processes: which fire when something breaks, and that none does before and after. How long each waits is
-//! what `timing` tests; here nothing has to last.
+//! Tests of alerts with real processes: which ones fire when something breaks, and that none fire before and after. `timing`
+//! tests how long each waits; here, conditions need not last.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::stage::{Role, wait_until_gone};
 use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 
-/// Waits until these alerts fire and no other.
+/// Waits until exactly these alerts fire.
 fn expect(prometheus: &Prometheus<'_>, when: &str, alerts: &[&str]) {
     eventually_within(patience(60.0), when, || {
         let firing = prometheus.firing();
@@ -43,7 +43,7 @@ fn alerts_about_services_fire_while_something_is_wrong_with_one() {
     expect("all is well", &[]);
 
     scene.ready(&[]);
-    // Nobody even listens, so no connection fails.
+    // No frontend is open, so no connection fails.
     expect("there is no endpoint", &["SheaveServiceWithoutEndpoints"]);
     scene.ready(&[0, 1]);
     expect("there are endpoints again", &[]);
@@ -81,7 +81,7 @@ fn alerts_about_processes_fire_while_one_is_away_or_knows_nothing() {
     let scene = Scene::new(&cluster);
     let (road, of_controller) = (scene.stage.road(), scene.stage.road());
     let gateway = scene.scraped(Role::Gateway, &road, "");
-    // It looks every second whether the Lease is still its own.
+    // It checks every second whether the Lease is still its own.
     let election = "leaderElection: {leaseDuration: 4s, renewDeadline: 2s, retryPeriod: 1s}\n";
     let controller = scene.scraped(Role::Controller, &of_controller, election);
     let _controller = scene.stage.start(&controller.home);

@@ -1,16 +1,17 @@
-//! For each alert a world in which it fires, and one that is nearly the same, in which nothing does.
+//! Cases of alerts: for each, a state in which it fires, and a similar one in which no alert fires.
 
-/// Series and values, as promtool has them: a number alone stays as it is, and `_` takes away what a healthy world has.
+/// Series with values in promtool's notation: a single number is constant, and `_` removes a series of the healthy
+/// state.
 type Series = &'static [(&'static str, &'static str)];
 
-/// One alert.
+/// Case of an alert.
 pub(crate) struct Case {
     pub(crate) alert: &'static str,
     pub(crate) bad: Series,
     pub(crate) near: Series,
 }
 
-/// Two gateways, and two controllers of which one leads.
+/// Healthy state: two gateways, and two controllers of which one leads.
 pub(crate) const HEALTHY: Series = &[
     ("up{job='sheave', instance='gw-1'}", "1"),
     ("up{job='sheave', instance='gw-2'}", "1"),
@@ -28,7 +29,7 @@ pub(crate) const HEALTHY: Series = &[
     ("sheave_controller_leading{instance='c-2'}", "0"),
     ("sheave_controller_gateways{instance='c-1'}", "2"),
     ("sheave_controller_gateways{instance='c-2'}", "0"),
-    // What gateways have that announce nothing.
+    // Series of gateways without announcements.
     ("sheave_announce_eligible{instance='gw-1'}", "0"),
     ("sheave_announce_gateways{instance='gw-1', state='counted'}", "0"),
 ];
@@ -37,7 +38,7 @@ const fn case(alert: &'static str, bad: Series, near: Series) -> Case {
     Case { alert, bad, near }
 }
 
-/// In the order of the file.
+/// Cases in the order of the file.
 pub(crate) const CASES: &[Case] = &[
     case(
         "SheaveNoGateway",
@@ -50,7 +51,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "SheaveTargetDown",
         &[("up{job='sheave', instance='gw-1'}", "0")],
-        // A scrape that fails now and then.
+        // A scrape that fails occasionally.
         &[("up{job='sheave', instance='gw-1'}", "1 0 1 1 0 0 1x200")],
     ),
     case(
@@ -103,7 +104,7 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "SheaveConnectionLogLinesLost",
         &[("sheave_connection_log_lines_total{instance='gw-1', outcome='lost'}", "0+1x200")],
-        // Lines over the rate are left out on purpose.
+        // Lines over the rate are dropped on purpose.
         &[
             ("sheave_connection_log_lines_total{instance='gw-1', outcome='lost'}", "40"),
             ("sheave_connection_log_lines_total{instance='gw-1', outcome='over_rate'}", "0+9x200"),
@@ -265,7 +266,7 @@ pub(crate) const CASES: &[Case] = &[
             ("sheave_controller_leading{instance='c-1'}", "0"),
             ("sheave_controller_gateways{instance='c-1'}", "0"),
         ],
-        // One follows the other.
+        // A change of leadership.
         &[
             ("sheave_controller_leading{instance='c-1'}", "1x90 0x100"),
             ("sheave_controller_leading{instance='c-2'}", "0x91 1x100"),
@@ -296,7 +297,7 @@ pub(crate) const CASES: &[Case] = &[
             ("sheave_pool_addresses{instance='c-1', pool='lan', state='used'}", "4"),
             ("sheave_pool_addresses{instance='c-1', pool='lan', state='free'}", "0"),
         ],
-        // One that is broken or empty says so by a Problem.
+        // A broken or empty pool is reported as a Problem.
         &[
             ("sheave_pool_addresses{instance='c-1', pool='lan', state='used'}", "4"),
             ("sheave_pool_addresses{instance='c-1', pool='lan', state='free'}", "1"),

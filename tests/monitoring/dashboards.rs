@@ -1,4 +1,4 @@
-//! The dashboards, as their files have them: what Grafana needs to import them, and their queries.
+//! Tests of the dashboard files: what Grafana needs to import them, and their queries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// A query of a panel.
+/// Query of a panel.
 #[derive(Debug)]
 pub(crate) struct Query {
     /// Dashboard and panel, for messages.
     pub(crate) panel: String,
-    /// As Grafana sends it, with every value of each variable.
+    /// Text as sent by Grafana, with all values of each variable.
     pub(crate) text: String,
 }
 
-/// Every dashboard, by the name of its file.
+/// All dashboards, by file name.
 fn all() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/monitoring/dashboards");
     let mut found: Vec<(String, Value)> = fs::read_dir(folder)
@@ -39,7 +39,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_else(|| panic!("no {key}: {value}"))
 }
 
-/// Every query of every dashboard, those of the variables included.
+/// All queries of all dashboards, including those of variables.
 pub(crate) fn queries() -> Vec<Query> {
     let mut queries = Vec::new();
     for (name, dashboard) in all() {
@@ -61,13 +61,13 @@ pub(crate) fn queries() -> Vec<Query> {
     queries
 }
 
-/// The variables that are asked of Prometheus.
+/// Variables whose values come from Prometheus.
 fn variables(dashboard: &Value) -> impl Iterator<Item = &Value> {
     let all = dashboard["templating"]["list"].as_array().into_iter().flatten();
     all.filter(|variable| variable["type"] == "query")
 }
 
-/// Four times the interval of scrapes, as Grafana has it, and `All`.
+/// Replaces variables: four times the scrape interval, as in Grafana, and `All`.
 fn filled(query: &str) -> String {
     let text = query.replace("$__rate_interval", "4s").replace("$instance", ".*").replace("$service", ".*");
     assert!(!text.contains('$'), "an unknown variable: {query}");
@@ -94,7 +94,7 @@ fn grafana_can_tell_them_and_their_panels_apart() {
     }
 }
 
-/// The data source is chosen when the dashboard is imported; no other must be named.
+/// The data source is chosen on import, so no other may be named.
 #[test]
 fn every_panel_says_what_it_shows_and_asks_the_chosen_data_source() {
     for (name, dashboard) in all() {

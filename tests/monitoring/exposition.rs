@@ -1,4 +1,4 @@
-//! What gateways and controllers answer on `/metrics` is what Prometheus expects, whatever the objects are called.
+//! Tests that `/metrics` of gateways and controllers is valid for Prometheus, whatever the names of objects are.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,7 +41,7 @@ fn promtool_would_find_something() {
     assert!(!output.status.success());
 }
 
-/// A string that ends a label, a line or a series for whoever does not escape it, in each place that a manifest can have it.
+/// A string that, unescaped, ends a label, a line or a series, in each place that a manifest allows.
 const HOSTILE: &str = "a\"b\\c\nd{e=\"f\"} 1 \u{202e}<b>";
 
 #[test]

@@ -1,6 +1,7 @@
-//! Dashboards and alerts of `deploy/monitoring`, against a real Prometheus that scrapes a real gateway and controller.
+//! Tests of the dashboards and alerts of `deploy/monitoring`, with a real Prometheus that scrapes a real gateway and
+//! controller.
 //!
-//! Hosts are network namespaces, so the tests need root, or a user namespace: `tests/run` arranges for either.
+//! Hosts are network namespaces, so the tests need root or a user namespace; `tests/run` arranges for either.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! A Prometheus server on a host, and its command promtool.
+//! Prometheus server on a host, and its tool promtool.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::support::http;
 use crate::support::patience::{eventually_within, patience};
 use crate::support::process::Process;
 
-/// A running server; killed when dropped.
+/// Running server, which is killed when dropped.
 pub(crate) struct Prometheus<'h> {
     host: &'h Host,
     address: SocketAddr,
@@ -25,11 +25,11 @@ pub(crate) struct Prometheus<'h> {
     _folder: TempDir,
 }
 
-/// One series of an answer: its labels, and its value.
+/// Series of a result: its labels and its value.
 pub(crate) type Sample = (BTreeMap<String, String>, f64);
 
 impl<'h> Prometheus<'h> {
-    /// Scrapes these targets by name and address each second, and evaluates these rules as often.
+    /// Scrapes these targets, given by name and address, and evaluates these rules, each second.
     pub(crate) fn start(host: &'h Host, targets: &[(&str, SocketAddr)], rules: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -61,14 +61,14 @@ impl<'h> Prometheus<'h> {
         Self { host, address, _process: process, _folder: folder }
     }
 
-    /// What a query gives now.
+    /// Current result of a query.
     pub(crate) fn query(&self, query: &str) -> Vec<Sample> {
         let data = self.ask(&format!("/api/v1/query?query={}", encoded(query)));
         let result = data["result"].as_array().unwrap_or_else(|| panic!("{query}: {data}"));
         result.iter().map(sample).collect()
     }
 
-    /// The names of the alerts that fire.
+    /// Names of the firing alerts.
     pub(crate) fn firing(&self) -> Vec<String> {
         let samples = self.query("group by (alertname) (ALERTS{alertstate=\"firing\"})");
         let mut names: Vec<String> =
@@ -77,7 +77,7 @@ impl<'h> Prometheus<'h> {
         names
     }
 
-    /// The alerts, with their annotations.
+    /// Alerts with their annotations.
     pub(crate) fn alerts(&self) -> Value {
         self.ask("/api/v1/alerts")
     }
@@ -110,19 +110,19 @@ fn encoded(text: &str) -> String {
     })
 }
 
-/// What promtool says, given this input.
+/// Output of promtool for this input.
 pub(crate) fn promtool(arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new("promtool");
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("promtool is installed");
     let mut stdin = child.stdin.take().expect("it takes input");
-    // It may not want any.
+    // It may not read its input.
     drop(stdin.write_all(input.as_bytes()));
     drop(stdin);
     child.wait_with_output().expect("promtool ends")
 }
 
-/// Has promtool look at a file, and fails with what it says.
+/// Checks a file with promtool, and fails with its output.
 pub(crate) fn promtool_accepts(arguments: &[&str], file: &Path) {
     let output = promtool(&[arguments, &[&file.display().to_string()]].concat(), "");
     let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());

@@ -1,4 +1,5 @@
-//! Every query of the dashboards and every metric of the rules has data, with a little traffic; what has none says why.
+//! Tests that every query of the dashboards and every metric of the rules has data with a little traffic, except for
+//! known exceptions.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +12,14 @@ use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 use crate::{dashboards, rules};
 
-/// Parts of queries that rightly give nothing here, and why. One that gives something after all fails the test.
+/// Parts of queries that have no data here, with the reason. Such a query with data fails the test.
 const EMPTY: &[(&str, &str)] = &[("source=\"karmada\"", "no Karmada control plane")];
 
 #[test]
 fn every_query_has_data() {
     let cluster = Cluster::simulated("queries");
     let scene = Scene::new(&cluster);
-    // Fewer than come on a machine that is busy, so that some are refused; and a Problem that is none of that.
+    // A rate below that of a busy machine, so that connections are refused; and a Problem of another kind.
     scene.web("sheave.dev/max-connection-rate: \"2\", sheave.dev/unknown: \"\"");
     let road = scene.stage.road();
     let gateway = scene.scraped(Role::Gateway, &road, "");
@@ -55,7 +56,7 @@ fn every_query_has_data() {
     }
 }
 
-/// The series that an expression is made of: what it compares them with is not so here.
+/// Series in an expression, without its comparison.
 fn selectors(expression: &str) -> impl Iterator<Item = String> {
     let selector = Regex::new(r"\b(sheave_\w+|process_\w+|up)\b(\{[^}]*\})?").unwrap();
     let found: BTreeSet<String> =

@@ -1,4 +1,4 @@
-//! The alerts, as the file has them: what each must say, and what promtool thinks of the file.
+//! Tests of the rule file: required fields of alerts, and the checks of promtool.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::prometheus::promtool_accepts;
 
-/// An alerting rule.
+/// Alerting rule.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
@@ -39,7 +39,7 @@ enum Severity {
 struct Annotations {
     summary: String,
     description: String,
-    /// The line of a runbook: what to do.
+    /// Short instruction on what to do.
     action: String,
 }
 
@@ -57,23 +57,23 @@ struct Group {
     rules: Vec<Rule>,
 }
 
-/// Where the rules are.
+/// Path of the rules.
 pub(crate) fn file() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy/monitoring/rules.yaml")
 }
 
-/// The file.
+/// Text of the rules.
 pub(crate) fn text() -> String {
     std::fs::read_to_string(file()).expect("the rules are there")
 }
 
-/// Every rule.
+/// All rules.
 pub(crate) fn all() -> Vec<Rule> {
     let file: File = serde_saphyr::from_str(&text()).unwrap_or_else(|error| panic!("{error}"));
     file.groups.into_iter().flat_map(|group| group.rules).collect()
 }
 
-/// The rules, but that nothing has to last: for tests that cannot wait.
+/// Rules whose conditions need not last, for tests that cannot wait.
 pub(crate) fn impatient() -> String {
     let last = Regex::new(r"\n +for: \w+").unwrap();
     let window = Regex::new(r"\[\d+m\]").unwrap();

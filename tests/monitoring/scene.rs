@@ -1,4 +1,4 @@
-//! A cluster of one machine with a gateway and a controller, a Service with TCP and UDP, and clients that do not stop.
+//! Scene with a cluster of one machine, a gateway and a controller, a Service with TCP and UDP, and permanent clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use crate::support::patience::patience;
 use crate::support::road::Road;
 use crate::support::{tcp, udp};
 
-/// What every case begins with.
+/// Scene of every case.
 pub(crate) struct Scene<'c> {
     pub(crate) cluster: &'c Cluster,
     pub(crate) stage: Stage<'c>,
 }
 
-/// A process that is scraped.
+/// Process that is scraped.
 pub(crate) struct Scraped {
     pub(crate) home: Home,
     pub(crate) metrics: SocketAddr,
 }
 
-/// The Service of every case.
+/// Name of the Service in every case.
 pub(crate) const WEB: &str = "web";
-/// Its UDP port, of endpoints as well.
+/// UDP port of the Service and its endpoints.
 const DNS: u16 = 53;
 
 impl<'c> Scene<'c> {
-    /// The Service, its endpoints, and a pool with room for one more address.
+    /// Creates the Service, its endpoints, and a pool with room for one more address.
     pub(crate) fn new(cluster: &'c Cluster) -> Self {
         let stage = Stage::new(cluster);
         stage.gateway_is(true, None);
@@ -41,7 +41,7 @@ impl<'c> Scene<'c> {
         scene
     }
 
-    /// The Service, with this annotation.
+    /// Creates the Service, with this annotation.
     pub(crate) fn web(&self, annotation: &str) {
         self.cluster.apply(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {WEB}, annotations: {{{annotation}}}}}\nspec: {{type: LoadBalancer, \
@@ -50,13 +50,13 @@ impl<'c> Scene<'c> {
         ));
     }
 
-    /// Another Service that wants an address.
+    /// Creates another Service that needs an address.
     pub(crate) fn other(&self, name: &str) {
         service(self.cluster, name, "");
         self.stage.slice(name, &[0]);
     }
 
-    /// The endpoints of the Service that are ready, by number.
+    /// Sets the ready endpoints of the Service, by number.
     pub(crate) fn ready(&self, endpoints: &[usize]) {
         let endpoints: Vec<String> = endpoints
             .iter()
@@ -78,7 +78,7 @@ impl<'c> Scene<'c> {
         ));
     }
 
-    /// A gateway or controller that is scraped, not started yet.
+    /// Prepares a gateway or controller that is scraped.
     pub(crate) fn scraped(&self, role: Role, road: &Road<'_>, config: &str) -> Scraped {
         let port = self.stage.host.run(|| free_port(Ipv4Addr::LOCALHOST));
         let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -86,19 +86,19 @@ impl<'c> Scene<'c> {
         Scraped { home: self.stage.home(role, road, &config), metrics }
     }
 
-    /// The address that the Service has once the controller has given it one.
+    /// Waits for the address of the Service.
     pub(crate) fn address(&self) -> IpAddr {
         wait_for_addresses(self.cluster, WEB)[0]
     }
 
-    /// Servers of datagrams, beside those of [`Stage::endpoints`].
+    /// UDP servers, in addition to those of [`Stage::endpoints`].
     pub(crate) fn udp_servers(&self) -> Vec<udp::Server> {
         let start =
             |ip: &Ipv4Addr| udp::Server::who_am_i(&self.stage.host, SocketAddr::from((*ip, DNS)), "udp");
         ENDPOINTS.iter().map(start).collect()
     }
 
-    /// Clients that go on until the answer is dropped, whatever becomes of them.
+    /// Starts clients that continue until the handle is dropped, regardless of errors.
     pub(crate) fn load(&self, address: IpAddr) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let client = udp::Client::new(&self.stage.host, NODE_ADDRESS.into(), SocketAddr::new(address, DNS));
@@ -114,7 +114,7 @@ impl<'c> Scene<'c> {
     }
 }
 
-/// Clients; they end when it is dropped.
+/// Running clients, which end when dropped.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

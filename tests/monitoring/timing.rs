@@ -1,4 +1,4 @@
-//! Each alert fires after its time and not before, and not in a world that is nearly the same. promtool plays the hours.
+//! Tests that each alert fires after its time and not before, and not in a similar state. promtool simulates the hours.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::cases::{CASES, Case, HEALTHY};
 use crate::prometheus::promtool_accepts;
 use crate::{dashboards, rules};
 
-/// Minutes after which the worlds are looked at for the last time.
+/// Time of the last check, in minutes.
 const END: u32 = 100;
 
 #[test]
@@ -36,7 +36,7 @@ fn alerts_fire_in_their_worlds_and_not_in_others() {
     promtool_agrees(&tests);
 }
 
-/// Nobody leads where no controller can be scraped at all.
+/// If no controller can be scraped, there is no leader.
 #[test]
 fn controllers_that_are_all_gone_are_noticed() {
     let gone: Vec<(&str, &str)> = HEALTHY
@@ -49,7 +49,7 @@ fn controllers_that_are_all_gone_are_noticed() {
     promtool_agrees(&[test("no controller", &gone, &looks)]);
 }
 
-/// One Service with both protocols has the traffic of both.
+/// The traffic of a Service with both protocols is the sum of both.
 #[test]
 fn the_busiest_services_are_those_of_all_their_traffic() {
     let panel = "overview: Busiest Services, by bits";
@@ -78,12 +78,12 @@ fn promtool_agrees(tests: &[Value]) {
     let file = json!({"rule_files": [rules::file()], "evaluation_interval": "1m", "tests": tests});
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tests.yaml");
-    // JSON is YAML.
+    // YAML includes JSON.
     std::fs::write(&path, file.to_string()).unwrap();
     promtool_accepts(&["test", "rules"], Path::new(&path));
 }
 
-/// A healthy world but for these series.
+/// Test in a healthy state except for these series.
 fn test(name: &str, changed: &[(&str, &str)], looks: &[Value]) -> Value {
     let mut series: BTreeMap<&str, &str> = HEALTHY.iter().copied().collect();
     series.extend(changed.iter().copied());

@@ -1,4 +1,4 @@
-//! A browser: Chromium behind chromedriver, as much of WebDriver (W3C) as the cases need.
+//! Browser: Chromium controlled by chromedriver, with the parts of WebDriver (W3C) that the cases need.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,10 +12,10 @@ use crate::support::http;
 use crate::support::patience::{eventually_within, patience};
 use crate::support::process::Process;
 
-/// Names the folder for pictures.
+/// Variable with the folder for screenshots.
 const SCREENSHOTS: &str = "SHEAVE_TEST_SCREENSHOTS";
 
-/// As root it has no sandbox, and it is to ask nobody for anything.
+/// Without a sandbox, which root cannot have, and without any background requests.
 const ARGUMENTS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
@@ -28,7 +28,7 @@ const ARGUMENTS: [&str; 9] = [
     "--hide-scrollbars",
 ];
 
-/// Keys as WebDriver writes them (17.4.2, "Keyboard actions").
+/// Keys in WebDriver's encoding (17.4.2, "Keyboard actions").
 pub(crate) mod key {
     pub(crate) const TAB: &str = "\u{e004}";
     pub(crate) const ENTER: &str = "\u{e007}";
@@ -38,7 +38,7 @@ pub(crate) mod key {
     pub(crate) const DOWN: &str = "\u{e015}";
 }
 
-/// How the page is looked at.
+/// Display settings of the page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) width: u32,
@@ -52,13 +52,13 @@ impl Default for Look {
     }
 }
 
-/// A browser with one page, which must have caused no error when it is dropped.
+/// Browser with one page. Checks when dropped that the page caused no errors.
 pub(crate) struct Browser<'h> {
     host: &'h Host,
     address: SocketAddr,
     session: String,
     look: Look,
-    /// Kills the browser as well when it is dropped.
+    /// Kills the browser as well when dropped.
     driver: Process,
     profile: TempDir,
 }
@@ -69,7 +69,7 @@ impl<'h> Browser<'h> {
         let port = host.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr()));
         let address = port.expect("a free port");
         let profile = tempfile::tempdir().expect("a temporary folder");
-        // In a process namespace, whose end takes the browser along.
+        // In a PID namespace, whose end kills the browser.
         let port = format!("--port={}", address.port());
         let command = ["--pid", "--fork", "--kill-child", "--mount-proc", "chromedriver", &port];
         let mut driver = host.start("unshare", &command);
@@ -89,7 +89,7 @@ impl<'h> Browser<'h> {
         arguments.extend([profile, format!("--window-size={width},900")]);
         let preferences = match javascript {
             true => json!({}),
-            // 2 blocks them.
+            // 2 blocks scripts.
             false => json!({"profile.managed_default_content_settings.javascript": 2}),
         };
         let wanted = json!({"capabilities": {"alwaysMatch": {
@@ -117,7 +117,7 @@ impl<'h> Browser<'h> {
         answer["value"].take()
     }
 
-    /// Has a script run at the beginning of every page that is visited from now on.
+    /// Runs a script at the start of every page that is loaded from now on.
     pub(crate) fn run_first(&self, script: &str) {
         self.devtools("Page.addScriptToEvaluateOnNewDocument", &json!({"source": script}));
     }
@@ -126,22 +126,22 @@ impl<'h> Browser<'h> {
         self.send("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
     }
 
-    /// Goes to an address.
+    /// Loads an address.
     pub(crate) fn visit(&self, url: &str) {
         self.send("POST", "/url", &json!({"url": url}));
     }
 
-    /// What the body of a function gives on the page.
+    /// Runs the body of a function on the page, and returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.send("POST", "/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// What an expression is on the page.
+    /// Value of an expression on the page.
     pub(crate) fn value(&self, expression: &str) -> Value {
         self.run(&format!("return {expression}"))
     }
 
-    /// The text of the first element of that selector, as people see it; empty if there is none.
+    /// Visible text of the first element that matches the selector; empty if there is none.
     pub(crate) fn text(&self, selector: &str) -> String {
         let text = self.value(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
         text.as_str().expect("a text").to_owned()
@@ -155,12 +155,12 @@ impl<'h> Browser<'h> {
         });
     }
 
-    /// Waits until the element has this text in it.
+    /// Waits until the element contains this text.
     pub(crate) fn until_text(&self, selector: &str, part: &str) {
         self.until(&format!("(document.querySelector({selector:?})?.innerText ?? '').includes({part:?})"));
     }
 
-    /// Clicks an element as a person does.
+    /// Clicks an element like a user.
     pub(crate) fn click(&self, selector: &str) {
         let found = self.send("POST", "/element", &json!({"using": "css selector", "value": selector}));
         let id = found.as_object().and_then(|it| it.values().next()).and_then(Value::as_str);
@@ -178,7 +178,7 @@ impl<'h> Browser<'h> {
         self.send("POST", "/actions", &keyboard);
     }
 
-    /// Puts a picture of the whole page into the folder of the environment, if there is one.
+    /// Saves a screenshot of the whole page in the folder of the environment, if set.
     pub(crate) fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os(SCREENSHOTS).map(PathBuf::from) else { return };
         let height = self.value("document.documentElement.scrollHeight");
@@ -190,7 +190,7 @@ impl<'h> Browser<'h> {
         fs::write(path, base64(data.as_str().expect("a picture"))).expect("a file is written");
     }
 
-    /// Errors and warnings of the page: what its policy refused, what threw.
+    /// Errors and warnings of the page, including violations of its policy.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let log = self.send("POST", "/se/log", &json!({"type": "browser"}));
         let lines = log.as_array().expect("a log").iter();
@@ -198,8 +198,8 @@ impl<'h> Browser<'h> {
         loud.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Fails if the page did anything wrong: an error, something its policy refuses, a request to another origin, or wider content
-    /// than there is room.
+    /// Fails if the page caused an error, a violation of its policy, a request to another origin, or content wider than the
+    /// window.
     pub(crate) fn expect_well_behaved(&self) {
         assert_eq!(self.complaints(), Vec::<String>::new());
         let foreign = "performance.getEntriesByType('resource').map((it) => it.name).filter((it) => !it.startsWith(location.origin) && !it.startsWith('data:'))";
@@ -210,7 +210,7 @@ impl<'h> Browser<'h> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        // Ends the browser before its profile is removed; if the case has failed, the namespace's end does.
+        // Ends the browser before its profile is removed. If the case has failed, the end of the namespace does that.
         if !std::thread::panicking() && !self.session.is_empty() {
             self.send("DELETE", "", &json!({}));
         }

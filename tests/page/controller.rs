@@ -1,4 +1,4 @@
-//! The page of a controller: all gateways, what they differ in, and what each would do with a client.
+//! Tests of a controller's page: all gateways, their differences, and what each would do with a client.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,10 +17,10 @@ use sheave_test_support::program;
 
 const HOSTILE: &str = "<img src=x onerror=alert(1)>\u{202e}txt";
 
-/// A pretended gateway that answers each path with what a case chooses, on an address of its own.
+/// Starts a fake gateway on an address of its own, which answers each path with the given JSON.
 fn pretend(host: &Host, address: SocketAddr, status: Value, explanation: Value) {
     let listener = host.run(|| TcpListener::bind(address)).expect("a free address");
-    // It ends with the process: nobody connects any more.
+    // It ends with the process.
     thread::spawn(move || {
         use std::io::{Read as _, Write as _};
         for stream in listener.incoming() {
@@ -30,7 +30,7 @@ fn pretend(host: &Host, address: SocketAddr, status: Value, explanation: Value) 
             let request = String::from_utf8_lossy(&asked[..length]);
             let body = if request.contains("/api/explain") { &explanation } else { &status }.to_string();
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-            // Whoever asked may have gone.
+            // The client may have gone.
             stream.write_all((head + &body).as_bytes()).unwrap_or_default();
         }
     });
@@ -58,7 +58,7 @@ fn explanation(announced: bool, endpoint: &str) -> Value {
     })
 }
 
-/// A controller on a host with loopback alone, whose gateways are at 198.51.100.11 and so on.
+/// A controller on a host with only loopback, whose gateways are at 198.51.100.11 and so on.
 struct Scene<'c> {
     cluster: &'c Cluster,
     host: Host,
@@ -76,7 +76,7 @@ impl<'c> Scene<'c> {
         SocketAddr::from((Ipv4Addr::new(198, 51, 100, 10 + number), 9842))
     }
 
-    /// Says to the controller which gateways there are, from gw-1 on.
+    /// Tells the controller which gateways exist, starting with gw-1.
     fn gateways_are(&self, count: usize) {
         let endpoint = |number: usize| {
             let ip = Ipv4Addr::from(0xc633_6400 + 10 + u32::try_from(number).expect("a small number"));
@@ -91,7 +91,7 @@ impl<'c> Scene<'c> {
         ));
     }
 
-    /// Starts the controller, and gives where its admin server is.
+    /// Starts the controller, and returns the process and its admin address.
     fn controller(&self, folder: &tempfile::TempDir) -> (Process, SocketAddr) {
         let road = self.cluster.road(&self.host);
         let free =
@@ -102,7 +102,7 @@ impl<'c> Scene<'c> {
         let text =
             format!("node: ctl\nkubeconfig: {}\nadmin: {{listen: \"{admin}\"}}\n", kubeconfig.display());
         fs::write(&config, text).expect("a file is written");
-        // The road lasts as long as the process.
+        // The road must last as long as the process.
         std::mem::forget(road);
         let process =
             self.host.start(program::path(), &["controller", "--config", &config.display().to_string()]);
@@ -116,7 +116,7 @@ impl<'c> Scene<'c> {
     }
 }
 
-/// Without a mouse, and for those who hear it.
+/// Uses the page without a mouse, and checks what a screen reader gets.
 fn reached_by_the_keyboard(browser: &Browser<'_>) {
     browser.press(key::TAB);
     assert_eq!(focused(browser), "Skip to gateways");
@@ -177,7 +177,7 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     browser.expect_well_behaved();
     reached_by_the_keyboard(&browser);
 
-    // The page follows. The fourth does not answer.
+    // The page is updated. The fourth gateway does not answer.
     scene.gateways_are(4);
     browser.until_text("#matches", "4 gateways");
     browser.until("document.querySelectorAll('#list tbody tr.broken, #list tbody tr.degraded').length === 2");

@@ -1,4 +1,4 @@
-//! The page of `sheave demo`, whose address is the first thing that it prints.
+//! Test of the page of `sheave demo`, whose address is the first thing it prints.
 
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn the_demo_shows_its_clusters_and_what_is_forwarded() {
     );
     browser.picture("demo");
 
-    // A cluster that is stopped is seen to fail, and why.
+    // The page shows that a stopped cluster fails, and why.
     let stop = text.lines().find_map(|line| line.trim().strip_prefix("STOP")).expect("a line").trim();
     host.finish("bash", &["-c", stop]).expect_success();
     host.finish("bash", &["-c", shop]).expect_success();

@@ -1,4 +1,4 @@
-//! The page without a mouse: everything is reached, in order, and what has the focus is seen.
+//! Tests of the page without a mouse: everything can be reached, in order, and the focus is visible.
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ fn everything_is_reached_by_the_keyboard() {
         expect_seen(&browser);
         reached.push(focused(&browser));
     }
-    // The list is one stop, whatever its length.
+    // The list is one tab stop, whatever its length.
     let expected = ["Search Services", "all", "shop/service-10", "asked", "client", "Explain"];
     let named: Vec<&str> = reached.iter().map(|it| if it == "explain" { "asked" } else { it }).collect();
     assert_eq!(named, expected);
@@ -71,7 +71,7 @@ fn everything_is_reached_by_the_keyboard() {
     browser.expect_well_behaved();
 }
 
-/// Everything has a name, the headings are these, and nothing talks all the time.
+/// Checks that everything has a name, that these are the headings, and that there are no constant announcements.
 pub(crate) fn expect_names(browser: &Browser<'_>, headings: &[&str]) {
     let nameless = "[...document.querySelectorAll('button, input, select, section, table, th')].filter((it) => \
                     !(it.innerText.trim() || it.ariaLabel || it.getAttribute('aria-labelledby') || it.labels?.length || \
@@ -84,7 +84,7 @@ pub(crate) fn expect_names(browser: &Browser<'_>, headings: &[&str]) {
     assert_eq!(browser.value(live), json!(["answer", "connection", "matches", "verdict"]));
 }
 
-/// What assistive programs get: a table with its size, headers and states in words, and nothing that talks all the time.
+/// Output for screen readers: a table with its size, headers and states in words, and no constant announcements.
 #[test]
 fn the_page_has_names_and_roles() {
     let host = host();

@@ -1,7 +1,7 @@
-//! The status page in a real browser: Debian's Chromium without a window, driven by WebDriver. Gateway and browser share a network
-//! namespace with loopback alone, so that whatever the page asks for elsewhere fails.
+//! Tests of the status page in a real browser: Debian's Chromium in headless mode, controlled by WebDriver. Gateway and browser
+//! share a network namespace with only loopback, so that any request to other hosts fails.
 //!
-//! With `SHEAVE_TEST_SCREENSHOTS=FOLDER` the states of the page are put there as pictures.
+//! With `SHEAVE_TEST_SCREENSHOTS=FOLDER`, screenshots of the states are saved there.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! Names that somebody chose to do harm: the page shows them as text, and what cannot be seen as an escape.
+//! Tests of malicious names: the page shows them as text, with invisible characters escaped.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use crate::browser::{Browser, Look};
 use crate::scene::{Gateway, Service, host};
 
 const MARKUP: &str = "<img src=x onerror=document.title=1>\\\"'><script>document.title=1</script>";
-/// Turns what follows around, and colours a terminal.
+/// Reverses the direction of the following text, and colors a terminal.
 const CONTROL: &str = "n1\u{202e}gro.live\u{1b}[31m\u{200b}";
 
 #[test]
@@ -59,7 +59,7 @@ fn hostile_names_are_text() {
     let attributes = "[...document.querySelectorAll('main *')].flatMap((it) => [...it.attributes]).filter((it) => \
                       it.name.startsWith('on') || /[\\u202e\\u200b\\u001b]/.test(it.value)).length";
     assert_eq!(browser.value(attributes), json!(0));
-    // Each name that others chose keeps its direction to itself.
+    // Each foreign name is isolated in its text direction.
     assert_eq!(
         browser.value("[...document.querySelectorAll('#rows .name')].every((it) => it.querySelector('bdi'))"),
         json!(true)
@@ -68,7 +68,7 @@ fn hostile_names_are_text() {
     assert!(browser.complaints().iter().all(|line| line.contains("/api/explain")));
 }
 
-/// Terminals obey what the page and JSON only show.
+/// Terminals interpret what the page and JSON only show.
 #[test]
 fn no_command_lets_hostile_names_steer_a_terminal_or_forge_a_line() {
     const FORGED: &str = "n1\nFORGED\u{202e}\u{1b}[31m\u{200b}\r";

@@ -1,4 +1,4 @@
-//! What people who had never seen the page stumbled over: rows that were not drawn, text that was cut, questions by address, the way back.
+//! Tests of obstacles for first-time users of the page: missing rows, cut text, links to queries, and navigation back.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::browser::{Browser, Look};
 use crate::scene::{Gateway, Service, host};
 
-/// As many as are in sight without scrolling.
+/// Services that fit on a page without scrolling.
 fn twelve() -> Vec<Service> {
     (10..22).map(|last| Service::new(&format!("service-{last}"), last)).collect()
 }
@@ -52,7 +52,7 @@ fn an_opened_row_reads_as_text_and_nothing_of_it_is_cut() {
                    it.getBoundingClientRect().right > document.querySelector('#scroller').getBoundingClientRect().right)\
                    .map((it) => it.innerText)";
         assert_eq!(browser.value(cut), json!([]), "{width}");
-        // The choice of a state draws no button beside its word.
+        // The selection of a state draws no button next to its label.
         browser.click("#states label.ok");
         assert_eq!(browser.value("document.activeElement.getBoundingClientRect().width"), json!(1));
         browser.expect_well_behaved();
@@ -89,16 +89,16 @@ fn a_question_may_name_an_address_or_the_end_of_a_name_and_the_way_back_leads_to
     browser.until_text("#answer .muted", "shop/service-13");
     browser.run("history.forward()");
     browser.until_text("#answer .muted", "shop/service-14");
-    // What is shared is in sight.
+    // The linked answer is visible.
     browser.visit(&gateway.url("/?explain=shop/service-16"));
     browser.until_text("#answer .muted", "shop/service-16");
     browser
         .until("scrollY > 0 && document.querySelector('#answer').getBoundingClientRect().top < innerHeight");
-    // A link within the page leads where it says, and asks nothing anew.
+    // A link within the page only scrolls, and sends no new query.
     browser.run("document.querySelector('#asked').value = 'half'; document.querySelector('.skip').click()");
     browser.until("location.hash === '#services'");
     assert_eq!(browser.value("document.querySelector('#asked').value"), json!("half"));
-    // What is only typed is in no address.
+    // Input that is only typed does not change the address.
     browser.run("document.querySelector('#search').value = 'x'; document.querySelector('#search').dispatchEvent(new Event('input'))");
     browser.until("location.search.includes('search=x')");
     let address = browser.value("location.search");

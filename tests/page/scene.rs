@@ -1,4 +1,4 @@
-//! A gateway on manifests, on a host with loopback alone, where every address of the cases is local.
+//! Gateway with manifests, on a host with only loopback, where every address of the cases is local.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support::patience::{eventually_within, patience};
 use crate::support::process::{Finished, Process};
 use sheave_test_support::program;
 
-/// A host for gateway and browser.
+/// Host of gateway and browser.
 pub(crate) fn host() -> Host {
     let host = Host::new("page");
     host.ip(
@@ -24,7 +24,7 @@ pub(crate) fn host() -> Host {
     host
 }
 
-/// A Service in manifests.
+/// Service in manifests.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) namespace: &'static str,
@@ -32,10 +32,10 @@ pub(crate) struct Service {
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) class: &'static str,
     pub(crate) port_name: &'static str,
-    /// Further keys of the metadata and the spec, as YAML.
+    /// Additional keys of the metadata and the spec, as YAML.
     pub(crate) metadata: &'static str,
     pub(crate) spec: &'static str,
-    /// Addresses, and whether they are ready.
+    /// Addresses and their readiness.
     pub(crate) endpoints: Vec<(Ipv4Addr, bool)>,
     pub(crate) node: &'static str,
     pub(crate) zone: &'static str,
@@ -43,7 +43,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// `shop/NAME` on 203.0.113.LAST, with two endpoints that are ready.
+    /// `shop/NAME` on 203.0.113.LAST, with two ready endpoints.
     pub(crate) fn new(name: &str, last: u8) -> Self {
         Self {
             namespace: "shop",
@@ -62,7 +62,7 @@ impl Service {
 
     fn write(&self, text: &mut String) {
         let Self { namespace, name, class, port_name, metadata, spec, node, zone, slice, .. } = self;
-        // JSON is YAML, and quotes whatever there is.
+        // YAML includes JSON, which quotes any text.
         let name = json!(name);
         let ingress = self.address.map(|ip| format!("{{ip: {ip}}}")).unwrap_or_default();
         let endpoint = |(ip, ready): &(Ipv4Addr, bool)| {
@@ -88,7 +88,7 @@ impl Service {
     }
 }
 
-/// A running gateway, killed when dropped.
+/// Running gateway, which is killed when dropped.
 pub(crate) struct Gateway<'h> {
     host: &'h Host,
     process: Process,
@@ -97,7 +97,7 @@ pub(crate) struct Gateway<'h> {
 }
 
 impl<'h> Gateway<'h> {
-    /// Starts a gateway on these Services, with these further keys in its configuration, and waits until it is ready.
+    /// Starts a gateway with these Services and additional keys in its configuration, and waits until it is ready.
     pub(crate) fn start(host: &'h Host, services: &[Service], config: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         fs::create_dir(folder.path().join("manifests")).expect("a folder is made");
@@ -128,7 +128,7 @@ impl<'h> Gateway<'h> {
         write(&self.folder, services);
     }
 
-    /// Has another process take over, and gives the one that served before.
+    /// Makes a successor take over, and returns the former process.
     pub(crate) fn upgrade(&mut self) -> Process {
         let successor = launch(self.host, &self.folder, &["--takeover"]);
         eventually_within(patience(20.0), "another process takes over", || {
@@ -142,12 +142,11 @@ impl<'h> Gateway<'h> {
         self.host.finish(program::path(), arguments)
     }
 
-    /// The folder of its manifests.
+    /// Folder of its manifests.
     pub(crate) fn manifests(&self) -> PathBuf {
         self.folder.path().join("manifests")
     }
 
-    /// What it has logged.
     pub(crate) fn log(&self) -> String {
         self.process.stderr()
     }
@@ -156,12 +155,12 @@ impl<'h> Gateway<'h> {
         self.process.signal(signal);
     }
 
-    /// Runs `action` where it can be reached.
+    /// Runs `action` where the gateway can be reached.
     pub(crate) fn run<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
         self.host.run(action)
     }
 
-    /// An address of its admin server.
+    /// URL on its admin server.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.admin)
     }
@@ -174,7 +173,7 @@ fn launch(host: &Host, folder: &TempDir, flags: &[&str]) -> Process {
     host.start(program::path(), &[&command, flags].concat())
 }
 
-/// As one step.
+/// Writes the manifests atomically.
 fn write(folder: &TempDir, services: &[Service]) {
     let mut text = "apiVersion: v1\nkind: Node\nmetadata: {name: gw}\nstatus: {addresses: []}\n".to_owned();
     services.iter().for_each(|service| service.write(&mut text));

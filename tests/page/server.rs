@@ -1,4 +1,4 @@
-//! What serves the page: who gets it, and what pages can cost.
+//! Tests of the server of the page: access, and the cost of pages.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::scene::{Gateway, Service, host};
 use crate::support::http::{self, Response};
 use crate::support::patience::{eventually_within, io_deadline, patience};
 
-/// As many as `src/http/live.rs` serves at once.
+/// Limit of concurrent streams in `src/http/live.rs`.
 const STREAMS: usize = 16;
 
 impl Gateway<'_> {
@@ -24,12 +24,12 @@ impl Gateway<'_> {
         response.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Opens a stream of events, and reads its status.
+    /// Opens an event stream, and reads its status.
     fn stream(&self, last_event: Option<&str>) -> (u16, BufReader<TcpStream>) {
         self.stream_of("", last_event)
     }
 
-    /// With this query.
+    /// Opens an event stream with this query.
     fn stream_of(&self, query: &str, last_event: Option<&str>) -> (u16, BufReader<TcpStream>) {
         let mut stream = self.run(|| TcpStream::connect(self.admin)).expect("the admin server listens");
         stream.set_read_timeout(Some(io_deadline())).expect("a deadline");
@@ -43,7 +43,7 @@ impl Gateway<'_> {
     }
 }
 
-/// The next line that begins so, without that.
+/// Rest of the next line with this prefix.
 fn next_line(reader: &mut BufReader<TcpStream>, beginning: &str) -> String {
     loop {
         let mut line = String::new();
@@ -96,7 +96,8 @@ fn streams_are_few_and_go_on_where_they_ended() {
     assert_ne!(id, newer);
     assert!(!next_line(&mut first, "data: ").contains("\"reset\":true"));
 
-    // One that comes back gets what it lacks; one that lacks nothing, or comes from elsewhere, does not or gets all.
+    // A page that returns gets what it is missing. A page that is up to date gets nothing, and one with an ID of
+    // another process gets everything.
     let (_, mut back) = gateway.stream(Some(&id));
     assert_eq!(next_line(&mut back, "id: "), newer);
     let change = next_line(&mut back, "data: ");
@@ -110,7 +111,7 @@ fn streams_are_few_and_go_on_where_they_ended() {
         assert!(next_line(&mut back, "data: ").contains("\"reset\":true"), "{unknown}");
     }
 
-    // Those that have gone leave room.
+    // Streams that have ended leave room.
     let mut open = vec![first, back];
     eventually_within(patience(20.0), "all places are taken", || match gateway.stream(None) {
         (200, stream) => Err({
@@ -126,7 +127,7 @@ fn streams_are_few_and_go_on_where_they_ended() {
         }
     });
     assert!(open.len() <= STREAMS, "{}", open.len());
-    // Others are answered all the same.
+    // Other requests are answered nevertheless.
     assert_eq!(gateway.ask("GET", "/api/status", &[]).status, 200);
     open.clear();
     eventually_within(patience(20.0), "there is room again", || match gateway.stream(None) {
@@ -135,7 +136,8 @@ fn streams_are_few_and_go_on_where_they_ended() {
     });
 }
 
-/// Rates are over the time since then, in which what is chosen is counted, whoever looks at what else.
+/// Rates cover the time since then, while choices of endpoints are counted all the time, whatever other viewers
+/// follow.
 #[test]
 fn the_first_counters_of_endpoints_are_of_the_moment_when_somebody_begins_to_look() {
     let host = host();
@@ -158,7 +160,7 @@ fn the_first_counters_of_endpoints_are_of_the_moment_when_somebody_begins_to_loo
     assert!(uptime(&mut clients, "clientTraffic") > counted, "the others go on");
 }
 
-/// Streams that nobody reads, and the server's own limit of a connection's time, must not take the page from others.
+/// Unread streams, and the server's own time limit of connections, must not block other pages.
 #[test]
 fn streams_that_are_not_read_hold_nobody_up() {
     let host = host();

@@ -1,4 +1,4 @@
-//! What the page shows in each state of a gateway: from it alone people see which Service is broken, why, and what to do.
+//! Tests of the page in each state of a gateway, which must be enough to see which Service is broken, why, and what to do.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -24,7 +24,7 @@ fn an_empty_gateway_says_so_and_what_to_do() {
     browser.expect_well_behaved();
 }
 
-/// A world in which everything is broken that people break.
+/// All kinds of broken Services.
 fn broken() -> Vec<Service> {
     let unready =
         |last| vec![(Ipv4Addr::new(127, 0, 1, last), false), (Ipv4Addr::new(127, 0, 2, last), false)];
@@ -54,7 +54,7 @@ fn each_broken_service_has_its_reason_and_what_to_do() {
         "shop/ranges": "broken", "shop/web": "ok", "shop/web-copy": "broken",
     });
     assert_eq!(browser.value(states), expected);
-    // The worst first.
+    // Worst first.
     assert_eq!(browser.text("#rows .name"), "shop/cart");
     assert_eq!(browser.text("#verdict"), "5 problems");
     assert_eq!(browser.value("document.title"), json!("(5) gw · Sheave"));
@@ -83,7 +83,7 @@ fn each_broken_service_has_its_reason_and_what_to_do() {
     browser.click("#not-served summary");
     let foreign = browser.text("#not-served");
     assert!(foreign.contains("shop/foreign") && foreign.contains("sheave.dev/l4"), "{foreign}");
-    // A Problem leads to its Service.
+    // A Problem links to its Service.
     browser.click("#findings button.link");
     browser.until_text("tr.detail", "127.0.1.11:8080");
     let detail = browser.text("tr.detail");
@@ -94,7 +94,7 @@ fn each_broken_service_has_its_reason_and_what_to_do() {
     browser.until_text("#answer", "is refused: no endpoint serves");
     browser.expect_well_behaved();
 
-    // What is mended is no Problem any more.
+    // Fixed Problems disappear.
     gateway.apply(&[Service::new("web", 10), Service::new("cart", 11)]);
     browser.until_text("#problems .calm", "Nothing is wrong.");
     browser.until("document.title === 'gw · Sheave'");
@@ -118,7 +118,7 @@ fn a_question_is_in_the_address_and_can_be_shared() {
     browser.until_text("#answer", "write it as an address");
     browser.run("document.querySelector('#asked').value = 'shop/none'; document.querySelector('[name=client]').value = ''; document.querySelector('#question button').click()");
     browser.until_text("#answer", "there is no Service shop/none");
-    // Answers that are no success are logged by the browser.
+    // The browser logs responses with an error status.
     assert!(browser.complaints().iter().all(|line| line.contains("/api/explain")));
 }
 
@@ -215,7 +215,7 @@ fn an_api_server_that_is_away_is_told_and_what_is_served_stays() {
     browser.expect_well_behaved();
 }
 
-/// What gateways that announce addresses say of each other, as `/api/gateways` has it: one gateway alone has nobody to disagree with.
+/// View of gateways that announce addresses, from a fake `/api/gateways`, since a single gateway has no others to disagree with.
 #[test]
 fn the_gateways_and_their_addresses_are_shown() {
     let host = host();

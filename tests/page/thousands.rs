@@ -1,4 +1,4 @@
-//! Many Services: the document holds those in sight, and all can be found.
+//! Tests with many Services: the document contains only the visible ones, and all can be found.
 
 use std::net::Ipv4Addr;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::browser::{Browser, Look, key};
 use crate::scene::{Gateway, Service, host};
 
-/// As many rows as a tall list shows, with those that wait at its edges.
+/// Rows of a tall list, including those beyond its edges.
 const MOST_ROWS: u64 = 60;
 
-/// Notes when the first rows are there, and each task that keeps the page from answering for 50 ms (Long Tasks API).
+/// Script that records when the first rows appear, and each task that blocks the page for 50 ms (Long Tasks API).
 const WATCH: &str = "
     window.watched = {tasks: []};
     const note = (list) => list.getEntries().forEach(({startTime, duration}) => watched.tasks.push({startTime, duration}));
@@ -21,7 +21,7 @@ const WATCH: &str = "
     };
     requestAnimationFrame(look)";
 
-/// What the page took so far and, from the moment `changed` on, what a change took.
+/// Times of the page so far, and of a change at `changed`.
 fn figures(browser: &Browser<'_>, changed: &Value) -> String {
     let number = |value: Value| value.as_f64().unwrap_or_else(|| panic!("{value} is no time"));
     let paint = number(browser.value("performance.getEntriesByName('first-contentful-paint')[0]?.startTime"));
@@ -106,7 +106,7 @@ fn are_found_and_followed(count: u16) {
     browser.until("document.querySelector('#rows .name').innerText.includes('service-00007')");
     searched(&browser, "", "");
 
-    // What changes comes by itself, and alone.
+    // Changes arrive on their own, without unchanged rows.
     browser.run(
         "window.received = []; const parse = JSON.parse; JSON.parse = (text) => { const value = parse(text); \
          if (value?.removed) window.received.push(value); return value; }",

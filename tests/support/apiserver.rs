@@ -1,8 +1,9 @@
-//! A test API server: what Sheave needs of a kube-apiserver 1.36, over HTTP/1.1, held to recorded transcripts.
+//! Test API server: the part of kube-apiserver 1.36 that Sheave needs, over HTTP/1.1, verified against recorded
+//! transcripts.
 //!
-//! It knows nothing of Sheave: objects are JSON, and whatever it refuses, a real API server would refuse as well. Left
-//! out on purpose: TLS, HTTP/2, protobuf, YAML answers, tables, gzip, flow control's headers, conversion between
-//! versions of custom kinds, their CEL rules, and all controllers.
+//! Independent of Sheave: objects are JSON, and whatever it refuses, a real API server would refuse as well. Deliberately
+//! missing: TLS, HTTP/2, protobuf, YAML answers, tables, gzip, headers of flow control, conversion between versions of
+//! custom kinds, their CEL rules, and all controllers.
 
 pub mod access;
 pub mod faults;
@@ -32,10 +33,10 @@ use record::Request;
 use server::Server;
 use shared::{Shared, now};
 
-/// Namespaces that are there from the beginning.
+/// Namespaces that exist from the start.
 const NAMESPACES: &[&str] = &["default", "kube-system", "sheave-system"];
 
-/// A running API server. It ends when dropped, with its thread and all connections.
+/// Running API server. Dropping it ends its thread and all connections.
 pub struct ApiServer {
     shared: Arc<Shared>,
     server: Server,
@@ -47,8 +48,8 @@ impl ApiServer {
         Self::start_on(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
     }
 
-    /// Starts a server on this address, in the network namespace of the calling thread; `Host::run` brings a thread into
-    /// a host's.
+    /// Starts a server on this address, in the network namespace of the calling thread. `Host::run` runs code in the
+    /// namespace of a host.
     pub fn start_on(address: SocketAddr) -> Self {
         let shared = Arc::new(Shared::new());
         let server = Server::start(address, Arc::clone(&shared))
@@ -62,17 +63,17 @@ impl ApiServer {
         server
     }
 
-    /// Serves Karmada's Clusters beside all else, by a server of their own as far as clients can tell.
+    /// Also serves Karmada's Clusters, as its aggregated API server does.
     pub fn aggregate_clusters(&self) {
         self.shared.world().registry.aggregate();
     }
 
-    /// Puts the admission webhook of Karmada before MultiClusterServices.
+    /// Enables Karmada's admission webhook for MultiClusterServices.
     pub fn admit_as_karmada(&self) {
         self.shared.world().karmada_webhook = true;
     }
 
-    /// Where it listens.
+    /// Listen address.
     pub fn address(&self) -> SocketAddr {
         self.server.address
     }
@@ -82,22 +83,22 @@ impl ApiServer {
         format!("http://{}", self.address())
     }
 
-    /// The bearer token of a user, who is known from now on.
+    /// Registers a user, and returns the bearer token.
     pub fn token(&self, user: &str) -> String {
         self.shared.access().token(user)
     }
 
-    /// A token of a user for another audience than the API server.
+    /// Registers a user, and returns a token for another audience than the API server.
     pub fn token_for(&self, user: &str, audience: &str) -> String {
         self.shared.access().token_for(user, audience)
     }
 
-    /// Nobody is known by the token any more.
+    /// Makes a token invalid.
     pub fn revoke(&self, token: &str) {
         self.shared.access().revoke(token);
     }
 
-    /// A kubeconfig for a user, who is known from now on. Its namespace is `sheave-system`.
+    /// Registers a user, and returns a kubeconfig with the namespace `sheave-system`.
     pub fn kubeconfig(&self, user: &str) -> String {
         let config = json!({
             "apiVersion": "v1",
@@ -107,22 +108,22 @@ impl ApiServer {
             "users": [{"name": user, "user": {"token": self.token(user)}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": user, "namespace": "sheave-system"}}],
         });
-        // JSON is YAML, and kubeconfigs are read as YAML.
+        // kubeconfigs are read as YAML, which includes JSON.
         config.to_string()
     }
 
-    /// Goes away: nobody listens, and all connections are closed. Objects, history and the port stay.
+    /// Stops listening, and closes all connections. Objects, history and the port stay.
     pub fn stop(&self) {
         self.server.stop().expect("the server's thread runs");
     }
 
-    /// Comes back on the same port.
+    /// Listens again on the same port.
     pub fn resume(&self) {
         self.server.resume().expect("the port was kept");
     }
 
-    /// Stores objects as they come, past HTTP, rules and rights. An object with a `metadata.resourceVersion` newer than
-    /// all others keeps it. Watches see it as any write.
+    /// Stores objects unchanged, bypassing HTTP, rules and permissions. An object whose `metadata.resourceVersion` is newer
+    /// than all others keeps it. Watches see an ordinary write.
     pub fn load(&self, objects: impl IntoIterator<Item = Value>) {
         let moment = now();
         let mut world = self.shared.world();
@@ -138,7 +139,7 @@ impl ApiServer {
         }
     }
 
-    /// Removes an object past HTTP and finalizers; `false` if there is none.
+    /// Removes an object, bypassing HTTP and finalizers; `false` if there is none.
     pub fn unload(&self, plural: &str, namespace: Option<&str>, name: &str) -> bool {
         let mut world = self.shared.world();
         let served = any_of(&world.registry, plural);
@@ -149,7 +150,7 @@ impl ApiServer {
         })
     }
 
-    /// An object as it is stored.
+    /// An object as stored.
     pub fn object(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Value> {
         let mut world = self.shared.world();
         let served = any_of(&world.registry, plural);
@@ -157,7 +158,7 @@ impl ApiServer {
         Some(entry.object(&served.kind))
     }
 
-    /// All objects of a kind, in the order of their keys.
+    /// All objects of a kind, ordered by key.
     pub fn objects(&self, plural: &str) -> Vec<Value> {
         let (served, entries): (_, Vec<_>) = {
             let mut world = self.shared.world();
@@ -165,7 +166,7 @@ impl ApiServer {
             let entries = world.store.shelf(&served.shelf).entries().values().cloned().collect();
             (served, entries)
         };
-        // Read while the server goes on.
+        // Serialized without the lock, so that the server is not blocked.
         entries.iter().map(|entry| entry.object(&served.kind)).collect()
     }
 
@@ -174,60 +175,60 @@ impl ApiServer {
         self.shared.world().store.revision()
     }
 
-    /// Passes over revisions, as if other kinds had been written.
+    /// Skips revisions, as if other kinds had been written.
     pub fn skip_to(&self, revision: u64) {
         self.shared.world().store.skip_to(revision);
     }
 
-    /// Forgets all history: watches and pages from before get 410.
+    /// Drops all history: older watches and list pages get 410.
     pub fn compact(&self) {
         self.shared.world().store.compact();
     }
 
-    /// Sets the pace of bookmarks, for watches that begin from now on.
+    /// Sets the interval of bookmarks for new watches.
     pub fn bookmark_every(&self, interval: Duration) {
         self.shared.world().bookmark_every = interval;
     }
 
-    /// All requests until now, in the order in which they were answered.
+    /// All requests so far, in the order of their answers.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests().clone()
     }
 
-    /// All requests for changes until now.
+    /// All requests for changes so far.
     pub fn writes(&self) -> Vec<Request> {
         self.shared.requests().iter().filter(|request| request.is_write()).cloned().collect()
     }
 
-    /// Forgets the requests until now.
+    /// Clears the recorded requests.
     pub fn forget_requests(&self) {
         self.shared.requests().clear();
     }
 
-    /// Restricts a user to the rules of these Role and ClusterRole objects, in place of earlier ones. Users that were
-    /// never restricted may do everything.
+    /// Restricts a user to the rules of these Roles and ClusterRoles, replacing earlier ones. Users that were never
+    /// restricted may do everything.
     pub fn authorize(&self, user: &str, roles: &[Value]) {
         self.shared.access().authorize(user, roles);
     }
 
-    /// The user's permissions that no request needed until now.
+    /// Permissions of the user that no request has used.
     pub fn unused_rules(&self, user: &str) -> Vec<Permission> {
         self.shared.access().unused(user)
     }
 
-    /// What users tried without permission.
+    /// Requests that lacked permission.
     pub fn refused(&self) -> Vec<Permission> {
         self.shared.access().refused()
     }
 
-    /// Switches for what goes wrong.
+    /// Switches for faults.
     pub fn faults(&self) -> Switches<'_> {
         Switches(&self.shared)
     }
 }
 
-/// Takes what a loaded Service has, so that no other is given it. What is taken already stays with both, as it does
-/// after a restore of etcd.
+/// Allocates the addresses and ports of a loaded Service, so that no other Service gets them. If they are taken already,
+/// both Services keep them, as after a restore of etcd.
 fn claim(allocations: &mut write::Allocations, service: &Value) {
     let spec = &service["spec"];
     for address in spec["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -240,33 +241,33 @@ fn claim(allocations: &mut write::Allocations, service: &Value) {
     }
 }
 
-/// The kind with this plural; with its group where two have the same.
+/// The kind with this plural, which may be qualified with its group.
 fn any_of(registry: &kind::registry::Registry, plural: &str) -> Arc<Served> {
     let named =
         |served: &&Arc<Served>| served.kind.plural == plural || served.kind.qualified_plural() == plural;
     registry.all().iter().find(named).map_or_else(|| panic!("{plural} is not served"), Arc::clone)
 }
 
-/// Switches for what goes wrong. Everything is off at first.
+/// Switches for faults, initially off.
 pub struct Switches<'a>(&'a Shared);
 
 impl Switches<'_> {
-    /// Resets every connection on which a watch runs; tells how many watches that were.
+    /// Resets every connection with a watch, and returns the number of watches.
     pub fn cut_watches(&self) -> usize {
         self.0.cut_watches()
     }
 
-    /// How many watches run now.
+    /// Number of open watches.
     pub fn open_watches(&self) -> usize {
         self.0.watches()
     }
 
-    /// Answers new watches with 503, or no longer.
+    /// Sets whether new watches are answered with 503.
     pub fn refuse_watches(&self, refuse: bool) {
         self.0.faults().refuse_watches = refuse;
     }
 
-    /// Delays every answer, or no longer.
+    /// Sets the delay of every answer.
     pub fn delay(&self, delay: Option<Duration>) {
         self.0.faults().delay = delay;
     }
@@ -276,12 +277,12 @@ impl Switches<'_> {
         self.0.faults().plan(matching, times, fault);
     }
 
-    /// How many planned faults have not happened yet.
+    /// Number of planned faults that are still to happen.
     pub fn outstanding(&self) -> usize {
         self.0.faults().outstanding()
     }
 
-    /// From now on reads at resourceVersion 0 see the present moment, whatever is written later.
+    /// Makes reads at resourceVersion 0 see the current state, even after later writes.
     pub fn freeze_cached_reads(&self) {
         let mut faults = self.0.faults();
         let mut world = self.0.world();
@@ -291,8 +292,8 @@ impl Switches<'_> {
         faults.past = Some(Past { revision, shelves });
     }
 
-    /// Takes the server behind aggregated kinds away: they answer 503 and their watches end, all else goes on. Or brings it
-    /// back.
+    /// Sets whether the server of aggregated kinds is away. These kinds then answer 503 and their watches end, while all
+    /// others continue.
     pub fn aggregated_away(&self, away: bool) {
         self.0.faults().aggregated_away = away;
         let mut world = self.0.world();
@@ -302,12 +303,12 @@ impl Switches<'_> {
         }
     }
 
-    /// Answers the first list or watch of each custom kind with 429, as while its storage is made.
+    /// Sets whether the first list or watch of each custom kind gets 429, as while its storage is initialized.
     pub fn slow_definitions(&self, slow: bool) {
         self.0.faults().slow_definitions = slow;
     }
 
-    /// Switches everything off.
+    /// Resets all faults.
     pub fn clear(&self) {
         self.0.faults().clear();
     }

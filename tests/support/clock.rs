@@ -1,5 +1,5 @@
-//! A wall clock that a case may step, for the processes that are given it: a library under them answers clock_gettime(2). Nothing else
-//! on the machine sees it, the kernel's own time stamps included.
+//! Wall clock that a test can step, for selected processes: a preloaded library replaces clock_gettime(2). The rest of the machine is
+//! not affected, including the kernel's own time stamps.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A clock that goes with the machine's, but for its steps.
+/// Clock that follows the machine's, except for its steps.
 pub struct Clock(TempDir);
 
 impl Clock {
@@ -15,7 +15,7 @@ impl Clock {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/clock.c");
-        // Rust links with the same compiler.
+        // rustc uses the same compiler to link.
         let mut compiler = Command::new("cc");
         compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(folder.path().join("clock.so")).arg(source);
         assert!(compiler.status().expect("cc is there").success(), "{source} compiles");
@@ -24,13 +24,13 @@ impl Clock {
         clock
     }
 
-    /// Sets it to so many seconds before or after the machine's.
+    /// Sets the offset from the machine's clock, in seconds.
     pub fn set(&self, seconds: i64) {
         let offset = fs::OpenOptions::new().write(true).open(self.offset()).expect("the file is there");
         offset.write_all_at(&seconds.to_ne_bytes(), 0).expect("a file is written");
     }
 
-    /// A command that becomes the process that has this clock.
+    /// Command prefix that runs a process with this clock.
     pub fn prefix(&self) -> Vec<String> {
         let library = self.0.path().join("clock.so");
         let variables = [("LD_PRELOAD", library), ("SHEAVE_TEST_CLOCK", self.offset())];

@@ -1,8 +1,8 @@
-//! The cluster that the cases run against: the test API server, or the real one that `SHEAVE_TEST_KUBECONFIG` names; and
-//! beside it a Karmada control plane, `SHEAVE_TEST_KARMADA_KUBECONFIG`, which may be the same server. The cases do not know
-//! which. They are driven as an administrator would: objects in, objects out.
+//! Cluster of a test case: the test API server, or the real one of `SHEAVE_TEST_KUBECONFIG`; and next to it a Karmada control
+//! plane, `SHEAVE_TEST_KARMADA_KUBECONFIG`, which may be the same server. Cases are independent of which one it is, and act like
+//! an administrator: objects in, objects out.
 //!
-//! A real cluster is used by one case at a time, with a namespace of its own; what a case made is deleted at its end.
+//! A real cluster is used by one case at a time, with a namespace of its own. The objects of a case are deleted at its end.
 
 mod fleet;
 mod paths;
@@ -28,30 +28,30 @@ use super::apiserver::ApiServer;
 use super::host::Host;
 use super::road::Road;
 
-/// Names a real cluster, with the rights of an administrator.
+/// Variable with the kubeconfig of a real cluster, for an administrator.
 const REAL: &str = "SHEAVE_TEST_KUBECONFIG";
-/// What `kubectl apply -k deploy/base` brings, as far as an API server takes notice.
+/// Files of `kubectl apply -k deploy/base` that matter to an API server.
 const INSTALLED: [&str; 5] =
     ["namespace.yaml", DEFINITION, "rbac-gateway.yaml", "rbac-controller.yaml", "policy.yaml"];
-/// Of those, what says who may do what.
+/// The files among them with roles and bindings.
 const RIGHTS: [&str; 2] = ["deploy/base/rbac-gateway.yaml", "deploy/base/rbac-controller.yaml"];
-/// What AddressPools are.
+/// Definition of AddressPools.
 const DEFINITION: &str = "crd.yaml";
-/// The field manager of the cases.
+/// Field manager of the cases.
 const MANAGER: &str = "sheave-tests";
 
-/// As whom a process speaks to the API server.
+/// Account of a process at the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Account {
-    /// With the rights that `deploy` gives to gateways.
+    /// The permissions of gateways in `deploy`.
     Gateway,
-    /// With the rights that `deploy` gives to controllers.
+    /// The permissions of controllers in `deploy`.
     Controller,
-    /// With all rights.
+    /// All permissions.
     Administrator,
 }
 
-/// A cluster with Sheave's definitions and roles, and nothing else of Sheave.
+/// Cluster with Sheave's definitions and roles, and nothing else of Sheave.
 pub struct Cluster {
     runtime: Runtime,
     client: kube::Client,
@@ -59,7 +59,7 @@ pub struct Cluster {
     folder: TempDir,
     namespace: String,
     rights: Rights,
-    /// Paths of what was made, in the order of its making.
+    /// Paths of the objects that were created, in order.
     made: Mutex<Vec<String>>,
     _alone: Option<MutexGuard<'static, ()>>,
 }
@@ -69,12 +69,12 @@ enum Backing {
     Real(Value),
 }
 
-/// An answer that is no success.
+/// Unsuccessful response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status.
+    /// HTTP status.
     pub code: u16,
-    /// The `message` of the Status, or the body.
+    /// `message` of the Status, or the body.
     pub message: String,
 }
 
@@ -86,14 +86,14 @@ impl Cluster {
         cluster
     }
 
-    /// As [`Cluster::start`], but always the test API server: for what no real one can be made to do.
+    /// Like [`Cluster::start`], but always with the test API server, for conditions that cannot be produced on a real one.
     pub fn simulated(name: &str) -> Self {
         let cluster = Self::empty(name, None);
         cluster.install(&INSTALLED);
         cluster
     }
 
-    /// As [`Cluster::simulated`], but nobody has installed the definition of AddressPools yet.
+    /// Like [`Cluster::simulated`], but without the definition of AddressPools.
     pub fn without_definition(name: &str) -> Self {
         let cluster = Self::empty(name, None);
         let others: Vec<&str> = INSTALLED.into_iter().filter(|file| *file != DEFINITION).collect();
@@ -108,7 +108,7 @@ impl Cluster {
         Self::connect(namespace, real, Rights::read(&RIGHTS), alone)
     }
 
-    /// Speaks to the API server of this kubeconfig, or starts one.
+    /// Connects to the API server of this kubeconfig, or starts one.
     fn connect(
         namespace: String,
         real: Option<OsString>,
@@ -134,7 +134,7 @@ impl Cluster {
         Self { runtime, client, backing, folder, namespace, rights, made, _alone: alone }
     }
 
-    /// The test API server, if this is one, for what only it can do.
+    /// The test API server, if this is one, for functions that only it has.
     pub fn test_server(&self) -> Option<&ApiServer> {
         match &self.backing {
             Backing::Test(server) => Some(server),
@@ -142,17 +142,17 @@ impl Cluster {
         }
     }
 
-    /// The case's own namespace.
+    /// Namespace of the case.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// A road from `host` to the API server.
+    /// Opens a road from `host` to the API server.
     pub fn road<'h>(&self, host: &'h Host) -> Road<'h> {
         Road::open(host, self.address())
     }
 
-    /// Writes a kubeconfig by which a process on the road's host speaks to the API server, and answers its path.
+    /// Writes a kubeconfig for a process on the road's host, and returns its path.
     pub fn kubeconfig(&self, account: Account, road: &Road<'_>) -> PathBuf {
         let config = match &self.backing {
             Backing::Test(server) => {
@@ -168,7 +168,7 @@ impl Cluster {
         path
     }
 
-    /// Writes a token of an account for this audience, and answers its path.
+    /// Writes a token of an account for this audience, and returns its path.
     pub fn token(&self, account: Account, audience: &str) -> PathBuf {
         let user = self.rights.user(account);
         let token = match &self.backing {
@@ -187,8 +187,8 @@ impl Cluster {
         path
     }
 
-    /// Makes or changes objects, given as YAML documents, by server-side apply as another manager than Sheave. Where a
-    /// namespace is missing it is the case's own. A `status` is applied as well.
+    /// Creates or changes objects, given as YAML documents, by server-side apply with another manager than Sheave. The default
+    /// namespace is that of the case. A `status` is applied as well.
     pub fn apply(&self, documents: &str) {
         for object in documents_of(documents) {
             self.apply_object(object);
@@ -212,7 +212,7 @@ impl Cluster {
         }
     }
 
-    /// An object of the case's namespace, or a cluster-scoped one.
+    /// An object in the case's namespace, or a cluster-scoped one.
     pub fn get(&self, kind: &str, name: &str) -> Option<Value> {
         match self.send("GET", &self.path_of(kind, name), "", &Value::Null) {
             Ok(object) => Some(object),
@@ -229,13 +229,13 @@ impl Cluster {
         list["items"].as_array_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Changes an object by a JSON merge patch, as the field manager `manager`.
+    /// Changes an object by a JSON merge patch with the field manager `manager`.
     pub fn merge(&self, kind: &str, name: &str, manager: &str, patch: &Value) -> Result<Value, Refusal> {
         let path = format!("{}?fieldManager={manager}", self.path_of(kind, name));
         self.send("PATCH", &path, "application/merge-patch+json", patch)
     }
 
-    /// Changes an object's status by a JSON merge patch, as the field manager `manager`.
+    /// Changes an object's status by a JSON merge patch with the field manager `manager`.
     pub fn merge_status(
         &self,
         kind: &str,
@@ -247,7 +247,7 @@ impl Cluster {
         self.send("PATCH", &path, "application/merge-patch+json", patch)
     }
 
-    /// Gives an account these roles, under the names of those that it has. The next case begins with those of `deploy/base`.
+    /// Replaces the roles of an account, keeping their names. The next case starts with those of `deploy/base` again.
     pub fn authorize(&self, account: Account, roles: &[Value]) {
         match &self.backing {
             Backing::Test(server) => server.authorize(self.rights.user(account), roles),
@@ -259,7 +259,7 @@ impl Cluster {
         }
     }
 
-    /// Asks for an object's deletion; one with finalizers stays until those are gone.
+    /// Requests the deletion of an object, which finalizers may delay.
     pub fn delete(&self, kind: &str, name: &str) {
         match self.send("DELETE", &self.path_of(kind, name), "", &Value::Null) {
             Ok(_) | Err(Refusal { code: 404, .. }) => {}
@@ -267,7 +267,7 @@ impl Cluster {
         }
     }
 
-    /// Any request; `content_type` and `body` are left out for those that have none.
+    /// Sends any request, with `content_type` and `body` unless they are empty.
     pub fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value, Refusal> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let mut request = http::Request::builder().method(method).uri(path);
@@ -309,15 +309,15 @@ impl Cluster {
         if files.contains(&DEFINITION) {
             self.define();
         }
-        // A controller that was killed holds it until it runs out; the next case need not wait for that.
+        // A controller that was killed holds the Lease until it expires; the next case should not wait for that.
         self.delete("Lease", "sheave-system/sheave-controller");
-        // They stay: the next case wants them as well.
+        // These objects stay for the next case.
         self.keep_what_is_made();
         self.open();
     }
 
-    /// Applies a part of an installation. The test API server evaluates no admission policies. On a real one they allow what the
-    /// configurations of some cases need: `handleUnclassified`, and the class of another installation.
+    /// Applies a part of an installation. The test API server does not evaluate admission policies. On a real server, they are
+    /// adapted to the configurations of some cases: `handleUnclassified`, and the class of another installation.
     fn install_object(&self, object: Value) {
         let is_policy =
             object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"));
@@ -330,12 +330,12 @@ impl Cluster {
         }
     }
 
-    /// What was made until now is not deleted at the end.
+    /// Excludes everything created so far from deletion at the end.
     fn keep_what_is_made(&self) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Makes the case's namespace, and holds the accounts to their rights.
+    /// Creates the case's namespace, and restricts the accounts to their permissions.
     fn open(&self) {
         self.make_namespace(&self.namespace);
         if let Backing::Test(server) = &self.backing {
@@ -345,12 +345,12 @@ impl Cluster {
         }
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub fn make_namespace(&self, name: &str) {
         self.apply(&format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"));
     }
 
-    /// As whom the server knows an account.
+    /// User name of an account at the server.
     pub fn user(&self, account: Account) -> &str {
         self.rights.user(account)
     }
@@ -399,7 +399,7 @@ impl Drop for Cluster {
         }
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         for path in made.iter().rev() {
-            // A finalizer of ours must not keep it: the controller of the case has ended.
+            // Finalizers of Sheave must not keep it, since the controller of the case has ended.
             let released = json!({"metadata": {"finalizers": null}});
             drop(self.send("PATCH", path, "application/merge-patch+json", &released));
             drop(self.send("DELETE", path, "", &Value::Null));
@@ -408,7 +408,7 @@ impl Drop for Cluster {
 }
 
 impl Account {
-    /// As the cluster knows it.
+    /// User name at the cluster.
     pub fn user(self) -> &'static str {
         match self {
             Self::Gateway => "system:serviceaccount:sheave-system:sheave-gateway",
@@ -417,13 +417,13 @@ impl Account {
         }
     }
 
-    /// The Roles and ClusterRoles that `deploy/base` gives it; none are needed by one who may do everything.
+    /// The Roles and ClusterRoles that `deploy/base` gives it; empty for the administrator.
     pub fn roles(self) -> Vec<Value> {
         Rights::read(&RIGHTS).roles(self)
     }
 }
 
-/// The administrator's configuration, by way of the road and, for other accounts, on their behalf.
+/// The administrator's configuration, through the road, with impersonation for other accounts.
 fn impersonating(mut config: Value, user: &str, road: SocketAddr) -> Value {
     let cluster = &mut config["clusters"][0]["cluster"];
     let server = cluster["server"].as_str().expect("a server").to_owned();
@@ -445,7 +445,7 @@ async fn client(kubeconfig: &str) -> kube::Client {
     kube::Client::try_from(config).expect("a client")
 }
 
-/// The text of a file that `kubectl apply -k deploy/base` takes.
+/// Text of a file of `kubectl apply -k deploy/base`.
 fn base_file(file: &str) -> String {
     rights::text_of(&format!("deploy/base/{file}"))
 }

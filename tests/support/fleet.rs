@@ -1,5 +1,5 @@
-//! What a Karmada control plane has, as manifests: MultiClusterServices with their template Services, the Works that carry
-//! collected EndpointSlices, and Cluster objects.
+//! Manifests of a Karmada control plane: MultiClusterServices with their template Services, Works with collected
+//! EndpointSlices, and Cluster objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,14 +7,14 @@ use std::net::IpAddr;
 
 use super::world::Family;
 
-/// A MultiClusterService, its template, and the endpoints behind it by cluster.
+/// MultiClusterService with its template, and its endpoints by cluster.
 #[derive(Clone, Debug)]
 pub struct Exposure {
     name: String,
     vips: Vec<IpAddr>,
     ports: Vec<Port>,
     endpoints: BTreeMap<String, Vec<(IpAddr, &'static str)>>,
-    /// By cluster.
+    /// Load balancer address by cluster.
     ingress: BTreeMap<String, IpAddr>,
     affinity_seconds: Option<u32>,
     annotations: BTreeMap<&'static str, String>,
@@ -50,47 +50,47 @@ impl Exposure {
         }
     }
 
-    /// A TCP port, and the port of its endpoints.
+    /// Adds a TCP port with the port of its endpoints.
     pub fn tcp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "TCP", port, target });
         self
     }
 
-    /// A UDP port, and the port of its endpoints.
+    /// Adds a UDP port with the port of its endpoints.
     pub fn udp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "UDP", port, target });
         self
     }
 
-    /// Endpoints of a cluster that are ready.
+    /// Adds ready endpoints of a cluster.
     pub fn ready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         self.with(cluster, ips, READY)
     }
 
-    /// Endpoints of a cluster that do not pass their readiness probe.
+    /// Adds endpoints of a cluster that fail their readiness probe.
     pub fn unready(self, cluster: &str, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         self.with(cluster, ips, UNREADY)
     }
 
-    /// Without any endpoint so far given.
+    /// Removes all endpoints.
     pub fn without_endpoints(mut self) -> Self {
         self.endpoints.clear();
         self
     }
 
-    /// The address of a cluster's own load balancer for the Service, as the cluster says it.
+    /// Sets the address of a cluster's own load balancer for the Service, as reported by the cluster.
     pub fn ingress(mut self, cluster: &str, ip: IpAddr) -> Self {
         self.ingress.insert(cluster.to_owned(), ip);
         self
     }
 
-    /// An annotation of the MultiClusterService, in place of the one of the same name.
+    /// Sets an annotation of the MultiClusterService.
     pub fn annotation(mut self, name: &'static str, value: &str) -> Self {
         self.annotations.insert(name, value.to_owned());
         self
     }
 
-    /// `sessionAffinity: ClientIP` of the template with this time-out.
+    /// Sets `sessionAffinity: ClientIP` of the template, with this timeout.
     pub fn affinity(mut self, seconds: u32) -> Self {
         self.affinity_seconds = Some(seconds);
         self
@@ -158,7 +158,7 @@ impl Exposure {
         text
     }
 
-    /// As Karmada's collector writes it: the member's slice as it is, under labels that say whose it is.
+    /// Work as written by Karmada's collector: the member's slice, with labels that identify its origin.
     fn collected(&self, cluster: &str, family: Family) -> String {
         let Self { name, .. } = self;
         let slice = format!("{name}-{}", family.to_string().to_lowercase());
@@ -185,7 +185,7 @@ impl Exposure {
         )
     }
 
-    /// As Karmada writes a Service that it applies in a cluster, with what the cluster says of it.
+    /// Work with which Karmada applies a Service in a cluster, with the status that the cluster reports.
     fn propagated(&self, cluster: &str, ip: IpAddr) -> String {
         let Self { name, .. } = self;
         let template = self.template("LoadBalancer");
@@ -202,7 +202,7 @@ impl Exposure {
     }
 }
 
-/// A Cluster object. It is Ready unless told otherwise.
+/// Cluster object, Ready by default.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     name: String,
@@ -213,36 +213,36 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster that nothing is special about.
+    /// A Ready cluster.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), drained: false, deleted: false, taint: None, not_ready_since: None }
     }
 
-    /// With `sheave.dev/drain: "true"`.
+    /// Sets `sheave.dev/drain: "true"`.
     pub fn drained(mut self) -> Self {
         self.drained = true;
         self
     }
 
-    /// Being deleted: a finalizer keeps it.
+    /// Marks it as being deleted, held by a finalizer.
     pub fn deleted(mut self) -> Self {
         self.deleted = true;
         self
     }
 
-    /// With a taint of this effect.
+    /// Adds a taint with this effect.
     pub fn tainted(mut self, effect: &'static str) -> Self {
         self.taint = Some(effect);
         self
     }
 
-    /// With an API server that does not answer, since that moment.
+    /// Makes it not Ready since that time.
     pub fn not_ready_since(mut self, moment: &str) -> Self {
         self.not_ready_since = Some(moment.to_owned());
         self
     }
 
-    /// The object.
+    /// The manifest.
     pub fn manifest(&self) -> String {
         let Self { name, drained, deleted, taint, not_ready_since } = self;
         let ready = match not_ready_since {
@@ -265,12 +265,12 @@ impl Cluster {
     }
 }
 
-/// Several MultiClusterServices as one file.
+/// Manifest of several MultiClusterServices.
 pub fn exposures(exposures: &[Exposure]) -> String {
     exposures.iter().map(Exposure::manifest).collect::<Vec<_>>().join("---\n")
 }
 
-/// Several Cluster objects as one file.
+/// Manifest of several Cluster objects.
 pub fn clusters(clusters: &[Cluster]) -> String {
     clusters.iter().map(Cluster::manifest).collect::<Vec<_>>().join("---\n")
 }

@@ -1,4 +1,4 @@
-//! The real binary in the gateway host, driven as an operator would: manifest files, signals and the admin server.
+//! Gateway process: the real binary in the gateway host, operated through manifest files, signals and the admin server.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,26 +23,27 @@ use super::process::Process;
 use super::seccomp::{Otherwise, Refused};
 use super::world::World;
 
-/// Where the admin server listens; each gateway host has its own loopback.
+/// Address of the admin server. Each gateway host has its own loopback.
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9841);
-/// The manifest file that [`Gateway::apply`] replaces.
+/// Manifest file that [`Gateway::apply`] replaces.
 pub const APPS: &str = "apps.yaml";
 
-/// The file of the configuration.
+/// Configuration file.
 const CONFIG: &str = "config.yaml";
-/// The file of MultiClusterServices that [`Gateway::expose`] replaces.
+/// Manifest file that [`Gateway::expose`] replaces.
 const EXPOSURES: &str = "exposures.yaml";
-/// The file of Cluster objects that [`Gateway::set_clusters`] replaces.
+/// Manifest file that [`Gateway::set_clusters`] replaces.
 const CLUSTERS: &str = "clusters.yaml";
 
-/// Names the value of the key `steering` for every gateway whose case does not give one: with `always` the same cases show
-/// that clients cannot tell.
+/// Variable with the value of `steering` for every gateway whose case sets none. With `always`, the same cases show that
+/// clients see no difference.
 const STEERING: &str = "SHEAVE_TEST_STEERING";
 
-/// With `end`, a system call that the profile of `deploy` does not name ends every gateway whose case refuses nothing else.
+/// Variable that, if `end`, makes a system call outside of the profile of `deploy` end every gateway whose case refuses
+/// nothing else.
 const SECCOMP: &str = "SHEAVE_TEST_SECCOMP";
 
-/// What the kernels of such gateways refuse.
+/// Seccomp setting for such gateways.
 fn unnamed() -> Option<Refused> {
     let profiled = std::env::var(SECCOMP).is_ok_and(|mode| mode == "end");
     profiled.then_some(Refused::Unnamed(Otherwise::End))
@@ -57,38 +58,38 @@ fn steering() -> Option<String> {
     std::env::var(STEERING).ok().filter(|mode| !mode.is_empty())
 }
 
-/// What differs from the defaults.
+/// Settings that differ from the defaults.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Worker threads: two, so that what workers share is always under test.
+    /// Worker threads. Two by default, so that what workers share is always tested.
     pub workers: u8,
-    /// Time-out of a connection attempt to an endpoint.
+    /// Timeout of connection attempts to endpoints.
     pub connect: &'static str,
-    /// Idle time-out of TCP connections.
+    /// Idle timeout of TCP connections.
     pub idle: &'static str,
-    /// Idle time-out of UDP flows.
+    /// Idle timeout of UDP flows.
     pub udp_idle: &'static str,
-    /// How long it serves on after SIGTERM: not at all, so that cases which end it do not wait.
+    /// Lame duck time after SIGTERM. Zero by default, so that cases do not wait.
     pub lame_duck: &'static str,
-    /// Deadline of the drain after that.
+    /// Time limit of the drain.
     pub drain: &'static str,
-    /// Where `/healthz` is answered for load balancers in front; empty for nowhere.
+    /// Address of `/healthz` for load balancers in front; empty for none.
     pub healthz: &'static str,
-    /// Further keys of the configuration file.
+    /// Additional keys of the configuration file.
     pub config: &'static str,
     /// `RLIMIT_NOFILE`, soft and hard.
     pub open_files: Option<u32>,
-    /// Capabilities that it does not have, as setpriv(1) names them.
+    /// Capabilities to drop, as named by setpriv(1).
     pub without: &'static [&'static str],
-    /// What its kernel refuses.
+    /// System calls that the kernel refuses.
     pub refused: Option<Refused>,
-    /// It may use no more than one of the machine's cores.
+    /// Whether to restrict it to one core.
     pub one_core: bool,
-    /// There is a service manager, which hears what it says.
+    /// Whether there is a service manager, which receives notifications.
     pub managed: bool,
-    /// A command that becomes it.
+    /// Command prefix that runs the gateway.
     pub behind: Vec<String>,
-    /// The program, if it is not the one under test.
+    /// Program, if not the one under test.
     pub program: Option<PathBuf>,
 }
 
@@ -114,14 +115,14 @@ impl Default for Settings {
     }
 }
 
-/// A running gateway; killed when dropped.
+/// Running gateway, which is killed when dropped.
 pub struct Gateway<'w> {
     process: Process,
     host: &'w Host,
     folder: TempDir,
-    /// The program and its arguments.
+    /// Program and arguments.
     command: Vec<String>,
-    /// What it says to its service manager.
+    /// Socket of the service manager, if any.
     notifications: Option<UnixDatagram>,
 }
 
@@ -131,12 +132,12 @@ impl<'w> Gateway<'w> {
         Self::start_with(world, apps, &Settings::default())
     }
 
-    /// As [`Gateway::start`], with other settings.
+    /// Like [`Gateway::start`], with other settings.
     pub fn start_with(world: &'w World, apps: &[App], settings: &Settings) -> Self {
         Self::launch(world, prepared_folder(apps), &[], settings)
     }
 
-    /// Starts the gateway with a Karmada control plane beside its own cluster, and waits until it is ready.
+    /// Starts the gateway with a Karmada control plane in addition to its own cluster, and waits until it is ready.
     pub fn start_in_fleet(
         world: &'w World,
         exposures: &[Exposure],
@@ -191,13 +192,13 @@ impl<'w> Gateway<'w> {
         gateway
     }
 
-    /// Has processes that are started from now on run another program.
+    /// Sets the program of processes that are started later.
     pub fn install(&mut self, program: &Path) {
         let run = self.command.iter().position(|it| it == "run").expect("the command of a gateway");
         self.command[run - 1] = program.display().to_string();
     }
 
-    /// Starts another process with the same command, which is to take over, but with other values of these flags.
+    /// Starts a successor with the same command, except for these values of flags.
     pub fn successor(&self, flags: &[(&str, &str)]) -> Process {
         let mut command = self.command.clone();
         for (flag, value) in flags {
@@ -208,7 +209,7 @@ impl<'w> Gateway<'w> {
         launch_on(self.host, &command)
     }
 
-    /// Has another process take over, and gives the one that served before.
+    /// Makes a successor take over, and returns the former process.
     pub fn upgrade(&mut self) -> Process {
         let mut successor = self.successor(&[]);
         eventually_within(patience(20.0), "another process takes over", || {
@@ -219,12 +220,12 @@ impl<'w> Gateway<'w> {
         std::mem::replace(&mut self.process, successor)
     }
 
-    /// This process is the gateway from now on; gives the one that was.
+    /// Makes this process the gateway, and returns the former one.
     pub fn adopt(&mut self, process: Process) -> Process {
         std::mem::replace(&mut self.process, process)
     }
 
-    /// Where it keeps what it knows.
+    /// State directory.
     pub fn state_folder(&self) -> PathBuf {
         self.folder.path().join("state")
     }
@@ -240,12 +241,12 @@ impl<'w> Gateway<'w> {
         });
     }
 
-    /// Replaces the apps and waits until the gateway shows a new table.
+    /// Replaces the apps, and waits for a new table.
     pub fn apply(&self, apps: &[App]) {
         self.until_a_new_table(|| self.write(APPS, &file(apps)));
     }
 
-    /// Replaces the MultiClusterServices and waits until the gateway shows a new table.
+    /// Replaces the MultiClusterServices, and waits for a new table.
     pub fn expose(&self, exposures: &[Exposure]) {
         self.until_a_new_table(|| self.move_to("karmada", EXPOSURES, &fleet::exposures(exposures)));
     }
@@ -259,12 +260,12 @@ impl<'w> Gateway<'w> {
         });
     }
 
-    /// Replaces the Cluster objects. Does not wait for its effect.
+    /// Replaces the Cluster objects, without waiting for the effect.
     pub fn set_clusters(&self, clusters: &[Cluster]) {
         self.move_to("karmada", CLUSTERS, &fleet::clusters(clusters));
     }
 
-    /// Replaces a manifest file, as one atomic step. Does not wait for its effect.
+    /// Replaces a manifest file atomically, without waiting for the effect.
     pub fn write(&self, name: &str, text: &str) {
         self.move_to("manifests", name, text);
     }
@@ -275,29 +276,29 @@ impl<'w> Gateway<'w> {
         fs::rename(staged, self.folder.path().join(folder).join(name)).expect("a file is moved");
     }
 
-    /// What `/api/routes` answers.
+    /// JSON of `/api/routes`.
     pub fn routes(&self) -> Value {
         serde_json::from_str(&self.get("/api/routes")).expect("/api/routes is JSON")
     }
 
-    /// How clients reach the frontends, as `/api/routes` says.
+    /// How clients reach the frontends, from `/api/routes`.
     pub fn steering(&self) -> Value {
         self.routes().get("steering").cloned().expect("routes say how they are reached")
     }
 
-    /// The table's generation.
+    /// Generation of the table.
     pub fn generation(&self) -> u64 {
         self.routes().get("generation").and_then(Value::as_u64).expect("routes have a generation")
     }
 
-    /// The problems that `/api/routes` lists, each as one line of text.
+    /// Problems of `/api/routes`, as one line each.
     pub fn problems(&self) -> Vec<String> {
         let routes = self.routes();
         let problems = routes.get("problems").and_then(Value::as_array).expect("routes have problems");
         problems.iter().map(Value::to_string).collect()
     }
 
-    /// The sum over all series of a metric whose line holds each of `labels`; 0 if there is none.
+    /// Sum over all series of a metric whose line contains each of `labels`; 0 if there is none.
     pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = self.get("/metrics");
         let of_metric = text.lines().filter(|line| {
@@ -307,13 +308,13 @@ impl<'w> Gateway<'w> {
         of_metric.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
     }
 
-    /// What the admin server answers, whatever it is.
+    /// Response of the admin server, whatever its status.
     pub fn ask(&self, path: &str) -> Response {
         let response = self.host.run(|| http::get(ADMIN, path));
         response.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The body of an admin page that must answer 200.
+    /// Body of an admin page that must answer 200.
     pub fn get(&self, path: &str) -> String {
         let response = self.ask(path);
         assert_eq!(response.status, 200, "{path}: {}", response.body);
@@ -328,21 +329,21 @@ impl<'w> Gateway<'w> {
         line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number")
     }
 
-    /// Its process id.
+    /// Process ID.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Open file descriptors.
+    /// Number of open file descriptors.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the gateway runs").count()
     }
 
-    /// CPU time used so far, by all threads, in user and kernel mode.
+    /// CPU time of all threads so far, in user and kernel mode.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("the gateway runs");
         let (_, after_name) = stat.rsplit_once(')').expect("the name is in brackets");
-        // Fields 14 and 15 of proc_pid_stat(5), the third being the first after the name; in ticks of 10 ms.
+        // Fields 14 and 15 of proc_pid_stat(5), where the first one after the name is the third; in ticks of 10 ms.
         let ticks = after_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
         Duration::from_millis(10 * ticks.map(|ticks| ticks.expect("ticks are numbers")).sum::<u64>())
     }
@@ -352,7 +353,7 @@ impl<'w> Gateway<'w> {
         self.process.stderr()
     }
 
-    /// Waits until the log has a text so many times: a thread of its own writes the log, after the fact.
+    /// Waits until the log contains a text this many times. A separate thread writes the log, so it may lag behind.
     pub fn wait_for_log(&self, part: &str, times: impl RangeBounds<usize>) {
         eventually(&format!("the log has {part:?}"), || {
             let log = self.log();
@@ -360,21 +361,21 @@ impl<'w> Gateway<'w> {
         });
     }
 
-    /// What it has written to standard output so far.
+    /// Standard output so far.
     pub fn output(&self) -> String {
         self.process.stdout()
     }
 
-    /// What it warned of so far: problems of objects, and the log's lines above `INFO`.
+    /// Warnings so far: Problems of objects, and log lines above `INFO`.
     pub fn warnings(&self) -> String {
         let log = self.log();
-        // On a machine without a processor to spare, or in a process that was stopped, any step may take long.
+        // On a busy machine, or in a process that was stopped, any step may take long.
         let lines = log.lines().filter(|line| !line.contains("a step took long"));
         let loud = lines.filter(|line| line.contains("WARN") || line.contains("ERROR"));
         self.problems().into_iter().chain(loud.map(str::to_owned)).collect::<Vec<_>>().join("\n")
     }
 
-    /// What it says next to its service manager.
+    /// The next notification to its service manager.
     pub fn notification(&self) -> String {
         let socket = self.notifications.as_ref().expect("there is a service manager");
         socket.set_read_timeout(Some(patience(10.0))).expect("a deadline");
@@ -383,7 +384,7 @@ impl<'w> Gateway<'w> {
         String::from_utf8_lossy(&message[..length]).into_owned()
     }
 
-    /// Has it read its configuration again, and waits until it has; gives what it logs about that.
+    /// Makes it reload its configuration, and returns its log line about the result.
     pub fn read_again(&self) -> String {
         let lines = |log: &str| -> Vec<String> {
             log.lines().filter(|line| is_of_reload(line)).map(str::to_owned).collect()
@@ -404,20 +405,20 @@ impl<'w> Gateway<'w> {
         last
     }
 
-    /// As if somebody edited the file: the keys of `settings`. Gives what it logs about that.
+    /// Replaces the keys of `settings` in its configuration and reloads it. Returns the log line about the result.
     pub fn reconfigure(&self, settings: &Settings) -> String {
         self.write_config(&settings.yaml(&self.folder));
         self.read_again()
     }
 
-    /// Replaces its configuration, as one atomic step.
+    /// Replaces its configuration file atomically.
     pub fn write_config(&self, text: &str) {
         let staged = self.folder.path().join("staged").join(CONFIG);
         fs::write(&staged, text).expect("a file is written");
         fs::rename(staged, self.config_file()).expect("a file is moved");
     }
 
-    /// Its configuration.
+    /// Path of its configuration file.
     pub fn config_file(&self) -> PathBuf {
         self.folder.path().join(CONFIG)
     }
@@ -427,17 +428,17 @@ impl<'w> Gateway<'w> {
         self.process.signal(Signal::SIGHUP);
     }
 
-    /// Has it start another process, which is to take over.
+    /// Makes it start a successor.
     pub fn reload(&self) {
         self.process.signal(Signal::SIGUSR2);
     }
 
-    /// Asks it to drain and end.
+    /// Requests a drain.
     pub fn terminate(&self) {
         self.process.signal(Signal::SIGTERM);
     }
 
-    /// Asks it to end, as Ctrl-C does.
+    /// Requests the end, as Ctrl-C does.
     pub fn interrupt(&self) {
         self.process.signal(Signal::SIGINT);
     }
@@ -450,17 +451,17 @@ impl<'w> Gateway<'w> {
         });
     }
 
-    /// Lets it do nothing for a while, as a busy machine does.
+    /// Stops it for a while, like a busy machine.
     pub fn freeze(&self) {
         self.process.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn thaw(&self) {
         self.process.signal(Signal::SIGCONT);
     }
 
-    /// Ends it without a chance to tidy up.
+    /// Kills it without any cleanup.
     pub fn kill(&self) {
         self.process.signal(Signal::SIGKILL);
     }
@@ -481,19 +482,19 @@ fn launch_on(host: &Host, command: &[String]) -> Process {
     host.start(program, arguments)
 }
 
-/// Whether a line of the log says what came of the configuration that was read again.
+/// Whether a log line is about the result of a reload.
 fn is_of_reload(line: &str) -> bool {
     line.contains("read the configuration again") || line.contains("configuration cannot be read again")
 }
 
-/// The number of the first core that this process may use.
+/// Number of the first core that this process may use.
 fn first_core() -> String {
     let cores = sched_getaffinity(Pid::this()).expect("a process has cores");
     let first = (0..CpuSet::count()).find(|core| cores.is_set(*core) == Ok(true));
     first.expect("a process has a core").to_string()
 }
 
-/// A folder with all that a gateway needs, but for its configuration.
+/// Folder with everything that a gateway needs, except its configuration.
 fn prepared_folder(apps: &[App]) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for name in ["manifests", "staged", "state"] {
@@ -518,7 +519,7 @@ impl Settings {
         )
     }
 
-    /// Whether it has what steering takes, and is not told to do without.
+    /// Whether steering is possible and not disabled.
     fn may_steer(&self) -> bool {
         let lacks = |capability: &str| self.without.contains(&capability);
         !lacks("net_admin") && !lacks("bpf") && !self.config.contains("steering:")

@@ -1,5 +1,5 @@
-//! A host: a network namespace without a name, so that nothing of it is left when the test process ends, however it
-//! ends, and any number of tests run side by side.
+//! Host: an unnamed network namespace, so that nothing is left when the test process ends, however it ends, and any number of tests can
+//! run in parallel.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,16 +16,16 @@ use nix::sched::{CloneFlags, setns, unshare};
 use super::patience::eventually;
 use super::process::{Finished, Process};
 
-/// What the host's own thread is asked to do.
+/// Job for the host's own thread.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Programs of the system folders are found whatever the caller's `PATH` is.
+/// System folders, so that programs are found whatever the caller's `PATH` is.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// One machine of the test network.
+/// Machine of the test network.
 ///
-/// Its own thread lives as long as the host and starts every process: processes ask the kernel to die with the thread
-/// that made them (`PR_SET_PDEATHSIG`), so not even a killed test leaves one behind.
+/// Its own thread lives as long as the host and starts every process. Processes die with the thread that started them
+/// (`PR_SET_PDEATHSIG`), so that not even a killed test leaves one behind.
 pub struct Host {
     name: String,
     namespace: Arc<File>,
@@ -34,7 +34,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host with nothing but a loopback interface, which is up.
+    /// A host with only a loopback interface, which is up.
     pub fn new(name: &str) -> Self {
         let (jobs, inbox) = channel::<Job>();
         let (tell, made) = channel();
@@ -55,18 +55,18 @@ impl Host {
         let jobs = Mutex::new(Some(jobs));
         let host = Self { name: name.to_owned(), namespace: Arc::new(namespace), jobs, thread: Some(thread) };
         host.ip(&["link set lo up".to_owned()]);
-        // A new namespace copies IPv4's setting from the machine, where container engines switch it on.
+        // A new namespace copies the IPv4 setting of the machine, where container engines enable it.
         host.sysctl("ipv4/ip_forward", "0");
         host.sysctl("ipv6/conf/all/forwarding", "0");
         host
     }
 
-    /// A path by which other processes can open the namespace.
+    /// Path by which other processes can open the namespace.
     pub fn namespace_path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
-    /// Runs `action` inside the host and waits for its answer. Sockets that it makes stay in the host.
+    /// Runs `action` inside the host and waits for the result. Sockets that it creates stay in the host.
     pub fn run<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             enter(&self.namespace);
@@ -75,7 +75,7 @@ impl Host {
         thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Runs `action` inside the host on a thread of its own.
+    /// Runs `action` inside the host on a new thread.
     pub fn spawn<T: Send + 'static>(&self, action: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         let namespace = Arc::clone(&self.namespace);
         thread::spawn(move || {
@@ -84,7 +84,7 @@ impl Host {
         })
     }
 
-    /// Starts a program inside the host; it is killed when the answer is dropped.
+    /// Starts a program inside the host. It is killed when the handle is dropped.
     pub fn start<S: AsRef<str>>(&self, program: &str, arguments: &[S]) -> Process {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", program]).args(arguments.iter().map(AsRef::as_ref));
@@ -93,7 +93,7 @@ impl Host {
         self.on_own_thread(move || Process::start(what, command))
     }
 
-    /// Starts a program inside the host as the leader of a session on this terminal; it is killed when the answer is dropped.
+    /// Starts a program inside the host as the session leader on this terminal. It is killed when the handle is dropped.
     pub fn start_on_terminal(&self, terminal: OwnedFd, program: &str, arguments: &[&str]) -> Process {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "setsid", "--ctty", program]).args(arguments);
@@ -107,7 +107,7 @@ impl Host {
         self.start(program, arguments).finish()
     }
 
-    /// Runs lines of `ip -batch`; each must succeed.
+    /// Runs lines of `ip -batch`, each of which must succeed.
     pub fn ip(&self, lines: &[String]) {
         let mut batch = tempfile::NamedTempFile::new().expect("a temporary file");
         io::Write::write_all(&mut batch, lines.join("\n").as_bytes()).expect("a batch file is written");
@@ -115,8 +115,8 @@ impl Host {
         self.finish("ip", &["-batch", path.as_str()]).expect_success();
     }
 
-    /// Gives the host addresses of its own, and waits until they can be used. Without `nodad` an IPv6 address is tentative until a work
-    /// queue of the kernel has come round to it, also on loopback (`ipv6_add_addr` in net/ipv6/addrconf.c).
+    /// Adds addresses to the host, and waits until they are usable. Without `nodad`, an IPv6 address is tentative until a work queue of
+    /// the kernel has processed it, even on loopback (`ipv6_add_addr` in net/ipv6/addrconf.c).
     pub fn own(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         let addresses = Vec::from_iter(addresses);
         let line = |ip: IpAddr| match ip {
@@ -127,8 +127,7 @@ impl Host {
         self.run(|| addresses.iter().copied().for_each(wait_for_address));
     }
 
-    /// Sets a value below `/proc/sys/net`, which is the namespace's own. Writes only what differs: containers often
-    /// have it read-only.
+    /// Sets a value below `/proc/sys/net` of the namespace. Writes only if it differs, since containers often have it read-only.
     pub fn sysctl(&self, name: &str, value: &str) {
         let path = format!("/proc/sys/net/{name}");
         let set = || match fs::read_to_string(&path)? {
@@ -160,8 +159,8 @@ fn enter(namespace: &File) {
     setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).expect("the namespace can be entered");
 }
 
-/// Waits until the address takes packets. The route to an IPv6 address comes later than the address (`addrconf_dad_work` in
-/// net/ipv6/addrconf.c); whoever asks in between hears that there is none.
+/// Waits until the address accepts packets. The route to an IPv6 address is added later than the address (`addrconf_dad_work` in
+/// net/ipv6/addrconf.c); until then sending fails.
 pub(crate) fn wait_for_address(ip: IpAddr) {
     eventually(&format!("{ip} is usable"), || UdpSocket::bind((ip, 0))?.connect((ip, 9)));
 }

@@ -1,24 +1,24 @@
-//! As much of an HTTP/1.1 client as the admin server and WebDriver need: one request, the whole answer, no reuse.
+//! HTTP/1.1 client for the admin server and WebDriver: one request, the whole response, no reuse.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::patience::io_deadline;
 
-/// A whole answer.
+/// Whole response.
 pub struct Response {
-    /// The status code.
+    /// Status code.
     pub status: u16,
-    /// The body as text.
+    /// Body as text.
     pub body: String,
 }
 
-/// Asks `server` for `path`. The calling thread must be inside the right host.
+/// Gets `path` from `server`. The calling thread must be inside the right host.
 pub fn get(server: SocketAddr, path: &str) -> io::Result<Response> {
     send(server, "GET", path, &[("Host", &server.to_string())], "")
 }
 
-/// Sends `server` a request with these headers and this body.
+/// Sends a request with these headers and this body to `server`.
 pub fn send(
     server: SocketAddr,
     method: &str,
@@ -41,7 +41,7 @@ pub fn send(
             return Err(invalid(&head));
         }
     }
-    // Not all servers close when they are asked to.
+    // Not all servers close when requested to.
     let mut body = String::new();
     match header(&head, "content-length").map(str::parse) {
         Some(Ok(length)) => reader.take(length).read_to_string(&mut body)?,

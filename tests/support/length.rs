@@ -1,4 +1,4 @@
-//! How long a run is: short in `tests/run`, long in `tests/soak`. The only place that knows which.
+//! Length of a run: short in `tests/run`, long in `tests/soak`. Decided only here.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 static SOAK: LazyLock<bool> =
     LazyLock::new(|| std::env::var("SHEAVE_TEST_SOAK").is_ok_and(|value| value == "1"));
 
-/// The one or the other, by the length of the run.
+/// Selects a value by the length of the run.
 pub fn by_length<T>(short: T, long: T) -> T {
     if *SOAK { long } else { short }
 }

@@ -1,7 +1,7 @@
-//! The end-to-end test kit: hosts as network namespaces, the gateway as a process in one of them, and the servers and
-//! clients that speak through it.
+//! End-to-end test kit: hosts as network namespaces, the gateway as a process in one of them, and servers and clients
+//! that communicate through it.
 //!
-//! It knows the gateway only as a user does: manifests in, traffic and the admin server out.
+//! The gateway is only used from outside: manifests in, traffic and the admin server out.
 
 #![allow(missing_docs, clippy::new_without_default, reason = "the readers of these items are the tests")]
 

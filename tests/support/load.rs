@@ -1,4 +1,4 @@
-//! Steady load: threads on a host that repeat one request until told to stop, and remember what failed.
+//! Steady load: threads on a host that repeat a request until they are stopped, and record failures.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::host::Host;
 use super::patience::{eventually, let_pass};
 
-/// Failures kept per thread; the first ones tell the story.
+/// Limit of recorded failures per thread; the first ones are the most telling.
 const KEPT_FAILURES: usize = 5;
 
 /// Pause of a thread between two requests. Every request leaves a port in TIME_WAIT for a minute on the client and on the
-/// gateway; without a pause a minute's test would run out of them, whatever is in between.
+/// gateway. Without a pause, a test of a minute would run out of ports, whatever is in between.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// Running load.
@@ -24,7 +24,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts threads that repeat `request` on the host. The request gets the thread's number.
+    /// Starts threads that repeat `request` on the host, with the thread's number as its argument.
     pub fn start<E: Display>(
         host: &Host,
         threads: usize,
@@ -33,8 +33,7 @@ impl Load {
         Self::start_with(host, threads, Some(PAUSE), request)
     }
 
-    /// As [`Load::start`], without a pause between two requests of a thread: for requests that leave no port in
-    /// TIME_WAIT.
+    /// Like [`Load::start`], without pauses: for requests that leave no port in TIME_WAIT.
     pub fn start_restless<E: Display>(
         host: &Host,
         threads: usize,
@@ -69,7 +68,7 @@ impl Load {
         Self { stop, done, threads }
     }
 
-    /// Waits until `more` requests came to their end after this call: the load has met the present state.
+    /// Waits until `more` requests have ended after this call, so that the load has met the present state.
     pub fn wait_for(&self, more: u64) {
         let target = self.done.load(Ordering::SeqCst) + more;
         eventually(&format!("{more} more requests end"), || {
@@ -78,7 +77,7 @@ impl Load {
         });
     }
 
-    /// Stops; panics if any request failed. Returns how many there were.
+    /// Stops the load, and returns the number of requests. Panics if any request failed.
     pub fn expect_no_failure(self) -> u64 {
         self.stop.store(true, Ordering::SeqCst);
         let failures: Vec<String> = self

@@ -1,4 +1,4 @@
-//! Kubernetes manifests as an operator would write them: a Service with its EndpointSlices, and Nodes.
+//! Kubernetes manifests of a Service with its EndpointSlices, and of Nodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::world::Family;
 
-/// The node that the gateway under test runs on.
+/// Node of the gateway under test.
 pub const GATEWAY_NODE: &str = "gw";
 
-/// A LoadBalancer Service and the endpoints behind it.
+/// LoadBalancer Service with its endpoints.
 #[derive(Clone, Debug)]
 pub struct App {
     name: String,
@@ -41,7 +41,7 @@ struct Endpoint {
 }
 
 impl Port {
-    /// Service ports and slice ports match by name.
+    /// Name of the port, by which Service ports and slice ports match.
     fn name(self) -> String {
         format!("{}-{}", self.protocol.to_lowercase(), self.port)
     }
@@ -65,97 +65,97 @@ impl App {
         }
     }
 
-    /// A TCP port, and the port of its endpoints.
+    /// Adds a TCP port with the port of its endpoints.
     pub fn tcp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "TCP", port, target, node_port: None });
         self
     }
 
-    /// A UDP port, and the port of its endpoints.
+    /// Adds a UDP port with the port of its endpoints.
     pub fn udp(mut self, port: u16, target: u16) -> Self {
         self.ports.push(Port { protocol: "UDP", port, target, node_port: None });
         self
     }
 
-    /// The node port of every port so far given.
+    /// Sets the node port of all ports added so far.
     pub fn node_port(mut self, number: u16) -> Self {
         self.ports.iter_mut().for_each(|port| port.node_port = Some(number));
         self
     }
 
-    /// An endpoint that is ready, on a node other than the gateway's.
+    /// Adds a ready endpoint on another node than the gateway's.
     pub fn ready(self, ip: IpAddr) -> Self {
         self.endpoint(ip, "elsewhere", "{ready: true, serving: true, terminating: false}")
     }
 
-    /// Ready endpoints.
+    /// Adds ready endpoints.
     pub fn all_ready(self, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         ips.into_iter().fold(self, Self::ready)
     }
 
-    /// An endpoint that is ready, on the gateway's own node.
+    /// Adds a ready endpoint on the gateway's own node.
     pub fn ready_here(self, ip: IpAddr) -> Self {
         self.endpoint(ip, GATEWAY_NODE, "{ready: true, serving: true, terminating: false}")
     }
 
-    /// An endpoint whose pod does not pass its readiness probe.
+    /// Adds an endpoint whose Pod fails its readiness probe.
     pub fn unready(self, ip: IpAddr) -> Self {
         self.endpoint(ip, "elsewhere", "{ready: false, serving: false, terminating: false}")
     }
 
-    /// An endpoint whose pod was deleted and still serves.
+    /// Adds an endpoint whose Pod was deleted but still serves.
     pub fn terminating(self, ip: IpAddr) -> Self {
         self.endpoint(ip, "elsewhere", "{ready: false, serving: true, terminating: true}")
     }
 
-    /// An endpoint on the gateway's own node whose pod was deleted and still serves.
+    /// Adds an endpoint on the gateway's own node whose Pod was deleted but still serves.
     pub fn terminating_here(self, ip: IpAddr) -> Self {
         self.endpoint(ip, GATEWAY_NODE, "{ready: false, serving: true, terminating: true}")
     }
 
-    /// Without any endpoint so far given.
+    /// Removes all endpoints.
     pub fn without_endpoints(mut self) -> Self {
         self.endpoints.clear();
         self
     }
 
-    /// `sessionAffinity: ClientIP` with this time-out.
+    /// Sets `sessionAffinity: ClientIP` with this timeout.
     pub fn affinity(mut self, seconds: u32) -> Self {
         self.affinity_seconds = Some(seconds);
         self
     }
 
-    /// `externalTrafficPolicy: Local`.
+    /// Sets `externalTrafficPolicy: Local`.
     pub fn local_policy(mut self) -> Self {
         self.local = true;
         self
     }
 
-    /// `healthCheckNodePort`, which counts under [`App::local_policy`] alone.
+    /// Sets `healthCheckNodePort`, which only matters with [`App::local_policy`].
     pub fn health_check_node_port(mut self, port: u16) -> Self {
         self.health_check_node_port = Some(port);
         self
     }
 
-    /// An annotation of the Service.
+    /// Adds an annotation of the Service.
     pub fn annotation(mut self, name: &'static str, value: &str) -> Self {
         self.annotations.push((name, value.to_owned()));
         self
     }
 
-    /// Another type than LoadBalancer: no class, and nothing in the status.
+    /// Sets another type than LoadBalancer, without class and status.
     pub fn of_type(mut self, type_: &'static str) -> Self {
         self.type_ = type_;
         self
     }
 
-    /// A further line of the spec, as `externalIPs: [192.0.2.1]`.
+    /// Adds a line to the spec, for example `externalIPs: [192.0.2.1]`.
     pub fn spec(mut self, line: &str) -> Self {
         self.more_spec.push(line.to_owned());
         self
     }
 
-    /// `loadBalancerSourceRanges`.
+    /// Sets `loadBalancerSourceRanges`.
     pub fn source_ranges(mut self, cidrs: &[String]) -> Self {
         self.source_ranges = cidrs.to_vec();
         self
@@ -262,7 +262,7 @@ impl App {
     }
 }
 
-/// The gateway's node and one that stands for all others, whose pod networks hold the backends.
+/// The gateway's Node and one for all others, whose Pod networks contain the backends.
 pub fn nodes() -> String {
     let node = |name: &str, addresses: [IpAddr; 2], pod_cidrs: &[&str]| {
         let [v4, v6] = addresses;
@@ -278,7 +278,7 @@ pub fn nodes() -> String {
     format!("{here}---\n{elsewhere}")
 }
 
-/// A node whose pods are in so many networks, none of which is next to another.
+/// A Node whose Pods are in this many networks, none of which are adjacent.
 pub fn node_with_networks(family: Family, count: u16) -> String {
     let networks = (0..count).map(|n| match family {
         Family::V4 => format!("172.{}.{}.0/25", 16 + n / 256, n % 256),
@@ -288,12 +288,12 @@ pub fn node_with_networks(family: Family, count: u16) -> String {
     format!("apiVersion: v1\nkind: Node\nmetadata:\n  name: many\nspec:\n  podCIDRs: {networks:?}\n")
 }
 
-/// Several apps as one file.
+/// Manifest of several apps.
 pub fn file(apps: &[App]) -> String {
     apps.iter().map(App::manifest).collect::<Vec<_>>().join("---\n")
 }
 
-/// The socket address of a served port.
+/// Socket address of a served port.
 pub fn at(ip: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }

@@ -1,5 +1,5 @@
-//! Member clusters that run: cluster `m0` is backend 0, and its endpoints are the addresses of that host. Servers say which
-//! endpoint of which cluster they are.
+//! Running member clusters: cluster `m0` is backend 0, and its endpoints are the addresses of that host. Servers answer
+//! with their endpoint and cluster.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use super::tcp::{self, Server};
 use super::world::{CLIENTS, Family, World};
 
-/// A cluster's name.
+/// Name of a cluster.
 pub fn name(cluster: u16) -> String {
     format!("m{cluster}")
 }
 
-/// The addresses of a cluster's first endpoints.
+/// Addresses of a cluster's first endpoints.
 pub fn endpoints(family: Family, cluster: u16, count: u16) -> Vec<IpAddr> {
     (0..count).map(|number| family.backend_address(cluster, number)).collect()
 }
 
-/// A server on each of a cluster's first endpoints, named `m0-0`, `m0-1` and so on.
+/// Starts a server on each of a cluster's first endpoints, named `m0-0`, `m0-1` and so on.
 pub fn serve(world: &World, family: Family, cluster: u16, count: u16, port: u16) -> Vec<Server> {
     let host = world.backend(usize::from(cluster));
     let start = |(number, ip)| {
@@ -28,12 +28,12 @@ pub fn serve(world: &World, family: Family, cluster: u16, count: u16, port: u16)
     (0..).zip(endpoints(family, cluster, count)).map(start).collect()
 }
 
-/// The cluster that a server is in.
+/// Cluster of a server.
 pub fn cluster_of(server: &str) -> &str {
     server.split('-').next().unwrap_or(server)
 }
 
-/// How many of so many requests each cluster answered; each must be answered. The clients take turns.
+/// Number of requests that each cluster answered, out of `requests`, all of which must be answered. The clients take turns.
 pub fn tally(world: &World, family: Family, to: SocketAddr, requests: u16) -> BTreeMap<String, usize> {
     let mut answered = BTreeMap::new();
     for (answer, _) in ask_timed(world, family, to, requests) {
@@ -43,7 +43,7 @@ pub fn tally(world: &World, family: Family, to: SocketAddr, requests: u16) -> BT
     answered
 }
 
-/// As [`tally`]: every answer, and how long it took.
+/// Like [`tally`]: every answer with its duration.
 pub fn ask_timed(
     world: &World,
     family: Family,

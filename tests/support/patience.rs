@@ -1,11 +1,11 @@
-//! How long tests wait, and the only place where they do. Every deadline grows with `SHEAVE_TEST_PATIENCE`, so a slow
-//! machine needs one variable and not many edits.
+//! Waiting in tests, which happens only here. Every deadline is scaled by `SHEAVE_TEST_PATIENCE`, so that a slow machine
+//! needs only one variable.
 
 use std::fmt::Display;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// The factor from `SHEAVE_TEST_PATIENCE`; 1 when unset.
+/// Factor of `SHEAVE_TEST_PATIENCE`; 1 if unset.
 static FACTOR: LazyLock<f64> = LazyLock::new(|| {
     let Ok(text) = std::env::var("SHEAVE_TEST_PATIENCE") else { return 1.0 };
     match text.parse() {
@@ -14,33 +14,32 @@ static FACTOR: LazyLock<f64> = LazyLock::new(|| {
     }
 });
 
-/// Pauses between two looks at something that is about to become true: short at first, and an eighth of the time that has
-/// passed, for looks cost the processors that others need.
+/// Limits of pauses between two probes of a condition: short at first, then an eighth of the elapsed time, since probes
+/// take processor time from others.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
-/// A deadline for what should take much less than `seconds` on any machine.
+/// Deadline for an action that takes much less than `seconds` on any machine.
 pub fn patience(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds * *FACTOR)
 }
 
-/// The deadline for a single socket operation: long enough to never matter, short enough to end a hung test.
+/// Deadline of a single socket operation: long enough to never matter, short enough to end a hung test.
 pub fn io_deadline() -> Duration {
     patience(20.0)
 }
 
-/// Lets `time` pass. Only for cases in which the passing of time is the subject: expiry, pacing, drains. Waiting for a
-/// fact is [`eventually`].
+/// Lets `time` pass. Only for cases about time itself: expiry, pacing, drains. Use [`eventually`] to wait for a fact.
 #[expect(clippy::disallowed_methods, reason = "test threads are not workers; expiry can only be waited for")]
 pub fn let_pass(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Looks until `probe` answers `Ok`, and returns that answer; panics with the last `Err` after ten patient seconds.
+/// Repeats `probe` until it returns `Ok`, and returns that; panics with the last `Err` after ten seconds (scaled).
 pub fn eventually<T, E: Display>(what: &str, probe: impl FnMut() -> Result<T, E>) -> T {
     eventually_within(patience(10.0), what, probe)
 }
 
-/// As [`eventually`], with the deadline given.
+/// Like [`eventually`], with another deadline.
 pub fn eventually_within<T, E: Display>(
     limit: Duration,
     what: &str,

@@ -1,4 +1,4 @@
-//! A program that a host runs: its output is kept for the failure report, and it never outlives its handle.
+//! Program on a host: its output is kept for the failure report, and it never outlives its handle.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -12,10 +12,10 @@ use nix::unistd::Pid;
 
 use super::patience::{eventually_within, patience};
 
-/// Lines of output shown when a test fails.
+/// Number of output lines shown when a test fails.
 const SHOWN_LINES: usize = 60;
 
-/// A running program.
+/// Running program.
 pub struct Process {
     what: String,
     child: Child,
@@ -23,13 +23,13 @@ pub struct Process {
     stderr: File,
 }
 
-/// A program that came to its end.
+/// Program that has ended.
 pub struct Finished {
     what: String,
     status: ExitStatus,
-    /// All that it wrote to standard output.
+    /// Whole standard output.
     pub stdout: String,
-    /// All that it wrote to standard error.
+    /// Whole standard error.
     pub stderr: String,
 }
 
@@ -41,7 +41,7 @@ impl Process {
         Self::spawn(what, command, (stdout, stderr))
     }
 
-    /// On a terminal, which has all of its output.
+    /// Starts on a terminal, which gets all output.
     pub(super) fn start_on_terminal(what: String, mut command: Command, terminal: OwnedFd) -> Self {
         command.stdin(terminal.try_clone().expect("a second handle"));
         command.stdout(terminal.try_clone().expect("a second handle")).stderr(terminal);
@@ -53,17 +53,17 @@ impl Process {
         Self { what, child, stdout, stderr }
     }
 
-    /// What it wrote to standard output so far.
+    /// Standard output so far.
     pub fn stdout(&self) -> String {
         contents(&self.stdout)
     }
 
-    /// What it wrote to standard error so far.
+    /// Standard error so far.
     pub fn stderr(&self) -> String {
         contents(&self.stderr)
     }
 
-    /// Its process id.
+    /// Process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -75,7 +75,7 @@ impl Process {
             .unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.what));
     }
 
-    /// Whether it still runs; panics if it ended, for a program that should go on.
+    /// Panics if the program has ended.
     pub fn expect_running(&mut self) {
         if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
             panic!("{} ended too early: {status}", self.what);
@@ -89,7 +89,7 @@ impl Process {
         })
     }
 
-    /// Waits for its end and returns all that it wrote.
+    /// Waits for its end, and returns all of its output.
     pub fn finish(mut self) -> Finished {
         let status = self.wait();
         let (stdout, stderr) = (contents(&self.stdout), contents(&self.stderr));
@@ -121,12 +121,12 @@ impl Drop for Process {
 }
 
 impl Finished {
-    /// The exit code; none if a signal ended it.
+    /// Exit code; `None` if a signal ended it.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
-    /// Panics with all output unless the exit status is 0; returns standard output.
+    /// Returns standard output. Panics with all output unless the exit status is 0.
     pub fn expect_success(self) -> String {
         let Self { what, status, stdout, stderr } = self;
         assert!(status.success(), "{what}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
@@ -138,7 +138,7 @@ fn unnamed_file() -> File {
     tempfile::tempfile().expect("a temporary file")
 }
 
-/// Reads by position: the handle shares its offset with the child that writes.
+/// Reads by position, since the handle shares its offset with the child that writes.
 fn contents(file: &File) -> String {
     let mut bytes = vec![0; usize::try_from(file.metadata().map_or(0, |m| m.len())).expect("a small file")];
     let read: io::Result<()> = file.read_exact_at(&mut bytes, 0);

@@ -1,17 +1,17 @@
-//! The program under test: the build that users make.
+//! Program under test, in a release build as users have it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// The folder of the whole project.
+/// Folder of the whole project.
 pub const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Names another program to test, for example one of another architecture or version.
+/// Variable with another program to test, for example of another architecture or version.
 const PROGRAM: &str = "SHEAVE_TEST_PROGRAM";
 
-/// Where the program is: the one that `SHEAVE_TEST_PROGRAM` names, or else the release build of these sources, which is
-/// made if need be.
+/// Path of the program: that of `SHEAVE_TEST_PROGRAM`, or else the release build of these sources, which is built if
+/// needed.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -20,7 +20,7 @@ pub fn path() -> &'static str {
     &PATH
 }
 
-/// A test that runs the program of yesterday's sources proves nothing, so Cargo has a look each time.
+/// Builds the program. Cargo checks each time, since a test of an outdated program proves nothing.
 fn build() -> String {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);

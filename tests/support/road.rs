@@ -1,5 +1,5 @@
-//! The road to an API server: a relay of TCP connections that a test can cut, close and jam. It knows nothing of what
-//! travels on it, so that the same faults happen to a real server with TLS.
+//! Road to an API server: a relay of TCP connections that a test can cut, close and jam. It does not look at the
+//! traffic, so that the same faults work for a real server with TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::host::Host;
 
-/// A relay that listens on a host and leads out of it.
+/// Relay that listens on a host and leads out of it.
 pub struct Road<'h> {
     host: &'h Host,
     address: SocketAddr,
@@ -26,9 +26,9 @@ struct Traffic {
 struct State {
     /// Both ends of every open connection.
     open: Vec<TcpStream>,
-    /// Nothing moves.
+    /// Whether traffic is stopped.
     jammed: bool,
-    /// Connections that were let in so far.
+    /// Number of accepted connections.
     let_in: usize,
 }
 
@@ -42,35 +42,35 @@ impl<'h> Road<'h> {
         road
     }
 
-    /// Where it begins, inside the host.
+    /// Address of its listener, inside the host.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections that were let in so far.
+    /// Number of accepted connections.
     pub fn connections(&self) -> usize {
         self.traffic.lock(|state| state.let_in)
     }
 
-    /// Ends every open connection, in the middle of whatever it carries. New ones are let in.
+    /// Ends every open connection at once. New ones are accepted.
     pub fn cut(&self) {
         for stream in self.traffic.lock(|state| std::mem::take(&mut state.open)) {
-            // One that has ended already is cut.
+            // It may have ended already.
             drop(stream.shutdown(Shutdown::Both));
         }
     }
 
-    /// Lets nobody in any more, and cuts who is on it: the server is away.
+    /// Refuses new connections and ends open ones, as if the server were down.
     pub fn close(&self) {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(listener) = listener {
-            // Wakes the thread that accepts; the port is free once both handles are gone.
+            // Wakes the accepting thread. The port is free once both handles are dropped.
             drop(socket2::SockRef::from(&listener).shutdown(Shutdown::Both));
         }
         self.cut();
     }
 
-    /// Lets traffic in again, at the same port.
+    /// Accepts connections again on the same port.
     pub fn reopen(&self) {
         let address = self.address;
         let bind = || self.host.run(|| TcpListener::bind(address));
@@ -78,12 +78,12 @@ impl<'h> Road<'h> {
         self.let_in(listener);
     }
 
-    /// Keeps all connections open, and moves nothing on them: a server that hangs, or a network that swallows packets.
+    /// Keeps all connections open, but moves no data: like a server that hangs, or a network that drops packets.
     pub fn jam(&self) {
         self.traffic.lock(|state| state.jammed = true);
     }
 
-    /// Lets everything move again.
+    /// Lets data move again.
     pub fn free(&self) {
         self.traffic.lock(|state| state.jammed = false);
         self.traffic.changed.notify_all();
@@ -94,9 +94,9 @@ impl<'h> Road<'h> {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
         let (traffic, to) = (Arc::clone(&self.traffic), self.to);
         std::thread::spawn(move || {
-            // Ends when the road is closed: accept then fails with EINVAL.
+            // Ends when the road is closed, since accept then fails with EINVAL.
             while let Ok((inside, _)) = accepting.accept() {
-                // A server that is away refuses, and so does the road: it drops the client.
+                // If the server refuses, the road drops the client as well.
                 let Ok(outside) = TcpStream::connect(to) else { continue };
                 traffic.carry(inside, outside);
             }
@@ -125,7 +125,7 @@ impl Traffic {
         for (from, to) in [(clone(&inside), clone(&outside)), (outside, inside)] {
             let traffic = Arc::clone(self);
             std::thread::spawn(move || {
-                // However it ends, the other side is told.
+                // However it ends, close the other side.
                 drop(traffic.move_all(&from, &to));
                 drop(to.shutdown(Shutdown::Write));
             });

@@ -1,5 +1,5 @@
-//! A gateway whose kernel refuses what older kernels do not have, what container engines' profiles forbid, or what the profile of
-//! `deploy` does not name (seccomp(2)).
+//! Seccomp filters for a gateway: refuse what older kernels lack, what profiles of container engines forbid, or what the profile
+//! of `deploy` does not name (seccomp(2)).
 
 mod profile;
 
@@ -7,29 +7,29 @@ use nix::libc;
 
 pub use self::profile::{Otherwise, Profile};
 
-/// What fails.
+/// System calls that fail.
 #[derive(Clone, Copy, Debug)]
 pub enum Refused {
     /// Every bpf(2), with this error.
     Bpf(i32),
-    /// Loading BPF programs, with this error; there are maps.
+    /// Loading of BPF programs, with this error; maps work.
     BpfPrograms(i32),
     /// `UDP_GRO` and `UDP_SEGMENT`, as before Linux 4.18.
     UdpBundles,
-    /// What the profile of `deploy` does not name, in this way.
+    /// Calls that the profile of `deploy` does not name, in this way.
     Unnamed(Otherwise),
 }
 
-/// One instruction of a classic program (`struct sock_filter`).
+/// Instruction of a classic BPF program (`struct sock_filter`).
 #[derive(Clone, Copy, Debug)]
 struct Instruction {
     code: u16,
-    /// How many to skip if so, and if not.
+    /// Number of instructions to skip if true, and if false.
     jumps: (u8, u8),
     value: u32,
 }
 
-/// `BPF_LD | BPF_W | BPF_ABS`, of `struct seccomp_data`.
+/// `BPF_LD | BPF_W | BPF_ABS`, from `struct seccomp_data`.
 const LOAD: u16 = 0x20;
 /// `BPF_ALU | BPF_AND | BPF_K`.
 const AND: u16 = 0x54;
@@ -40,7 +40,7 @@ const RETURN: u16 = 0x06;
 const ALLOW: u32 = 0x7fff_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
-/// Where the call's number is, and its arguments, of which the lower half comes first on the machines that we know.
+/// Offsets of the call's number and arguments. The lower half of an argument comes first on the supported machines.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -59,8 +59,8 @@ impl Instruction {
     }
 }
 
-/// Installs a classic program for seccomp (`struct sock_fprog`), given in hexadecimal, and becomes what is named behind it; every
-/// Debian has Perl.
+/// Installs a classic program for seccomp (`struct sock_fprog`), given in hexadecimal, and executes the command that follows.
+/// Perl is part of every Debian.
 const SCRIPT: &str = r"
     my ($prctl, $program) = splice @ARGV, 0, 2;
     my $code = pack 'H*', $program;
@@ -74,7 +74,7 @@ const SCRIPT: &str = r"
 const LOAD_PROGRAM: u32 = 5;
 
 impl Refused {
-    /// What stands before a command to run it so.
+    /// Command prefix that installs the filter.
     pub fn prefix(self) -> Vec<String> {
         let program = self.program().iter().map(Instruction::hex).collect();
         let script = ["perl", "-e", SCRIPT, "--"].map(str::to_owned);
@@ -82,11 +82,11 @@ impl Refused {
     }
 
     fn program(self) -> Vec<Instruction> {
-        // The call, the argument by which it is refused and its value, and the error.
+        // System call, index and value of the argument to refuse, and error.
         let (call, argument, errno) = match self {
             Self::Bpf(errno) => (libc::SYS_bpf, None, errno),
             Self::BpfPrograms(errno) => (libc::SYS_bpf, Some((0, LOAD_PROGRAM)), errno),
-            // By the level: the gateway sets no other options of UDP itself.
+            // Refused by level, since the gateway sets no other UDP options.
             Self::UdpBundles => {
                 let level = u32::try_from(libc::SOL_UDP).expect("a small number");
                 (libc::SYS_setsockopt, Some((1, level)), libc::ENOPROTOOPT)

@@ -1,4 +1,4 @@
-//! What the kernel knows of a host's sockets, read from its `/proc/net`.
+//! Sockets of a host, read from its `/proc/net`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,17 +6,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::host::Host;
 
-/// `TCP_LISTEN` as `/proc/net/tcp` prints it.
+/// `TCP_LISTEN` in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// Inodes of the TCP sockets that listen on an address: the identity of an accept queue.
+/// Inodes of the TCP sockets that listen on an address, which identify accept queues.
 pub fn listening(host: &Host, address: SocketAddr) -> BTreeSet<u64> {
     inodes(host, "tcp", address, Some(LISTEN))
 }
 
 /// Inodes of the unconnected UDP sockets bound to an address.
 pub fn udp_bound(host: &Host, address: SocketAddr) -> BTreeSet<u64> {
-    // TCP_CLOSE: the state of a UDP socket without a peer.
+    // TCP_CLOSE, the state of a UDP socket without a peer.
     inodes(host, "udp", address, Some("07"))
 }
 
@@ -27,7 +27,7 @@ fn inodes(host: &Host, protocol: &str, address: SocketAddr, state: Option<&str>)
     table.lines().skip(1).filter_map(|line| inode(line, address, state)).collect()
 }
 
-/// Columns: `sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...`
+/// Inode of a line. Columns: `sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...`
 fn inode(line: &str, address: SocketAddr, state: Option<&str>) -> Option<u64> {
     let columns: Vec<&str> = line.split_whitespace().collect();
     let wanted =
@@ -35,7 +35,7 @@ fn inode(line: &str, address: SocketAddr, state: Option<&str>) -> Option<u64> {
     wanted.then(|| columns.get(9)?.parse().ok()).flatten()
 }
 
-/// Addresses are printed as 32-bit words in host byte order.
+/// Parses an address, printed as 32-bit words in host byte order.
 fn parse(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let words = ip.as_bytes().chunks(8).map(|word| u32::from_str_radix(str::from_utf8(word).ok()?, 16).ok());

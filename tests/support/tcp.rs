@@ -1,6 +1,6 @@
 //! TCP servers and clients with a deadline on every call.
 //!
-//! A server answers each connection on a thread of its own, which ends with the connection.
+//! A server answers each connection on a new thread, which ends with the connection.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::host::Host;
 use super::patience::{eventually, io_deadline};
 use super::world::{Family, World};
 
-/// A listening server; it stops accepting when dropped.
+/// Listening server. It stops accepting when dropped.
 pub struct Server {
     addr: SocketAddr,
     listener: TcpListener,
@@ -23,7 +23,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a host; `serve` gets each connection, and its errors end that connection only.
+    /// Listens on a host. `serve` gets each connection, and its errors end only that connection.
     pub fn start(
         host: &Host,
         addr: SocketAddr,
@@ -36,7 +36,7 @@ impl Server {
         let (count, serve) = (Arc::clone(&accepted), Arc::new(serve));
         let accepting = listener.try_clone().expect("a second handle");
         host.spawn(move || {
-            // Ends when Drop shuts the socket down: accept then fails with EINVAL.
+            // Ends when `Drop` shuts the socket down, since accept then fails with EINVAL.
             while let Ok((stream, _)) = accepting.accept() {
                 count.fetch_add(1, Ordering::SeqCst);
                 let serve = Arc::clone(&serve);
@@ -46,7 +46,7 @@ impl Server {
         Self { addr, listener, accepted }
     }
 
-    /// Tells each client its name and the address that it comes from, then echoes.
+    /// Sends each client its name and the client's address, then echoes.
     pub fn who_am_i(host: &Host, addr: SocketAddr, name: &str) -> Self {
         let name = name.to_owned();
         Self::start(host, addr, move |mut stream| {
@@ -55,7 +55,7 @@ impl Server {
         })
     }
 
-    /// A [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
+    /// Starts a [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
     pub fn on_every_backend(world: &World, family: Family, port: u16) -> Vec<Self> {
         let start = |(index, host)| {
             Self::who_am_i(host, SocketAddr::new(family.backend(index), port), &format!("backend-{index}"))
@@ -63,12 +63,12 @@ impl Server {
         (0..).zip(&world.backends).map(start).collect()
     }
 
-    /// Sends back what it gets.
+    /// Sends back what it receives.
     pub fn echo(host: &Host, addr: SocketAddr) -> Self {
         Self::start(host, addr, echo)
     }
 
-    /// Sends zeros for as long as someone takes them.
+    /// Sends zeros until the client closes.
     pub fn endless(host: &Host, addr: SocketAddr) -> Self {
         Self::start(host, addr, |mut stream| {
             loop {
@@ -84,12 +84,12 @@ impl Server {
         (server, take)
     }
 
-    /// Where it listens.
+    /// Listen address.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Connections so far.
+    /// Number of connections so far.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -101,17 +101,17 @@ impl Drop for Server {
     }
 }
 
-/// Who answered, and whom it saw.
+/// Server that answered, and the client it saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The server's name.
+    /// Name of the server.
     pub name: String,
-    /// The client's address as the server saw it.
+    /// Client address as seen by the server.
     pub peer: SocketAddr,
 }
 
 impl Answer {
-    /// Reads `name peer`.
+    /// Parses `name peer`.
     pub fn parse(line: &str) -> io::Result<Self> {
         let parsed = line
             .trim_end()
@@ -146,28 +146,28 @@ pub fn connect_from(from: Option<IpAddr>, to: SocketAddr, limit: Duration) -> io
     Ok(stream)
 }
 
-/// One whole exchange with a [`Server::who_am_i`]: a new connection, the greeting, an echo, and the end.
+/// One exchange with a [`Server::who_am_i`]: a new connection, the greeting, an echo, and the close.
 pub fn ask(to: SocketAddr) -> io::Result<Answer> {
     ask_on(connect(to)?)
 }
 
-/// As [`ask`], from an address of the host.
+/// Like [`ask`], from an address of the host.
 pub fn ask_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
     ask_on(connect_from(Some(from), to, io_deadline())?)
 }
 
-/// Takes the greeting of a [`Server::who_am_i`] and ends the connection with a reset: no port is left in TIME_WAIT.
+/// Reads the greeting of a [`Server::who_am_i`] and resets the connection, which leaves no port in TIME_WAIT.
 pub fn greet_from(from: IpAddr, to: SocketAddr) -> io::Result<Answer> {
     let Conversation { stream, with } = Conversation::open_from(from, to)?;
     reset(stream);
     Ok(with)
 }
 
-/// One whole exchange on a connection that is open.
+/// One exchange on an open connection.
 pub fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
     stream.write_all(b"?")?;
     stream.shutdown(Shutdown::Write).map_err(|error| match error.kind() {
-        // The peer's reset was there first (`inet_shutdown` in the kernel's net/ipv4/af_inet.c).
+        // The peer's reset arrived first (`inet_shutdown` in the kernel's net/ipv4/af_inet.c).
         io::ErrorKind::NotConnected => io::ErrorKind::ConnectionReset.into(),
         _ => error,
     })?;
@@ -179,25 +179,25 @@ pub fn ask_on(mut stream: TcpStream) -> io::Result<Answer> {
     Answer::parse(greeting)
 }
 
-/// A connection to a [`Server::who_am_i`] that stays open.
+/// Connection to a [`Server::who_am_i`] that stays open.
 pub struct Conversation {
     stream: TcpStream,
-    /// Who is at the other end.
+    /// Server at the other end.
     pub with: Answer,
 }
 
 impl Conversation {
-    /// Connects and takes the greeting.
+    /// Connects and reads the greeting.
     pub fn open(to: SocketAddr) -> io::Result<Self> {
         Self::on(connect(to)?)
     }
 
-    /// As [`Conversation::open`], from an address of the host.
+    /// Like [`Conversation::open`], from an address of the host.
     pub fn open_from(from: IpAddr, to: SocketAddr) -> io::Result<Self> {
         Self::on(connect_from(Some(from), to, io_deadline())?)
     }
 
-    /// As [`Conversation::open`], on a connection that is there.
+    /// Like [`Conversation::open`], on an existing connection.
     pub fn on(mut stream: TcpStream) -> io::Result<Self> {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
@@ -209,7 +209,7 @@ impl Conversation {
         Ok(Self { stream, with })
     }
 
-    /// Sends some bytes and takes their echo.
+    /// Sends some bytes and reads their echo.
     pub fn say(&mut self, text: &str) -> io::Result<()> {
         self.stream.write_all(text.as_bytes())?;
         let mut echo = vec![0; text.len()];
@@ -218,7 +218,7 @@ impl Conversation {
         same.then_some(()).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the echo differs"))
     }
 
-    /// Waits until the other side ends the connection: `Ok` for a clean end.
+    /// Waits until the other side closes the connection: `Ok` if cleanly.
     pub fn ended(&mut self) -> io::Result<()> {
         match self.stream.read(&mut [0])? {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! A pseudo-terminal, and a program on it that takes it for the terminal of its session.
+//! Program on a pseudo-terminal, which is the controlling terminal of its session.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,11 +16,11 @@ use super::host::Host;
 use super::patience::eventually;
 use super::process::Process;
 
-/// A terminal of 80 columns and 24 lines with a program.
+/// Terminal of 80 columns and 24 lines with a program.
 pub struct Terminal {
     process: Process,
     keyboard: File,
-    /// Kept, so that its settings can be read after the program has ended.
+    /// Kept to read its settings after the program has ended.
     line: OwnedFd,
     before: Termios,
     output: Arc<Mutex<Vec<u8>>>,
@@ -38,7 +38,7 @@ impl Terminal {
         let written = Arc::clone(&output);
         thread::spawn(move || {
             let mut part = [0; 4096];
-            // The end is an error (EIO): nobody has the other side any more.
+            // Reading fails (EIO) once the other side is closed.
             while let Ok(length @ 1..) = screen.read(&mut part) {
                 let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
                 written.extend_from_slice(&part[..length]);
@@ -49,7 +49,7 @@ impl Terminal {
         Self { process, keyboard, line, before, output }
     }
 
-    /// All that was written, with its escape sequences.
+    /// All output, with escape sequences.
     pub fn output(&self) -> String {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&output).into_owned()
@@ -60,7 +60,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).expect("keys are taken");
     }
 
-    /// Changes the size of its window to so many columns, which has everything drawn again, and waits for this text.
+    /// Changes the width of the window, which causes a redraw, and waits for this text.
     pub fn until_drawn(&mut self, columns: u16, text: &str) {
         let from = self.output.lock().unwrap_or_else(PoisonError::into_inner).len();
         let name = ttyname(&self.line).expect("a terminal has a name");
@@ -80,7 +80,7 @@ impl Terminal {
         self.process.signal(signal);
     }
 
-    /// Waits for the end of the program, and panics unless the terminal is as before: its settings, its screen, its cursor.
+    /// Waits for the end of the program, and panics unless the terminal is restored: its settings, screen and cursor.
     pub fn wait_until_restored(&mut self) -> ExitStatus {
         let status = self.process.wait();
         let after = tcgetattr(&self.line).expect("a terminal has settings");

@@ -1,30 +1,31 @@
-//! Byte streams that prove themselves: made from a seed, cut into random chunks, hashed by the receiver.
+//! Verifiable byte streams: generated from a seed, sent in random chunks, hashed by the receiver.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use sha2::{Digest, Sha256};
 
-/// The largest chunk written or read at once; beyond one pipe of the kernel, so that short writes happen.
+/// Largest chunk that is written or read at once; larger than a pipe of the kernel, so that short writes
+/// occur.
 const LARGEST_CHUNK: usize = 200_000;
 
-/// What one side sends.
+/// Stream that one side sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Decides the bytes and how they are cut.
+    /// Seed of the bytes and of the chunk sizes.
     pub seed: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: usize,
     /// When to start.
     pub start: Start,
 }
 
-/// When a side starts to send.
+/// Time at which a side starts to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At once, while receiving.
     AtOnce,
-    /// After the other side's end: only then is the connection half closed under traffic.
+    /// After the other side has closed its half, so that traffic flows on a half-closed connection.
     AfterTheirEnd,
 }
 
@@ -36,7 +37,7 @@ pub struct Fingerprint {
 }
 
 impl Plan {
-    /// What a receiver of the whole stream must have seen.
+    /// Fingerprint that a receiver of the whole stream must have.
     pub fn fingerprint(self) -> Fingerprint {
         let mut hash = Sha256::new();
         self.chunks(|chunk| {
@@ -67,7 +68,8 @@ impl Plan {
     }
 }
 
-/// Sends by `plan` and receives to the end, both at once if the plan says so. Returns what was received.
+/// Sends by `plan` and receives until the end, concurrently if planned. Returns the fingerprint of what was
+/// received.
 pub fn exchange(stream: &TcpStream, plan: Plan) -> io::Result<Fingerprint> {
     if plan.start == Start::AfterTheirEnd {
         let received = receive(stream, plan.seed)?;
@@ -97,7 +99,7 @@ fn receive(mut stream: &TcpStream, seed: u64) -> io::Result<Fingerprint> {
     }
 }
 
-/// Single bytes, small writes and large ones, each often enough to meet the others.
+/// Random chunk size: single bytes, small and large writes, each often enough to follow the others.
 fn chunk_size(random: &mut fastrand::Rng) -> usize {
     match random.u8(..10) {
         0 => 1,

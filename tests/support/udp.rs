@@ -11,13 +11,13 @@ use super::patience::{eventually, io_deadline, patience};
 use super::tcp::Answer;
 use super::world::{Family, World};
 
-/// The largest payload that fits an IPv4 packet: 65,535 - 20 - 8.
+/// Largest payload that fits in an IPv4 packet: 65,535 - 20 - 8.
 pub const LARGEST: usize = 65_507;
 
-/// How often a server looks whether it should stop.
+/// Interval at which a server checks whether to stop.
 const STOP_EVERY: Duration = Duration::from_millis(100);
 
-/// A server on one address; it ends when dropped.
+/// Server on one address, which ends when dropped.
 pub struct Server {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -30,7 +30,7 @@ impl Server {
         Self::start(host, addr, move |_, peer| Some(format!("{name} {peer}").into_bytes()))
     }
 
-    /// A [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
+    /// Starts a [`Server::who_am_i`] on every backend, named `backend-0`, `backend-1` and so on.
     pub fn on_every_backend(world: &World, family: Family, port: u16) -> Vec<Self> {
         let start = |(index, host)| {
             Self::who_am_i(host, SocketAddr::new(family.backend(index), port), &format!("backend-{index}"))
@@ -43,7 +43,7 @@ impl Server {
         Self::start(host, addr, |datagram, _| Some(datagram.to_vec()))
     }
 
-    /// Takes every datagram and answers none.
+    /// Receives every datagram without answering.
     pub fn silent(host: &Host, addr: SocketAddr) -> Self {
         Self::start(host, addr, |_, _| None)
     }
@@ -60,7 +60,7 @@ impl Server {
         let thread = host.spawn(move || {
             let mut buffer = vec![0; 65_536];
             while !stopped.load(Ordering::SeqCst) {
-                // Errors are time-outs and ICMP echoes of clients that have gone.
+                // Errors are timeouts and ICMP responses to clients that have gone.
                 if let Ok((size, peer)) = socket.recv_from(&mut buffer)
                     && let Some(reply) = answer(buffer.get(..size).expect("datagrams fit"), peer)
                 {
@@ -81,21 +81,22 @@ impl Drop for Server {
     }
 }
 
-/// A client with one source port. Its socket is connected: it takes replies only from the address that it asked.
+/// Client with one source port. Its socket is connected, so that it only receives replies from the address that it
+/// queries.
 pub struct Client {
     socket: UdpSocket,
 }
 
 impl Client {
-    /// A client on a host, from one of its addresses.
+    /// Client on a host, with one of its addresses.
     pub fn new(host: &Host, from: IpAddr, to: SocketAddr) -> Self {
         Self::bound(host, SocketAddr::new(from, 0), to)
     }
 
-    /// As [`Client::new`], from a port of choice.
+    /// Like [`Client::new`], with a given port.
     pub fn bound(host: &Host, from: SocketAddr, to: SocketAddr) -> Self {
-        // A port stays taken for as long as a program that another test is just starting has not let go of what it
-        // inherited of this process.
+        // The port may still be in use: a program that another test is starting may have inherited a socket of this
+        // process.
         let socket =
             eventually("the client's address and port are there", || host.run(|| UdpSocket::bind(from)));
         socket.connect(to).expect("the gateway is routed");
@@ -103,36 +104,36 @@ impl Client {
         Self { socket }
     }
 
-    /// Where it sends from.
+    /// Source address.
     pub fn local_addr(&self) -> SocketAddr {
         self.socket.local_addr().expect("a bound socket has an address")
     }
 
-    /// Sends a datagram and waits for nothing. Errors may be those of earlier ones, which ICMP has reported since.
+    /// Sends a datagram without waiting. Errors may belong to earlier ones, as reported by ICMP.
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         let sent = self.socket.send(datagram)?;
         assert_eq!(sent, datagram.len(), "datagrams are sent whole");
         Ok(())
     }
 
-    /// Sends a datagram and takes one back.
+    /// Sends a datagram and receives one.
     pub fn exchange(&self, datagram: &[u8]) -> io::Result<Vec<u8>> {
         self.send(datagram)?;
         self.receive()
     }
 
-    /// Asks a [`Server::who_am_i`].
+    /// Queries a [`Server::who_am_i`].
     pub fn ask(&self) -> io::Result<Answer> {
         Answer::parse(&String::from_utf8_lossy(&self.exchange(b"?")?))
     }
 
-    /// As [`Client::ask`] for a moment in which nothing may answer: a short deadline, so that the caller asks again.
+    /// Like [`Client::ask`] with a short deadline, for a moment without answers, so that the caller can retry.
     pub fn ask_briefly(&self) -> io::Result<Answer> {
         self.send(b"?")?;
         Answer::parse(&String::from_utf8_lossy(&self.receive_briefly()?))
     }
 
-    /// As [`Client::receive`], with a short deadline.
+    /// Like [`Client::receive`], with a short deadline.
     pub fn receive_briefly(&self) -> io::Result<Vec<u8>> {
         self.socket.set_read_timeout(Some(patience(0.5)))?;
         let datagram = self.receive();
@@ -140,7 +141,7 @@ impl Client {
         datagram
     }
 
-    /// Sends a datagram and expects silence for `time`: no answer and no ICMP error.
+    /// Sends a datagram and expects neither an answer nor an ICMP error for `time`.
     pub fn expect_silence(&self, time: Duration) {
         self.socket.send(b"?").expect("sending needs nobody");
         self.socket.set_read_timeout(Some(time)).expect("a socket takes a time-out");
@@ -149,7 +150,7 @@ impl Client {
         self.socket.set_read_timeout(Some(io_deadline())).expect("a socket takes a time-out");
     }
 
-    /// Takes one datagram.
+    /// Receives one datagram.
     pub fn receive(&self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; 65_536];
         let size = self.socket.recv(&mut buffer)?;

@@ -1,23 +1,23 @@
-//! The test network: a client, a gateway and backends, joined by point-to-point links of both families.
+//! Test network: a client, a gateway and backends, connected by point-to-point links of both families.
 //!
 //! ```text
 //! client ── 10.1.0.0/24, fd01::/64 ── gateway ──┬── 10.2.0.0/24, fd02:0:0:0::/64 ── backend 0
 //!                                               └── 10.2.1.0/24, fd02:0:0:1::/64 ── backend 1 ...
 //! ```
-//! Everyone's default route is the gateway, which does not forward: what arrives came through the program under test.
-//! Backends are inside the cluster (their networks are pod CIDRs), the client is outside.
+//! The default route of every host is the gateway, which does not forward, so that all traffic passes the program under
+//! test. Backends are inside the cluster (their networks are Pod CIDRs), the client is outside.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::host::{Host, wait_for_address};
 
-/// Addresses that the client host has per family, so that one host can be several clients.
+/// Number of addresses per family of the client host, so that it can act as several clients.
 pub const CLIENTS: u16 = 8;
-/// Addresses per family that the gateway may serve.
+/// Number of addresses per family that the gateway may serve.
 pub const VIPS: u16 = 4;
 
-/// The address family in which a case runs.
+/// Address family of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -36,50 +36,50 @@ impl fmt::Display for Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address.
+    /// Family of an address.
     pub fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The client's addresses, counted from 0.
+    /// Address of a client, by index.
     pub fn client(self, index: u16) -> IpAddr {
         self.pick([10, 1, 0, 2 + low(index)], [0xfd01, 0, 0, 0, 0, 0, 0, 2 + index])
     }
 
-    /// The gateway's address on the client's link.
+    /// Address of the gateway on the client's link.
     pub fn gateway(self) -> IpAddr {
         self.pick([10, 1, 0, 1], [0xfd01, 0, 0, 0, 0, 0, 0, 1])
     }
 
-    /// A backend's address.
+    /// Address of a backend.
     pub fn backend(self, index: u16) -> IpAddr {
         self.backend_address(index, 0)
     }
 
-    /// One of a backend's addresses; number 0 is [`Family::backend`].
+    /// Address of a backend by number; number 0 is [`Family::backend`].
     pub fn backend_address(self, index: u16, number: u16) -> IpAddr {
         self.pick([10, 2, low(index), 2 + low(number)], [0xfd02, 0, 0, index, 0, 0, 0, 2 + number])
     }
 
-    /// The gateway's address on a backend's link: what that backend sees as its peer.
+    /// Address of the gateway on a backend's link, which that backend sees as its peer.
     pub fn gateway_towards(self, index: u16) -> IpAddr {
         self.pick([10, 2, low(index), 1], [0xfd02, 0, 0, index, 0, 0, 0, 1])
     }
 
-    /// An address that the gateway serves.
+    /// Address that the gateway serves.
     pub fn vip(self, index: u16) -> IpAddr {
         self.pick([203, 0, 113, 10 + low(index)], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10 + index])
     }
 
-    /// An address that swallows whatever is sent there: no answer, no error.
+    /// Address that drops all packets without an error.
     pub fn black_hole(self) -> IpAddr {
         self.pick([10, 66, 0, 1], [0xfd66, 0, 0, 0, 0, 0, 0, 1])
     }
 
-    /// The networks that count as inside the cluster.
+    /// Networks inside the cluster.
     pub fn pod_cidr(self) -> &'static str {
         match self {
             Self::V4 => "10.2.0.0/16",
@@ -87,7 +87,7 @@ impl Family {
         }
     }
 
-    /// The length of a prefix that holds one address.
+    /// Length of a prefix for a single address.
     pub fn host_prefix(self) -> u8 {
         match self {
             Self::V4 => 32,
@@ -114,34 +114,34 @@ fn low(index: u16) -> u8 {
     u8::try_from(index).expect("test networks are small")
 }
 
-/// The hosts and their links.
+/// Hosts with their links.
 pub struct World {
-    /// Where clients run.
+    /// Host of clients.
     pub client: Host,
-    /// Where the gateway runs.
+    /// Host of the gateway.
     pub gateway: Host,
-    /// Where endpoints run.
+    /// Hosts of endpoints.
     pub backends: Vec<Host>,
-    /// How many addresses each backend has per family.
+    /// Number of addresses per family of each backend.
     addresses: u16,
 }
 
 impl World {
-    /// A network with so many backends, in which the gateway has all served addresses.
+    /// Network with this many backends, in which the gateway has all served addresses.
     pub fn new(backends: u16) -> Self {
         let world = Self::without_vips(backends);
         world.add_vips();
         world
     }
 
-    /// As [`World::new`]; each backend has so many addresses per family ([`Family::backend_address`]).
+    /// Like [`World::new`], with this many addresses per family on each backend ([`Family::backend_address`]).
     pub fn with_addresses(backends: u16, addresses: u16) -> Self {
         let world = Self::sized(backends, addresses);
         world.add_vips();
         world
     }
 
-    /// A network in which the served addresses are routed to the gateway, but nobody has them yet.
+    /// Network in which the served addresses are routed to the gateway, but not assigned yet.
     pub fn without_vips(backends: u16) -> Self {
         Self::sized(backends, 1)
     }
@@ -155,43 +155,43 @@ impl World {
             link_backend(&gateway, backend, index, addresses);
         }
         if !backends.is_empty() {
-            // Backend 0 has no such address and does not forward: it drops the packet and says nothing.
+            // Backend 0 does not have this address and does not forward, so it silently drops the packets.
             gateway.ip(&Family::BOTH
                 .map(|f| format!("route add {}/{} via {}", f.black_hole(), f.host_prefix(), f.backend(0))));
         }
         Self { client, gateway, backends, addresses }
     }
 
-    /// A backend's host.
+    /// Host of a backend.
     pub fn backend(&self, index: usize) -> &Host {
         self.backends.get(index).expect("the world has that backend")
     }
 
-    /// Takes down a backend's end of its link. What is sent there vanishes: the gateway's end has lost its carrier, and
-    /// nobody says so to who sends.
+    /// Takes down a backend's end of its link. Packets to it are lost silently, since the gateway's end has lost its
+    /// carrier.
     pub fn cut(&self, index: u16) {
         self.backend(usize::from(index)).ip(&["link set eth0 down".to_owned()]);
     }
 
-    /// Takes the link up again.
+    /// Restores the link.
     pub fn mend(&self, index: u16) {
         let there = |family: Family| backend_addresses(family, index, self.addresses);
         set_up_far_end(self.backend(usize::from(index)), there, |family| family.gateway_towards(index));
     }
 
-    /// Sets how long packets on a backend's link may be, at both ends.
+    /// Sets the MTU of a backend's link, at both ends.
     pub fn set_mtu(&self, index: u16, mtu: u32) {
         self.backend(usize::from(index)).ip(&[format!("link set eth0 mtu {mtu}")]);
         self.gateway.ip(&[format!("link set backend-{index} mtu {mtu}")]);
     }
 
-    /// Makes the link anew: the interfaces have the names and addresses of before, and are others.
+    /// Recreates the link: the interfaces have the same names and addresses, but are new.
     pub fn replace(&self, index: u16) {
         self.gateway.ip(&[format!("link del backend-{index}")]);
         link_backend(&self.gateway, self.backend(usize::from(index)), index, self.addresses);
     }
 
-    /// Gives the gateway the served addresses.
+    /// Assigns the served addresses to the gateway.
     pub fn add_vips(&self) {
         self.gateway.own(Family::BOTH.into_iter().flat_map(|family| (0..VIPS).map(move |n| family.vip(n))));
     }
@@ -203,9 +203,9 @@ fn link_backend(gateway: &Host, backend: &Host, index: u16, addresses: u16) {
     link(gateway, &format!("backend-{index}"), here, backend, there);
 }
 
-/// Joins two hosts: `name` is the interface on the near one, `eth0` the one on the far side, whose default route it is.
+/// Connects two hosts: `name` is the interface of the near one, `eth0` that of the far one and its default route.
 ///
-/// Link-local addresses are given by hand, so that they are there at once: the kernel asks for neighbours from them when
+/// Link-local addresses are set explicitly, to be available at once: the kernel uses them in neighbor solicitations when
 /// a packet does not come from an address of the host (`ndisc_solicit` in net/ipv6/ndisc.c).
 fn link(
     near: &Host,
@@ -225,7 +225,7 @@ fn link(
     near.run(|| Family::BOTH.iter().for_each(|&f| wait_for_address(near_ip(f))));
 }
 
-/// Whatever of it is there already, as after the interface was down, which takes away routes and IPv6 addresses.
+/// Replaces what exists, since an interface that was down has lost its routes and IPv6 addresses.
 fn set_up_far_end(
     far: &Host,
     far_ips: impl Fn(Family) -> Vec<IpAddr> + Sync,
@@ -245,7 +245,8 @@ fn backend_addresses(family: Family, index: u16, count: u16) -> Vec<IpAddr> {
     (0..count).map(|number| family.backend_address(index, number)).collect()
 }
 
-/// Duplicate address detection would keep an IPv6 address unusable for a second.
+/// Line that adds an address without duplicate address detection, which would keep an IPv6 address unusable for a
+/// second.
 fn address(ip: IpAddr, interface: &str) -> String {
     let nodad = if ip.is_ipv6() { " nodad" } else { "" };
     format!("addr replace {ip}/{} dev {interface}{nodad}", Family::of(ip).link_prefix())

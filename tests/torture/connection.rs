@@ -1,4 +1,4 @@
-//! Plays a script of two ends of a connection on a lane.
+//! Plays a script for the two ends of a connection on a lane.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use crate::script::{Part, Script, any_script};
 use crate::support::patience::{eventually, let_pass, patience};
 use crate::support::world::World;
 
-/// Torture by connections.
+/// Torture of connections.
 pub(crate) struct Connections;
 
 impl Torture for Connections {
@@ -57,7 +57,8 @@ fn play(world: &World, road: Road, lane: u16, script: &Script) -> Outcome {
         let client = world.client.run(|| -> Observation {
             match connect(entrance, &script.client) {
                 Ok(stream) => perform(stream, &script.client, mine, theirs, limit),
-                // The server was quicker: it accepted, may have ended its side, and reset (`tcp_reset` in net/ipv4/tcp_input.c).
+                // The server was faster: it has accepted, may have ended its side, and reset the connection (`tcp_reset` in
+                // net/ipv4/tcp_input.c).
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
                     Observation::nothing_but(ErrorKind::ConnectionReset)
                 }
@@ -80,8 +81,8 @@ fn socket(addr: SocketAddr, part: &Part) -> Socket {
 }
 
 fn listen(addr: SocketAddr, part: &Part) -> TcpListener {
-    // The last listener stays open for as long as a program that another test is just starting has not let go of what it
-    // inherited of this process.
+    // The port may still be in use: a program that another test is starting may have inherited the last listener of this
+    // process.
     let socket = eventually("a port is free", || {
         let socket = socket(addr, part);
         socket.set_reuse_address(true)?;
@@ -99,7 +100,7 @@ fn connect(addr: SocketAddr, part: &Part) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// The client's connection; `None` if the client has left and none came.
+/// The client's connection; `None` if the client has left and none arrived.
 fn accept(listener: &TcpListener, client_has_left: impl Fn() -> bool, limit: Duration) -> Option<TcpStream> {
     let deadline = Instant::now() + limit;
     let mut left_at = None;

@@ -1,5 +1,5 @@
-//! Plays a script of clients and a server of UDP on a lane. Clients and server are one thread here, so what has arrived and
-//! what has not is known at every step.
+//! Plays a script for UDP clients and a server on a lane. Clients and server are one thread, so it is known at every step which
+//! datagrams have arrived.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
@@ -25,7 +25,7 @@ pub(crate) struct Exchanges;
 
 impl Torture for Exchanges {
     type Script = Script;
-    /// With more, datagrams would be lost between the hosts, where each CPU queues a thousand (`net.core.netdev_max_backlog`).
+    /// With more lanes, datagrams would be lost between the hosts, where each CPU queues a thousand (`net.core.netdev_max_backlog`).
     const LANES: u16 = LANES / 3;
 
     fn any() -> impl Strategy<Value = Script> {
@@ -43,17 +43,17 @@ impl Torture for Exchanges {
     }
 }
 
-/// Begins a datagram that is large enough: whose it is.
+/// Length of the mark at the start of a datagram that is large enough, which identifies its client.
 const MARK: usize = 12;
-/// What is sent while there is no server is as long, and nothing else.
+/// Length of datagrams that are sent while there is no server, which no other datagram has.
 const LATE: usize = 3 * MARK + 1;
 
-/// The last ports of clients that lanes have had.
+/// Last port of the clients on each lane.
 static PORTS: [AtomicU16; LANES as usize] = [const { AtomicU16::new(0) }; LANES as usize];
 const FIRST_PORT: u16 = 20_000;
 const PORTS_OF_A_LANE: u16 = 5000;
 
-/// Another port than those of the lane's last clients: as the gateway sees it, a client with the port of one that has left is that one.
+/// A port that the lane's last clients did not have, since the gateway identifies a client by its port.
 fn next_port(lane: u16) -> u16 {
     let number = PORTS[usize::from(lane)].fetch_add(1, Ordering::Relaxed) % PORTS_OF_A_LANE;
     FIRST_PORT + lane * PORTS_OF_A_LANE + number
@@ -64,14 +64,14 @@ struct Play<'w> {
     road: Road,
     lane: u16,
     seed: u64,
-    /// None while there is an outage.
+    /// `None` during an outage.
     server: Option<UdpSocket>,
     clients: Vec<UdpSocket>,
-    /// As whom the server knows them.
+    /// Addresses of clients as seen by the server.
     peers: Vec<Option<SocketAddr>>,
-    /// Datagrams so far: each has other bytes.
+    /// Number of datagrams so far, which makes each unique.
     count: u32,
-    /// Sent while there was no server: they may yet arrive.
+    /// Datagrams that were sent without a server, and may still arrive.
     late: HashSet<Vec<u8>>,
 }
 
@@ -133,7 +133,7 @@ impl<'w> Play<'w> {
         self.expect_nothing_more()
     }
 
-    /// Bytes that no other datagram of the script has, if there is room for that.
+    /// A datagram that is unique in the script, if its size allows that.
     fn datagram(&mut self, client: usize, size: usize) -> Vec<u8> {
         self.count += 1;
         let mut bytes = Vec::with_capacity(size);
@@ -157,7 +157,7 @@ impl<'w> Play<'w> {
         let mut expected: HashMap<usize, VecDeque<Vec<u8>>> = HashMap::new();
         for sent in burst {
             let queue = expected.entry(sent.client).or_default();
-            // Nobody knows from whom nothing comes.
+            // An empty datagram from an unknown client cannot be identified.
             if self.peers[sent.client].is_none() && queue.is_empty() {
                 let first = self.datagram(sent.client, 2 * MARK);
                 send(
@@ -193,7 +193,7 @@ impl<'w> Play<'w> {
         self.server.as_ref().ok_or_else(|| "there is no server".to_owned())
     }
 
-    /// All of them, each client's in the order in which they were sent, each from where that client's come.
+    /// Checks that all of them arrive, each client's in order and from the same address.
     fn arrive(&mut self, mut expected: HashMap<usize, VecDeque<Vec<u8>>>) -> Result<(), String> {
         let mut left: usize = expected.values().map(VecDeque::len).sum();
         while left > 0 {
@@ -208,7 +208,8 @@ impl<'w> Play<'w> {
         Ok(())
     }
 
-    /// What the server is sent next, and by whom; not what was sent while there was none, in this script or the one before.
+    /// Receives the next datagram of the server with its sender. Skips those that were sent without a server, in this script or the
+    /// previous one.
     fn take(&mut self) -> io::Result<(Vec<u8>, SocketAddr)> {
         loop {
             let (datagram, from) = self.take_any()?;
@@ -233,7 +234,7 @@ impl<'w> Play<'w> {
         Ok((buffer, from))
     }
 
-    /// Whose datagram it is: by its sender, or by its mark if the sender is new.
+    /// Client of a datagram: by its sender, or by its mark if the sender is new.
     fn whose(&mut self, datagram: &[u8], from: SocketAddr) -> Result<usize, String> {
         if let Some(known) = self.peers.iter().position(|peer| *peer == Some(from)) {
             return Ok(known);
@@ -245,7 +246,7 @@ impl<'w> Play<'w> {
             return Err(format!("server: client {client} was {before} and is {from}"));
         }
         let own = self.clients[client].local_addr().map_err(|error| error.to_string())?;
-        // A gateway has ports of its own even where it has none of its addresses.
+        // A gateway may use other ports even with the client's address.
         let same = match self.road {
             Road::Direct => own == from,
             Road::Gateway(Source::Transparent) => own.ip() == from.ip(),
@@ -276,7 +277,7 @@ impl<'w> Play<'w> {
         Ok(())
     }
 
-    /// The answer finds nobody: what ICMP says of that is of no concern to others.
+    /// Sends a query and closes the client. The ICMP error for the answer must not affect others.
     fn ask_and_leave(&mut self, client: usize) -> Result<(), String> {
         let datagram = self.datagram(client, 2 * MARK);
         self.clients[client].send(&datagram).map_err(|error| error.to_string())?;
@@ -286,7 +287,7 @@ impl<'w> Play<'w> {
         self.server()?.send_to(b"too late", to).map(drop).map_err(|error| error.to_string())
     }
 
-    /// Errors are those of which ICMP tells; they come with any call that follows.
+    /// Sends without a server. Errors are ICMP errors, which any later call returns.
     fn outage(&mut self, client: usize, count: usize) {
         self.server = None;
         for _ in 0..count {
@@ -297,7 +298,7 @@ impl<'w> Play<'w> {
         }
         self.server = Some(self.new_server());
         while drain(&self.clients[client]) {}
-        // The gateway may have looked for another endpoint, and found the same.
+        // The gateway may have chosen an endpoint again, with a new source port.
         if self.road != Road::Direct {
             self.peers[client] = None;
         }
@@ -313,7 +314,7 @@ impl<'w> Play<'w> {
     }
 }
 
-/// Sends all of them, without a break.
+/// Sends all of them without a pause.
 fn send(
     socket: &UdpSocket,
     how: &Datagrams,
@@ -349,7 +350,7 @@ fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
                 buffer.truncate(size);
                 return Ok(buffer);
             }
-            // Of what was sent while there was no server.
+            // Error of a datagram that was sent without a server.
             Err(error)
                 if error.kind() == ErrorKind::ConnectionRefused && started.elapsed() < patience(3.0) => {}
             Err(error) => return Err(error),
@@ -357,7 +358,7 @@ fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Takes what is there, without waiting; whether it was a datagram.
+/// Receives without waiting. Returns whether there was a datagram.
 fn drain(socket: &UdpSocket) -> bool {
     socket.set_nonblocking(true).expect("a socket can be nonblocking");
     let got = socket.recv(&mut [0; 16]);

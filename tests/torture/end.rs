@@ -1,4 +1,4 @@
-//! One end of a connection as it does what its part of a script says, and what it observes.
+//! One end of a connection, which performs its part of a script and observes the result.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -13,40 +13,40 @@ use crate::pattern::{Pattern, URGENT};
 use crate::script::{How, Part, Read, When, Write};
 use crate::support::patience::let_pass;
 
-/// What one end has observed.
+/// Observations of one end.
 #[derive(Clone, Debug)]
 pub(crate) struct Observation {
-    /// Bytes that the kernel took, urgent ones aside.
+    /// Number of bytes that the kernel accepted, without urgent ones.
     pub(crate) sent: u64,
-    /// Why it took no more, if it did not.
+    /// Error of the write that failed, if any.
     pub(crate) send_error: Option<io::ErrorKind>,
-    /// It has ended its stream before it left.
+    /// Whether it closed its half before it left.
     pub(crate) fin_sent: bool,
-    /// The right bytes in the right order, from the first on.
+    /// Number of correct bytes in the right order, from the first on.
     pub(crate) received: u64,
-    /// Urgent bytes that it read among them, each by how many others were before it.
+    /// Positions of received urgent bytes: the number of other bytes before each.
     pub(crate) urgent: Vec<u64>,
-    /// A byte was not what it should be.
+    /// First incorrect byte, if any.
     pub(crate) corrupt: Option<String>,
     pub(crate) end: End,
     pub(crate) took: Duration,
 }
 
-/// How reading came to its end.
+/// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It left before.
+    /// The reader left before any end.
     NotAwaited,
     /// A FIN.
     Clean,
-    /// A reset, mostly.
+    /// An error, mostly a reset.
     Error(io::ErrorKind),
-    /// None came in time.
+    /// No end in time.
     Hang,
 }
 
 impl Observation {
-    /// Of a connection that broke before anything could be done on it.
+    /// Observation of a connection that failed before anything could be done.
     pub(crate) fn nothing_but(error: io::ErrorKind) -> Self {
         Self {
             sent: 0,
@@ -61,7 +61,7 @@ impl Observation {
     }
 }
 
-/// Does what `part` says on a connected socket. `mine` is what it writes, `theirs` what it should read.
+/// Performs `part` on a connected socket. `mine` is what it writes, `theirs` what it should read.
 pub(crate) fn perform(
     stream: TcpStream,
     part: &Part,
@@ -112,7 +112,7 @@ struct Performer<'a> {
 struct Writer {
     pattern: Pattern,
     step: usize,
-    /// Of the present step.
+    /// Rest of the current step.
     left: Option<u64>,
     sent: u64,
     until: Option<Instant>,
@@ -132,19 +132,19 @@ struct Reader {
     buffer: Vec<u8>,
 }
 
-/// What a writer or reader does next.
+/// Next action of a writer or reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wants {
     /// Its socket call.
     Io,
-    /// Nothing before that moment.
+    /// Nothing before that time.
     Rest(Instant),
-    /// Nothing any more.
+    /// Nothing more.
     Nothing,
 }
 
 impl Performer<'_> {
-    /// True if it was over before the deadline.
+    /// Returns whether it ended before the deadline.
     fn run(&mut self, started: Instant, deadline: Instant) -> bool {
         loop {
             let now = Instant::now();
@@ -171,7 +171,7 @@ impl Performer<'_> {
 
     fn wait(&mut self, write: bool, read: bool, time: Duration) {
         if !write && !read {
-            // An error would make poll(2) return at once, whatever is asked for.
+            // An error would make poll(2) return at once, whatever it waits for.
             return let_pass(time);
         }
         let mut flags = PollFlags::empty();

@@ -1,31 +1,31 @@
-//! What clients of UDP do, and what the server answers.
+//! Scripts of UDP clients and the server's answers.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-/// Clients with a socket each.
+/// Number of clients, each with a socket.
 pub(crate) const CLIENTS: usize = 4;
 
-/// Bytes that are on their way at a time: a socket's buffer takes them all, so nothing may be lost.
+/// Limit of bytes under way, all of which fit into a socket's buffer, so nothing may be lost.
 const MOST_BYTES: usize = 60_000;
 
-/// One step after the other: each is over when everything has arrived.
+/// Sequence of steps. Each ends when everything has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
-    /// Decides the bytes.
+    /// Seed of the bytes.
     pub(crate) seed: u64,
     pub(crate) steps: Vec<Step>,
 }
 
-/// A step.
+/// Step of a script.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Clients send one after the other, as fast as they can.
     Burst(Vec<Sent>),
-    /// Many new clients send a datagram each, are answered, and are gone.
+    /// Many new clients send one datagram each, are answered, and close.
     Strangers(usize),
-    /// A client takes another port, perhaps while it is being answered.
+    /// A client changes its port, perhaps while it is being answered.
     Rebind {
         client: usize,
         asks_before: bool,
@@ -38,7 +38,7 @@ pub(crate) enum Step {
     Pause(Duration),
 }
 
-/// What a client sends, and is answered.
+/// Datagrams of a client, and their answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) client: usize,
@@ -49,14 +49,14 @@ pub(crate) struct Sent {
 /// Datagrams to one receiver.
 #[derive(Clone, Debug)]
 pub(crate) enum Datagrams {
-    /// Each by itself, of these sizes.
+    /// Single datagrams of these sizes.
     Single(Vec<usize>),
-    /// By one call (`UDP_SEGMENT`): so many of one size, and a shorter one.
+    /// One call (`UDP_SEGMENT`) with `count` datagrams of one size, and a shorter one.
     Bundle { count: usize, size: usize, rest: usize },
 }
 
 impl Datagrams {
-    /// In the order in which they are to arrive.
+    /// Sizes in the order of arrival.
     pub(crate) fn sizes(&self) -> Vec<usize> {
         match self {
             Self::Single(sizes) => sizes.clone(),
@@ -68,7 +68,6 @@ impl Datagrams {
     }
 }
 
-/// Any script.
 pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     (any::<u64>().no_shrink(), prop::collection::vec(any_step(), 1..8))
         .prop_map(|(seed, steps)| Script { seed, steps })
@@ -110,11 +109,11 @@ fn any_datagrams() -> impl Strategy<Value = Datagrams> {
     ]
 }
 
-/// Without what would not fit a buffer beside what is before it.
+/// Removes what would not fit into a buffer along with what precedes it.
 fn bounded(burst: Vec<Sent>) -> Vec<Sent> {
     let (mut forth, mut back) = (MOST_BYTES, MOST_BYTES);
     let fits = |left: &mut usize, datagrams: &Datagrams| {
-        // A datagram costs a buffer more than its bytes.
+        // A datagram uses more of a buffer than its bytes.
         let bytes = datagrams.sizes().iter().map(|size| size + 1000).sum();
         let rest = left.checked_sub(bytes);
         rest.inspect(|rest| *left = *rest).is_some()

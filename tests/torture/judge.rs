@@ -1,18 +1,18 @@
-//! What may be observed of a connection, from what both ends did: the rules of TCP as a direct connection keeps them. The
-//! rules are held against direct connections, too, so that none is stricter than the kernel.
+//! Rules for observations of a connection, given what both ends did: those of TCP as kept by a direct connection. They
+//! are tested with direct connections, too, so that none is stricter than the kernel.
 
 use crate::end::{End, Observation};
 use crate::script::{How, Part, Script, When};
 use crate::support::patience::patience;
 
-/// What both ends observed; the server nothing if no connection came to it.
+/// Observations of both ends; `None` for the server if no connection arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) client: Observation,
     pub(crate) server: Option<Observation>,
 }
 
-/// All that is wrong with an outcome; nothing if it is right.
+/// All violations in an outcome.
 pub(crate) fn judge(script: &Script, outcome: &Outcome) -> Vec<String> {
     let Outcome { client, server } = outcome;
     let mut wrong = Vec::new();
@@ -23,14 +23,14 @@ pub(crate) fn judge(script: &Script, outcome: &Outcome) -> Vec<String> {
             wrong.extend(of_client.into_iter().map(|what| format!("client: {what}")));
             wrong.extend(of_server.into_iter().map(|what| format!("server: {what}")));
         }
-        // A client that leaves at once may be gone before the gateway has looked for an endpoint.
+        // A client that leaves at once may be gone before the gateway has chosen an endpoint.
         None if script.client.abandons() => {}
         None => wrong.push("server: no connection came".to_owned()),
     }
     wrong
 }
 
-/// What is wrong with what one end saw of the other.
+/// Violations in what one end saw of the other.
 fn side(
     script: &Script,
     (part, other): (&Part, &Part),
@@ -52,7 +52,7 @@ fn side(
         wrong.push(format!("hangs after {} bytes", seen.received));
     }
     let whole = seen.received == by_other.sent;
-    // A write that failed has taken the error that a read would have returned.
+    // A failed write has consumed the error that a read would have returned.
     if seen.end == End::Clean && !whole && seen.send_error.is_none() {
         wrong.push(format!("a clean end after {} bytes of {}", seen.received, by_other.sent));
     }

@@ -1,8 +1,8 @@
-//! Torture: random scripts of what both ends of a connection do, or clients and servers of UDP, directly and through the gateway. What may
-//! be observed directly is what must be observed through it.
+//! Torture tests: random scripts for both ends of a connection, or for UDP clients and servers, directly and through the gateway. The
+//! observations through the gateway must be possible directly.
 //!
-//! `SHEAVE_TORTURE_SCRIPTS=100000` runs so many scripts per case instead of the usual few; `SHEAVE_TORTURE_SEED=N` repeats
-//! the scripts of a run, which prints its seed when it fails. The cases need root, as the end-to-end tests do.
+//! `SHEAVE_TORTURE_SCRIPTS=100000` sets the number of scripts per case. `SHEAVE_TORTURE_SEED=N` repeats the scripts of a run, which prints
+//! its seed when it fails. The cases need root, like the end-to-end tests.
 
 #![cfg(test)]
 

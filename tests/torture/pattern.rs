@@ -1,11 +1,11 @@
-//! Bytes that prove themselves: any part of a stream shows whether it is the right one, at its place.
+//! Verifiable bytes: any part of a stream shows whether it is correct and at its position.
 
 use std::sync::LazyLock;
 
-/// A prime, so that no size of chunk or buffer repeats the pattern.
+/// Period of the pattern; prime, so that no size of chunk or buffer repeats it.
 const PERIOD: usize = 65_521;
 
-/// What urgent bytes are, and no other byte of a pattern is.
+/// Value of urgent bytes, which no other byte of a pattern has.
 pub(crate) const URGENT: u8 = 0xff;
 
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -13,27 +13,27 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..2 * PERIOD).map(|_| random.u8(..URGENT)).collect::<Vec<u8>>()[..PERIOD].repeat(2)
 });
 
-/// One stream of bytes.
+/// Stream of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pattern {
     start: usize,
 }
 
 impl Pattern {
-    /// Streams of different seeds differ nearly everywhere.
+    /// Stream of a seed. Streams of different seeds differ nearly everywhere.
     pub(crate) fn new(seed: u64) -> Self {
         let start = usize::try_from(seed % PERIOD as u64).expect("a period fits");
         Self { start }
     }
 
-    /// Bytes from `offset` on: at least one, at most `most`.
+    /// Bytes at `offset`: at least one, at most `most`.
     pub(crate) fn at(self, offset: u64, most: usize) -> &'static [u8] {
         let offset = usize::try_from(offset % PERIOD as u64).expect("a period fits");
         let from = (self.start + offset) % PERIOD;
         &BYTES[from..(from + most.clamp(1, PERIOD)).min(2 * PERIOD)]
     }
 
-    /// How many of `bytes` are those from `offset` on.
+    /// Number of `bytes` that match the stream at `offset`.
     pub(crate) fn matching(self, offset: u64, bytes: &[u8]) -> usize {
         let mut done = 0;
         while done < bytes.len() {

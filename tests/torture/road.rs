@@ -1,5 +1,5 @@
-//! The ways from a client to a server: direct, through a gateway in each of its modes, and through HAProxy. Each has lanes,
-//! so that connections of different scripts cannot meet.
+//! Roads from a client to a server: direct, through a gateway in each of its modes, and through HAProxy. Each has lanes, so
+//! that connections of different scripts do not interfere.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,21 +13,21 @@ use crate::support::process::Process;
 use crate::support::tcp;
 use crate::support::world::{Family, World};
 
-/// Connections at a time.
+/// Number of concurrent connections.
 pub(crate) const LANES: u16 = 24;
 
-/// A way from the client to the server.
+/// Road from the client to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Road {
     /// The gateway's host only routes.
     Direct,
     /// Through the gateway.
     Gateway(Source),
-    /// Through HAProxy in its TCP mode, which splices where it can.
+    /// Through HAProxy in TCP mode, which splices where it can.
     HaProxy,
 }
 
-/// What the server sees of the client.
+/// Source that the server sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Gateway,
@@ -39,10 +39,10 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) const ALL: [Self; 4] = [Self::Gateway, Self::Transparent, Self::ProxyV1, Self::ProxyV2];
 
-    /// Version 1 of the PROXY protocol knows TCP alone.
+    /// Modes for UDP; version 1 of the PROXY protocol only supports TCP.
     pub(crate) const OF_UDP: [Self; 3] = [Self::Gateway, Self::Transparent, Self::ProxyV2];
 
-    /// As the annotation has it.
+    /// Value of the annotation.
     fn name(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
@@ -62,12 +62,12 @@ impl Road {
         }
     }
 
-    /// Where a lane's server listens.
+    /// Address of a lane's server.
     pub(crate) fn server(self, lane: u16) -> SocketAddr {
         at(family(lane).backend(0), 10_000 + 100 * self.number() + lane)
     }
 
-    /// Where a lane's client connects.
+    /// Address that a lane's client connects to.
     pub(crate) fn entrance(self, lane: u16) -> SocketAddr {
         match self {
             Self::Direct => self.server(lane),
@@ -81,7 +81,7 @@ fn family(lane: u16) -> Family {
     Family::BOTH[usize::from(lane % 2)]
 }
 
-/// A world with all roads.
+/// World with all roads.
 pub(crate) struct Roads<'w> {
     pub(crate) gateway: Gateway<'w>,
     _haproxy: Process,
@@ -89,7 +89,7 @@ pub(crate) struct Roads<'w> {
 }
 
 impl<'w> Roads<'w> {
-    /// Builds them; `steering` is the configuration's.
+    /// Builds the roads; `steering` is the value in the configuration.
     pub(crate) fn new(world: &'w World, steering: &'static str) -> Self {
         for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             world.gateway.sysctl(name, "1");

@@ -1,4 +1,4 @@
-//! Runs scripts: many at a time, each on a lane of its own, and finds the least script that still goes wrong.
+//! Runs many scripts in parallel, each on its own lane, and shrinks the first one that fails.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Mutex;
@@ -11,27 +11,26 @@ use crate::road::Road;
 use crate::support::length::by_length;
 use crate::support::world::World;
 
-/// What can be tried with random scripts.
+/// Kind of torture with random scripts.
 pub(crate) trait Torture {
     type Script: Debug;
-    /// Scripts at a time.
+    /// Number of concurrent scripts.
     const LANES: u16;
 
-    /// Any script.
     fn any() -> impl Strategy<Value = Self::Script>;
 
-    /// Plays a script on a lane: all that is wrong with what came of it, and what that was.
+    /// Plays a script on a lane, and returns its violations and the observations.
     fn attempt(world: &World, road: Road, lane: u16, script: &Self::Script) -> (Vec<String>, String);
 }
 
-/// So many scripts instead of the usual number.
+/// Variable with the number of scripts.
 const SCRIPTS: &str = "SHEAVE_TORTURE_SCRIPTS";
-/// Repeats the scripts of a run.
+/// Variable with the seed of a run to repeat.
 const SEED: &str = "SHEAVE_TORTURE_SEED";
 
-/// A script goes wrong only at times: each smaller one is tried so often before it is taken for right.
+/// A script may fail only sometimes, so each smaller one is tried this often before it counts as correct.
 const TRIES: usize = 20;
-/// Smaller scripts that are tried.
+/// Number of smaller scripts that are tried.
 const SMALLER: usize = 150;
 
 /// A number from the environment.
@@ -40,18 +39,18 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is no number")))
 }
 
-/// How many scripts to run: `short` in `tests/run`.
+/// Number of scripts to run: `short` in `tests/run`.
 pub(crate) fn count(short: usize) -> usize {
     let usual = by_length(short, 100_000);
     number(SCRIPTS).map_or(usual, |count| usize::try_from(count).expect("a number that fits"))
 }
 
-/// What decides the scripts.
+/// Seed of the scripts.
 pub(crate) fn seed() -> u64 {
     number(SEED).unwrap_or_else(|| fastrand::u64(..))
 }
 
-/// The `index`-th script of a seed, and how to make it smaller.
+/// Script `index` of a seed, with its shrinking.
 fn tree<T: Torture>(seed: u64, index: usize) -> impl ValueTree<Value = T::Script> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -61,16 +60,16 @@ fn tree<T: Torture>(seed: u64, index: usize) -> impl ValueTree<Value = T::Script
     T::any().new_tree(&mut runner).expect("every choice makes a script")
 }
 
-/// What went wrong in a run.
+/// Failures of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Wrong {
-    /// Scripts that went wrong.
+    /// Number of scripts that failed.
     pub(crate) count: usize,
-    /// The first of them, made as small as possible.
+    /// The first of them, shrunk as far as possible.
     pub(crate) first: Option<String>,
 }
 
-/// Runs `count` scripts, spread over `roads`. Stops at the first that goes wrong if `shrink` says so.
+/// Runs `count` scripts, distributed over `roads`. With `shrink`, stops at the first one that fails.
 pub(crate) fn run<T: Torture>(world: &World, roads: &[Road], seed: u64, count: usize, shrink: bool) -> Wrong {
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let wrong = Mutex::new(Wrong::default());
@@ -109,7 +108,7 @@ pub(crate) fn run<T: Torture>(world: &World, roads: &[Road], seed: u64, count: u
     wrong.into_inner().expect("nobody panicked with it")
 }
 
-/// The smallest script found that goes wrong, with what was observed.
+/// The smallest failing script that was found, with its observations.
 fn smaller<T: Torture>(
     world: &World,
     road: Road,

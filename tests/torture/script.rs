@@ -1,13 +1,13 @@
-//! What the two ends of a connection do.
+//! Scripts of the two ends of a connection.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-/// Both ends of one connection. Neither waits for the other for ever: each comes to its end if the other does.
+/// Script of one connection. Neither end waits forever: each ends if the other does.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
-    /// Decides the bytes.
+    /// Seed of the bytes.
     pub(crate) seed: u64,
     pub(crate) client: Part,
     pub(crate) server: Part,
@@ -15,26 +15,26 @@ pub(crate) struct Script {
     pub(crate) accept_after: Duration,
 }
 
-/// One end: it writes and reads at the same time, each by its own list.
+/// Script of one end, which writes and reads concurrently, each by its own list.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) writes: Vec<Write>,
-    /// Ends its stream behind the last write (`shutdown(2)`), unless it has left by then.
+    /// Whether it closes its half after the last write (`shutdown(2)`), unless it has left by then.
     pub(crate) fin: bool,
-    /// Behind the last step it reads to the end.
+    /// Steps of reading. After the last one it reads to the end.
     pub(crate) reads: Vec<Read>,
     pub(crate) leaves: When,
     pub(crate) by: How,
-    /// Of the socket's send and receive buffers; the system's if not given.
+    /// Size of the socket's send and receive buffers; `None` = the system's default.
     pub(crate) buffers: Option<usize>,
-    /// Reads urgent bytes among the others (`SO_OOBINLINE`), as RFC 6093 wants it. Else it does not see them.
+    /// Whether it reads urgent bytes inline (`SO_OOBINLINE`), as RFC 6093 recommends. Otherwise it does not see them.
     pub(crate) urgent_inline: bool,
 }
 
-/// A step of writing.
+/// Step of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// So many bytes, in calls of `chunk` each.
+    /// `count` bytes, in calls of `chunk` each.
     Bytes {
         count: u64,
         chunk: usize,
@@ -44,10 +44,10 @@ pub(crate) enum Write {
     Pause(Duration),
 }
 
-/// A step of reading.
+/// Step of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// So many bytes, in calls of `chunk` at most.
+    /// `count` bytes, in calls of at most `chunk`.
     Bytes {
         count: u64,
         chunk: usize,
@@ -58,7 +58,7 @@ pub(crate) enum Read {
 /// When an end closes its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// When all is written and the other's end is there.
+    /// When all is written and the other end has closed its half.
     AtTheEnd,
     /// After its last step of reading.
     AfterReading,
@@ -72,17 +72,17 @@ pub(crate) enum When {
 pub(crate) enum How {
     /// `close(2)`: with a FIN, or with a reset if there are unread bytes.
     Close,
-    /// With a reset in any case (`SO_LINGER` of zero).
+    /// Always with a reset (`SO_LINGER` of zero).
     Reset,
 }
 
 impl Part {
-    /// Bytes that it writes, urgent ones aside.
+    /// Number of bytes that it writes, without urgent ones.
     pub(crate) fn total(&self) -> u64 {
         self.writes.iter().map(|step| if let Write::Bytes { count, .. } = step { *count } else { 0 }).sum()
     }
 
-    /// Bytes that its steps of reading ask for.
+    /// Number of bytes that its steps read.
     pub(crate) fn wanted(&self) -> u64 {
         self.reads.iter().map(|step| if let Read::Bytes { count, .. } = step { *count } else { 0 }).sum()
     }
@@ -92,7 +92,7 @@ impl Part {
         self.leaves != When::AtTheEnd
     }
 
-    /// Where its urgent bytes are among the others.
+    /// Positions of its urgent bytes: the number of other bytes before each.
     pub(crate) fn urgent_at(&self) -> Vec<u64> {
         let mut at = 0;
         let mut urgent = Vec::new();
@@ -117,13 +117,12 @@ impl Part {
 }
 
 impl Script {
-    /// How long it takes by itself.
+    /// Total of its pauses.
     pub(crate) fn pauses(&self) -> Duration {
         self.accept_after + self.client.pauses() + self.server.pauses()
     }
 }
 
-/// Any script.
 pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     let accept_after = prop_oneof![5 => Just(Duration::ZERO), 1 => pause()];
     (any::<u64>().no_shrink(), any_part(), any_part(), accept_after)
@@ -143,14 +142,14 @@ fn any_part() -> impl Strategy<Value = Part> {
     let reads = prop::collection::vec(any_read(), 0..4);
     let part = (writes, any::<bool>(), reads, leaves, by, buffers, any::<bool>());
     part.prop_map(|(writes, fin, reads, leaves, by, buffers, urgent_inline)| {
-        // Who waits for the other must not be waited for.
+        // An end that waits for the other must close its half.
         let fin = fin || matches!(leaves, When::AtTheEnd | When::AfterReading);
         Part { writes: with_one_urgent(writes), fin, reads, leaves, by, buffers, urgent_inline }
     })
 }
 
-/// A second urgent byte makes an ordinary one of the first, unless that was read by then: what is to be seen would depend on
-/// the moment.
+/// Keeps only the first urgent byte. A second one turns the first into an ordinary byte unless that was read by then, so the
+/// observation would depend on timing.
 fn with_one_urgent(writes: Vec<Write>) -> Vec<Write> {
     let mut seen = false;
     let mut keep = |step: &Write| *step != Write::Urgent || !std::mem::replace(&mut seen, true);
@@ -172,7 +171,7 @@ fn any_read() -> impl Strategy<Value = Read> {
     ]
 }
 
-/// How many bytes, in which pieces: a few, a packet or two, a socket buffer, a stream that is spliced.
+/// Number of bytes, and chunk size: a few, a packet or two, a socket buffer, a stream that is spliced.
 fn amount() -> impl Strategy<Value = (u64, usize)> {
     prop_oneof![
         4 => (1_u64..500, 1_usize..500),

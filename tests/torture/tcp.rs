@@ -6,7 +6,7 @@ use crate::run::{count, run, seed};
 use crate::support::patience::{eventually_within, patience};
 use crate::support::world::World;
 
-/// Scripts through the gateway with sockets, and as many with steering.
+/// Number of scripts through the gateway with sockets, and with steering.
 const SCRIPTS: usize = 1000;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
@@ -17,7 +17,7 @@ fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
     }
 }
 
-/// The rules themselves: nothing that the kernel does by itself breaks one.
+/// Test of the rules: the kernel itself violates none.
 #[test]
 fn a_direct_connection_keeps_the_rules() {
     let world = World::new(1);
@@ -55,7 +55,7 @@ fn through_a_gateway(steering: &'static str) {
     assert_eq!(opened, closed, "every connection is counted once at either end");
 }
 
-/// Most scripts go well through HAProxy, or the rules ask for what no proxy can do.
+/// Test of the rules: most scripts succeed through HAProxy, otherwise no proxy could satisfy them.
 #[test]
 fn haproxy_keeps_most_rules() {
     let world = World::new(1);

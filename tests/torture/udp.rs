@@ -9,7 +9,7 @@ use crate::support::host::Host;
 use crate::support::patience::{eventually_within, patience};
 use crate::support::world::World;
 
-/// Scripts through the gateway with sockets, and as many with steering.
+/// Number of scripts through the gateway with sockets, and with steering.
 const SCRIPTS: usize = 500;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
@@ -18,7 +18,7 @@ fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
     }
 }
 
-/// What the kernel has dropped for want of room: then the gateway is not to blame.
+/// Datagrams that the kernel has dropped for lack of buffers, which is not the gateway's fault.
 fn lost(world: &World) -> String {
     let hosts = [("client", &world.client), ("gateway", &world.gateway), ("server", world.backend(0))];
     let of_host = |(name, host): (&str, &Host)| {
@@ -31,7 +31,7 @@ fn lost(world: &World) -> String {
     hosts.map(of_host).join("\n")
 }
 
-/// The rules themselves: nothing that the kernel does by itself breaks one.
+/// Test of the rules: the kernel itself violates none.
 #[test]
 fn a_direct_exchange_keeps_the_rules() {
     let world = World::new(1);

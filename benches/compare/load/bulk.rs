@@ -1,4 +1,4 @@
-//! Streams as fast as they go, from client to server.
+//! Bulk load: streams at full speed, from client to server.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -14,8 +14,8 @@ use crate::serve::Receipt;
 
 const CHUNK: usize = pattern::LONGEST;
 
-/// Sends on `streams` connections for `duration`, closes its half of each and waits for the server's receipts. The time runs
-/// until the last receipt, so bytes in buffers do not count as moved.
+/// Sends on `streams` connections for `duration`, then closes its half of each and waits for the server's receipts. The time
+/// includes the last receipt, so bytes in buffers do not count as moved.
 pub(crate) fn run(address: Ipv4Addr, streams: usize, duration: Duration) -> Result<Moved, Failure> {
     let connections: Vec<TcpStream> =
         (0..streams).map(|_| open(address, SINK)).collect::<Result<_, Failure>>()?;

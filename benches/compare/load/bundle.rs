@@ -1,4 +1,4 @@
-//! Datagrams that leave in bundles (UDP_SEGMENT) and come back as they come: one bundle under way on each flow.
+//! Datagram load in bundles (UDP_SEGMENT), with answers in any form: one bundle under way on each flow.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,20 +19,20 @@ use crate::pattern;
 use crate::ports::BUNDLE;
 use crate::sample::Moved;
 
-/// The shape of the load.
+/// Shape of the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Client ports.
     pub(crate) flows: usize,
     /// Bytes of a datagram.
     pub(crate) size: usize,
-    /// Datagrams of a bundle; at most 64, which is also what the kernel takes (UDP_MAX_SEGMENTS).
+    /// Datagrams of a bundle; at most 64, which is also the limit of the kernel (UDP_MAX_SEGMENTS).
     pub(crate) count: usize,
 }
 
-/// Whether this kernel cuts up bundles: since Linux 4.18.
+/// Whether this kernel splits bundles, which is so since Linux 4.18.
 pub(crate) fn supported() -> bool {
-    // When not even a socket can be had, the load will say so.
+    // If even a socket cannot be created, the load will report it.
     let made = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     made.map_or(true, |socket| setsockopt(&socket, UdpGsoSegment, &1200) != Err(Errno::ENOPROTOOPT))
 }
@@ -84,7 +84,7 @@ struct Flow {
     /// Number of the bundle under way.
     bundle: u64,
     sent: Instant,
-    /// One bit for each of its datagrams that was not answered yet.
+    /// One bit for each of its datagrams without an answer so far.
     missing: u64,
 }
 
@@ -92,7 +92,7 @@ impl Flow {
     fn open(address: Ipv4Addr, index: usize, shape: Shape, poll: &Poll) -> Result<Self, Failure> {
         let mut socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0).into()).during("bind a flow")?;
         socket.connect(SocketAddr::from((address, BUNDLE))).during("connect a flow")?;
-        // Room for all answers of a bundle, one by one.
+        // Room for all answers of a bundle as single datagrams.
         SockRef::from(&socket).set_recv_buffer_size(1 << 20).during("size a receive buffer")?;
         let size = i32::try_from(shape.size).unwrap_or(i32::MAX);
         setsockopt(&socket, UdpGsoSegment, &size).during("set UDP_SEGMENT (Linux 4.18)")?;
@@ -105,7 +105,7 @@ impl Flow {
         self.missing != 0
     }
 
-    /// Number of the first datagram of the bundle under way.
+    /// Number of the first datagram in the current bundle.
     fn first(&self) -> u64 {
         self.bundle * self.shape.count as u64
     }
@@ -127,7 +127,7 @@ impl Flow {
         }
     }
 
-    /// Takes and checks all answers that have come.
+    /// Receives and checks all available answers.
     fn take(&mut self, buffer: &mut [u8], latencies: &mut Vec<Duration>) -> Result<(), Failure> {
         let mut control = cmsg_space!(i32);
         loop {
@@ -155,7 +155,7 @@ impl Flow {
         }
     }
 
-    /// Whether this is the first answer to a datagram that is under way.
+    /// Whether this is the first answer to a datagram of the current bundle.
     fn check(&mut self, datagram: &[u8]) -> Result<bool, Failure> {
         if datagram.len() != self.shape.size {
             let problem = format!("{} bytes came for {}", datagram.len(), self.shape.size);
@@ -164,7 +164,7 @@ impl Flow {
         let (number, rest) = datagram.split_at(NUMBER);
         let number = !u64::from_le_bytes(number.try_into().unwrap_or_default());
         super::check(rest, pattern::position(self.index, number))?;
-        // Otherwise its bundle was written off before it came.
+        // Otherwise its bundle was given up before.
         let place = number.checked_sub(self.first()).filter(|place| *place < self.shape.count as u64);
         let bit = place.map_or(0, |place| 1 << place);
         let awaited = self.missing & bit != 0;
@@ -172,7 +172,7 @@ impl Flow {
         Ok(awaited)
     }
 
-    /// Gives up what has been under way for too long.
+    /// Gives up datagrams that were sent too long ago.
     fn write_off(&mut self, now: Instant) -> u64 {
         if now.saturating_duration_since(self.sent) <= LOST_AFTER {
             return 0;

@@ -1,5 +1,5 @@
-//! Connect, one request, its answer, close; as often as it goes. The server closes first, as HTTP/1.0 servers do, so no
-//! port of the client or of a proxy is blocked by TIME_WAIT.
+//! Connection load: connect, one request, its answer, close, at full speed. The server closes first, as HTTP/1.0
+//! servers do, so that TIME_WAIT blocks no port of the client or of a proxy.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::pattern;
 use crate::ports::{ONCE, ONCE_LEN};
 use crate::sample::Moved;
 
-/// Makes connections at this pace on one thread for `duration`, at most `parallel` at the same time.
+/// Opens connections at this pace on one thread for `duration`, with at most `parallel` at the same time.
 pub(crate) fn run(
     address: Ipv4Addr,
     parallel: usize,
@@ -47,7 +47,7 @@ pub(crate) fn run(
     Ok(Moved { units: latencies.len() as u64, took: arrivals.elapsed(), latencies, lost: None })
 }
 
-/// The connections of one thread.
+/// Connections of one thread.
 struct Attempts {
     poll: Poll,
     target: SocketAddr,
@@ -63,7 +63,7 @@ impl Attempts {
         Ok(Self { poll, target, slots, free: (0..parallel).rev().collect(), sequence: 0 })
     }
 
-    /// Begins the connections that are due, as far as there is room.
+    /// Opens the connections that are due, as far as there are free slots.
     fn begin(&mut self, arrivals: &mut Arrivals) -> Result<(), Failure> {
         while let Some(slot) = self.free.last().copied() {
             let Some(from) = arrivals.next() else { return Ok(()) };
@@ -79,7 +79,7 @@ impl Attempts {
 struct Attempt {
     stream: TcpStream,
     position: u64,
-    /// The time from which the connection counts.
+    /// Time from which the connection counts.
     began: Instant,
     asked: bool,
     answer: [u8; ONCE_LEN],
@@ -100,7 +100,7 @@ impl Attempt {
         Ok(Self { stream, position, began, asked: false, answer: [0; ONCE_LEN], received: 0 })
     }
 
-    /// Goes on as far as the event allows; the latency when the server has answered and closed.
+    /// Continues as far as the event allows. Returns the latency once the server has answered and closed.
     fn advance(&mut self, event: &Event) -> Result<Option<Duration>, Failure> {
         if !self.asked && event.is_writable() {
             match self.stream.write(pattern::at(self.position, ONCE_LEN)) {
@@ -114,7 +114,7 @@ impl Attempt {
             return Ok(None);
         }
         loop {
-            // Once the answer is complete, one more byte of room is there to meet the end of the stream, or too much.
+            // After a complete answer, read one more byte, to see the end of the stream or excess data.
             let mut excess = [0];
             let room = if self.received < ONCE_LEN { &mut self.answer[self.received..] } else { &mut excess };
             match self.stream.read(room) {

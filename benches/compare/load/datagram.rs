@@ -1,4 +1,4 @@
-//! Datagrams and their answers: several flows, each with a few datagrams under way.
+//! Datagram load: several flows, each with a few datagrams under way.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -63,7 +63,7 @@ pub(crate) fn run(
     })
 }
 
-/// Waits for one answer. A proxy opens its ports one after the other, so that TCP is served says nothing of UDP.
+/// Waits for one answer. A proxy opens its ports one by one, so TCP may be served before UDP.
 pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<(), Failure> {
     const LEN: usize = 64;
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).during("bind a socket")?;
@@ -75,7 +75,7 @@ pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<(), Failure> {
     super::check(&answer, 0)
 }
 
-/// A datagram under way.
+/// A sent datagram without an answer so far.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     number: u64,
@@ -135,7 +135,7 @@ impl Load {
         Ok(())
     }
 
-    /// Takes and checks all answers that have come on a flow.
+    /// Receives and checks all available answers of a flow.
     fn take(&mut self, index: usize) -> Result<(), Failure> {
         let flow = &mut self.flows[index];
         loop {
@@ -152,14 +152,14 @@ impl Load {
             super::check(rest, pattern::position(index, number))?;
             let mut window = flow.window.iter_mut();
             let place = window.find(|place| place.is_some_and(|sent| sent.number == number));
-            // No place: it was written off before it came.
+            // Otherwise it was given up before.
             if let Some(sent) = place.and_then(Option::take) {
                 self.latencies.push(sent.at.elapsed());
             }
         }
     }
 
-    /// Gives up what has been under way for too long.
+    /// Gives up datagrams that were sent too long ago.
     fn write_off(&mut self, now: Instant) {
         for place in self.flows.iter_mut().flat_map(|flow| &mut flow.window) {
             if place.is_some_and(|sent| now.saturating_duration_since(sent.at) > LOST_AFTER) {

@@ -1,4 +1,4 @@
-//! Connections that have talked once and then only stay.
+//! Connections that make one request and then stay idle.
 
 use std::net::{Ipv4Addr, TcpStream};
 
@@ -10,12 +10,12 @@ use crate::ports::ECHO;
 /// Length of the request that each connection makes.
 const REQUEST: usize = 1024;
 
-/// Open connections that nobody uses.
+/// Open idle connections.
 #[derive(Debug)]
 pub(crate) struct Crowd(Vec<TcpStream>);
 
 impl Crowd {
-    /// Opens `count` connections and makes one request on each, so that whatever a proxy gives a connection was given.
+    /// Opens `count` connections and makes one request on each, so that a proxy has allocated everything for them.
     pub(crate) fn gather(address: Ipv4Addr, count: usize) -> Result<Self, Failure> {
         let mut crowd = Self(Vec::with_capacity(count));
         for _ in 0..count {
@@ -25,12 +25,12 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// The connections, for a load on them.
+    /// Releases the connections for a load on them.
     pub(crate) fn into_streams(self) -> Vec<TcpStream> {
         self.0
     }
 
-    /// Makes another request on each: none was forgotten.
+    /// Makes another request on each, to check that all are still served.
     pub(crate) fn disperse(mut self) -> Result<(), Failure> {
         self.ask(1)
     }

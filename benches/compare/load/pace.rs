@@ -1,6 +1,6 @@
-//! When the units of a load begin: each when another one ends (a closed loop), or at fixed times whatever has ended (an open
-//! loop). In a closed loop a stall of the subject stops the questions, and what they would have met is not measured. In an open
-//! loop they go on, and each latency counts from the time at which its unit was due.
+//! Pace of a load: each unit starts when another one ends (closed loop), or units start at fixed times (open loop). In a closed
+//! loop, a stall of the subject stops the requests, so their latencies are not measured. In an open loop requests continue, and
+//! each latency counts from the time when its unit was due.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -13,23 +13,23 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use super::{PATIENCE, wait};
 use crate::failure::{During, Failure};
 
-/// The token of the timer's events; those of connections are below.
+/// Token of the timer's events. Those of connections are lower.
 const TIMER: Token = Token(usize::MAX);
 
-/// How a load begins its units.
+/// Pace at which units start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
-    /// Another one when one has ended.
+    /// A unit starts when another one has ended.
     Closed,
-    /// At fixed times; one that finds all connections busy waits for the first that is free.
+    /// Units start at fixed times. A unit that finds all connections busy waits for a free one.
     Open {
-        /// Units in a second.
+        /// Units per second.
         rate: f64,
     },
 }
 
 impl Pace {
-    /// The rate, where it is fixed.
+    /// Rate of an open loop.
     pub(crate) fn rate(self) -> Option<f64> {
         match self {
             Self::Closed => None,
@@ -37,7 +37,7 @@ impl Pace {
         }
     }
 
-    /// The part of it for one thread that has `part` of `whole` connections.
+    /// Share of a thread that has `part` of `whole` connections.
     pub(crate) fn share(self, part: usize, whole: usize) -> Self {
         match self {
             Self::Closed => Self::Closed,
@@ -46,18 +46,18 @@ impl Pace {
     }
 }
 
-/// The units of one thread.
+/// Units of one thread.
 pub(super) struct Arrivals {
     pace: Pace,
     start: Instant,
     end: Instant,
     begun: u64,
-    /// `epoll_wait(2)` counts in milliseconds, so the times of an open loop need a timer.
+    /// Timer for an open loop, since `epoll_wait(2)` has a resolution of milliseconds.
     timer: TimerFd,
 }
 
 impl Arrivals {
-    /// Begins now, for `duration`; `poll` gets the timer's events.
+    /// Starts now, for `duration`; `poll` gets the timer's events.
     pub(super) fn start(pace: Pace, duration: Duration, poll: &Poll) -> Result<Self, Failure> {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC).during("make a timer")?;
         let number = timer.as_fd().as_raw_fd();
@@ -67,7 +67,7 @@ impl Arrivals {
         Ok(Self { pace, start, end: start + duration, begun: 0, timer })
     }
 
-    /// The time from which the next unit counts, if it may begin now.
+    /// Time from which the next unit counts, if it may start now.
     pub(super) fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let from = self.due(now);
@@ -78,22 +78,22 @@ impl Arrivals {
         Some(from)
     }
 
-    /// Whether all units have begun.
+    /// Whether all units have started.
     pub(super) fn are_over(&self) -> bool {
         self.due(Instant::now()) >= self.end
     }
 
-    /// How long all this has taken until now.
+    /// Time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Fails when what has begun should have ended long ago.
+    /// Fails if units have not ended long after the end of the load.
     pub(super) fn check_hung(&self, what: &'static str) -> Result<(), Failure> {
         super::not_after(self.end + PATIENCE, what)
     }
 
-    /// Waits for events, and for the next unit if there is a connection for it.
+    /// Waits for events, and for the next unit if a connection is free.
     pub(super) fn wait(&self, poll: &mut Poll, events: &mut Events, free: bool) -> Result<(), Failure> {
         let due = self.due(Instant::now());
         let timed = free && self.pace.rate().is_some() && due < self.end;

@@ -1,4 +1,4 @@
-//! Requests and answers on connections that stay open, one under way on each.
+//! Request load on connections that stay open, with one request under way on each.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -15,14 +15,14 @@ use crate::pattern;
 use crate::ports::ECHO;
 use crate::sample::Moved;
 
-/// Events that are taken at once; more wait for the next turn.
+/// Events per poll; more wait for the next one.
 const EVENTS: usize = 1024;
 
-/// Clients that share a thread.
+/// Clients on one thread.
 pub(crate) struct Clients {
     poll: Poll,
     clients: Vec<Client>,
-    /// Those without a request under way; the one that has waited longest is the next to ask.
+    /// Clients without a request under way. The one that has waited longest sends next.
     free: VecDeque<usize>,
     latencies: Vec<Duration>,
 }
@@ -34,7 +34,7 @@ impl Clients {
         Self::of(streams, size)
     }
 
-    /// Takes over connections to the echo service.
+    /// Uses existing connections to the echo service.
     pub(crate) fn of(streams: Vec<net::TcpStream>, size: usize) -> Result<Self, Failure> {
         let poll = Poll::new().during("make a poll")?;
         let clients = streams.into_iter().enumerate();
@@ -43,7 +43,7 @@ impl Clients {
         Ok(Self { poll, free: (0..clients.len()).collect(), clients, latencies: Vec::new() })
     }
 
-    /// Asks at this pace for `duration`, and waits for the last answers.
+    /// Sends requests at this pace for `duration`, and waits for the last answers.
     pub(crate) fn run(&mut self, pace: Pace, duration: Duration) -> Result<Moved, Failure> {
         let mut events = Events::with_capacity(EVENTS);
         let mut scratch = vec![0; 65_536];
@@ -90,7 +90,7 @@ struct Client {
     index: usize,
     size: usize,
     sequence: u64,
-    /// The time from which the request counts.
+    /// Time from which the request counts.
     asked: Instant,
     sent: usize,
     received: usize,
@@ -102,7 +102,7 @@ impl Client {
         let mut stream = TcpStream::from_std(stream);
         let interest = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut stream, Token(index), interest).during("poll a connection")?;
-        // Nothing is under way yet, and that is what these say.
+        // These values stand for a completed request.
         Ok(Self { stream, index, size, sequence: 0, asked: Instant::now(), sent: size, received: size })
     }
 
@@ -118,7 +118,7 @@ impl Client {
         self.push()
     }
 
-    /// Sends what the socket takes of the request.
+    /// Sends as much of the request as the socket accepts.
     fn push(&mut self) -> Result<(), Failure> {
         while self.sent < self.size {
             let rest = &pattern::at(self.position(), self.size)[self.sent..];
@@ -131,7 +131,8 @@ impl Client {
         Ok(())
     }
 
-    /// Reads what there is; the latency when the answer is complete. A short read has emptied the socket (epoll(7)).
+    /// Reads what is available. Returns the latency once the answer is complete. A short read has emptied the
+    /// socket (epoll(7)).
     fn take(&mut self, scratch: &mut [u8]) -> Result<Option<Duration>, Failure> {
         loop {
             let len = match self.stream.read(scratch) {

@@ -1,4 +1,4 @@
-//! One connection after another, each timed alone: connect, one request, its answer, the end.
+//! Single connections, each timed on its own: connect, one request, its answer, close.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,24 +12,24 @@ use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::{ONCE, ONCE_LEN};
 
-/// Threads that make a crowd.
+/// Threads of a crowd.
 const TOGETHER: u32 = 16;
 
-/// From where to where.
+/// A connection to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
-    /// The client's address; `None` lets the kernel choose.
+    /// Client address; `None` lets the kernel choose.
     pub(crate) from: Option<Ipv4Addr>,
-    /// The frontend.
+    /// Frontend.
     pub(crate) to: Ipv4Addr,
 }
 
-/// What became of some visits.
+/// Results of visits.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
-    /// From `connect` to the complete answer.
+    /// Time from `connect` to the complete answer.
     pub(crate) latencies: Vec<Duration>,
-    /// Frontends that refused.
+    /// Number of frontends that refused.
     pub(crate) refused: u64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn run(visits: &[Visit]) -> Result<Visits, Failure> {
     Ok(done)
 }
 
-/// Makes a visit from each of the first `count` clients to `to`, several at a time.
+/// Makes a visit to `to` from each of the first `count` clients, several at a time.
 pub(crate) fn crowd(to: Ipv4Addr, count: u32) -> Result<(), Failure> {
     let part = move |first| -> Result<(), Failure> {
         for number in (first..count).step_by(TOGETHER as usize) {
@@ -61,7 +61,7 @@ pub(crate) fn crowd(to: Ipv4Addr, count: u32) -> Result<(), Failure> {
 }
 
 impl Visit {
-    /// The latency, or nothing when the connection was refused.
+    /// Latency; `None` if the connection was refused.
     fn make(self, sequence: u64) -> Result<Option<Duration>, Failure> {
         let target = SocketAddr::from((self.to, ONCE));
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).during("make a socket")?;

@@ -1,7 +1,7 @@
-//! Sheave relative to HAProxy and nginx, row by row, as an SVG: work per second on the left, work per second of the proxy's
-//! processor time on the right. The axis is logarithmic, so that twice as much and half as much are bars of one length.
+//! Chart of Sheave relative to HAProxy and nginx, row by row, as SVG: work per second on the left, work per second of the
+//! proxy's processor time on the right. The axis is logarithmic, so that twice and half as much are bars of the same length.
 //!
-//! The background is its own, so that it can be read on a light and on a dark page, and no font is looked for.
+//! The chart has its own background, for light and dark pages, and uses no external font.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -19,10 +19,10 @@ const LINE: i32 = 42;
 const FOOT: i32 = 66;
 const BAR: i32 = 13;
 
-/// Where the panels begin, after the rows' names.
+/// Panels with their left edges, next to the names of the rows.
 const PANELS: [(Panel, i32); 2] = [(Panel::Rate, 130), (Panel::PerCpu, 555)];
 
-/// The axis: from 0.5x to 4x. Longer bars are cut off there, their figures stand beside them.
+/// Axis from 0.5x to 4x. Longer bars are cut, with their value beside them.
 const OCTAVE: i32 = 110;
 const BELOW: i32 = 1;
 const ABOVE: i32 = 2;
@@ -40,14 +40,14 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 type Painted = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// Which ratio a panel shows.
+/// Ratio of a panel.
 #[derive(Clone, Copy, PartialEq)]
 enum Panel {
     Rate,
     PerCpu,
 }
 
-/// The chart of all rows that compare subjects, as the text of an SVG file.
+/// Draws the chart of all rows that compare subjects, as SVG text.
 pub(crate) fn draw(results: &Results, circumstances: &Circumstances) -> Result<String, Failure> {
     let rows: Vec<_> = results.rows.iter().filter(|row| !row.row.is_of_scenes()).collect();
     let bottom = HEAD + LINE * rows.len() as i32;
@@ -76,7 +76,7 @@ fn head(area: &Area<'_>) -> Painted {
     Ok(())
 }
 
-/// Rules at 0.5x, 1x, 2x and 4x with their labels, and the panel's title.
+/// Draws lines at 0.5x, 1x, 2x and 4x with their labels, and the panel's title.
 fn axis(area: &Area<'_>, panel: Panel, left: i32, bottom: i32) -> Painted {
     let title = match panel {
         Panel::Rate => "work per second",
@@ -111,7 +111,7 @@ fn body(area: &Area<'_>, rows: &[&RowResult], results: &Results) -> Painted {
     Ok(())
 }
 
-/// A bar from 1x to the median, a line over the interval, and the figure at the right end of both.
+/// Draws a bar from 1x to the median, a line for the interval, and the value at the right end.
 fn bar(area: &Area<'_>, left: i32, top: i32, ratio: Summary, colour: &RGBColor) -> Painted {
     let one = left + BELOW * OCTAVE;
     let at = |value: f64| {
@@ -119,7 +119,7 @@ fn bar(area: &Area<'_>, left: i32, top: i32, ratio: Summary, colour: &RGBColor) 
         one + (octaves * f64::from(OCTAVE)).round() as i32
     };
     let (end, low, high) = (at(ratio.median), at(ratio.low), at(ratio.high));
-    // A bar of no length would not be seen.
+    // A bar of length zero would be invisible.
     let corners = [(one.min(end), top), (one.max(end).max(one.min(end) + 2), top + BAR)];
     area.draw(&Rectangle::new(corners, colour.filled()))?;
     let middle = top + BAR / 2;
@@ -128,8 +128,8 @@ fn bar(area: &Area<'_>, left: i32, top: i32, ratio: Summary, colour: &RGBColor) 
     say(area, &figure, (one.max(end).max(high) + 6, middle + 1), 14, &INK, HPos::Left)
 }
 
-/// The ratio; of cost the other way round, so that more is better. Idle connections have no rate, and cost memory; the rate of
-/// an open loop is the same for all.
+/// Ratio of a row; inverted for cost, so that more is better. Idle connections have no rate, but cost memory. In an open loop,
+/// the rate is the same for all.
 fn ratio(row: &RowResult, workers: usize, peer: Subject, panel: Panel) -> Option<Summary> {
     let series = |subject| row.series.get(&row.row.entrant(subject, workers));
     let (ours, theirs) = series(Subject::Sheave).zip(series(peer))?;

@@ -1,4 +1,4 @@
-//! Where and when: machine, kernel, commit, versions. Without them no figure says anything.
+//! Circumstances of a measurement: machine, kernel, commit and versions, without which figures mean nothing.
 
 use std::fs;
 use std::process::Command;
@@ -8,30 +8,30 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the figures depend on.
+/// Circumstances that the figures depend on.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Circumstances {
     /// Cores that the bench may use.
     pub(crate) cores: usize,
-    /// As the processor calls itself.
+    /// Model name of the processor.
     pub(crate) cpu: String,
     /// Release of the kernel.
     pub(crate) kernel: String,
-    /// Of the tree that was built, marked when it had changes.
+    /// Commit of the built tree, marked if it had changes.
     pub(crate) commit: String,
-    /// UTC.
+    /// Time of the run, in UTC.
     pub(crate) time: Timestamp,
-    /// The load average before the first run, when others computed.
+    /// Load average before the first run, if other programs were busy.
     pub(crate) busy: Option<f64>,
-    /// What each subject says of itself.
+    /// Version of each subject.
     pub(crate) versions: Vec<(&'static str, String)>,
-    /// Those of this run of the bench.
+    /// Options of this run.
     pub(crate) options: Value,
 }
 
 impl Circumstances {
-    /// Looks at this machine and this tree.
+    /// Reads the circumstances of this machine and tree.
     pub(crate) fn of_this_machine(versions: Vec<(&'static str, String)>, options: Value) -> Self {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -49,7 +49,7 @@ impl Circumstances {
         }
     }
 
-    /// Day, commit and machine in one sentence.
+    /// Sentence with day, commit and machine.
     pub(crate) fn sentence(&self) -> String {
         let Self { cores, cpu, kernel, commit, .. } = self;
         let day = self.time.strftime("%Y-%m-%d");
@@ -60,7 +60,7 @@ impl Circumstances {
         format!("{day}, commit {hash}{changed}; {cores}, {cpu}, Linux {kernel}{busy}")
     }
 
-    /// Who was compared, in which version.
+    /// Compared subjects with their versions.
     pub(crate) fn peers(&self) -> String {
         let peers: Vec<_> = self
             .versions
@@ -72,7 +72,7 @@ impl Circumstances {
     }
 }
 
-/// The version in what a program says of it: the first part with a digit and a point.
+/// Version number in a program's output: the first word that starts with a digit and contains a point.
 fn number(said: &str) -> &str {
     let mut parts = said.split(|c: char| c.is_whitespace() || c == '/');
     let version = parts.find(|part| part.starts_with(|c: char| c.is_ascii_digit()) && part.contains('.'));

@@ -1,4 +1,4 @@
-//! The figures as JSON, with what is needed to judge them: circumstances, options, every single run. `--against` reads the marks.
+//! Figures as JSON, with everything needed to judge them: circumstances, options and every run. `--against` reads the marks.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::results::{Results, RowResult};
 use crate::sample::{Metric, Series};
 use crate::verdict::Verdict;
 
-/// Everything, as text: a line for each mark and each series, since files like this are compared and kept.
+/// The whole document as text, with a line for each mark and each series, for readable diffs.
 pub(crate) fn document(results: &Results, verdicts: &[Verdict], circumstances: &Circumstances) -> String {
     let rows: Vec<_> = results.rows.iter().flat_map(series).collect();
     let lines = |values: Vec<Value>| {
@@ -40,7 +40,7 @@ fn series(result: &RowResult) -> Vec<Value> {
     result.series.iter().map(line).collect()
 }
 
-/// Each metric's figures by round, `null` where the run failed or gave none.
+/// Figures of each metric by round; `null` if the run failed or had none.
 fn rounds(series: &Series) -> Map<String, Value> {
     let figures = |metric| {
         let figure = |sample: &Option<_>| {
@@ -54,7 +54,7 @@ fn rounds(series: &Series) -> Map<String, Value> {
     measured.map(|(name, figures)| (name.as_str().unwrap_or_default().to_owned(), json!(figures))).collect()
 }
 
-/// Four significant digits, more than any run is worth.
+/// Rounds to four significant digits, which is more than the precision of any run.
 fn four_digits(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

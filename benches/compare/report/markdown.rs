@@ -1,4 +1,4 @@
-//! The tables of `benches/README.md`, so that nobody types them.
+//! Tables of `benches/README.md`.
 
 use super::{Circumstances, ratio, short};
 use crate::entrant::{Entrant, Subject};
@@ -6,7 +6,7 @@ use crate::results::{Results, RowResult};
 use crate::sample::{Metric, Series};
 use crate::verdict::Verdict;
 
-/// Columns of the table of rows, after the row's name, where the subject was there.
+/// Columns of the table of rows, for subjects that took part.
 const SUBJECTS: [(Subject, &str); 7] = [
     (Subject::Sheave, "Sheave"),
     (Subject::Haproxy, "HAProxy"),
@@ -40,7 +40,7 @@ pub(crate) fn text(results: &Results, verdicts: &[Verdict], circumstances: &Circ
     text
 }
 
-/// Rows that compare subjects: a line for each count of workers.
+/// Table of rows that compare subjects, with a line for each number of workers.
 fn compared(text: &mut String, results: &Results) {
     let rows: Vec<_> = results.rows.iter().filter(|row| !row.row.is_of_scenes()).collect();
     if rows.is_empty() {
@@ -76,7 +76,7 @@ fn compared(text: &mut String, results: &Results) {
     line(text, "");
 }
 
-/// Rows that compare Sheave with itself.
+/// Table of rows that compare Sheave with itself.
 fn scenes(text: &mut String, results: &Results) {
     let rows: Vec<_> = results.rows.iter().filter(|row| row.row.is_of_scenes()).collect();
     if rows.is_empty() {
@@ -107,7 +107,7 @@ fn marks(text: &mut String, verdicts: &[Verdict]) {
     line(text, "");
 }
 
-/// The medians of a series in one cell: what a reader compares; the rest is on the terminal and in the JSON.
+/// Medians of a series in one cell; the rest is on the terminal and in the JSON.
 fn cell(row: &RowResult, series: &Series) -> String {
     let units = row.row.load.units();
     let figure = |metric| series.summary(metric).map(|summary| short(summary.median));
@@ -126,8 +126,7 @@ fn cell(row: &RowResult, series: &Series) -> String {
     if parts.is_empty() { "failed".to_owned() } else { parts.join(", ") }
 }
 
-/// What a row tells of latencies: the middle where one connection measures the path, the tail elsewhere, and all of it where the
-/// rate is fixed.
+/// Latencies that a row shows: the median if one connection measures the path, all if the rate is fixed, else the tail.
 fn latencies(row: &RowResult) -> &'static [(Metric, &'static str)] {
     const ALL: [(Metric, &str); 3] = [(Metric::P50, "p50"), (Metric::P99, "p99"), (Metric::P999, "p99.9")];
     match row.row.open_loop {

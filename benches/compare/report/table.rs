@@ -1,4 +1,4 @@
-//! The table on the terminal.
+//! Table on the terminal.
 
 use super::{ratio, short};
 use crate::entrant::Entrant;
@@ -7,7 +7,7 @@ use crate::results::RowResult;
 use crate::sample::{Metric, Series, Summary};
 use crate::verdict::{Comparison, Verdict};
 
-/// Prints one row: a line for each subject, then what failed.
+/// Prints one row: a line for each subject, followed by failures.
 pub(crate) fn print_row(row: &RowResult) {
     println!("\n{}: {}", row.row.name, row.describe());
     let mut lines = vec![head(row)];
@@ -30,14 +30,14 @@ pub(crate) fn print_verdicts(verdicts: &[Verdict]) {
     }
 }
 
-/// Prints what became worse since the baseline.
+/// Prints regressions since the baseline.
 pub(crate) fn print_comparison(comparison: &Comparison) {
     let Comparison { regressions, compared, left_out } = comparison;
     println!("\n{compared} figures compared with the baseline, {left_out} without an interval in both runs");
     regressions.iter().for_each(|regression| println!("REGRESSION: {regression}"));
 }
 
-/// A column: its title and how it is filled.
+/// Column with its title and metric.
 struct Column {
     title: String,
     metric: Metric,
@@ -51,7 +51,7 @@ enum Kind {
     Ratio,
 }
 
-/// The columns of a row; those for which no run has a figure are left out.
+/// Columns of a row, without those that have no figures.
 fn columns(row: &RowResult) -> Vec<Column> {
     let units = row.row.load.units();
     let to = if row.row.is_of_scenes() { "first".to_owned() } else { row.row.reference_name() };
@@ -108,7 +108,7 @@ fn cell(row: &RowResult, entrant: Entrant, series: &Series, column: &Column) -> 
     }
 }
 
-/// Every column as wide as its widest cell; names to the left, figures to the right.
+/// Prints columns as wide as their widest cell; names are left-aligned, figures right-aligned.
 fn print_aligned(lines: &[Vec<String>]) {
     let width = |column: usize| {
         lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or_default()

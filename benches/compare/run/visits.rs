@@ -1,4 +1,4 @@
-//! Runs that time one connection at a time: first connections to frontends, and first connections of clients.
+//! Runs that time single connections: first connections to frontends, and first connections of clients.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,24 @@ use crate::sample::{Cost, Metric, Moved, Sample, of_run};
 use crate::subjects::WITH_AFFINITY;
 use crate::topology::{client, frontend};
 
-/// Connections at least; a gateway with few frontends is started anew until they were made.
+/// Minimum number of connections. A gateway with few frontends is restarted until they are made.
 const ENOUGH: u64 = 60;
 
-/// Frontends of a large table that are visited, evenly spread over it.
+/// Number of frontends that are visited in a large table, evenly distributed.
 const FRONTENDS: u32 = 1_000;
 
-/// Clients that come anew to a Service with affinity.
+/// Number of new clients of a Service with affinity.
 const CLIENTS: u32 = 1_000;
 
-/// Connections to another Service before: what the first connections of a process cost is not what these rows ask for.
+/// Number of warm-up connections to another Service, since these rows do not measure the first connections of a
+/// process.
 const BEFORE: usize = 300;
 
-/// A process that takes no more than `BUSY` of a core over `STILL` has done what it had to do after its start.
+/// A process is idle once it takes at most `BUSY` of a core over `STILL`.
 const STILL: Duration = Duration::from_millis(100);
 const BUSY: f64 = 0.05;
 
-/// What was counted up to now.
+/// Sum of all attempts so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     visits: Visits,
@@ -37,7 +38,7 @@ pub(super) struct Tally {
 }
 
 impl Stage<'_> {
-    /// Makes the visits of this scene; the sample when there are enough.
+    /// Makes the visits of this scene, and returns the sample once there are enough.
     pub(super) fn visit(&self, tally: &mut Tally) -> Result<Option<Sample>, Failure> {
         let client = &self.topology.client;
         if let Scene::Records(count) = self.entrant.scene {

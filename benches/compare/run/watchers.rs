@@ -1,5 +1,5 @@
-//! Who looks at a gateway while it forwards: open status pages, and a Prometheus. They ask what a browser and Prometheus ask, on the
-//! gateway's own host, where the admin server listens.
+//! Watchers of a gateway while it forwards: open status pages and a Prometheus. They send the same requests as a browser and
+//! Prometheus, on the gateway's own host, where the admin server listens.
 
 use std::io::{ErrorKind, Read as _};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::admin;
 use crate::failure::Failure;
 use crate::topology::Host;
 
-/// Between two scrapes.
+/// Interval of scrapes.
 const SCRAPE_EVERY: Duration = Duration::from_secs(5);
 
-/// Between two looks at whether it is over.
+/// Interval of checks for the end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a page asks for once a second besides its stream: the counters of the Services in sight.
+/// Request that a page makes each second besides its stream: the counters of the visible Services.
 const TRAFFIC: &str = "/api/traffic?services=default/bench,default/s0,default/s1,default/s2,default/s3";
 
-/// Threads that look; dropping ends them.
+/// Threads that watch, which end when dropped.
 #[derive(Debug)]
 pub(super) struct Watchers {
     over: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// So many pages, and a Prometheus.
+    /// Starts this many pages, and a Prometheus.
     pub(super) fn start(gateway: &Host, pages: u32) -> Result<Self, Failure> {
         let mut watchers = Self { over: Arc::default(), seen: Vec::new(), threads: Vec::new() };
         for _ in 0..pages {
@@ -51,7 +51,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// Ends all of them. A run in which one of them saw nothing was not watched.
+    /// Ends all watchers. Fails if one of them has seen nothing, since the run was then not watched.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -68,20 +68,20 @@ impl Drop for Watchers {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Its message is on stderr when it panicked.
+            // A panic message is already on stderr.
             drop(thread.join());
         }
     }
 }
 
-/// Reads the stream of a page, opens it again when it ends, and asks for counters with each event.
+/// Reads the stream of a page, reopens it when it ends, and requests counters with each event.
 fn watch(over: &AtomicBool, seen: &AtomicU64) -> Result<(), Failure> {
     let mut buffer = vec![0; 64 << 10];
     while !over.load(Ordering::Relaxed) {
         let mut stream = admin::stream("/api/live", LOOK)?;
         while !over.load(Ordering::Relaxed) {
             match stream.read(&mut buffer) {
-                // A gateway ends each stream after a while, so that the browser opens it again.
+                // A gateway ends each stream after a while, and the browser reopens it.
                 Ok(0) => break,
                 Ok(length) if is_traffic(&buffer[..length]) => {
                     admin::fetch(TRAFFIC)?;
@@ -96,13 +96,13 @@ fn watch(over: &AtomicBool, seen: &AtomicU64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the event of each second is in it.
+/// Whether the bytes contain the event of each second.
 fn is_traffic(bytes: &[u8]) -> bool {
     const NAME: &[u8] = b"event: traffic";
     bytes.windows(NAME.len()).any(|part| part == NAME)
 }
 
-/// Scrapes at once, and then at its interval.
+/// Scrapes at once, and then at the interval.
 fn scrape(over: &AtomicBool, seen: &AtomicU64) -> Result<(), Failure> {
     let mut next = Instant::now();
     while !over.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Answers each bundle of datagrams with a bundle of their complements.
+//! Bundle service: answers each bundle of datagrams with a bundle of their complements.
 
 use std::io::IoSliceMut;
 use std::net::UdpSocket;
@@ -27,7 +27,7 @@ fn answer(socket: &UdpSocket) {
     let mut buffer = vec![0; 65_536];
     loop {
         match answer_one(socket, &mut buffer) {
-            // Errors are ICMP answers to earlier datagrams, as in `datagram`.
+            // Errors are ICMP responses to earlier datagrams, as in `datagram`.
             Ok(()) | Err(_) => {}
         }
     }

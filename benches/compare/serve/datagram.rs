@@ -1,4 +1,4 @@
-//! Answers each datagram with its complement.
+//! Datagram service: answers each datagram with its complement.
 
 use std::net::UdpSocket;
 
@@ -15,7 +15,7 @@ pub(super) fn start(server: &Host) -> Result<(), Failure> {
 fn answer(socket: &UdpSocket) {
     let mut buffer = vec![0; 65_536];
     loop {
-        // Errors here are ICMP answers to earlier datagrams: a proxy that is gone. The next one may be alive.
+        // Errors are ICMP responses to earlier datagrams, whose proxy is gone. The next one may be alive.
         let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
         pattern::complement(&mut buffer[..len]);
         drop(socket.send_to(&buffer[..len], from));

@@ -1,5 +1,5 @@
-//! Answers every byte with its complement, on one thread for any number of connections. On one of its two ports it
-//! closes after one request.
+//! Echo service: answers every byte with its complement, on one thread for any number of connections. On one of its two
+//! ports it closes after one request.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,10 +17,10 @@ const ECHO_LISTENER: Token = Token(0);
 const ONCE_LISTENER: Token = Token(1);
 const FIRST_PEER: usize = 2;
 
-/// Who connected last.
+/// Client that connected last.
 static LAST_CLIENT: AtomicU32 = AtomicU32::new(0);
 
-/// The address from which the last connection to any echo server came.
+/// Source address of the last connection to any echo server.
 pub(crate) fn last_client() -> Ipv4Addr {
     Ipv4Addr::from(LAST_CLIENT.load(Ordering::Relaxed))
 }
@@ -29,21 +29,21 @@ pub(super) fn start(server: &Host) -> Result<(), Failure> {
     let mut service = server.call(Service::listen)??;
     let serve = move || {
         if let Err(error) = service.serve() {
-            // Every load that follows fails for want of answers, and says so.
+            // Later loads fail for lack of answers, and report it.
             eprintln!("compare: the echo server ended: {error}");
         }
     };
     server.spawn(serve).map(drop)
 }
 
-/// How long a connection is served.
+/// Lifetime of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifetime {
     UntilClientCloses,
     OneRequest,
 }
 
-/// Whether a connection is to be kept.
+/// Whether to keep a connection.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 enum Next {
@@ -55,7 +55,7 @@ struct Peer {
     stream: TcpStream,
     lifetime: Lifetime,
     answered: usize,
-    /// What the socket did not take yet.
+    /// Bytes that the socket has not accepted yet.
     unsent: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl Service {
     fn answer(&mut self, index: usize, to_the_end: bool) {
         let Some(slot) = self.peers.get_mut(index) else { return };
         let Some(peer) = slot.as_mut() else { return };
-        // A connection that breaks is the client's to report.
+        // The client reports broken connections.
         if matches!(peer.answer(&mut self.scratch, to_the_end), Ok(Next::Keep)) {
             return;
         }
@@ -137,8 +137,8 @@ impl Service {
 }
 
 impl Peer {
-    /// Answers what there is to read. A read that did not fill the buffer has emptied the socket (epoll(7)), so nothing is
-    /// read in vain, unless the client has closed and the end is still to be read.
+    /// Answers what is available. A read that did not fill the buffer has emptied the socket (epoll(7)), so there is no
+    /// further read, unless the client has closed and the end is still to be read.
     fn answer(&mut self, scratch: &mut [u8], to_the_end: bool) -> io::Result<Next> {
         if self.flush()? == Flush::Waits {
             return Ok(Next::Keep);
@@ -186,7 +186,7 @@ impl Peer {
     }
 }
 
-/// Whether everything has gone to the socket.
+/// Whether the socket has accepted everything.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 enum Flush {

@@ -1,4 +1,5 @@
-//! Takes streams, compares them with the pattern, and tells the sender how many bytes came and whether they were right.
+//! Sink service: receives streams, compares them with the pattern, and answers with the number of bytes and whether they
+//! were correct.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,20 +10,20 @@ use crate::pattern;
 use crate::ports::SINK;
 use crate::topology::Host;
 
-/// Read size; the pattern can tell no longer slices.
+/// Read size, which is limited by the slices of the pattern.
 const CHUNK: usize = 2 * pattern::PERIOD;
 
-/// So many bytes of each stream are compared one by one; after them, every eighth read is. Comparing all of a fast stream
-/// would measure the comparison: it costs about a tenth of a core at 20 Gbit/s.
+/// Number of bytes of each stream that are all compared; after them, only every eighth read is. Comparing all of a fast
+/// stream would distort the measurement: it costs about a tenth of a core at 20 Gbit/s.
 const FULLY_CHECKED: u64 = 64 << 20;
 const THEN_ONE_READ_IN: u64 = 8;
 
-/// What the sink answers when a stream has ended.
+/// Answer of the sink at the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
-    /// Bytes that came.
+    /// Number of received bytes.
     pub(crate) bytes: u64,
-    /// Whether all that were compared were right.
+    /// Whether all compared bytes were correct.
     pub(crate) right: bool,
 }
 
@@ -30,7 +31,7 @@ impl Receipt {
     /// Length on the wire.
     pub(crate) const LEN: usize = 9;
 
-    /// From the wire.
+    /// Parses the wire format.
     pub(crate) fn parse(wire: [u8; Self::LEN]) -> Self {
         let [right, bytes @ ..] = wire;
         Self { bytes: u64::from_le_bytes(bytes), right: right == 1 }
@@ -50,7 +51,7 @@ pub(super) fn start(server: &Host) -> Result<(), Failure> {
 
 fn accept(listener: &TcpListener) {
     for stream in listener.incoming().flatten() {
-        // A stream that breaks is the client's to report: it gets no receipt.
+        // A client whose stream breaks notices, since it gets no receipt.
         thread::spawn(move || drop(take(stream)));
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration of each proxy: as many workers as the others, the same backlog, time limits that no run meets.
+//! Configuration of each proxy: the same number of workers, the same backlog, and timeouts that no run reaches.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,19 +12,19 @@ use crate::ports::{BACKLOG, TCP, UDP};
 use crate::rows::Load;
 use crate::topology::SERVER;
 
-/// Where Debian puts nginx's stream module when it is a package of its own.
+/// Path of nginx's stream module in Debian, if it is a separate package.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// Messages that fill HAProxy's buffer (`tune.bufsize`) are spliced.
+/// Message size from which HAProxy splices: that of its buffer (`tune.bufsize`).
 const SPLICED: usize = 16_384;
 
-/// Files that nginx opens for other things than connections.
+/// Files that nginx opens besides connections.
 const SPARE_FILES: u64 = 1_000;
 
-/// Where Sheave answers questions about itself, on the gateway.
+/// Address of Sheave's admin server, on the gateway.
 pub(crate) const ADMIN: &str = "127.0.0.1:9841";
 
-/// Writes the configuration for `task` into `dir` and answers the arguments that make the program run in the foreground.
+/// Writes the configuration for `task` into `dir`, and returns the arguments that run the program in the foreground.
 pub(super) fn write(task: Task, dir: &Path) -> Result<Vec<OsString>, Failure> {
     match task.entrant.subject {
         Subject::Direct | Subject::KubeProxy | Subject::Ipvs => Ok(Vec::new()),
@@ -52,8 +52,8 @@ pub(super) fn save(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Failur
     Ok(file)
 }
 
-/// Splicing where it is HAProxy's best: it halves the cost of 64 KiB and more, and adds a fifth to that of 1 KiB.
-/// `option splice-auto` copies in all these rows.
+/// HAProxy splices where that is best: it halves the cost of 64 KiB and more, and adds a fifth to that of 1 KiB. `option
+/// splice-auto` copies in all these rows.
 fn haproxy_config(task: Task) -> String {
     let (address, workers) = (address(Subject::Haproxy), task.entrant.workers);
     let splice = match task.load {
@@ -91,8 +91,8 @@ fn nginx_config(Task { entrant: Entrant { workers, scene, .. }, files, .. }: Tas
     };
     let server =
         |listen: String, port| format!("    server {{ listen {listen}; proxy_pass {SERVER}:{port}; }}\n");
-    // With one socket for all workers the datagrams of a flow would go to now one, now the other, and connections mostly
-    // to one.
+    // With one socket for all workers, the datagrams of a flow would go to different workers, and most connections to a
+    // single one.
     let shared = if workers > 1 { " reuseport" } else { "" };
     let streams =
         TCP.map(|port| server(format!("{address}:{port} backlog={BACKLOG}{shared}"), port)).concat();
@@ -114,7 +114,7 @@ stream {{
     )
 }
 
-/// Built in, or a module that Debian ships apart.
+/// Whether the stream module is built in or installed as a separate module.
 pub(super) fn nginx_has_stream() -> bool {
     if Path::new(STREAM_MODULE).is_file() {
         return true;
@@ -124,7 +124,7 @@ pub(super) fn nginx_has_stream() -> bool {
     String::from_utf8_lossy(&output.stderr).split_whitespace().any(|flag| flag == "--with-stream")
 }
 
-/// Real manifests and the real binary, as a user would run it.
+/// Writes manifests as a user would, for the release binary.
 fn sheave(entrant: Entrant, dir: &Path) -> Result<Vec<OsString>, Failure> {
     let manifests = manifests::write(entrant.scene, dir)?;
     let workers = entrant.workers;

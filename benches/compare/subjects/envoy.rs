@@ -1,4 +1,4 @@
-//! Envoy's configuration: one listener and one cluster for each port.
+//! Configuration of Envoy: one listener and one cluster for each port.
 
 use super::address;
 use crate::entrant::Subject;
@@ -7,10 +7,10 @@ use crate::topology::SERVER;
 
 const TYPES: &str = "type.googleapis.com/envoy.extensions.filters";
 
-/// A cluster refuses what exceeds its circuit breakers, by default 1,024 connections.
+/// Circuit breaker limit that is never reached; the default is 1,024 connections.
 const UNLIMITED: u32 = 1_000_000;
 
-/// SO_RCVBUF of SOL_SOCKET: 4 MiB, as nginx has it, for datagrams.
+/// SO_RCVBUF of SOL_SOCKET for datagrams: 4 MiB, as for nginx.
 const RECEIVE_BUFFER: &str = "{level: 1, name: 8, int_value: 4194304}";
 
 pub(super) fn config() -> String {

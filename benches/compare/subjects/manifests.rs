@@ -1,4 +1,4 @@
-//! What Sheave reads: the Service that every row uses, and those of the scenes.
+//! Manifests for Sheave: the Service that every row uses, and those of the scenes.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,14 +14,14 @@ use crate::failure::{During, Failure};
 use crate::ports::{ONCE, TCP, UDP};
 use crate::topology::{SERVER, frontend};
 
-/// Between two edits: just longer than the pause after which an edit counts as complete (50 ms), so that each becomes a
-/// table of its own.
+/// Interval of edits: just longer than the pause after which an edit counts as complete (50 ms), so that each edit
+/// gives a table.
 const EDIT_EVERY: Duration = Duration::from_millis(55);
 
-/// Other Services that pages and scrapes show: about as many frontends as have series by default.
+/// Number of other Services on pages and in scrapes: about as many frontends as have series by default.
 const SHOWN_SERVICES: u32 = 1_000;
 
-/// Writes the folder of manifests for `scene` into `dir` and answers where it is.
+/// Writes the folder of manifests for `scene` into `dir`, and returns its path.
 pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
     let folder = dir.join("manifests");
     fs::create_dir_all(&folder).during("make a folder for manifests")?;
@@ -44,7 +44,7 @@ fn save_many(folder: &Path, count: u32) -> Result<(), Failure> {
     save(folder, "services.yaml", &(0..count).map(service).collect::<String>()).map(drop)
 }
 
-/// A manifest that is edited all the time, until dropped.
+/// Edits a manifest repeatedly, until dropped.
 #[derive(Debug)]
 pub(crate) struct Edits {
     stop: Option<Sender<()>>,
@@ -52,7 +52,7 @@ pub(crate) struct Edits {
 }
 
 impl Edits {
-    /// Starts editing in `dir`, the folder that the manifests were written to.
+    /// Starts to edit in `dir`, the folder of the manifests.
     pub(crate) fn start(dir: &Path) -> Result<Self, Failure> {
         let (stop, stopped) = channel();
         let dir = dir.to_owned();
@@ -75,13 +75,13 @@ impl Drop for Edits {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(editor) = self.editor.take() {
-            // Its message is on stderr when it panicked.
+            // A panic message is already on stderr.
             drop(editor.join());
         }
     }
 }
 
-/// Gives a Service that no load uses another endpoint, as `kubectl` users and controllers do: a whole file at once.
+/// Changes the endpoint of a Service without load. Replaces the whole file atomically.
 fn edit(dir: &Path, number: u8) -> Result<(), Failure> {
     let endpoint = Ipv4Addr::new(10, 2, 0, 10 + number % 2);
     let draft = save(dir, "edited.draft", &small("edited", frontend(0), endpoint, ""))?;
@@ -89,7 +89,7 @@ fn edit(dir: &Path, number: u8) -> Result<(), Failure> {
     fs::rename(&draft, &file).during(format!("put {} in place", file.display()))
 }
 
-/// A Service with one TCP port and one endpoint.
+/// Manifest of a Service with one TCP port and one endpoint.
 fn small(name: &str, address: Ipv4Addr, endpoint: Ipv4Addr, spec: &str) -> String {
     format!(
         "---

@@ -1,4 +1,4 @@
-//! A proxy as a running process tree that ends with the bench, however the bench ends.
+//! Running process tree of a proxy, which ends with the bench, however the bench ends.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,25 +14,25 @@ use crate::failure::{During, Failure};
 use crate::measure::process_tree;
 use crate::topology::Host;
 
-/// Runs the program as the first process of a process namespace, which dies when the starting thread does
-/// (`prctl(2)`, `PR_SET_PDEATHSIG`); the kernel ends every process of a namespace with its first one
-/// (`pid_namespaces(7)`). So not even SIGKILL of the bench leaves a worker behind.
+/// Runs the program as the first process of a PID namespace, which dies with the starting thread (`prctl(2)`,
+/// `PR_SET_PDEATHSIG`). The kernel ends every process of a namespace with its first one (`pid_namespaces(7)`), so
+/// that not even SIGKILL of the bench leaves a worker behind.
 const GUARD: [&str; 8] =
     ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child=KILL", "--"];
 
-/// A started subject; dropping it ends all its processes. The kernel's own paths have none.
+/// Running subject. Dropping it ends all its processes; kernel paths have none.
 #[derive(Debug)]
 pub(crate) struct Running {
     program: &'static str,
     dir: PathBuf,
     log: PathBuf,
     guard: Option<Child>,
-    /// Held for what dropping it does.
+    /// Held for its `Drop`.
     _rules: Option<Rules>,
 }
 
 impl Running {
-    /// Starts the task's subject by its program on the gateway, with its files in a folder of its own in `dir`.
+    /// Starts the task's subject on the gateway, with its files in a new folder in `dir`.
     pub(crate) fn start(
         task: Task,
         installed: &Installed,
@@ -49,7 +49,7 @@ impl Running {
         };
         fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;
         let mut command: Vec<OsString> = GUARD.iter().map(OsString::from).collect();
-        // The hard limit as well: programs may raise theirs up to it.
+        // The hard limit is set as well, since programs may raise theirs up to it.
         command.extend(["prlimit".into(), format!("--nofile={0}:{0}", task.files).into()]);
         command.push(program.into());
         command.extend(configure::write(task, &dir)?);
@@ -64,19 +64,19 @@ impl Running {
         Ok(Self { program: name, dir, log, guard: Some(guard), _rules: rules })
     }
 
-    /// The processes of the program, the guard left out; empty for the kernel's own paths.
+    /// Processes of the program without the guard; empty for kernel paths.
     pub(crate) fn processes(&self) -> Result<Vec<Pid>, Failure> {
         let Some(guard) = self.guard.as_ref() else { return Ok(Vec::new()) };
         let tree = process_tree(pid(guard))?;
         Ok(tree.into_iter().skip(1).collect())
     }
 
-    /// Its files.
+    /// Folder of its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// An error with the program's last words when it has ended.
+    /// Fails with the program's last output if it has ended.
     pub(crate) fn still_alive(&mut self) -> Result<(), Failure> {
         let Some(guard) = self.guard.as_mut() else { return Ok(()) };
         match guard.try_wait().during("look after a process")? {
@@ -85,7 +85,7 @@ impl Running {
         }
     }
 
-    /// The end of its log.
+    /// Last lines of its log.
     pub(crate) fn last_words(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -95,8 +95,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The first process goes first: the kernel reaps its namespace before it ends, and the guard waits for it, so
-        // the addresses are free again when this returns.
+        // End the first process first: the kernel reaps its namespace before it ends, and the guard waits for it, so
+        // that the addresses are free when this returns.
         let init = self.processes().ok().and_then(|processes| processes.first().copied());
         let Some(guard) = self.guard.as_mut() else { return };
         let ended = match init {

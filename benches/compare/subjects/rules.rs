@@ -1,5 +1,5 @@
-//! What the gateway's kernel gets for a subject: rules that forward in place of a program, and the way back for a program that
-//! connects from the client's address.
+//! Kernel rules on the gateway: forwarding in place of a program, and the return path for a program that connects from the
+//! client's address.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -10,8 +10,8 @@ use crate::failure::{During, Failure};
 use crate::ports::{TCP, UDP};
 use crate::topology::{Host, SERVER, frontend};
 
-/// How long the kernel remembers connections that have ended, in seconds. Its default of two minutes would fill its table
-/// (`nf_conntrack_max`) with those of a few seconds of the connect row.
+/// Timeouts of connections that have ended, in seconds. With the default of two minutes, a few seconds of the connect row
+/// would fill the table (`nf_conntrack_max`).
 const FORGET_AFTER: [&str; 4] = [
     "net/netfilter/nf_conntrack_tcp_timeout_time_wait",
     "net/netfilter/nf_conntrack_tcp_timeout_close",
@@ -19,10 +19,10 @@ const FORGET_AFTER: [&str; 4] = [
     "net/netfilter/nf_conntrack_tcp_timeout_last_ack",
 ];
 
-/// Services in kube-proxy's table that no load uses.
+/// Number of Services without load in kube-proxy's table.
 const OTHER_SERVICES: u32 = 1_000;
 
-/// The return path of the kernel's Documentation/networking/tproxy.rst: packets for a transparent socket are delivered here,
+/// Return path of the kernel's Documentation/networking/tproxy.rst: packets for a transparent socket are delivered locally,
 /// although their address is the client's.
 const RETURN_PATH: &str = "table inet compare {
     chain divert {
@@ -33,7 +33,7 @@ const RETURN_PATH: &str = "table inet compare {
 ";
 const RETURN_ROUTE: [&str; 2] = ["rule %s fwmark 1 lookup 100", "route %s local default dev lo table 100"];
 
-/// The rules; dropping them takes them away, so that no other subject pays for the kernel's tracking of connections.
+/// Installed rules. Dropping them removes them, so that no other subject pays for connection tracking.
 #[derive(Debug)]
 pub(super) struct Rules {
     gateway: Host,
@@ -48,7 +48,7 @@ enum Kind {
 }
 
 impl Rules {
-    /// What the task needs, if anything.
+    /// Installs what the task needs, if anything.
     pub(super) fn install(task: Task, gateway: &Host) -> Result<Option<Self>, Failure> {
         let kind = match (task.entrant.subject, task.entrant.scene) {
             (Subject::KubeProxy, _) => Kind::KubeProxy,
@@ -56,7 +56,7 @@ impl Rules {
             (Subject::Haproxy | Subject::Nginx, Scene::Local) => Kind::ReturnPath,
             _ => return Ok(None),
         };
-        // From here on, dropping it removes what exists already.
+        // From here on, `Drop` removes what was installed.
         let rules = Self { gateway: gateway.clone(), kind };
         match kind {
             Kind::KubeProxy => rules.run(&NFT, kube_proxy(task.entrant.scene))?,
@@ -115,14 +115,14 @@ impl Drop for Rules {
     }
 }
 
-/// Text that removes the table, whether it was made or not.
+/// Script that removes the table, whether or not it exists.
 fn removal(family: &str) -> String {
     format!("add table {family} compare\ndelete table {family} compare\n")
 }
 
-/// What kube-proxy writes in mode `nftables` for LoadBalancer Services (pkg/proxy/nftables/proxier.go): a map from address and
-/// port to the chain of a Service port, a random number among its endpoints, and a chain for each endpoint. Clients from
-/// outside are masqueraded, but not under the Local policy.
+/// Rules that kube-proxy writes in mode `nftables` for LoadBalancer Services (pkg/proxy/nftables/proxier.go): a map from
+/// address and port to the chain of a Service port, a random choice among its endpoints, and a chain for each endpoint.
+/// External clients are masqueraded, except with the policy Local.
 fn kube_proxy(scene: Scene) -> String {
     let masquerade = if scene == Scene::Local { "" } else { "jump mark-for-masquerade; " };
     let mut elements = Vec::new();
@@ -183,7 +183,7 @@ chain nat-postrouting {{ type nat hook postrouting priority srcnat; jump masquer
     )
 }
 
-/// As `ipvsadm --save` writes it: round robin (`rr`) by translation (`-m`).
+/// Rules in the format of `ipvsadm --save`: round robin (`rr`) with address translation (`-m`).
 fn virtual_server() -> String {
     let vip = address(Subject::Ipvs);
     let used = TCP.into_iter().map(|port| ('t', port)).chain(UDP.into_iter().map(|port| ('u', port)));

@@ -1,4 +1,4 @@
-//! Tests of verdicts: where a mark is met, who runs again, what is a regression.
+//! Tests of verdicts: where a mark is met, which entrants run again, and what is a regression.
 
 use super::*;
 use crate::marks::Outcome;
@@ -10,7 +10,7 @@ fn verdict(verdicts: &[Verdict], mark: &str) -> (Outcome, String) {
     (found.outcome, found.verdict.clone())
 }
 
-/// The ratios of Sheave's CPU to HAProxy's in `request-1k`, by round.
+/// Ratios of Sheave's CPU to HAProxy's in `request-1k`, by round.
 fn request_cpu(ratios: &[f64]) -> RowResult {
     let mut result = row("request-1k", &[(usual(Subject::Sheave), &[]), (usual(Subject::Haproxy), &[])]);
     for (subject, scale) in [(Subject::Sheave, true), (Subject::Haproxy, false)] {

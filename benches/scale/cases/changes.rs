@@ -1,4 +1,4 @@
-//! A gateway that has its table: one endpoint's change at a time, and a list of everything again.
+//! A gateway that has its table: one changed endpoint at a time, and a new list of everything.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,16 +8,16 @@ use crate::report::Row;
 use crate::support::apiserver::ApiServer;
 use crate::support::patience::{eventually_within, let_pass, patience};
 
-/// Between two changes; single changes are meant, not a burst.
+/// Interval of changes, which makes them single changes and not a burst.
 const SPACING: Duration = Duration::from_millis(25);
-/// What the gateway logs of each table.
+/// Log message of the gateway for each table.
 const IN_FORCE: &str = "routing table in force";
-/// Kinds that a gateway watches.
+/// Number of kinds that a gateway watches.
 const KINDS: usize = 3;
 
-/// Changes one endpoint after the other, of Services all over the table: `change` makes the one of this number. Measured is from
-/// just before the server stores the change to the moment that the gateway's log gives to the new table, so the server's and
-/// the wire's part is in it.
+/// Changes one endpoint after the other, of Services all over the table; `change` makes the change with a number. The time is
+/// measured from just before the server stores the change to the time of the new table in the gateway's log, so it includes the
+/// server and the connection.
 pub(super) fn run(case: &str, gateway: &Sheave, sizes: &Sizes, change: impl Fn(u32)) -> Vec<Row> {
     let before = in_force(&gateway.log()).len();
     let cpu = gateway.usage().cpu;
@@ -52,7 +52,7 @@ pub(super) fn run(case: &str, gateway: &Sheave, sizes: &Sizes, change: impl Fn(u
     ]
 }
 
-/// When each table came into force since 1970, and how many milliseconds that took from the event's receipt.
+/// Time when each table came into force, since 1970, and the milliseconds since the receipt of its event.
 fn in_force(log: &str) -> Vec<(Duration, f64)> {
     log.lines().filter(|line| line.contains(IN_FORCE)).filter_map(moment).collect()
 }
@@ -76,7 +76,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(index).copied().unwrap_or(f64::NAN)
 }
 
-/// All watches are cut and the history is forgotten: everything is listed again, and nothing has changed.
+/// Cuts all watches and forgets the history, so that everything is listed again without a change.
 pub(super) fn relist(case: &str, server: &ApiServer, gateway: &Sheave) -> Vec<Row> {
     gateway.rest();
     let before = gateway.usage();

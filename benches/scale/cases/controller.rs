@@ -1,4 +1,4 @@
-//! A controller and Services that nobody has published yet; then both roles at rest.
+//! A controller with Services that are not published yet; then both roles at rest.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::support::patience::{eventually_within, let_pass, patience};
 
 use super::{ENDPOINTS, cluster};
 
-/// How long answers take of an API server that writes to a disk.
+/// Response time of an API server that writes to a disk.
 const DISK: Duration = Duration::from_millis(10);
 
-/// Publishes everything, then does nothing; before that, with a slower server.
+/// Publishes everything, then idles; before that, with a slower server.
 pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     let services = sizes.services;
     let case = format!("{services} Services pending");
@@ -47,12 +47,12 @@ pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     rows
 }
 
-/// Starts a controller; how long it takes until all Services are published.
+/// Starts a controller, and returns the time until all Services are published.
 fn publish(server: &ApiServer, services: u32) -> (Sheave, Duration) {
     let started = Instant::now();
     let mut controller = Sheave::start("controller", server);
     controller.ready();
-    // It takes half a core to look at all of them again and again.
+    // Only the last Service is polled, since polling all of them takes half a core.
     let last = objects::name(services - 1);
     eventually_within(patience(180.0), "the last Service is published", || {
         let service = server.object("services", Some(objects::NAMESPACE), &last);
@@ -87,7 +87,7 @@ fn idle(sizes: &Sizes, server: &ApiServer, controller: &Sheave, gateway: &Sheave
     ]
 }
 
-/// Writes beside those of Leases: to objects, and Events.
+/// Number of writes to objects, and of Events, without Leases.
 pub(super) fn writes(server: &ApiServer) -> (usize, usize) {
     let writes = server.writes();
     let count = |kind: &str| writes.iter().filter(|write| write.resource == kind).count();

@@ -10,12 +10,12 @@ use crate::support::apiserver::ApiServer;
 use super::changes;
 use super::start::{self, Marks};
 
-/// Member clusters.
+/// Number of member clusters.
 const CLUSTERS: u32 = 20;
-/// Endpoints of each Service in each cluster.
+/// Number of endpoints of each Service in each cluster.
 const ENDPOINTS: u32 = 10;
 
-/// Starts the gateway, and follows changes.
+/// Starts the gateway and applies changes.
 pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     let services = sizes.fleet;
     let case = format!("{services} in a fleet, {} endpoints", services * CLUSTERS * ENDPOINTS);

@@ -1,4 +1,4 @@
-//! A controller and very many gateways that report to it: what it writes when they come, meet trouble, flap and recover.
+//! A controller with very many gateways that report to it: its writes when they appear, fail, flap and recover.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -16,18 +16,18 @@ use crate::support::patience::{eventually_within, let_pass, patience};
 
 use super::controller::{is_published, writes};
 
-/// Services that each gateway serves.
+/// Number of Services of each gateway.
 const SERVICES: u32 = 10;
-/// Gateways in a slice.
+/// Number of gateways in a slice.
 const SLICE: u32 = 100;
-/// Between two slices that come, and two that flap.
+/// Interval of new slices, and of flapping ones.
 const SPACING: Duration = Duration::from_secs(2);
-/// Two rounds of questions, and the longest that a condition waits for other words.
+/// Two rounds of queries, and the longest delay of a condition whose message changes.
 const SETTLED: Duration = Duration::from_secs(25);
-/// For each Service: one that says something else, and one each 10 s that says it in other words.
+/// Limit of writes for each Service: one for a changed condition, and one every 10 s for a changed message.
 const FEW: f64 = 6.0;
 
-/// Runs all of it.
+/// Runs the case.
 pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     let gateways = sizes.gateways;
     let case = format!("{gateways} gateways, {SERVICES} Services");
@@ -86,13 +86,13 @@ pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     rows
 }
 
-/// Answers for all gateways: each has an address of the loopback network, and all have one port.
+/// Server that answers for all gateways: each has an address of the loopback network, and all have the same port.
 struct Reporters {
     port: u16,
     reports: Arc<Mutex<Vec<Value>>>,
 }
 
-/// The address of the `number`th gateway.
+/// Address of a gateway.
 fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x7f10_0000 + number)
 }
@@ -108,7 +108,7 @@ impl Reporters {
         let well = |number| json!({"node": node(number), "generation": 1});
         let reports = Arc::new(Mutex::new((0..gateways).map(well).collect::<Vec<_>>()));
         let shared = Arc::clone(&reports);
-        // It ends with the process: nobody connects any more.
+        // It ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
@@ -126,7 +126,7 @@ impl Reporters {
         Self { port, reports }
     }
 
-    /// What a gateway says from now on of each Service.
+    /// Sets what a gateway reports about each Service.
     fn trouble(&self, gateway: u32, why: Option<&str>) {
         let trouble = |service: u32, why: &str| {
             let address = objects::address(service);
@@ -140,7 +140,7 @@ impl Reporters {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)[gateway as usize] = report;
     }
 
-    /// Stores the slice of this number.
+    /// Stores the slice with this number.
     fn show(&self, server: &ApiServer, slice: u32, ready: impl Fn(u32) -> bool) {
         let first = slice * SLICE;
         let endpoints = (first..first + SLICE).map(|number| {

@@ -1,13 +1,13 @@
-//! A gateway of which every frontend has series: what a scrape takes, in time and in memory.
+//! A gateway with series for every frontend: time and memory of a scrape.
 
 use crate::options::Sizes;
 use crate::process::Sheave;
 use crate::report::Row;
 
-/// Scrapes, of which the slowest counts.
+/// Number of scrapes, of which the slowest counts.
 const SCRAPES: usize = 5;
 
-/// Scrapes it again and again, one scrape at a time.
+/// Scrapes repeatedly, one scrape at a time.
 pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     let services = sizes.scraped;
     let case = format!("{services} frontends with series");

@@ -1,4 +1,4 @@
-//! A gateway from nothing to a complete table, and at rest behind that.
+//! Start of a gateway, until it has a complete table, and its cost at rest afterwards.
 
 use std::time::Duration;
 
@@ -7,27 +7,28 @@ use crate::report::Row;
 use crate::support::apiserver::ApiServer;
 use crate::support::patience::let_pass;
 
-/// How long a gateway at rest is watched.
+/// How long a gateway at rest is observed.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// What a gateway may take.
+/// Limits of a gateway.
 #[derive(Clone, Copy)]
 pub(super) struct Marks {
-    /// Seconds from the process's start to ready.
+    /// Seconds from process start to ready.
     pub(super) ready: f64,
-    /// MiB at the peak.
+    /// Peak memory in MiB.
     pub(super) memory: f64,
-    /// Whether they are for this size.
+    /// Whether they apply to this size.
     pub(super) count: bool,
 }
 
-/// Starts a gateway; it must have a frontend for each Service. `marked` says whether the marks are for this size.
+/// Starts a gateway, which must have a frontend for each Service. `marked` is whether the marks apply to this
+/// size.
 pub(super) fn run(case: &str, server: &ApiServer, services: u32, marked: bool) -> (Sheave, Vec<Row>) {
     let marks = Marks { ready: 5.0, memory: 400.0, count: marked };
     watch(case, Sheave::start("gateway", server), services, marks)
 }
 
-/// Watches a gateway that has just been started.
+/// Observes a gateway that was just started.
 pub(super) fn watch(case: &str, mut gateway: Sheave, services: u32, marks: Marks) -> (Sheave, Vec<Row>) {
     let ready = gateway.ready();
     let at_ready = gateway.usage();

@@ -1,4 +1,4 @@
-//! `sheave top` on a terminal at a gateway with many Services: its processor time, in each of its views.
+//! `sheave top` on a terminal with a gateway of many Services: its processor time in each view.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
@@ -17,16 +17,16 @@ use crate::report::Row;
 use crate::support::patience::let_pass;
 use crate::terminal::Terminal;
 
-/// The views, with the keys that lead to them.
+/// Views, with the keys that select them.
 const VIEWS: [(&str, char); 4] = [("services", '1'), ("endpoints", '2'), ("clusters", '3'), ("clients", '4')];
-/// What a view gets to be filled for the first time.
+/// Time for a view to be filled for the first time.
 const FILLED: Duration = Duration::from_secs(3);
-/// Between two connections: about 400 a second, which spread over all Services.
+/// Interval of connections: about 400 per second, distributed over all Services.
 const SPACING: Duration = Duration::from_micros(2_500);
-/// The port of all frontends.
+/// Port of all frontends.
 const PORT: u16 = 8080;
 
-/// Watches each view at rest, and then with traffic.
+/// Observes each view at rest, and then with traffic.
 pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
     let services = sizes.services;
     let endpoint = answer();
@@ -65,7 +65,7 @@ fn watch(case: &str, gateway: &Sheave, watched: Duration, full: bool) -> Vec<Row
     rows
 }
 
-/// Services on loopback addresses, so that they need no network of their own. All have one endpoint.
+/// Manifest of Services on loopback addresses, which need no network of their own. All have one endpoint.
 fn manifest(services: u32, endpoint: SocketAddrV4) -> String {
     let mut text = String::new();
     for number in 0..services {
@@ -101,25 +101,25 @@ fn frontend(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x7f40_0000 + number)
 }
 
-/// One client in each of as many networks (/24) as `top` has rows for, and more.
+/// Client address in one of 4,096 networks (/24), which are more than `top` has rows for.
 fn client(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x7f80_0001 + (number % 4_096) * 256)
 }
 
-/// An endpoint that sends a byte to each client, and ends with the process.
+/// Starts an endpoint that sends a byte to each client, and ends with the process.
 fn answer() -> SocketAddrV4 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let port = listener.local_addr().expect("a bound socket has an address").port();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            // Clients of the last second may have gone.
+            // The client may have gone.
             drop(stream.and_then(|mut stream| stream.write_all(b".")));
         }
     });
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// A thread that visits one Service after the other, until it is stopped.
+/// Thread that connects to one Service after the other, until it is stopped.
 struct Clients {
     over: Arc<AtomicBool>,
     visits: Arc<AtomicU64>,
@@ -133,7 +133,7 @@ impl Clients {
         let thread = thread::spawn(move || {
             let mut number = 0;
             while !stop.load(Ordering::Relaxed) {
-                // Far from the last one: a table is sorted by address.
+                // Far from the last one, since a table is sorted by address.
                 number = (number + 7_919) % services;
                 if visit(client(number), frontend(number)).is_ok() {
                     count.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,8 @@ impl Clients {
     }
 }
 
-/// One connection from its first to its last byte. A frontend beyond the limit of open files refuses it.
+/// Makes one connection, from the first to the last byte. A frontend beyond the limit of open files refuses
+/// it.
 fn visit(from: Ipv4Addr, to: Ipv4Addr) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddrV4::new(from, 0).into())?;

@@ -1,4 +1,4 @@
-//! Small servers that answer with their name, so that users see where the gateway sent them.
+//! Small servers that answer with their name, so that users see which backend the gateway chose.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,16 +7,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
-/// Loopback hosts of the backends; each serves the same port, as pods do.
+/// Loopback hosts of the backends. Each serves the same port, as Pods do.
 const HOSTS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(127, 0, 0, 21), Ipv4Addr::new(127, 0, 0, 22), Ipv4Addr::new(127, 0, 0, 23)];
 
-/// Running backends. They end when dropped.
+/// Running backends, which end when dropped.
 #[derive(Debug)]
 pub(super) struct Backends {
-    /// Where the web servers listen.
+    /// Addresses of the web servers.
     pub(super) web: Vec<SocketAddr>,
-    /// Where the UDP servers listen.
+    /// Addresses of the UDP servers.
     pub(super) echo: Vec<SocketAddr>,
     _tasks: JoinSet<()>,
 }
@@ -25,7 +25,7 @@ impl Backends {
     /// Starts one server of each kind on each host, on ports that are free on the first one.
     ///
     /// # Errors
-    /// As bind(2).
+    /// If a port cannot be bound.
     pub(super) async fn start() -> io::Result<Self> {
         let (mut web, mut echo, mut tasks) = (Vec::new(), Vec::new(), JoinSet::new());
         let (mut web_port, mut echo_port) = (0, 0);
@@ -43,7 +43,7 @@ impl Backends {
     }
 }
 
-/// Says `name` to every HTTP client; its open connections end with it.
+/// Answers every HTTP client with `name`. Its open connections end with it.
 pub(super) async fn serve_web(listener: TcpListener, name: String) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -52,7 +52,7 @@ pub(super) async fn serve_web(listener: TcpListener, name: String) {
     }
 }
 
-/// Answers one HTTP request and closes; a broken connection is its client's concern.
+/// Answers one HTTP request and closes. A broken connection is ignored.
 async fn answer(mut stream: TcpStream, body: String) {
     let mut request = [0; 4096];
     if stream.read(&mut request).await.is_ok_and(|count| count > 0) {
@@ -65,7 +65,7 @@ async fn answer(mut stream: TcpStream, body: String) {
 async fn serve_echo(socket: UdpSocket, name: String) {
     let mut datagram = vec![0; 65_536];
     loop {
-        // An error here is an ICMP answer to an earlier reply: its client has gone.
+        // An error here is an ICMP response to an earlier reply: that client has gone.
         let Ok((count, peer)) = socket.recv_from(&mut datagram).await else { continue };
         let text = String::from_utf8_lossy(&datagram[..count]);
         let reply = format!("{name} heard: {}\n", text.trim_end());

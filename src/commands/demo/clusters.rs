@@ -1,4 +1,5 @@
-//! Two pretend member clusters: web servers, and an HTTP switch that stops and starts those of a cluster.
+//! Two pretend member clusters: web servers, and an HTTP switch that stops and starts the servers of a
+//! cluster.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,20 +16,20 @@ use tokio::task::JoinSet;
 use super::backends::serve_web;
 use crate::http::server::{Connections, Server};
 
-/// Where the switch listens.
+/// Address of the switch.
 const SWITCH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 30);
-/// The clusters, and the loopback hosts in each.
+/// The clusters, with their loopback hosts.
 const CLUSTERS: [(&str, [Ipv4Addr; 2]); 2] = [
     ("east", [Ipv4Addr::new(127, 0, 0, 31), Ipv4Addr::new(127, 0, 0, 32)]),
     ("west", [Ipv4Addr::new(127, 0, 0, 41), Ipv4Addr::new(127, 0, 0, 42)]),
 ];
 
-/// Running clusters with their switch. They end when dropped.
+/// Running clusters with their switch, which end when dropped.
 #[derive(Debug)]
 pub(super) struct Clusters {
-    /// One after the other.
+    /// The clusters, in the order of [`CLUSTERS`].
     pub(super) members: Vec<Arc<Cluster>>,
-    /// Where the switch listens.
+    /// Address of the switch.
     pub(super) switch: SocketAddr,
     _server: Server,
 }
@@ -37,7 +38,7 @@ pub(super) struct Clusters {
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) name: &'static str,
-    /// Where its web servers listen, while they run.
+    /// Addresses of its web servers, which stay the same while they are stopped.
     pub(super) web: Vec<SocketAddr>,
     /// The web servers; empty while they are stopped.
     servers: Mutex<JoinSet<()>>,
@@ -47,7 +48,7 @@ impl Clusters {
     /// Starts the web servers of every cluster, and the switch.
     ///
     /// # Errors
-    /// As bind(2).
+    /// If a port cannot be bound.
     pub(super) async fn start() -> io::Result<Self> {
         let mut members = Vec::new();
         let mut router = Router::new();
@@ -63,7 +64,7 @@ impl Clusters {
 }
 
 impl Cluster {
-    /// Starts one server on each host, on a port that is free on the first one.
+    /// Starts one server on each host, on a port that is free on the first host.
     async fn start(name: &'static str, hosts: &[Ipv4Addr]) -> io::Result<Self> {
         let (mut web, mut servers, mut port) = (Vec::new(), JoinSet::new(), 0);
         for (number, host) in (1..).zip(hosts) {
@@ -75,7 +76,7 @@ impl Cluster {
         Ok(Self { name, web, servers: Mutex::new(servers) })
     }
 
-    /// `/<name>/stop` and `/<name>/start`, by any method, so that a plain curl does.
+    /// Routes `/<name>/stop` and `/<name>/start`, for any method so that plain curl works.
     fn switch(self: &Arc<Self>) -> Router {
         Router::new()
             .route(&format!("/{}/stop", self.name), any(stop))
@@ -85,7 +86,7 @@ impl Cluster {
 }
 
 async fn stop(State(cluster): State<Arc<Cluster>>) -> String {
-    // Waits, so that the ports are closed when the user reads the answer.
+    // Wait, so that the ports are closed when the user reads the answer.
     cluster.servers.lock().await.shutdown().await;
     format!("the backends of {} have stopped\n", cluster.name)
 }
@@ -96,7 +97,8 @@ async fn start(State(cluster): State<Arc<Cluster>>) -> (StatusCode, String) {
         for (number, address) in (1..).zip(&cluster.web) {
             match TcpListener::bind(address).await {
                 Ok(listener) => servers.spawn(serve_web(listener, format!("{}-{number}", cluster.name))),
-                // Somebody else has taken the port meanwhile. All or none, so that the user may try again.
+                // Another program has taken the port meanwhile. Start all servers or none, so that the user
+                // can retry.
                 Err(error) => {
                     servers.shutdown().await;
                     let why = format!("the backends of {} cannot start: {address}: {error}\n", cluster.name);

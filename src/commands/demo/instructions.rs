@@ -1,4 +1,4 @@
-//! What the demo prints: where the page is, and the lines to try. They fit a terminal of 24 lines.
+//! Instructions that the demo prints: the page, and the commands to try. They fit a terminal of 24 lines.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::path::Path;
 use super::karmada::SHOP_PORT;
 use super::manifests::{ECHO_PORT, VIP, WEB_PORT};
 
-/// What the lines name.
+/// Values that the instructions contain.
 pub(super) struct Instructions<'a> {
-    /// How this program was called, for lines that can be pasted.
+    /// How this program was called, so that the commands can be pasted.
     pub(super) program: &'a str,
-    /// Where the gateway answers.
+    /// Address of the gateway's admin server.
     pub(super) admin: SocketAddr,
-    /// Whether commands ask there if they are not told where.
+    /// Whether commands query that address by default.
     pub(super) admin_is_default: bool,
-    /// The manifests of the gateways' own cluster.
+    /// Manifests of the gateways' own cluster.
     pub(super) manifests: &'a Path,
-    /// Those of the Karmada control plane.
+    /// Manifests of the Karmada control plane.
     pub(super) karmada: &'a Path,
-    /// Where backends are stopped and started.
+    /// Address of the switch that stops and starts backends.
     pub(super) switch: SocketAddr,
 }
 
@@ -84,7 +84,7 @@ mod tests {
         };
         let text = instructions.text();
         let lines: usize = text.lines().map(|line| line.len().div_ceil(80).max(1)).sum();
-        // One more for the prompt or the cursor.
+        // One line more, for the prompt or the cursor.
         assert!(lines < 24, "{lines} lines of 80 columns:\n{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("PAGE"));
         assert!(!text.contains("--admin"));

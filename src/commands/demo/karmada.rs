@@ -1,5 +1,5 @@
 //! Manifests of the demo's Karmada control plane: a MultiClusterService with its Service, and for each cluster its Cluster object and
-//! the Work with its collected EndpointSlice.
+//! a Work with the collected EndpointSlice.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::manifests::{CLASS, VIP};
 /// Port of the MultiClusterService.
 pub(super) const SHOP_PORT: u16 = 18081;
 
-/// `demo/shop`: what the member clusters' Services are made from, and how it is exposed.
+/// Manifests of `demo/shop`: the template of the member clusters' Services, and the MultiClusterService that exposes it.
 pub(super) fn shop() -> String {
     format!(
         "apiVersion: networking.karmada.io/v1alpha1
@@ -43,7 +43,8 @@ spec:
     )
 }
 
-/// A member cluster, and the endpoints that Karmada collected from it. Names inside the slice are the cluster's own.
+/// Manifests of a member cluster and the endpoints that Karmada collected from it. Names inside the slice are those of the member
+/// cluster.
 pub(super) fn member(cluster: &Cluster) -> String {
     let name = cluster.name;
     let port = cluster.web.first().map_or(0, std::net::SocketAddr::port);

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-/// Where the demo's Services are reached: loopback, on ports that need no privilege.
+/// Address of the demo's Services: loopback, with ports that need no privilege.
 pub(super) const VIP: &str = "127.0.0.80";
 /// Port of the TCP Service.
 pub(super) const WEB_PORT: u16 = 18080;
 /// Port of the UDP Service.
 pub(super) const ECHO_PORT: u16 = 15353;
-/// Whose Services they are.
+/// Load balancer class of the demo's Services.
 pub(super) const CLASS: &str = "sheave.dev/l4";
 
 /// A LoadBalancer Service `demo/<name>` with one port, and the EndpointSlice that names its endpoints.

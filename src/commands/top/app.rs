@@ -1,4 +1,4 @@
-//! What the screen of `sheave top` shows, and what keys change of it.
+//! State of the screen of `sheave top`, and how keys change it.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -8,29 +8,29 @@ use super::table::{Item, Order, columns};
 use crate::cli::TopRows;
 use crate::views::visible::visible;
 
-/// The kinds of rows, in the order in which Tab goes.
+/// Kinds of rows, in the order of the Tab key.
 pub(super) const ALL_ROWS: [TopRows; 4] =
     [TopRows::Services, TopRows::Endpoints, TopRows::Clusters, TopRows::Clients];
 
-/// The longest filter that can be typed.
+/// Longest filter that can be typed.
 const LONGEST_FILTER: usize = 100;
 
-/// What is to be done next.
+/// Next step of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Next {
     /// Nothing changed.
     Wait,
     Draw,
-    /// Other rows are looked at, whose counters have to be asked for.
+    /// Follow the counters of other rows.
     Follow(TopRows),
     Quit,
 }
 
-/// The gateway does not answer.
+/// Period without an answer from the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Silence {
-    /// The time of day.
+    /// Time of day when it began.
     pub(super) since: String,
     pub(super) why: String,
 }
@@ -40,22 +40,22 @@ pub(super) struct App {
     pub(super) rows: TopRows,
     pub(super) order: Order,
     pub(super) filter: String,
-    /// The filter before the one that is being typed.
+    /// The filter before editing began; `None` while no filter is edited.
     pub(super) filter_before: Option<String>,
     pub(super) help: bool,
-    /// As it is, and as it was when the screen was frozen.
+    /// The current state, and the state when the screen was frozen.
     model: Model,
     frozen: Option<Model>,
     pub(super) silence: Option<Silence>,
-    /// Nothing has been heard yet.
+    /// Whether no message has arrived yet.
     pub(super) connecting: bool,
-    /// The rows that fit, in their order.
+    /// Rows that match the filter, sorted.
     pub(super) items: Vec<Item>,
-    /// How many there are without the filter.
+    /// Number of rows without the filter.
     pub(super) all: usize,
-    /// The place of the row that is chosen.
+    /// Index of the selected row.
     pub(super) cursor: usize,
-    /// The first row on the screen, and how many fit there.
+    /// Index of the first row on the screen, and the number of rows that fit.
     pub(super) first: usize,
     pub(super) fitting: usize,
 }
@@ -80,7 +80,7 @@ impl App {
         }
     }
 
-    /// What is shown.
+    /// The model that is shown.
     pub(super) fn model(&self) -> &Model {
         self.frozen.as_ref().unwrap_or(&self.model)
     }
@@ -89,7 +89,7 @@ impl App {
         self.frozen.is_some()
     }
 
-    /// Takes in what the gateway sends; `now` is the time of day.
+    /// Applies an event of the gateway; `now` is the time of day.
     pub(super) fn take(&mut self, event: FeedEvent, now: impl FnOnce() -> String) -> Next {
         match event {
             FeedEvent::Lost(why) => {
@@ -110,7 +110,7 @@ impl App {
         }
     }
 
-    /// Filters and sorts the rows anew.
+    /// Filters and sorts the rows.
     fn arrange(&mut self) {
         let mut items = self.model().items(self.rows);
         let without_row = self.model().without_row(self.rows);
@@ -118,7 +118,7 @@ impl App {
         let filter = self.filter.to_lowercase();
         items.retain(|item| item.label.has(&filter));
         self.order.sort(self.rows, &mut items);
-        // Always last: it is none of them.
+        // Always last, since it sums up the clients that have no row of their own.
         items.extend(without_row.filter(|_| filter.is_empty()));
         self.items = items;
         self.go_to(self.cursor);
@@ -129,14 +129,14 @@ impl App {
         self.first = self.first.min(self.cursor).max((self.cursor + 1).saturating_sub(self.fitting));
     }
 
-    /// The screen has room for so many rows.
+    /// Sets the number of rows that fit on the screen.
     pub(super) fn fit(&mut self, rows: usize) {
         self.fitting = rows.max(1);
         self.first = self.first.min(self.items.len().saturating_sub(self.fitting));
         self.go_to(self.cursor);
     }
 
-    /// Does what a key stands for.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Next {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (key.code, self.filter_before.is_some()) {
@@ -148,7 +148,7 @@ impl App {
         }
     }
 
-    /// Takes a key, or without one begins the filter anew.
+    /// Handles a key of the filter input; without a key, starts an empty filter.
     fn type_filter(&mut self, key: Option<KeyCode>) -> Next {
         let Some(key) = key else {
             self.filter.clear();
@@ -213,13 +213,13 @@ impl App {
         ALL_ROWS[(at + further) % ALL_ROWS.len()]
     }
 
-    /// A frozen screen has the counters of its own rows alone.
+    /// Switches to other rows. A frozen screen is released, since it only has counters of its own rows.
     fn look_at(&mut self, rows: TopRows) -> Next {
         if rows == self.rows {
             return Next::Wait;
         }
         if feed::traffic(rows) != feed::traffic(self.rows) {
-            // What is known of these rows is of the last visit.
+            // The counters of these rows are those of the last visit.
             self.model.forget_traffic();
         }
         (self.rows, self.order, self.frozen) = (rows, Order::usual(rows), None);

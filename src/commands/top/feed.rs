@@ -1,4 +1,4 @@
-//! The stream of events of a gateway: it ends every now and then, and is opened again where it ended.
+//! Event stream of a gateway. The gateway ends it now and then, and it is then reopened where it ended.
 
 use std::time::Duration;
 
@@ -11,30 +11,30 @@ use tokio::time::{sleep, timeout};
 use super::messages::LiveMessage;
 use crate::cli::TopRows;
 
-/// A gateway that says nothing for so long does not answer: it sends something each second.
+/// A gateway that sends nothing for this long does not answer; it normally sends each second.
 const SILENCE: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_secs(1);
-/// Messages that wait to be shown. The gateway keeps further ones.
+/// Messages that wait to be shown. The gateway holds back further ones.
 const QUEUED: usize = 16;
-/// More than all rows of the largest gateway, which are one line.
+/// Limit of a line in bytes. All rows are one line, and this is more than those of the largest gateway.
 const LONGEST_LINE: usize = 1 << 28;
-/// Lines before the body of an answer.
+/// Limit of header lines in a response.
 const MOST_HEADERS: usize = 100;
-/// Of an answer that is none.
+/// How many bytes of an error response are read.
 const LONGEST_REFUSAL: u64 = 1024;
 
-/// Why nothing more is read.
+/// Message for a line beyond the limit.
 const TOO_LONG: &str = "it sends a line that is too long for any gateway";
 
-/// What comes of a stream.
+/// Events of a stream.
 #[derive(Debug)]
 pub(super) enum FeedEvent {
     Message(LiveMessage),
-    /// The gateway does not answer, and why. It is asked again.
+    /// The gateway does not answer, with the reason. The feed keeps retrying.
     Lost(String),
 }
 
-/// The counters that these rows need, as the gateway calls them.
+/// The `traffic` parameter that selects the counters of these rows.
 pub(super) fn traffic(rows: TopRows) -> &'static str {
     match rows {
         TopRows::Services => "services",
@@ -43,7 +43,7 @@ pub(super) fn traffic(rows: TopRows) -> &'static str {
     }
 }
 
-/// The stream of one gateway. Dropping it ends it.
+/// Event stream of one gateway, which ends when dropped.
 #[derive(Debug)]
 pub(super) struct Feed {
     events: mpsc::Receiver<FeedEvent>,
@@ -51,7 +51,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Opens the stream with the counters that these rows need.
+    /// Opens the stream with the counters of these rows.
     pub(super) fn open(authority: &str, rows: TopRows) -> Self {
         let (out, events) = mpsc::channel(QUEUED);
         let stream =
@@ -59,7 +59,7 @@ impl Feed {
         Self { events, task: tokio::spawn(stream.run()).abort_handle() }
     }
 
-    /// What comes next. It may be dropped while it waits.
+    /// Waits for the next event. Cancel safe.
     pub(super) async fn next(&mut self) -> FeedEvent {
         self.events.recv().await.unwrap_or_else(|| FeedEvent::Lost("it is not asked any more".to_owned()))
     }
@@ -78,7 +78,7 @@ struct Stream {
     out: mpsc::Sender<FeedEvent>,
 }
 
-/// One event as it is being read.
+/// An event of which some lines have been read.
 #[derive(Default)]
 struct PartialEvent {
     name: String,
@@ -98,7 +98,7 @@ impl Stream {
         }
     }
 
-    /// Follows one stream to its end, which is an error if it comes before any event.
+    /// Follows one stream to its end. An error if it ends before any event.
     async fn follow(&mut self) -> Result<(), String> {
         let mut reader = self.connect().await?;
         let (mut partial, mut any) = (PartialEvent::default(), false);
@@ -149,7 +149,8 @@ impl Stream {
             let sent = self.out.send(FeedEvent::Message(message)).await;
             sent.map_err(|_| "nobody looks any more".to_owned())?;
         }
-        // What is in it is not checked on the way back. An event without one leaves the last one as it is (HTML standard, 9.2.6).
+        // The ID goes into the next request unescaped, so only a plain one is taken. An event without an ID leaves the last one
+        // unchanged (HTML standard, 9.2.6).
         let plain = id.filter(|id| id.chars().all(|char| char.is_ascii_alphanumeric() || char == '-'));
         self.last_event = plain.or(self.last_event.take());
         Ok(())
@@ -168,8 +169,8 @@ impl PartialEvent {
     }
 }
 
-/// The next line without its end; none at the end of the stream. All rows of a large gateway are one line of megabytes: patience is for
-/// silence, not for lines.
+/// Reads the next line without its end; `None` at the end of the stream. The time limit is for silence, not for a line: all rows of a
+/// large gateway are one line of megabytes.
 async fn next_line(reader: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<String>, String> {
     let mut line = Vec::new();
     loop {

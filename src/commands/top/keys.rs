@@ -1,7 +1,7 @@
-//! Keys, from the bytes that a terminal sends for them.
+//! Key input: parses the bytes that a terminal sends.
 //!
-//! The reader of crossterm 0.29 is not used: it loses a key that comes together with a change of the window's size until the next one
-//! comes, and never ends when the terminal has gone.
+//! The reader of crossterm 0.29 is not used. It delays a key that arrives together with a resize until the next key, and never ends
+//! when the terminal has gone.
 
 use std::io::{self, BufRead};
 use std::str;
@@ -11,16 +11,16 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc;
 
-/// Keys that wait to be taken.
+/// Keys that wait to be handled.
 const QUEUED: usize = 64;
 const ESCAPE: u8 = 0x1b;
-/// How long the rest of a key may take: as long as ncurses and vim wait over networks, and too short for people to notice.
+/// How long the rest of a key may take: as long as ncurses and vim wait over networks, and too short to be noticed.
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Beyond this nothing is read as a whole.
+/// Longest key sequence in bytes.
 const LONGEST: usize = 4096;
 
-/// What is typed. The channel closes when the terminal has gone. The thread that reads ends with the process: nothing else makes
-/// read(2) of a terminal return.
+/// Starts a thread that reads keys. The channel closes when the terminal has gone. The thread ends with the process, since nothing
+/// else interrupts read(2) on a terminal.
 pub(super) fn typed() -> mpsc::Receiver<KeyEvent> {
     let (out, keys) = mpsc::channel(QUEUED);
     thread::spawn(move || {
@@ -35,8 +35,8 @@ pub(super) fn typed() -> mpsc::Receiver<KeyEvent> {
     keys
 }
 
-/// What the terminal sends next; none when it has gone. A key that comes in two parts, as over a slow network, is read as a whole, if
-/// `follows` says that there is more.
+/// Reads the next input; `None` when the terminal has gone. A key that arrives in two parts, as over a slow network, is joined if
+/// `follows` reports more input.
 fn read(input: &mut impl BufRead, follows: impl Fn() -> bool) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
@@ -50,7 +50,7 @@ fn read(input: &mut impl BufRead, follows: impl Fn() -> bool) -> Option<Vec<u8>>
     }
 }
 
-/// Whether the last key may be the beginning of another one.
+/// Whether the last key may be incomplete.
 fn is_cut(bytes: &[u8]) -> bool {
     let last = bytes.iter().rposition(|byte| *byte == ESCAPE).map(|at| &bytes[at + 1..]);
     match last {
@@ -60,14 +60,14 @@ fn is_cut(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether the terminal sends more within this time.
+/// Whether more input arrives within this time.
 fn follows(patience: Timespec) -> bool {
     let stdin = io::stdin();
     let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
     matches!(poll(&mut polled, Some(&patience)), Ok(1..))
 }
 
-/// The keys that these bytes stand for, as terminals that call themselves xterm send them. Others are passed over.
+/// Parses the keys that xterm-compatible terminals send, and skips unknown ones.
 fn parse(mut bytes: &[u8]) -> Vec<KeyEvent> {
     let mut keys = Vec::new();
     while let Some((&first, rest)) = bytes.split_first() {
@@ -90,7 +90,7 @@ fn parse(mut bytes: &[u8]) -> Vec<KeyEvent> {
     keys
 }
 
-/// What follows `ESC [`: parameters, and a last byte (ECMA-48, 5.4).
+/// Parses what follows `ESC [`: parameters and a final byte (ECMA-48, 5.4).
 fn parse_sequence(bytes: &[u8]) -> (Option<KeyCode>, &[u8]) {
     let Some(last) = bytes.iter().position(is_last) else { return (None, &[]) };
     let code = match (bytes[last], &bytes[..last]) {
@@ -112,7 +112,7 @@ fn is_last(byte: &u8) -> bool {
     (0x40..=0x7e).contains(byte)
 }
 
-/// One character; a byte that begins none is passed over.
+/// Parses one character; skips a byte that begins none.
 fn parse_char(bytes: &[u8]) -> (Option<KeyCode>, &[u8]) {
     let longest = bytes.len().min(4);
     let char = (1..=longest).find_map(|length| str::from_utf8(&bytes[..length]).ok()?.chars().next());
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_key_that_comes_in_parts_is_one() {
-        /// Gives each part by itself.
+        /// Reader that returns one part for each read.
         struct Parts<'a>(Vec<&'a [u8]>);
         impl io::Read for Parts<'_> {
             fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {

@@ -1,11 +1,11 @@
-//! What a gateway's stream of events says, as far as `sheave top` shows it. Keys that are not known here are passed over.
+//! Events of a gateway's stream, as far as `sheave top` shows them. Unknown keys are ignored.
 
 use std::fmt;
 
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// How many counters are known.
+/// Number of known counters.
 pub(super) const COUNTERS: usize = 6;
 
 /// One event.
@@ -18,12 +18,12 @@ pub(super) enum LiveMessage {
     ServiceTraffic(RowsMessage<LiveService>),
     EndpointTraffic(RowsMessage<LiveEndpoint>),
     ClientTraffic(RowsMessage<LiveClient>),
-    /// The control loop does not answer.
+    /// The control loop does not answer, with the reason.
     Stuck(String),
 }
 
 impl LiveMessage {
-    /// None if there is nothing to show of it.
+    /// Parses an event; `None` if it is of no interest here.
     pub(super) fn parse(event: &str, data: &str) -> Result<Option<Self>, serde_json::Error> {
         fn read<T: DeserializeOwned>(
             data: &str,
@@ -48,7 +48,7 @@ impl LiveMessage {
 #[derive(Debug, Deserialize)]
 pub(super) struct StatusMessage {
     pub(super) status: LiveProcess,
-    /// What is wrong with the process, as sentences.
+    /// Problems of the process, as sentences.
     pub(super) wrong: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct FindingsMessage {
     pub(super) services: StateCounts,
 }
 
-/// How many Services are in each state.
+/// Number of Services in each state.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct StateCounts {
     pub(super) broken: usize,
@@ -72,15 +72,15 @@ pub(super) struct StateCounts {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ServicesMessage {
-    /// Nothing from before is left.
+    /// Whether all earlier rows are discarded.
     pub(super) reset: bool,
     pub(super) rows: Vec<LiveState>,
     pub(super) removed: Vec<LiveService>,
-    /// Rows that are still to come.
+    /// Number of rows that are still to come.
     pub(super) more: usize,
 }
 
-/// How a Service is.
+/// State of a Service.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct LiveState {
     #[serde(flatten)]
@@ -92,7 +92,7 @@ pub(super) struct LiveState {
     pub(super) clusters: Vec<LiveCluster>,
 }
 
-/// The endpoints of a Service in one cluster.
+/// Endpoints of a Service in one cluster.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct LiveCluster {
     pub(super) serving: usize,
@@ -102,14 +102,14 @@ pub(super) struct LiveCluster {
 }
 
 impl LiveState {
-    /// Endpoints that may be used, and all there are.
+    /// Number of usable endpoints, and of all endpoints.
     pub(super) fn endpoints(&self) -> (usize, usize) {
         let ready = self.clusters.iter().map(|it| it.serving.saturating_sub(it.unhealthy)).sum();
         (ready, self.clusters.iter().map(|it| it.of).sum())
     }
 }
 
-/// The counters of everything together.
+/// Counters of the whole gateway.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TotalMessage {
@@ -117,7 +117,7 @@ pub(super) struct TotalMessage {
     pub(super) total: TotalCounts,
 }
 
-/// Since the start of the process.
+/// Counters since the start of the process.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TotalCounts {
@@ -136,12 +136,12 @@ impl From<TotalCounts> for Counters {
     }
 }
 
-/// Counters of rows that have numbers: all of them, or what changed.
+/// Counters of numbered rows: all rows, or the changed ones.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RowsMessage<L> {
     pub(super) uptime_milliseconds: u64,
-    /// Nothing from before is left.
+    /// Whether all earlier rows are discarded.
     pub(super) reset: bool,
     pub(super) gone: Vec<u32>,
     pub(super) rows: Vec<LabelledRow<L>>,
@@ -175,20 +175,21 @@ pub(super) struct LiveEndpoint {
     pub(super) node: String,
 }
 
-/// A network of clients, or all that have no row.
+/// A network of clients, or the sum of those without a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct LiveClient {
-    /// Empty for those without a row.
+    /// Empty for the sum of those without a row.
     pub(super) prefix: String,
-    /// The Service that it uses most; empty if that is not known any more.
+    /// The Service that it uses most; empty if that is no longer known.
     #[serde(flatten)]
     pub(super) uses: LiveService,
-    /// How many have no row.
+    /// Number of networks without a row.
     #[serde(default)]
     pub(super) others: usize,
 }
 
-/// Opened, open, bytes of clients, bytes of endpoints, datagrams, errors. A gateway of another version may have fewer or more.
+/// Counters: opened, open, bytes from clients, bytes from endpoints, datagrams, errors. A gateway of another version may have
+/// fewer or more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters(pub(super) [u64; COUNTERS]);
 

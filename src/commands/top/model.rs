@@ -1,4 +1,5 @@
-//! What is known of a gateway: its Services with their states, and what the chosen rows have had in the last second.
+//! Known state of a gateway: its Services with their states, and the traffic of the selected rows in the last
+//! second.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -16,28 +17,28 @@ use crate::views::top::{
 };
 use crate::views::visible::visible;
 
-/// All that is known.
+/// Known state of a gateway.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) node: String,
-    /// What is wrong with the process.
+    /// Problems of the process.
     pub(super) wrong: Vec<String>,
     pub(super) states: StateCounts,
     pub(super) total: Total,
     known: HashMap<LiveService, LiveState>,
-    /// Services that have no frontends, so that nothing is counted for them.
+    /// Services without frontends, which have no counters.
     uncounted: Vec<(LiveService, Rc<ItemLabel>)>,
-    /// Services that are still to come.
+    /// Number of Services that are still to come.
     more: usize,
     services: Tracked<LiveService>,
     endpoints: Tracked<LiveEndpoint>,
     clients: Tracked<LiveClient>,
-    /// Services, ready endpoints and endpoints of each cluster.
+    /// Number of Services, ready endpoints and endpoints of each cluster.
     clusters: BTreeMap<String, Rc<ItemLabel>>,
 }
 
 impl Model {
-    /// Takes an event in. Says whether it completes what the gateway sends each second.
+    /// Applies an event. Returns whether it completes what the gateway sends each second.
     pub(super) fn take(&mut self, message: LiveMessage) -> bool {
         match message {
             LiveMessage::Status(StatusMessage { status, wrong }) => {
@@ -70,7 +71,7 @@ impl Model {
         false
     }
 
-    /// Forgets all rows with their counters: whoever follows them again gets all of them at once.
+    /// Forgets all rows and their counters. The gateway sends all of them again to a new stream.
     pub(super) fn forget_traffic(&mut self) {
         (self.services, self.endpoints, self.clients) = Default::default();
         self.uncounted.clear();
@@ -116,7 +117,7 @@ impl Model {
         self.clusters = labels.collect();
     }
 
-    /// Over which the rates of these rows are; none before the second count.
+    /// Interval of the rates of these rows, in seconds; `None` before the second count.
     pub(super) fn seconds(&self, rows: TopRows) -> Option<f64> {
         let clock = match rows {
             TopRows::Services => self.services.clock(),
@@ -126,7 +127,7 @@ impl Model {
         clock.seconds.filter(|_| self.more == 0)
     }
 
-    /// The rows, by their texts.
+    /// All rows, ordered by their text.
     pub(super) fn items(&self, rows: TopRows) -> Vec<Item> {
         match rows {
             TopRows::Services => {
@@ -156,7 +157,7 @@ impl Model {
         }
     }
 
-    /// One in place of all that are too many for rows.
+    /// Row that sums up the clients without a row of their own.
     pub(super) fn without_row(&self, rows: TopRows) -> Option<Item> {
         let others = || self.clients.rows().find(|row| row.shown.stands_for > 0);
         (rows == TopRows::Clients).then(others)?.map(|row| item(&row.shown, row.traffic))
@@ -174,7 +175,7 @@ impl Model {
         clusters
     }
 
-    /// The rows that `fits` lets through, by name, for programs.
+    /// JSON view of the rows that pass `fits`, by name.
     pub(super) fn view(&self, rows: TopRows, fits: impl Fn(&ItemLabel) -> bool) -> TopView {
         let mut view = TopView {
             node: self.node.clone(),
@@ -260,7 +261,7 @@ fn top_client(client: &LiveClient, traffic: TopTraffic) -> TopClient {
     TopClient { prefix: client.prefix.clone(), service, source, traffic: traffic.into() }
 }
 
-/// A MultiClusterService may have the name of a Service.
+/// Name of a Service for display. A MultiClusterService may have the same name as a Service, so it is marked.
 fn shown_name(name: &LiveService) -> String {
     match name.source.as_str() {
         "Service" => visible(&name.service).into_owned(),

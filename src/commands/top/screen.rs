@@ -1,4 +1,4 @@
-//! The screen of `sheave top`: drawn for 80 columns and 24 lines, and for what there is more or less of.
+//! Screen of `sheave top`: designed for 80 columns and 24 lines, and adapts to other sizes.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -12,12 +12,12 @@ use crate::cli::TopRows;
 use crate::views::numbers::{bytes, count, rate, short_count};
 use crate::views::visible::visible;
 
-/// Lines above the rows and below them.
+/// Number of lines above and below the rows.
 const HEAD: u16 = 4;
 const FOOT: u16 = 2;
-/// The first column is not narrower: others are left out instead.
+/// Minimum width of the first column. Other columns are left out instead.
 const NARROWEST_NAME: u16 = 14;
-/// Of the first column; what is left over goes to other names as well.
+/// Width of the first column before leftover space goes to other name columns as well.
 const WIDE_NAME: u16 = 28;
 
 const HELP: &str = "\
@@ -39,10 +39,10 @@ SHARE     the cluster's part of what was opened
 CLIENTS   networks of clients, IPv4 /24 and IPv6 /56; SERVICE is the one with
           most of their bytes, or if none have passed, of what is open";
 
-/// How things look.
+/// Style of the screen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// Without, bold and reverse video have to do.
+    /// Without color, bold and reverse video are used.
     pub(super) color: bool,
 }
 
@@ -57,7 +57,7 @@ impl Look {
     }
 }
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, look: Look) {
     let area = frame.area();
     let rows = area.height.saturating_sub(HEAD + FOOT);
@@ -130,7 +130,7 @@ fn tabs(app: &App) -> Line<'static> {
     let (found, all) = (count(app.items.len() as f64), count(app.all as f64));
     spans.push(match app.filter.is_empty() {
         true => Span::raw(format!("  by {}; {all} rows", app.order.describe(app.rows))),
-        // The header shows the column, and the filter needs the room.
+        // The header shows the sort column, and the filter needs the space.
         false => Span::raw(format!("  {found} of {all} match: {}", visible(&app.filter))),
     });
     Line::from(spans)
@@ -176,7 +176,7 @@ fn row(item: &Item, columns: &[Column], widths: &[u16], look: Look, chosen: bool
     if chosen { line.style(Style::new().add_modifier(Modifier::REVERSED)) } else { line }
 }
 
-/// What should be known of the row that is chosen, else of the process.
+/// Note on the selected row, else on the process.
 fn note(app: &App, look: Look) -> Line<'static> {
     let chosen = app.items.get(app.cursor).filter(|item| !item.label.note.is_empty());
     match (chosen, app.model().wrong.first()) {
@@ -201,7 +201,7 @@ fn keys(app: &App, look: Look) -> Line<'static> {
     }
 }
 
-/// The widths of the columns that there is room for.
+/// Widths of the columns that fit.
 fn widths(columns: &[Column], total: u16) -> Vec<u16> {
     let mut widths: Vec<u16> = columns.iter().map(|column| column.width).collect();
     let left = |widths: &[u16]| {
@@ -223,7 +223,7 @@ fn widths(columns: &[Column], total: u16) -> Vec<u16> {
     widths
 }
 
-/// The text in exactly so many columns: names are cut in their middle, since their ends tell them apart.
+/// Pads or cuts a text to exactly this width. Names are cut in the middle, since their ends differ.
 fn fitted(text: &str, width: u16, cell: Cell) -> String {
     let width = usize::from(width);
     let wide = |text: &str| Span::raw(text).width();

@@ -1,4 +1,4 @@
-//! The rows that `sheave top` shows: their columns, their order, and which of them are searched for.
+//! Rows of `sheave top`: their columns, sort order and filter.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -12,29 +12,29 @@ use crate::views::top::TopTraffic;
 pub(super) struct Item {
     pub(super) label: Rc<ItemLabel>,
     pub(super) traffic: TopTraffic,
-    /// Part of what is new, in percent; of clusters alone.
+    /// Percentage of new connections; only for clusters.
     pub(super) share: Option<f64>,
 }
 
-/// What of a row does not move.
+/// The parts of a row that do not change each second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ItemLabel {
-    /// The text columns, in their order; nothing in them is unseen.
+    /// Text columns, in order, with control characters made visible.
     pub(super) texts: Vec<String>,
     pub(super) severity: Severity,
-    /// Endpoints that are ready, and all; of Services and clusters alone.
+    /// Number of ready endpoints, and of all; only for Services and clusters.
     pub(super) ready: Option<(usize, usize)>,
-    /// Of clusters alone.
+    /// Number of Services; only for clusters.
     pub(super) services: usize,
-    /// How many rows it is in place of; 0 for one that is itself.
+    /// Number of clients that the row sums up; 0 for an ordinary row.
     pub(super) stands_for: usize,
-    /// What people should know of it.
+    /// Note that is shown when the row is selected.
     pub(super) note: String,
-    /// In lower case, for the filter.
+    /// Searchable text in lower case, for the filter.
     pub(super) words: String,
 }
 
-/// How bad a row is.
+/// Severity of a row's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
     #[default]
@@ -43,12 +43,12 @@ pub(super) enum Severity {
     Bad,
 }
 
-/// What a column has.
+/// Content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// The text at this place.
+    /// The text at this index.
     Text(usize),
-    /// How many Services a cluster has.
+    /// Number of Services of a cluster.
     Services,
     Ready,
     Open,
@@ -63,10 +63,10 @@ pub(super) enum Cell {
 /// One column.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Column {
-    /// As `--sort` has it.
+    /// Name for `--sort`.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// On a screen; the first column takes what is left.
+    /// Width on a screen; the first column takes the leftover space.
     pub(super) width: u16,
     pub(super) cell: Cell,
 }
@@ -128,10 +128,10 @@ pub(super) fn columns(rows: TopRows) -> &'static [Column] {
     }
 }
 
-/// The place of a column by its name.
+/// Index of a column by its name.
 ///
 /// # Errors
-/// The names that there are.
+/// The valid names, if there is no such column.
 pub(super) fn column_named(rows: TopRows, name: &str) -> Result<usize, String> {
     let columns = columns(rows);
     columns.iter().position(|column| column.name == name).ok_or_else(|| {
@@ -141,12 +141,12 @@ pub(super) fn column_named(rows: TopRows, name: &str) -> Result<usize, String> {
 }
 
 impl Cell {
-    /// Whether it is aligned to the right, and most come first.
+    /// Whether the column is right-aligned and sorted in descending order.
     pub(super) fn is_number(self) -> bool {
         !matches!(self, Self::Text(_))
     }
 
-    /// What is shown.
+    /// Formats the cell of a row.
     pub(super) fn show(self, item: &Item) -> String {
         let traffic = &item.traffic;
         match self {
@@ -166,13 +166,13 @@ impl Cell {
         }
     }
 
-    /// What numbers are sorted by.
+    /// Sort key of number columns.
     fn number(self, item: &Item) -> f64 {
         let traffic = &item.traffic;
         match self {
             Self::Text(_) => 0.0,
             Self::Services => item.label.services as f64,
-            // Fewer missing ones count as more.
+            // A row that lacks fewer endpoints sorts as greater.
             Self::Ready => item.label.ready.map_or(0.0, |(ready, of)| ready as f64 - of as f64),
             Self::Open => traffic.open as f64,
             Self::Opened => traffic.opened_per_second,
@@ -185,22 +185,22 @@ impl Cell {
     }
 }
 
-/// An order of rows.
+/// Sort order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Order {
-    /// The place of its column.
+    /// Index of the sort column.
     pub(super) column: usize,
     pub(super) reversed: bool,
 }
 
 impl Order {
-    /// Of most new connections first.
+    /// Default order: most new connections first.
     pub(super) fn usual(rows: TopRows) -> Self {
         let column = columns(rows).iter().position(|column| column.cell == Cell::Opened);
         Self { column: column.unwrap_or_default(), reversed: false }
     }
 
-    /// For people.
+    /// Describes the order for people.
     pub(super) fn describe(self, rows: TopRows) -> String {
         let Some(column) = columns(rows).get(self.column) else { return String::new() };
         let way = match (column.cell.is_number(), column.name, self.reversed) {
@@ -214,8 +214,8 @@ impl Order {
         format!("{}, {way}", column.title)
     }
 
-    /// Sorts rows: texts from a to z, states the worst first, numbers the greatest first. Equal ones
-    /// stay as they are: by their texts, in which a second without traffic has little to sort.
+    /// Sorts rows: texts from a to z, states worst first, numbers greatest first. The sort is stable, and
+    /// rows arrive ordered by their text, so a second without traffic leaves that order.
     pub(super) fn sort(self, rows: TopRows, items: &mut [Item]) {
         let Some(column) = columns(rows).get(self.column) else { return };
         let cell = column.cell;
@@ -230,7 +230,7 @@ impl Order {
 }
 
 impl ItemLabel {
-    /// Whether it has all words of the filter, which is in lower case.
+    /// Whether the label matches all words of the filter, which is in lower case.
     pub(super) fn has(&self, filter: &str) -> bool {
         filter.split_whitespace().all(|word| self.words.contains(word))
     }

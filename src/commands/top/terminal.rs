@@ -1,5 +1,5 @@
-//! `sheave top` on a terminal: one loop that waits for the gateway, for keys and for signals, and draws when something changed. The
-//! terminal is as before at any end, a panic included.
+//! `sheave top` on a terminal: one loop that waits for the gateway, keys and signals, and draws when something changed. The
+//! terminal is restored at any exit, including a panic.
 
 use std::io::{self, IsTerminal as _};
 
@@ -15,7 +15,7 @@ use super::table::Order;
 use crate::cli::Top;
 use crate::exit::Exit;
 
-/// Shows the gateway until the user or a signal ends it.
+/// Runs until the user or a signal ends it.
 pub(super) async fn run(command: &Top, authority: &str, order: Order) -> Exit {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         eprintln!("sheave: top needs a terminal; --once prints the traffic of one second");
@@ -38,12 +38,12 @@ pub(super) async fn run(command: &Top, authority: &str, order: Order) -> Exit {
 }
 
 async fn show(command: &Top, authority: &str, order: Order, signals: Vec<Signal>) -> io::Result<()> {
-    // With a hook that restores the terminal before the message of a panic.
+    // Installs a hook that restores the terminal before a panic message is printed.
     let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::try_restore().unwrap_or_default())?;
     let app = App::new(command.view, order, command.filter.clone());
     let shown = follow(&mut terminal, app, authority, signals).await;
     match (shown, ratatui::try_restore()) {
-        // There is nobody left to restore it for.
+        // The terminal is gone, so there is nothing to restore.
         (Err(error), _) if is_gone(&error) => Ok(()),
         (Err(error), _) => Err(error),
         (Ok(()), Err(error)) if !is_gone(&error) => Err(error),
@@ -64,7 +64,7 @@ async fn follow(
     authority: &str,
     signals: Vec<Signal>,
 ) -> io::Result<()> {
-    // As https://no-color.org has it.
+    // See https://no-color.org.
     let look = Look { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
     let mut feed = Feed::open(authority, app.rows);
     let mut keys = keys::typed();

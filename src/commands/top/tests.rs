@@ -1,4 +1,4 @@
-//! The screen at 80 columns and 24 lines, as keys and a gateway's events make it.
+//! Tests of the screen at 80 columns and 24 lines, driven by keys and events.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -15,7 +15,7 @@ use super::*;
 
 mod clients;
 
-/// A screen, and the gateway in front of it.
+/// A screen with the app behind it.
 struct Scene {
     app: App,
     size: (u16, u16),
@@ -28,7 +28,7 @@ impl Scene {
         Self { app, size: (80, 24), look: Look { color: false } }
     }
 
-    /// With three Services, one of which is broken, that have had traffic for a second.
+    /// Three Services, one of them broken, after a second of traffic.
     fn of_services() -> Self {
         let mut scene = Self::new(TopRows::Services);
         scene.send("status", &json!({"status": {"node": "gw-1"}, "wrong": []}));
@@ -110,7 +110,7 @@ impl Scene {
         terminal
     }
 
-    /// The lines of the screen, without blanks at their ends.
+    /// Lines of the screen, without trailing blanks.
     fn lines(&mut self) -> Vec<String> {
         let terminal = self.terminal();
         let buffer = terminal.backend().buffer();
@@ -118,7 +118,7 @@ impl Scene {
         (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect()
     }
 
-    /// The first words of the rows.
+    /// First words of the rows.
     fn names(&mut self) -> Vec<String> {
         let lines = self.lines();
         let rows = lines[4..lines.len() - 2].iter().filter(|line| !line.is_empty());
@@ -172,7 +172,7 @@ fn any_column_sorts_and_either_way_round() {
     scene.press("r");
     assert_eq!(scene.names(), ["shop/db", "mcs/blog/web", "shop/web"]);
     assert!(scene.lines()[2].contains("by NEW/s, least first"));
-    // From NEW/s to the end of the columns, and on from the first.
+    // From NEW/s to the last column, then back to the first.
     scene.press("sssss");
     assert!(scene.lines()[2].contains("by SERVICE, a to z"), "{}", scene.lines()[2]);
     assert_eq!(scene.names(), ["mcs/blog/web", "shop/db", "shop/web"]);
@@ -192,7 +192,7 @@ fn a_filter_is_typed_kept_and_given_up() {
     let lines = scene.lines();
     assert!(lines[2].ends_with("1 of 3 match: WEB sh"), "{}", lines[2]);
     assert_eq!(lines[23], "/WEB sh_  (Enter applies, Esc cancels)");
-    // A key that is a command otherwise.
+    // A key that is a command outside of the filter.
     scene.press("q");
     assert_eq!(scene.lines()[4], "No row has these words; Esc shows all.");
     let key = |scene: &mut Scene, code| scene.app.press(KeyEvent::from(code));
@@ -201,7 +201,7 @@ fn a_filter_is_typed_kept_and_given_up() {
     scene.press("/x");
     assert_eq!(key(&mut scene, KeyCode::Esc), Next::Draw);
     assert_eq!(scene.names(), ["shop/web"]);
-    // What is wrong with a Service is searched as well.
+    // Problems of a Service are searched as well.
     assert_eq!(key(&mut scene, KeyCode::Esc), Next::Draw);
     scene.press("/endpoint");
     assert_eq!(scene.names(), ["shop/db"]);
@@ -218,7 +218,7 @@ fn a_frozen_screen_stands_still_and_can_be_sorted() {
     assert_eq!(scene.names(), ["shop/db", "mcs/blog/web", "shop/web"]);
     scene.press("r ");
     assert!(scene.lines()[0].contains("live"));
-    // What had nothing in this second rests.
+    // Rows without traffic in this second show zero.
     let lines = scene.lines();
     assert_eq!(lines[4], "mcs/blog/web           ok           2/2     4    89    0 B    0 B       0     0");
     assert_eq!(lines[6], "shop/web               ok           3/3     5     0    0 B    0 B       0     0");
@@ -247,7 +247,7 @@ fn hostile_names_are_text() {
     assert_eq!(shown[..2], [r"\u{202e}bew…\u{1b}[31m", "shop/<scrip…)</script>"]);
     assert_eq!(shown[2], "shop/a-name…xxxxxx-end");
     assert_eq!(lines.concat().chars().filter(|char| char.is_control()).count(), 0);
-    // Wide characters move no column.
+    // Wide characters do not shift columns.
     let column = |line: &str| screen_width(&line[..line.rfind("0/0").unwrap()]);
     assert_eq!(column(&lines[7]), column(&lines[6]), "{lines:#?}");
     scene.press("/\u{202e}");
@@ -269,7 +269,7 @@ fn a_gateway_that_does_not_answer_is_reported_since_when() {
     assert!(lines[0].contains("not live"), "{}", lines[0]);
     assert_eq!(lines[23], "not answering since 10:00:00: Connection refused; retrying");
     assert!(lines[4].starts_with("shop/web"), "what was known stays");
-    // The process began anew: the numbers are others, and there is no rate yet.
+    // The process restarted: row numbers are different, and there is no rate yet.
     scene.count(
         100,
         true,
@@ -299,7 +299,7 @@ fn rows_out_of_sight_are_scrolled_to() {
     let terminal = scene.terminal();
     let chosen = terminal.backend().buffer()[(0, 4)].modifier;
     assert!(chosen.contains(Modifier::REVERSED));
-    // A window that shrinks keeps the chosen row in sight.
+    // The selected row stays in sight when the window shrinks.
     scene.press("G");
     scene.size = (40, 10);
     assert_eq!(scene.names().last().map(String::as_str), Some("shop/s099"));
@@ -363,7 +363,7 @@ fn text_and_json_of_one_second() {
 #[test]
 fn a_row_with_another_number_has_no_rate_yet() {
     let mut scene = Scene::of_services();
-    // It got a port that was another Service's, with all that the port has had.
+    // The Service took over a port of another Service, with the counters of that port.
     let rows = json!([{"id": 3, "service": "shop/web", "source": "Service"}]);
     let counts = json!([[3, [9040, 6, 1200, 50_000_000_000_u64, 0, 0]]]);
     let moved =
@@ -377,7 +377,7 @@ fn a_row_with_another_number_has_no_rate_yet() {
     assert_eq!(row(&mut scene).as_deref(), Some(expected));
 }
 
-/// Its counters were not followed meanwhile.
+/// The counters of rows are not followed while other rows are shown.
 #[test]
 fn rows_that_are_looked_at_again_show_nothing_of_the_last_visit() {
     let mut scene = Scene::of_services();
@@ -385,7 +385,7 @@ fn rows_that_are_looked_at_again_show_nothing_of_the_last_visit() {
     scene.press("1");
     let lines = scene.lines().join("\n");
     assert!(!lines.contains("shop/web"), "{lines}");
-    // The counters of endpoints are those of clusters.
+    // Endpoints and clusters use the same counters.
     let mut scene = Scene::of_endpoints(TopRows::Endpoints);
     scene.press("3");
     let lines = scene.lines().join("\n");

@@ -1,4 +1,4 @@
-//! Rows that have numbers, with their counters, and the rates that follow from two counts.
+//! Numbered rows with their counters, and the rates between two counts.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,12 +8,12 @@ use super::messages::{COUNTERS, Counters, LabelledRow, LiveClient, LiveEndpoint,
 use super::table::ItemLabel;
 use crate::views::top::TopTraffic;
 
-/// What rows are about.
+/// Label of a numbered row.
 pub(super) trait TrackedLabel {
-    /// What stays the same when a row gets another number, or another state.
+    /// Identity of a row, which stays when its number or state changes.
     type Key: Eq + Hash + Clone;
 
-    /// What a row has when it comes is of that second; else it may be older.
+    /// Whether all counts of a new row are from the last second. Otherwise they may be older.
     const BEGINS_EMPTY: bool = false;
 
     fn key(&self) -> Self::Key;
@@ -49,9 +49,9 @@ impl TrackedLabel for LiveClient {
 #[derive(Clone, Debug)]
 pub(super) struct TrackedRow<L> {
     pub(super) label: Rc<L>,
-    /// As it is shown.
+    /// The label as shown.
     pub(super) shown: Rc<ItemLabel>,
-    /// None until they are told.
+    /// `None` until the gateway has sent them.
     counters: Option<Counters>,
     pub(super) traffic: TopTraffic,
 }
@@ -61,7 +61,7 @@ pub(super) struct TrackedRow<L> {
 pub(super) struct Tracked<L: TrackedLabel> {
     rows: HashMap<u32, TrackedRow<L>>,
     numbers: HashMap<L::Key, u32>,
-    /// The numbers in the order of what is shown.
+    /// Row numbers, ordered by the shown text.
     sorted: Vec<u32>,
     clock: RateClock,
 }
@@ -78,7 +78,7 @@ impl<L: TrackedLabel> Default for Tracked<L> {
 }
 
 impl<L: TrackedLabel> Tracked<L> {
-    /// By what is shown of them.
+    /// Rows, ordered by the shown text.
     pub(super) fn rows(&self) -> impl Iterator<Item = &TrackedRow<L>> {
         self.sorted.iter().filter_map(|id| self.rows.get(id))
     }
@@ -91,12 +91,13 @@ impl<L: TrackedLabel> Tracked<L> {
         self.numbers.contains_key(key)
     }
 
-    /// Of the last count.
+    /// Clock of the last count.
     pub(super) fn clock(&self) -> RateClock {
         self.clock
     }
 
-    /// Takes counts in. Rows that are not among them have had nothing. Says whether rows have come, gone or changed.
+    /// Applies counts. Rows that are missing from the message had no traffic. Returns whether rows were added,
+    /// removed or changed.
     pub(super) fn take(&mut self, message: RowsMessage<L>, show: impl Fn(&L) -> ItemLabel) -> bool {
         let RowsMessage { uptime_milliseconds, reset, gone, rows, counts } = message;
         let labelled = reset || !gone.is_empty() || !rows.is_empty();
@@ -108,7 +109,7 @@ impl<L: TrackedLabel> Tracked<L> {
         }
         for LabelledRow { id, label } in rows {
             let key = label.key();
-            // Until the next count, as it was before the stream was opened again.
+            // Until the next count, keep the state from before the stream was reopened.
             let known = self.rows.get(&id).map(|row| (row.counters, row.traffic));
             let (counters, traffic) = known.or_else(|| before.get(&key).copied()).unwrap_or_default();
             let shown = Rc::new(show(&label));
@@ -135,7 +136,7 @@ impl<L: TrackedLabel> Tracked<L> {
         labelled
     }
 
-    /// Once for all seconds until rows come or go.
+    /// Sorts rows by their text. Rows arrive and leave rarely, so this does not run each second.
     fn sort(&mut self) {
         let mut sorted: Vec<(&Rc<ItemLabel>, u32)> =
             self.rows.iter().map(|(id, row)| (&row.shown, *id)).collect();
@@ -156,16 +157,16 @@ impl<L> TrackedRow<L> {
     }
 }
 
-/// When was counted, by the clock of the gateway.
+/// Clock of the counts, in the uptime of the gateway.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RateClock {
     last: Option<u64>,
-    /// Between the last two counts; none if there were none, or a process began anew.
+    /// Seconds between the last two counts; `None` without two counts of the same process.
     pub(super) seconds: Option<f64>,
 }
 
 impl RateClock {
-    /// The seconds since the last count.
+    /// Records a count, and returns the seconds since the previous one.
     fn advance(&mut self, uptime: u64) -> Option<f64> {
         let milliseconds = self.last.replace(uptime).and_then(|last| uptime.checked_sub(last));
         self.seconds = milliseconds.filter(|it| *it > 0).map(|it| it as f64 / 1000.0);
@@ -173,7 +174,7 @@ impl RateClock {
     }
 }
 
-/// Everything together.
+/// Sum over the whole gateway.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Total {
     clock: RateClock,
@@ -189,7 +190,7 @@ impl Total {
     }
 }
 
-/// The rates between two counts. Counters fall if a frontend leaves, which is no traffic.
+/// Rates between two counts. A counter that falls, as when a frontend is removed, counts as no traffic.
 fn between(before: Counters, now: Counters, seconds: Option<f64>) -> TopTraffic {
     let rate = |at: usize| {
         let moved = now.0[at].saturating_sub(before.0[at]) as f64;

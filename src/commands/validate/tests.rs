@@ -1,4 +1,4 @@
-//! What `validate` and `routes` say of folders of manifests.
+//! Tests of what `validate` and `routes` report for folders of manifests.
 
 use std::fs;
 
@@ -28,13 +28,13 @@ fn view(folder: &TempDir) -> RoutesView {
     ManifestProjection::new(Manifests::load(folders), &config()).routes(&config())
 }
 
-/// What `sheave validate` says of a folder.
+/// Result of `sheave validate` for a folder.
 fn validation(folder: &TempDir) -> ValidationView {
     let folders = Folders { local: Some(folder.path()), karmada: None };
     ValidationView::new(Vec::new(), Some((Manifests::load(folders).count(), view(folder))))
 }
 
-/// What `sheave validate` prints of a folder.
+/// Output of `sheave validate` for a folder.
 fn validated(folder: &TempDir) -> String {
     validation(folder).to_text()
 }

@@ -1,4 +1,4 @@
-//! Every key is in the table, and a change of each is either applied or named.
+//! Checks that every key is in the table, and that a change of each is either applied or reported.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::*;
 use crate::config::{Overrides, REFERENCE, values};
 
-/// Each setting, as a file that changes it alone.
+/// Each setting, with a file that changes only it.
 const CHANGED: &[(&str, &str)] = &[
     ("node", "node: other"),
     ("kubeconfig", "kubeconfig: /other"),
@@ -82,13 +82,13 @@ const CHANGED: &[(&str, &str)] = &[
     ("failover.panicThreshold", "failover: {panicThreshold: 7}"),
 ];
 
-/// The configuration of a file, for a Node that the file may name.
+/// Parses a file, for a Node that the file may name.
 pub(crate) fn config(text: &str) -> Config {
     let environment = super::super::node::Environment { host_name: Some("n".to_owned()), node_name: None };
     Config::parse(text, &Overrides::default(), &environment).unwrap()
 }
 
-/// Each setting by its first key, with a configuration in which it alone is not the default, and what makes that take effect.
+/// Each setting by its first key, with a configuration that changes only it, and what makes the change take effect.
 pub(crate) fn each_changed(parts: ProcessParts) -> impl Iterator<Item = (&'static str, Config, TakesEffect)> {
     CHANGED.iter().map(move |(key, text)| {
         let row = KEYS.iter().find(|row| row.keys[0] == *key).unwrap();

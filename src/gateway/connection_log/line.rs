@@ -1,4 +1,4 @@
-//! What a line of the connection log says.
+//! Line of the connection log.
 
 use std::net::SocketAddr;
 
@@ -8,18 +8,18 @@ use sheave_dataplane::ConnectionRecord;
 
 use crate::views::routes::source_name;
 
-/// One line. Its keys are a contract: more may come.
+/// JSON object of a line. Keys may be added, but are never renamed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Line<'a> {
-    /// When it ended.
+    /// Time when the connection ended.
     time: Timestamp,
     service: String,
     port_name: &'a str,
     source: &'static str,
     frontend: SocketAddr,
     client: SocketAddr,
-    /// The proxy that named the client.
+    /// Proxy that sent the client's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub(super) struct Line<'a> {
     cluster: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<&'a str>,
-    /// From accept to the endpoint's answer; absent if none answered.
+    /// Time from accept to the endpoint's answer; missing if none answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     connect_seconds: Option<f64>,
     duration_seconds: f64,
@@ -63,7 +63,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// An IPv4 address that an IPv6 socket met, as what it is.
+/// Converts an IPv4-mapped address of an IPv6 socket to IPv4.
 fn canonical(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }

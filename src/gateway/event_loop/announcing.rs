@@ -1,5 +1,5 @@
-//! What the loop tells the announcer, and what becomes of it: the gateways, the addresses of the table, whether this process is about
-//! to end.
+//! Connection of the loop to the announcer: passes on the gateways, the addresses of the table and the end of this process, and
+//! follows the announcer's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use crate::takeover::message::HandedAnnouncing;
 use crate::views::View as _;
 use crate::views::gateways::GatewaysView;
 
-/// How long the API server may be away until addresses rather go to gateways that reach it.
+/// How long the API server may be unreachable before addresses should move to gateways that reach it.
 const STALE: Duration = Duration::from_secs(30);
 /// How long workers may take to open the listeners of an address before it is announced.
 const OPENING: Duration = Duration::from_secs(2);
@@ -38,27 +38,27 @@ pub(super) struct Announcing {
     options: Option<AnnounceOptions>,
     announcer: Option<Announcer>,
     claims: Claims,
-    /// What the announcer was told last, and the claims were made from.
+    /// Inputs of the claims that the announcer has.
     inputs: Option<ClaimInputs>,
-    /// Why there is no announcer although there should be one.
+    /// Reason for a missing announcer.
     failure: Option<String>,
-    /// This process is about to end.
+    /// Whether this process is about to end.
     leaving: bool,
-    /// Since when the API server is away.
+    /// Time since the API server has been unreachable.
     cut_off: Option<Instant>,
-    /// No other process on this node announces.
+    /// Whether no other process on this node announces addresses.
     begun: bool,
-    /// What another process on this node has handed over, and when.
+    /// State from another process on this node, and when it was received.
     handed: Option<(HandedAnnouncing, Instant)>,
-    /// From which a routing daemon announces addresses.
+    /// Interfaces from which a routing daemon announces addresses.
     devices: Option<BgpDevices>,
-    /// Claims that the announcer gets as soon as their listeners are open.
+    /// Task that passes on claims as soon as their listeners are open.
     opening: Option<JoinHandle<()>>,
-    /// Why other listeners of the machine answer at announced addresses, if so.
+    /// Reason why other listeners of the machine answer at announced addresses, if they do.
     unguarded: Option<String>,
 }
 
-/// What an announcer's members and claims follow from.
+/// Inputs of the announcer's members and claims.
 #[derive(Debug)]
 struct ClaimInputs {
     table: Arc<RoutingTable>,
@@ -70,7 +70,7 @@ struct ClaimInputs {
 
 impl PartialEq for ClaimInputs {
     fn eq(&self, other: &Self) -> bool {
-        // An unchanged table is the very same.
+        // An unchanged table is the same allocation.
         Arc::ptr_eq(&self.table, &other.table)
             && self.policies == other.policies
             && self.shared == other.shared
@@ -80,17 +80,18 @@ impl PartialEq for ClaimInputs {
 }
 
 impl Announcing {
-    /// Without options nothing is announced, nor before [`Self::begin`] where another process on this node announces.
+    /// Without options, nothing is announced. Unless `alone`, nothing is announced before [`Self::begin`], since another process on
+    /// this node announces.
     pub(super) fn new(options: Option<AnnounceOptions>, alone: bool) -> Self {
         Self { options, begun: alone, ..Self::default() }
     }
 
-    /// Announces from now on.
+    /// Starts to announce.
     pub(super) fn begin(&mut self) {
         self.begun = true;
     }
 
-    /// Waits until something has changed. Cancel safe.
+    /// Waits for a change of the announcer's status. Cancel safe.
     pub(super) async fn changed(&mut self) {
         let Some(announcer) = &mut self.announcer else { return std::future::pending().await };
         let change = announcer.changed().await;
@@ -101,7 +102,7 @@ impl Announcing {
             (AnnouncerEvent::Ended, failure) => {
                 self.announcer = None;
                 if !self.leaving {
-                    // Others are made, if these are why.
+                    // Create new interfaces, in case these are the cause.
                     self.devices = None;
                     self.fail(failure.unwrap_or_else(|| "the announcer has ended".to_owned()));
                 }
@@ -120,7 +121,7 @@ impl Announcing {
         self.failure = Some(failure);
     }
 
-    /// What the announcer does, if there is one, for people.
+    /// Status of the announcer, if there is one.
     pub(super) fn status(&self) -> Option<Arc<Status>> {
         let mut status = self.announcer.as_ref()?.status();
         if let Some(why) = &self.unguarded {
@@ -132,7 +133,7 @@ impl Announcing {
         Some(status)
     }
 
-    /// The addresses that this gateway announces, sorted; none where gateways announce nothing by themselves.
+    /// Addresses that this gateway announces, sorted; `None` if gateways announce nothing themselves.
     pub(super) fn announced(&self) -> Option<Vec<IpAddr>> {
         let status = self.announcer.as_ref()?.status();
         let here = |(ip, address): (&IpAddr, &AddressStatus)| match &address.here {
@@ -142,12 +143,12 @@ impl Announcing {
         Some(status.addresses.iter().filter_map(here).collect())
     }
 
-    /// Whether other gateways may announce the same addresses at the same time.
+    /// Whether several gateways may announce the same address at the same time.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.options, Some(AnnounceOptions::Bgp(..)))
     }
 
-    /// The addresses that this gateway should announce, and cannot, with the reason for each.
+    /// Addresses that this gateway should announce but cannot, with the reason for each.
     pub(super) fn failed(&self) -> BTreeMap<IpAddr, Unannounced> {
         if let Some(failure) = &self.failure {
             let message = format!("it is not announced by this gateway: {failure}");
@@ -180,20 +181,21 @@ impl Announcing {
         failed.chain(left_out).collect()
     }
 
-    /// Gives all addresses to other gateways, if these can take them. What only this one can announce it serves on until it drains.
+    /// Moves all addresses to other gateways that can take them. Addresses that only this gateway can announce are served until it
+    /// drains.
     pub(super) fn leave(&mut self) {
         let Some(announcer) = &self.announcer else { return };
         let status = announcer.status();
         let takes =
             |member: &MemberStatus| member.node != status.node && member.standing == Standing::Candidate;
-        // Routers that know no other gateway go on to use this one.
+        // Routers that know no other gateway keep using this one.
         if status.shared || status.members.iter().any(takes) && status.others_can_take_over() {
             self.leaving = true;
             announcer.leave();
         }
     }
 
-    /// Waits until that is done, at most for a while.
+    /// Waits until the addresses have moved, with a time limit.
     pub(super) async fn left(&mut self) {
         self.leaving = true;
         if let (Some(announcer), Some(options)) = (&mut self.announcer, &self.options) {
@@ -207,7 +209,7 @@ impl Announcing {
         self.devices = None;
     }
 
-    /// What another process on this node goes on with.
+    /// State that another process on this node continues with.
     pub(super) async fn hand_over(&self) -> Option<HandedAnnouncing> {
         let Continuation { eligible, lease_left, hold_down } =
             self.announcer.as_ref()?.continuation().await?;
@@ -219,12 +221,12 @@ impl Announcing {
         })
     }
 
-    /// The interfaces that another process on this node goes on with.
+    /// Interfaces that another process on this node continues with.
     pub(super) fn hand_over_interfaces(&self) -> Vec<(String, OwnedFd)> {
         self.devices.as_ref().map(BgpDevices::hand_over).unwrap_or_default()
     }
 
-    /// The announcer of another process on this node ends now, and this one's goes on in its place.
+    /// Takes over from the announcer of another process on this node, which ends now.
     pub(super) fn go_on_with(
         &mut self,
         handed: Option<HandedAnnouncing>,
@@ -237,7 +239,6 @@ impl Announcing {
         };
     }
 
-    /// Starts the announcer.
     fn start_announcer(&mut self, options: &AnnounceOptions) -> Result<(), String> {
         let started = match options {
             AnnounceOptions::Layer2(options) => Announcer::start(options.clone(), self.start()),
@@ -249,7 +250,7 @@ impl Announcing {
                 Announcer::start_bgp(options.clone(), devices.interfaces())
             }
         };
-        // One that has to begin again begins afresh.
+        // A restarted announcer begins without that state.
         self.handed = None;
         self.announcer = Some(started.map_err(|error| error.to_string())?);
         Ok(())
@@ -265,7 +266,7 @@ impl Announcing {
         })
     }
 
-    /// Makes the claims anew, and tells the announcer what differs; everything, if it is new.
+    /// Computes the claims, and passes the changes to the announcer, or everything to a new announcer.
     fn update(
         &mut self,
         inputs: ClaimInputs,
@@ -300,7 +301,7 @@ impl Announcing {
         (self.claims, self.inputs) = (claims, Some(inputs));
     }
 
-    /// Leaves all addresses as they are to another process on this node.
+    /// Ends without touching the addresses, which another process on this node goes on to announce.
     pub(super) fn detach(&mut self) {
         self.leaving = true;
         if let Some(announcer) = self.announcer.take() {
@@ -310,7 +311,7 @@ impl Announcing {
     }
 }
 
-/// Sets the claims once the listeners are open, and after those before: routers send connections within milliseconds.
+/// Sets the claims once their listeners are open, and after earlier claims: routers send connections within milliseconds.
 fn set_claims_once(
     opened: impl Future<Output = bool> + Send + 'static,
     before: Option<JoinHandle<()>>,
@@ -329,7 +330,7 @@ fn set_claims_once(
 }
 
 impl EventLoop {
-    /// Opens the port of heartbeats before any frontend is open, which could have it otherwise.
+    /// Opens the heartbeat port before any frontend, which could otherwise take it.
     pub(super) fn claim_heartbeat_port(&mut self) {
         let announcing = &mut self.announcing;
         let begins = announcing.begun && !announcing.leaving && announcing.announcer.is_none();
@@ -340,7 +341,7 @@ impl EventLoop {
         }
     }
 
-    /// Tells the announcer what is in force. It begins with the first table, and again if it could not go on.
+    /// Passes the current state to the announcer. Starts the announcer with the first table, and again after a failure.
     pub(super) fn announce(&mut self) {
         let missing = self.missing();
         let announcing = &mut self.announcing;
@@ -352,7 +353,7 @@ impl EventLoop {
         let new = announcing.announcer.is_none() || announcing.inputs.is_none();
         if announcing.announcer.is_none() {
             if matches!(options, AnnounceOptions::Bgp(..)) && missing.is_some() {
-                // Routers would send it connections at once.
+                // Routers would send connections at once, before this gateway is ready.
                 return;
             }
             if let Err(error) = announcing.start_announcer(&options) {
@@ -372,22 +373,22 @@ impl EventLoop {
         }
     }
 
-    /// Has the data plane refuse what is no frontend's at the addresses that this gateway announces. The kernel has them by now, or
-    /// no longer; those that others have put on the machine are not among them.
+    /// Makes the data plane refuse ports without a frontend at the addresses that this gateway announces. The kernel has added or
+    /// removed these by now; addresses that others have put on the machine are not included.
     pub(super) fn dedicate_announced(&mut self) {
         let announced = self.announcing.announced().unwrap_or_default();
         self.dataplane.dedicate(announced.into_iter().collect());
         self.announcing.unguarded = self.dataplane.dedicated_obstacle().map(str::to_owned);
     }
 
-    /// Begins again if it could not go on.
+    /// Restarts the announcer after a failure.
     pub(super) fn retry_announcing(&mut self) {
         if self.announcing.announcer.is_none() {
             self.announce();
         }
     }
 
-    /// Tells the announcer whether others know more of the cluster.
+    /// Tells the announcer whether other gateways know the cluster better than this one.
     pub(super) fn announce_staleness(&mut self) {
         if self.announcing.options.is_none() {
             return;
@@ -400,7 +401,7 @@ impl EventLoop {
         }
     }
 
-    /// As the admin server shows it.
+    /// JSON for the admin server.
     pub(super) fn gateways(&self) -> String {
         let view = match self.announcing.status() {
             Some(status) => GatewaysView::new(&status, self.projector.announce_policies()),

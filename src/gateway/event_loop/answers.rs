@@ -1,4 +1,4 @@
-//! Answers to the admin server, from what is in force: probes, status, routes and explanations.
+//! Answers to the admin server from the current state: probes, status, routes and explanations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::views::services::{self, ServiceFacts};
 use crate::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect, table_hash};
 
 impl EventLoop {
-    /// Everything that is known to be wrong with the objects and with what becomes of them here.
+    /// All known Problems of objects and of serving them here.
     pub(super) fn problems(&self) -> Vec<ProblemView> {
         let mut problems = self.sources.problems();
         if self.projection.is_none() {
@@ -32,7 +32,7 @@ impl EventLoop {
     }
 
     pub(super) fn answer(&self, query: Query) {
-        // Who asked may have gone away; that is no concern of ours.
+        // The client may have gone, so failed replies are ignored.
         match query {
             Query::Live(reply) => {
                 reply.send(self.live()).ok();
@@ -41,7 +41,7 @@ impl EventLoop {
                 Some(missing) => drop(reply.send(Err(missing))),
                 None => {
                     let answers = self.dataplane.answers(WORKER_PATIENCE);
-                    // Apart from the loop, which must go on while a worker takes its time.
+                    // Spawned, since the loop must go on while a worker is slow.
                     tokio::spawn(async move {
                         let ready = if answers.await { Ok(()) } else { Err("a worker does not answer") };
                         reply.send(ready).ok();
@@ -66,7 +66,7 @@ impl EventLoop {
                 let table = self.projection.as_ref().map(|projection| Arc::clone(&projection.table));
                 let (problems, closed) = (self.problems(), problems::closed(&self.dataplane));
                 let (active, announcements) = (self.dataplane.table(), self.announcing.status());
-                // What grows with the number of Services is done apart from the loop.
+                // Work that grows with the number of Services runs outside the loop.
                 let status = tokio::task::spawn_blocking(move || {
                     let facts = ServiceFacts {
                         active: &active,
@@ -90,7 +90,7 @@ impl EventLoop {
                 reply.send(self.gateways()).ok();
             }
             Query::Overview(known, reply) => {
-                // Pages are to open their stream again, at the process that serves.
+                // Without an answer, pages reopen their stream at the process that serves now.
                 if !self.handed_over {
                     reply.send(self.overview(known)).ok();
                 }
@@ -101,7 +101,8 @@ impl EventLoop {
         }
     }
 
-    /// A thread does not come back, so only a restart helps. A slow one is no reason to cut its connections.
+    /// Fails only if a restart helps: a thread that has ended does not come back. A slow thread is no reason
+    /// to cut its connections.
     pub(super) fn live(&self) -> ProbeResult {
         match (self.dataplane.runs(), self.source_ended) {
             (true, false) => Ok(()),
@@ -110,7 +111,7 @@ impl EventLoop {
         }
     }
 
-    /// Why the process is not ready, if so, apart from the workers' answers.
+    /// Reason why the process is not ready, regardless of the workers.
     pub(super) fn missing(&self) -> Option<&'static str> {
         self.phase.not_ready().or_else(|| self.sources.missing())
     }
@@ -141,7 +142,7 @@ impl EventLoop {
         }
     }
 
-    /// What a scrape shows besides what can be read off the data plane on any thread.
+    /// Facts that a scrape needs from the loop. It reads the others from the data plane, on its own thread.
     fn facts(&self) -> LoopFacts {
         LoopFacts {
             status: self.status(),
@@ -179,7 +180,7 @@ impl EventLoop {
         problems
     }
 
-    /// From what is really in force, so that it shows where that is not what the objects come to.
+    /// Explains by the active table, so that differences to the objects show.
     fn explain(&self, question: &Question) -> Answer {
         let lost = self.dataplane.client_addresses().err().map(ToString::to_string);
         let announcements = self.announcing.status();
@@ -198,7 +199,7 @@ impl EventLoop {
         explain::explain(question, basis)
     }
 
-    /// The load balancers that do not ask for this gateway.
+    /// Load balancers that do not ask for this gateway.
     fn not_served(&self) -> Vec<ProblemView> {
         let unserved = self.projector.unserved(self.store.objects());
         unserved.iter().map(|note| self.sources.place(note)).collect()

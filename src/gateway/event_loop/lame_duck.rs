@@ -1,5 +1,5 @@
-//! The time between a request to end and the drain: the gateway says that it is not ready, to probes and to the controller, and serves
-//! on until whoever routes to it has noticed. A SYN in that time meets an open port.
+//! Lame duck: the time between a request to stop and the drain. The gateway reports to probes and the controller that it is not ready,
+//! and keeps serving until load balancers have noticed. A SYN in that time meets an open port.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use sheave_model::{Frontend, RoutingTable};
 use super::EventLoop;
 use crate::takeover::predecessor::Lifeline;
 
-/// How far a process is from its end.
+/// Phase of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Serving,
-    /// It takes new connections, but nobody should send any.
+    /// Accepts new connections, but clients should no longer send any.
     LameDuck,
-    /// It takes nothing new, and open connections finish.
+    /// Accepts nothing new, and lets open connections finish.
     Draining,
 }
 
 impl Phase {
-    /// What probes are told.
+    /// Reason for a failing readiness probe, if any.
     pub(super) fn not_ready(self) -> Option<&'static str> {
         match self {
             Self::Serving => None,
@@ -32,8 +32,8 @@ impl Phase {
 }
 
 impl EventLoop {
-    /// Withdraws readiness; gives when to drain, and `None` for at once. To a gateway that was never ready nobody sends anything. A
-    /// predecessor that watches this process is left the time to come back.
+    /// Withdraws readiness. Returns when to drain; `None` = at once, as for a gateway that was never ready, which gets no traffic. A
+    /// predecessor that watches this process gets time to come back.
     pub(super) fn withdraw(&mut self, lame_duck: Duration) -> Option<Instant> {
         let watched = self.lifeline.take().is_some_and(|it| it.is_watched());
         self.dataplane.forget_elsewhere();
@@ -47,8 +47,8 @@ impl EventLoop {
         Some(Instant::now() + lame_duck)
     }
 
-    /// The table to apply. At an address that a Service has no longer a lame duck serves on by the Service's other addresses: the
-    /// controller has published those of other gateways by then, and some clients do not know it yet.
+    /// Table to apply. A lame duck keeps serving at former addresses of a Service by the Service's other addresses: the controller has
+    /// published other gateways' addresses by then, which some clients do not know yet.
     pub(super) fn with_former_addresses(&self, table: &Arc<RoutingTable>) -> Arc<RoutingTable> {
         if self.phase != Phase::LameDuck {
             return Arc::clone(table);

@@ -1,4 +1,4 @@
-//! Another configuration while the gateway runs: everything that goes by it is made from it as at the start, and told.
+//! Reload of the configuration in a running gateway: all options are derived from it as at the start, and passed on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,16 +12,15 @@ use crate::config::{Config, SeriesLimits};
 use crate::gateway::capacity::Capacity;
 use crate::gateway::options::{dataplane_settings, projection_options};
 
-/// A configuration that is to be in force.
+/// A configuration to apply.
 #[derive(Debug)]
 pub(crate) struct NewConfig {
     pub(crate) config: Arc<Config>,
-    /// Told once it is.
+    /// Notified once it is applied.
     pub(crate) applied: oneshot::Sender<()>,
 }
 
-/// What a running gateway takes from its configuration anew. The time for a lame duck is `process::gateway`'s, the level of the log
-/// `logging`'s.
+/// Options that a running gateway can change. The lame duck time belongs to `process::gateway`, the log level to `logging`.
 #[derive(Debug, PartialEq)]
 struct LiveOptions {
     dataplane: Settings,
@@ -48,7 +47,7 @@ impl LiveOptions {
 }
 
 impl EventLoop {
-    /// Puts the configuration in force, whose other keys are those that the process was started with. What is open goes on.
+    /// Applies a configuration whose other keys are those that the process was started with. Open connections continue.
     pub(super) fn reconfigure(&mut self, config: &Config) {
         let options = LiveOptions::new(config, &self.shares, self.sources.role());
         let LiveOptions {
@@ -66,7 +65,7 @@ impl EventLoop {
         self.connection_log.set_lines_per_service(lines_per_service);
         self.sources.set_mass_deletion_hold(mass_deletion_hold);
         (self.drain, self.series) = (drain, series);
-        // Until then the first objects, or the take-over, do that.
+        // Otherwise the first objects or the takeover will project.
         if self.projection.is_some() && self.predecessor.is_none() {
             self.project(Instant::now());
         }

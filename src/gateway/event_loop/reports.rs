@@ -1,4 +1,4 @@
-//! What the loop logs and reports when it changes: Problems of objects, failures of the data plane, overload.
+//! Logs and reports of the loop: Problems of objects, failures of the data plane, overload.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::gateway::startup_log;
 use crate::http::report;
 
 impl EventLoop {
-    /// Logs and reports the data plane's failures when they change.
+    /// Logs and reports failures of the data plane when they change.
     pub(super) fn report_failures(&mut self) {
         let generation = self.dataplane.table().table().generation();
         let (announced, shared) = (self.announcing.announced(), self.announcing.is_shared());
@@ -56,12 +56,12 @@ impl EventLoop {
         startup_log::ready(&self.status(), &transparent);
     }
 
-    /// Logs Problems of objects. Called with each change of theirs.
+    /// Logs Problems of objects, after each change of them.
     pub(super) fn report_problems(&mut self) {
         self.problem_log.sources(self.sources.problems().into_iter());
         let Some(projection) = &self.projection else { return };
         if self.sources.reads_files() {
-            // Where a file changes, the same Problem may be in another line of it.
+            // When a file changes, the same Problem may move to another line.
             self.problem_log.objects(self.projector.problems().map(|problem| self.sources.place(problem)));
         } else {
             let ProblemChanges { came, gone } = &projection.problem_changes;

@@ -1,4 +1,4 @@
-//! Taking over from another process, and handing over to one: what the loop does, and in which order.
+//! Takeover from another process and handover to one, as steps of the loop.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::DirBuilder;
@@ -20,26 +20,26 @@ use crate::takeover::predecessor::{Estate, LastPart, Lifeline, Predecessor};
 use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
 use crate::takeover::{self, ServingPlace, TakeoverError};
 
-/// How often a process that is to end looks whether its successor is still about to take over.
+/// How often a stopping process checks whether its successor is still about to take over.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often a successor is told what is left.
+/// How often a successor is sent the remaining connections.
 const REPORTING: Duration = Duration::from_millis(250);
 
-/// What this process listens for beside traffic, once it is the one that serves. Dropping it closes everything.
+/// Servers of this process besides traffic, once it is the one that serves. Dropping this closes all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     servers: Vec<(SocketAddr, Server)>,
-    /// None if nobody can ask to take over.
+    /// `None` if takeovers are not possible.
     successors: Option<Successors>,
 }
 
 impl Servers {
-    /// These servers, by their configured addresses.
+    /// Creates the set from servers and their configured addresses.
     pub(crate) fn new(servers: Vec<(SocketAddr, Server)>) -> Self {
         Self { servers, successors: None }
     }
 
-    /// Listens for processes that are to take over, if that is possible.
+    /// Listens for processes that want to take over, if possible.
     pub(crate) fn with_successors(
         self,
         config: &Config,
@@ -65,7 +65,7 @@ impl Servers {
         Self { successors: successors.ok(), ..self }
     }
 
-    /// The next process that is ready to take over. Cancel safe.
+    /// Waits for the next process that is ready to take over. Cancel safe.
     pub(super) async fn next_successor(&mut self) -> Successor {
         match &mut self.successors {
             Some(successors) => successors.next().await,
@@ -73,17 +73,17 @@ impl Servers {
         }
     }
 
-    /// When to look again whether the process that is about to take over has; none if there is none.
+    /// Time of the next check on the process that is about to take over; `None` if there is none.
     pub(super) fn await_successor(&self) -> Option<Instant> {
         self.successors.as_ref().filter(|it| it.is_one_loading()).map(|_| Instant::now() + LOOK)
     }
 
-    /// Lets the Pod that this process has taken over from take over in its turn.
+    /// Allows the Pod that this process has taken over from to take over again.
     pub(super) fn let_former_pod_return(&self) {
         self.successors.iter().for_each(Successors::let_former_pod_return);
     }
 
-    /// From now on nobody can take over.
+    /// Refuses all later takeovers.
     pub(super) fn stop_handing_over(&mut self) {
         self.successors = None;
     }
@@ -94,7 +94,7 @@ impl Servers {
     }
 }
 
-/// Makes the folder if it is missing, for this user alone; not what it is in, which a mount may be missing from.
+/// Creates the folder if it is missing, accessible only by this user. Does not create parents, which may be a mount that is missing.
 fn make_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -102,7 +102,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// How much was taken over.
+/// Amount of state that was taken over.
 #[derive(Debug, Default)]
 struct Taken {
     flows: usize,
@@ -110,8 +110,8 @@ struct Taken {
 }
 
 impl EventLoop {
-    /// Takes over from the predecessor, if there is one, with the objects that are loaded. False if that fails: then the other process
-    /// serves on, and this one must not.
+    /// Takes over from the predecessor, if there is one, with the objects that are loaded. Returns false if that fails: the
+    /// predecessor then keeps serving, and this process must not.
     pub(super) async fn take_over(&mut self, received: Instant) -> bool {
         let Some(predecessor) = self.predecessor.take() else { return true };
         match self.succeed(predecessor, received).await {
@@ -170,7 +170,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Takes what the other process hands over while it rests, and then the right to serve.
+    /// Receives the state of the predecessor while that is paused, and then the right to serve.
     async fn take_over_state(
         &mut self,
         predecessor: &Predecessor,
@@ -199,7 +199,7 @@ impl EventLoop {
         records.into_iter().for_each(|record| self.dataplane.take_over_affinity(record));
     }
 
-    /// Counts what Services still have in the process that this one has taken over from; none once it has ended.
+    /// Applies the connection counts of the predecessor; `None` once it has ended.
     pub(super) fn count_elsewhere(&mut self, left: Option<Vec<ConnectionCount>>) {
         match left {
             Some(counts) => self.dataplane.count_elsewhere(&counts),
@@ -210,7 +210,7 @@ impl EventLoop {
         }
     }
 
-    /// Commands are executed in order, so everything has been done that was said before.
+    /// Waits for the workers. They execute commands in order, so all earlier commands are done.
     async fn expect_workers(&self) -> Result<(), TakeoverError> {
         if self.dataplane.answers(WORKER_PATIENCE).await { Ok(()) } else { Err(TakeoverError::Stuck) }
     }
@@ -233,7 +233,7 @@ impl EventLoop {
         self.settle(outcome)
     }
 
-    /// As [`hand_over`](Self::hand_over), while probes are answered as before it. Other queries wait.
+    /// Calls [`hand_over`](Self::hand_over) and keeps answering probes as before. Other queries wait.
     pub(super) async fn hand_over_beside(
         &mut self,
         successor: &Successor,
@@ -248,7 +248,7 @@ impl EventLoop {
         outcome
     }
 
-    /// Lets go of everything, or goes on with it.
+    /// Releases everything after a handover, or resumes after a failure.
     fn settle(&mut self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::HandedOver => {
@@ -262,7 +262,7 @@ impl EventLoop {
         outcome
     }
 
-    /// Everything that changes nothing of what is served here.
+    /// Sends everything that can be sent while this process serves.
     async fn hand_over_listeners(&mut self, successor: &Successor) -> Result<(), TakeoverError> {
         let listeners = self.dataplane.listeners_to_hand_over();
         let affinity = self.dataplane.affinity_records(None).collect();
@@ -271,12 +271,12 @@ impl EventLoop {
         successor.prepared().await
     }
 
-    /// Rests, and hands over what could change until then.
+    /// Pauses, and sends everything that may have changed until then.
     async fn hand_over_state(&self, successor: &Successor, copied: Instant) -> Result<(), TakeoverError> {
         if !self.dataplane.pause(WORKER_PATIENCE).await {
             return Err(TakeoverError::Stuck);
         }
-        // While some are on their way the workers prepare the next ones.
+        // While some flows are being sent, the workers prepare the next ones.
         let ask = |worker| (worker, self.dataplane.next_flows(worker));
         let mut asked: VecDeque<_> = (0..self.dataplane.workers()).map(ask).collect();
         while let Some((worker, flows)) = asked.pop_front() {
@@ -291,7 +291,7 @@ impl EventLoop {
     }
 }
 
-/// What Services still have in the process that this one has taken over from. Cancel safe.
+/// Next connection counts of the predecessor. Cancel safe.
 pub(super) async fn connections_left(lifeline: &Option<Lifeline>) -> Option<Vec<ConnectionCount>> {
     match lifeline {
         Some(lifeline) => lifeline.connections().await,
@@ -299,7 +299,7 @@ pub(super) async fn connections_left(lifeline: &Option<Lifeline>) -> Option<Vec<
     }
 }
 
-/// Tells the successor how many connections are left of Services with limits, for which it leaves room. Never ends.
+/// Sends the successor the remaining connections of Services with limits, for which it reserves room. Never returns.
 pub(super) async fn report_connections(dataplane: &Dataplane, successor: Option<&Successor>) {
     let mut told = HashSet::new();
     if let Some(successor) = successor {
@@ -317,13 +317,13 @@ pub(super) async fn report_connections(dataplane: &Dataplane, successor: Option<
     std::future::pending::<()>().await;
 }
 
-/// Tells the successor that Services have nothing left here: process 1 of a container stays for a while, and would hold their places.
+/// Sends the successor zero counts: process 1 of a container stays for a while, and would keep the room reserved.
 pub(super) async fn report_nothing_left(mut counts: Vec<ConnectionCount>, successor: &Successor) {
     counts.iter_mut().for_each(|count| count.open = 0);
     successor.connections(&counts, WORKER_PATIENCE).await;
 }
 
-/// Never ends.
+/// Answers probes, and keeps other queries for later. Never returns.
 async fn answer_probes(
     missing: Option<&'static str>,
     queries: &mut mpsc::Receiver<Query>,

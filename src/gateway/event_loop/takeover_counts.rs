@@ -1,4 +1,4 @@
-//! What became of take-overs, as scrapes and the status have it.
+//! Takeover counts for scrapes and the status.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,23 +9,23 @@ use metrics::{Counter, CounterFn};
 use crate::http::metrics::families::{TAKEOVER_FAILURES, TAKEOVER_SECONDS};
 use crate::views::status::TakeoverView;
 
-/// Of one process.
+/// Takeover counts of one process.
 #[derive(Debug, Default)]
 pub(super) struct TakeoverCounts {
-    /// How long this process needed to take over from the one before.
+    /// How long this process took to take over from its predecessor.
     took: OnceLock<Duration>,
-    /// Times that another one asked to take over from this one and did not.
+    /// Failed takeovers from this process.
     failures: AtomicU64,
 }
 
 impl TakeoverCounts {
-    /// This process has taken over within this time, as it does once.
+    /// Records how long the takeover took. Happens at most once.
     pub(super) fn took(&self, time: Duration) {
         metrics::gauge!(TAKEOVER_SECONDS.name).set(time);
         self.took.get_or_init(|| time);
     }
 
-    /// Counts failures here and for scrapes.
+    /// A counter of failures, for scrapes and for the status.
     pub(super) fn failures(self: &Arc<Self>) -> Counter {
         let scraped = metrics::counter!(TAKEOVER_FAILURES.name);
         Counter::from_arc(Arc::new(BothCounters { scraped, counts: Arc::clone(self) }))
@@ -39,7 +39,7 @@ impl TakeoverCounts {
     }
 }
 
-/// Nothing reads a counter of the recorder but scrapes.
+/// Counter that also counts for the status, since counters of the recorder can only be read by scrapes.
 struct BothCounters {
     scraped: Counter,
     counts: Arc<TakeoverCounts>,

@@ -1,4 +1,4 @@
-//! The loop's answers: before the first table, while draining, with a worker gone.
+//! Tests of the loop's answers: before the first table, while draining, without a worker.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ use crate::views::status::ProcessView;
 /// Long enough for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A gateway that runs in this test's process.
+/// A gateway inside the test process.
 struct RunningLoop {
     queries: mpsc::Sender<Query>,
     observer: Observer,
@@ -56,7 +56,7 @@ async fn start(manifests: &Path) -> RunningLoop {
     RunningLoop { queries, observer, stop, app }
 }
 
-/// What a scrape shows of the data plane and of what the loop adds.
+/// Text of a scrape, from the data plane and the loop.
 async fn scraped(queries: &mpsc::Sender<Query>, observer: &Observer) -> String {
     let facts = ask(queries, Query::Metrics).await;
     let mut text = Exposition::default();
@@ -86,7 +86,7 @@ fn manifest(protocol: &str, frontend: SocketAddr, endpoint: SocketAddr) -> Strin
     )
 }
 
-/// An address that nobody else uses: the port is free, and the address is of this test alone.
+/// An address with a free port, used by this test only.
 async fn unused_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::new(127, 83, 72, 1), 0)).await.unwrap().local_addr().unwrap()
 }
@@ -209,7 +209,7 @@ async fn who_was_never_ready_is_no_lame_duck() {
 #[tokio::test]
 async fn without_its_source_it_is_not_live_and_drains_and_ends() {
     let folder = tempfile::tempdir().unwrap();
-    // What a runtime was to do ends with it.
+    // Tasks end with their runtime.
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let watch = {
         let _inside = other.enter();
@@ -252,7 +252,7 @@ async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_wh
     assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
 }
 
-/// A MultiClusterService, and a younger Service; the pool has one address.
+/// A MultiClusterService and a younger Service. The pool has one address.
 #[tokio::test]
 async fn the_older_one_gets_the_only_address_whichever_folder_is_read_first() {
     let (folder, fleet) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

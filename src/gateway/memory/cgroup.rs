@@ -1,28 +1,28 @@
-//! The memory cgroups that this process is in, of version 2 or 1 (Documentation/admin-guide/cgroup-v2.rst and
-//! cgroup-v1/memory.rst in the kernel's source): its own, and all above it that can be seen from here.
+//! Memory cgroups of this process, version 2 or 1 (Documentation/admin-guide/cgroup-v2.rst and
+//! cgroup-v1/memory.rst in the kernel's source): its own, and all visible ones above.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Level;
 
-/// Version 1 shows at least this where there is no limit.
+/// Version 1 shows at least this value if there is no limit.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The cgroups, the process's own first; none if they cannot be found.
+/// The cgroups, starting with that of the process; empty if they cannot be found.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     folders: Vec<PathBuf>,
     files: Files,
 }
 
-/// What a version calls its files.
+/// File names of a cgroup version.
 #[derive(Clone, Copy, Debug)]
 struct Files {
-    /// The least of them counts: at the first the kernel begins to throttle, at the last it kills.
+    /// Files with limits, of which the lowest counts: at one the kernel throttles, at the other it kills.
     limits: &'static [&'static str],
     used: &'static str,
-    /// In `memory.stat`: the page cache, which is given back before anybody is killed.
+    /// Keys in `memory.stat` of the page cache, which the kernel reclaims before it kills.
     reclaimable: [&'static str; 2],
 }
 
@@ -44,20 +44,20 @@ const V1: Files = Files {
 };
 
 impl Groups {
-    /// Those of this process.
+    /// Cgroups of this process.
     pub(super) fn of_process() -> Self {
         let read = |file| fs::read_to_string(Path::new("/proc/self").join(file)).unwrap_or_default();
         Self::find(&read("cgroup"), &read("mountinfo"))
     }
 
-    /// By the texts of `/proc/self/cgroup` and `/proc/self/mountinfo` (cgroups(7), proc(5)).
+    /// Finds the cgroups from `/proc/self/cgroup` and `/proc/self/mountinfo` (cgroups(7), proc(5)).
     fn find(cgroup: &str, mountinfo: &str) -> Self {
         [(V1, "cgroup"), (V2, "cgroup2")]
             .into_iter()
             .find_map(|(files, kind)| {
                 let path = path_of(cgroup, kind)?;
                 let (root, mount) = mount_of(mountinfo, kind)?;
-                // In a container the mount may begin at its own cgroup.
+                // In a container, the mount may begin at its own cgroup.
                 let path = Path::new(path);
                 let path = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
                 let folders: Vec<PathBuf> = mount.join(path).ancestors().map(Path::to_owned).collect();
@@ -69,17 +69,17 @@ impl Groups {
             .unwrap_or_default()
     }
 
-    /// The process's own, if it has a limit: then it was made for the process.
+    /// Level of the process's own cgroup, if it has a limit. Then it was made for this process.
     pub(super) fn own(&self) -> Option<Level> {
         self.level(self.folders.first()?)
     }
 
-    /// Every one that has a limit.
+    /// Levels of all cgroups that have a limit.
     pub(super) fn levels(&self) -> impl Iterator<Item = Level> {
         self.own().into_iter().chain(self.above())
     }
 
-    /// Every one above it that has a limit.
+    /// Levels of the cgroups above that have a limit.
     pub(super) fn above(&self) -> impl Iterator<Item = Level> {
         self.folders.iter().skip(1).filter_map(|folder| self.level(folder))
     }
@@ -105,7 +105,7 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Where the process is in the hierarchy that counts memory.
+/// Path of the process in the hierarchy that counts memory.
 fn path_of<'a>(cgroup: &'a str, kind: &str) -> Option<&'a str> {
     cgroup.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -118,7 +118,7 @@ fn path_of<'a>(cgroup: &'a str, kind: &str) -> Option<&'a str> {
     })
 }
 
-/// Which cgroup is mounted where.
+/// Root and mount point of the hierarchy.
 fn mount_of<'a>(mountinfo: &'a str, kind: &str) -> Option<(&'a str, PathBuf)> {
     mountinfo.lines().find_map(|line| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -127,7 +127,7 @@ fn mount_of<'a>(mountinfo: &'a str, kind: &str) -> Option<(&'a str, PathBuf)> {
         let mut fields = super_block.split(' ');
         let (of, options) = (fields.next()?, fields.nth(1)?);
         let counts = of == kind && (of == "cgroup2" || options.split(',').any(|option| option == "memory"));
-        // An overlong name is no folder of ours; a blank in it is written as an escape.
+        // A blank in the name is written as an escape, which is not decoded: the path is then not found.
         counts.then(|| (root, PathBuf::from(point)))
     })
 }

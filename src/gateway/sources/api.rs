@@ -1,4 +1,4 @@
-//! An API server as a source, with the snapshot that stands in while the server is away, and the guard against lists that lack nearly
+//! API server as a source, with a snapshot that replaces it while it is unreachable, and a guard against lists that lack nearly
 //! everything.
 
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::config::{AnnounceMode, Config};
 use crate::http::metrics::families::PROGRAMMING_SECONDS;
 use crate::views::status::{GuardView, SourceView, collect};
 
-/// A server that has not answered by then is taken to be away. One that refuses is at once.
+/// How long to wait for the server before it counts as unreachable. A refused connection counts at once.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the end of the process waits for the disk.
+/// How long the process waits at its end for the disk.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-/// The objects of one API server.
+/// Source of one API server's objects.
 pub(crate) struct ApiSource {
     part: ControlPlane,
     server: String,
@@ -30,40 +30,40 @@ pub(crate) struct ApiSource {
     guard: Guard,
     snapshots: SnapshotWriter,
     stand_in: StandIn,
-    /// Causes of what was taken in last.
+    /// Timestamps of the changes that were applied last.
     triggered: Vec<Timestamp>,
 }
 
-/// What is served until the server has listed everything.
+/// State of the replacement for the server, until it has listed everything.
 enum StandIn {
-    /// Nothing: the server is given until then.
+    /// The server is awaited; a snapshot may be in stock.
     Awaited { since: Instant, stored: Option<Box<Snapshot>> },
-    /// The snapshot.
+    /// The snapshot is served.
     Snapshot,
-    /// None is needed any more.
+    /// The server has listed everything.
     Over,
 }
 
-/// What there is to take in.
+/// Updates of an API source.
 pub(crate) enum ApiUpdate {
     /// Changes from the server.
     Batch(Batch),
     /// Lists that the guard held back and now releases.
     Released(Vec<Change>),
-    /// The server is away; this is its last known state.
+    /// The server is unreachable; this is its last known state.
     Away(Box<Snapshot>),
 }
 
 impl ApiSource {
-    /// Watches what a gateway needs of its own cluster. Reads the snapshot, which blocks on the disk. Must be called inside a
-    /// Tokio runtime.
+    /// Watches the objects of the gateway's own cluster. Reads the snapshot, which blocks on the disk. Must be called inside a Tokio
+    /// runtime.
     pub(crate) fn start(connection: &Connection, config: &Config) -> Self {
-        // The pools say where addresses are announced, and nothing else that a gateway needs.
+        // A gateway needs pools only to know where addresses are announced.
         let wanted = Wanted { namespaces: false, pools: config.announce.mode != AnnounceMode::None };
         Self::of(ControlPlane::Local, api_server::watch(connection, wanted), connection, config)
     }
 
-    /// The same for a Karmada control plane.
+    /// Watches the objects of a Karmada control plane.
     pub(crate) fn karmada(connection: &Connection, config: &Config) -> Self {
         let wanted = FleetWanted { service_works: config.karmada.service_works };
         Self::of(ControlPlane::Karmada, api_server::watch_fleet(connection, wanted), connection, config)
@@ -97,7 +97,7 @@ impl ApiSource {
         self.guard.set_hold(hold);
     }
 
-    /// Waits for something new, and writes the snapshot of `objects` when it is time to. Cancel safe.
+    /// Waits for the next update, and writes the snapshot of `objects` when due. Cancel safe.
     pub(super) async fn next(&mut self, objects: &Objects) -> Option<ApiUpdate> {
         loop {
             let due = self.guard.due();
@@ -145,7 +145,7 @@ impl ApiSource {
         }
     }
 
-    /// What was taken in last is in force now.
+    /// Records the latency of the last update.
     pub(super) fn mark_applied(&mut self) {
         let now = Timestamp::now();
         for triggered in self.triggered.drain(..) {
@@ -197,7 +197,7 @@ impl ApiSource {
     }
 }
 
-/// The clusters of the snapshot, if the server lists everything but clusters before the snapshot was needed: they come from another
+/// Clusters of the snapshot, if the server has listed everything but clusters before the snapshot was needed. They come from another
 /// API, and their last known state is better than none.
 fn stored_clusters(stand_in: StandIn, changes: &[Change]) -> Option<Change> {
     let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return None };
@@ -206,7 +206,7 @@ fn stored_clusters(stand_in: StandIn, changes: &[Change]) -> Option<Change> {
     (!listed && !clusters.is_empty()).then_some(Change::Clusters(Delta::All(clusters)))
 }
 
-/// Waits until the server counts as away while there is a snapshot to stand in for it; then gives that. Cancel safe.
+/// Waits until the server counts as unreachable, if there is a snapshot, and returns the snapshot. Cancel safe.
 async fn away(stand_in: &mut StandIn, failure: impl Future<Output = ()>) -> Box<Snapshot> {
     let StandIn::Awaited { since, stored: Some(_) } = stand_in else { return std::future::pending().await };
     tokio::select! {

@@ -24,40 +24,40 @@ use super::proxy_health::{HealthReport, ProxyHealth};
 use crate::http::server::{Connections, Server};
 use crate::retry;
 
-/// Connections that wait to be accepted. The control loop may be busy for a while, and a probe that finds no place is
-/// repeated only after a second.
+/// Backlog of the listeners. The control loop may be busy for a while, and a probe that is dropped is only repeated after a
+/// second.
 const BACKLOG: i32 = 1024;
-/// By which a load balancer may weigh nodes: as many endpoints, as many shares.
+/// Header with the number of local endpoints, by which a load balancer may weigh nodes.
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
-/// Every port that the projection named last. Dropping it closes them all.
+/// All ports of the last projection. Dropping it closes them.
 #[derive(Debug)]
 pub(super) struct NodePorts {
     shared: SharedState,
-    /// By where they listen.
+    /// Ports by listen address.
     ports: BTreeMap<SocketAddr, NodePort>,
-    /// Ports that two Services ask for, for the one that does not get it.
+    /// Problems of Services whose port belongs to an earlier Service.
     contested: Vec<Problem>,
 }
 
-/// The sockets of the process that is taken over from.
+/// Sockets of the process that is being replaced.
 type FormerSockets = HashMap<SocketAddr, std::net::TcpListener>;
 
-/// What all ports have in common.
+/// State that all ports share.
 #[derive(Debug)]
 struct SharedState {
     proxy: ProxyHealth,
     connections: Connections,
     former: FormerSockets,
-    /// Another process answers yet.
+    /// Whether another process still answers.
     held: bool,
 }
 
-/// What a port answers.
+/// Content of a port's responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LocalEndpoints {
     service: ServiceKey,
-    /// Ready endpoints of the family on this node.
+    /// Number of ready endpoints of the family on this node.
     local: usize,
 }
 
@@ -65,15 +65,15 @@ struct LocalEndpoints {
 struct NodePort {
     endpoints: watch::Sender<LocalEndpoints>,
     state: ListenState,
-    /// A frontend of this gateway on the same port, as a node port may be: the two exclude each other.
+    /// Frontend of this gateway on the same port, such as a node port. Only one of the two can be open.
     rival: Option<Arc<Frontend>>,
 }
 
 #[derive(Debug)]
 enum ListenState {
     Open(Server),
-    /// Somebody has the port. Without a rival that is another process, on a cluster's nodes kube-proxy, which gives the
-    /// same answers.
+    /// Another socket has the port. Without a rival frontend it is another process; on cluster nodes it is kube-proxy, which
+    /// gives the same answers.
     Taken,
     Failed(io::Error),
 }
@@ -84,22 +84,22 @@ impl NodePorts {
         Self { shared, ports: BTreeMap::new(), contested: Vec::new() }
     }
 
-    /// Answers nowhere before it has [taken over](Self::take_over).
+    /// Opens no ports until [`Self::take_over`].
     pub(super) fn hold(&mut self) {
         self.shared.held = true;
     }
 
-    /// Answers from now on, with these sockets where it is to answer there. The others close.
+    /// Starts to answer, on these sockets where the ports are still wanted. Other sockets are closed.
     pub(super) fn take_over(&mut self, sockets: FormerSockets) {
         (self.shared.held, self.shared.former) = (false, sockets);
         self.retry();
         self.shared.former.clear();
     }
 
-    /// Copies of the sockets that are open.
+    /// Duplicates the open sockets.
     ///
     /// # Errors
-    /// As fcntl(2).
+    /// If a descriptor cannot be duplicated (fcntl(2)).
     pub(super) fn hand_over(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
         let open = self.ports.iter().filter_map(|(addr, port)| match &port.state {
             ListenState::Open(server) => Some((*addr, server)),
@@ -108,7 +108,7 @@ impl NodePorts {
         open.map(|(addr, server)| Ok((addr, server.socket()?))).collect()
     }
 
-    /// Answers no more: another process does.
+    /// Leaves all ports to another process.
     pub(super) fn leave(&mut self) {
         for port in std::mem::take(&mut self.ports).into_values() {
             if let ListenState::Open(server) = port.state {
@@ -117,8 +117,8 @@ impl NodePorts {
         }
     }
 
-    /// Opens and closes what differs from before, next to `frontends`. Of two Services that ask for one port the first one
-    /// gets it.
+    /// Opens and closes ports that changed, given the other `frontends`. If two Services ask for the same port, the first
+    /// one gets it.
     pub(super) fn follow<'a>(
         &mut self,
         checks: &[HealthCheck],
@@ -149,7 +149,7 @@ impl NodePorts {
         }
     }
 
-    /// Tries again what is not open; whether that changed the Problems.
+    /// Retries ports that are not open. Returns whether the Problems changed.
     pub(super) fn retry(&mut self) -> bool {
         let before: Vec<Problem> = self.problems().collect();
         for (addr, port) in &mut self.ports {
@@ -158,7 +158,7 @@ impl NodePorts {
         !self.problems().eq(before)
     }
 
-    /// What is not answered, and why.
+    /// A Problem for each port that is not open.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         let failed = self.ports.iter().filter_map(|(addr, port)| {
             let message = format!("cannot listen on {addr}: {}", port.failure()?);
@@ -200,7 +200,7 @@ impl NodePort {
         }
     }
 
-    /// For those who look for the answers; a rival is a Problem instead.
+    /// Logs who answers instead. With a rival frontend there is a Problem instead of a log line.
     fn log_taken(&self, addr: SocketAddr) {
         if self.rival.is_some() {
             return;
@@ -213,7 +213,7 @@ impl NodePort {
         );
     }
 
-    /// Why the port is not answered, if so, and what to do about it.
+    /// Reason why the port is not open, if any, and what to do.
     fn failure(&self) -> Option<String> {
         match (&self.state, &self.rival) {
             (ListenState::Failed(error), _) => Some(retry::advice(error)),
@@ -249,7 +249,7 @@ impl ListenState {
     }
 }
 
-/// Whatever the path and the method are.
+/// Answers any path and method.
 async fn answer_probe(
     State((endpoints, proxy)): State<(watch::Receiver<LocalEndpoints>, ProxyHealth)>,
 ) -> Response {
@@ -271,15 +271,15 @@ fn answer(
     answer
 }
 
-/// Where a Service is answered for, and with how many local endpoints. The families are apart, as kube-proxy's proxiers
-/// are: a load balancer that speaks one family sends no traffic to endpoints of the other.
+/// Listen addresses of a check, each with the number of local endpoints. Families are separate, as in kube-proxy: a load
+/// balancer of one family sends no traffic to endpoints of the other.
 pub(super) fn addresses(check: &HealthCheck) -> impl Iterator<Item = (SocketAddr, usize)> {
     let v4 = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, check.port)), check.local_v4);
     let v6 = (SocketAddr::from((Ipv6Addr::UNSPECIFIED, check.port)), check.local_v6);
     [v4, v6].into_iter().filter_map(|(addr, local)| Some((addr, local?)))
 }
 
-/// For each place where to listen a frontend that is there, too, if any.
+/// For each listen address, a frontend with the same port, if any.
 fn rivals<'a>(
     frontends: impl IntoIterator<Item = &'a Arc<Frontend>>,
     wanted: &BTreeMap<SocketAddr, LocalEndpoints>,
@@ -292,7 +292,7 @@ fn rivals<'a>(
     places.filter(|(addr, _)| wanted.contains_key(addr)).collect()
 }
 
-/// Every address of the family of `ip`.
+/// Wildcard address of the family of `ip`.
 fn everywhere(ip: IpAddr, port: u16) -> SocketAddr {
     match ip {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),
@@ -305,7 +305,7 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     if addr.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Connections in TIME_WAIT do not hold the port.
+    // Connections in TIME_WAIT must not block the port.
     socket.set_reuse_address(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;

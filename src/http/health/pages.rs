@@ -1,6 +1,6 @@
-//! `/healthz` and `/livez` of the proxy as a whole (pkg/proxy/healthcheck/proxy_health.go). `/healthz` answers whether load balancers
-//! may send traffic to this node, `/livez` whether the process should go on: a node that is to be deleted (KEP-3836), and a gateway that
-//! drains, fails the first but not the second.
+//! `/healthz` and `/livez` of the proxy as a whole (pkg/proxy/healthcheck/proxy_health.go). `/healthz` reports whether load balancers
+//! may send traffic to this node, `/livez` whether the process should keep running. On a node that is to be deleted (KEP-3836), and
+//! while the gateway drains, only `/healthz` fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use super::proxy_health::{HealthReport, ProxyHealth};
 
-/// Both families go through the same loop, table and workers.
+/// Both families share one loop, table and workers, so their health is the same.
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
-/// The pages, with what was asked of each. Clones share the counts.
+/// The pages with their request counts. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct HealthPages {
     proxy: ProxyHealth,
@@ -28,7 +28,7 @@ pub(crate) struct HealthPages {
     pub(crate) livez: Arc<PageCounter>,
 }
 
-/// How often a page was asked for, by answer.
+/// Number of responses of a page, by result.
 #[derive(Debug, Default)]
 pub(crate) struct PageCounter {
     well: AtomicU64,
@@ -41,7 +41,7 @@ impl PageCounter {
         answers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Answers so far by status code.
+    /// Number of responses by status code.
     pub(crate) fn by_code(&self) -> [(&'static str, u64); 2] {
         [("200", self.well.load(Ordering::Relaxed)), ("503", self.unwell.load(Ordering::Relaxed))]
     }
@@ -52,7 +52,7 @@ impl HealthPages {
         Self { proxy, healthz: Arc::default(), livez: Arc::default() }
     }
 
-    /// Any method is answered, as Go's `ServeMux` does.
+    /// Router for any method, like Go's `ServeMux`.
     pub(super) fn router(&self) -> Router {
         Router::new().route("/healthz", any(healthz)).route("/livez", any(livez)).with_state(self.clone())
     }
@@ -71,17 +71,17 @@ async fn livez(State(pages): State<HealthPages>) -> Response {
     super::answer(report.healthy, Body::new(&report, report.healthy, None).text())
 }
 
-/// kube-proxy's `ProxyHealth`.
+/// JSON of kube-proxy's `ProxyHealth`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
-    /// Now, if all is well; else since when it is not known to be.
+    /// Now if the proxy is healthy, else the time of the last proof of health.
     last_updated: Timestamp,
     current_time: Timestamp,
-    /// `/healthz` alone has it.
+    /// Only in `/healthz`.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_eligible: Option<bool>,
-    /// Of the process, whatever becomes of the node.
+    /// Health of the process, regardless of the node.
     healthy: bool,
     status: BTreeMap<&'static str, FamilyHealth>,
 }

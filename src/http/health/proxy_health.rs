@@ -1,18 +1,18 @@
-//! Whether the gateway as a whole works: the state behind every health answer.
+//! Health of the gateway as a whole: the state behind every health check.
 //!
-//! kube-proxy is unhealthy when a change has waited for longer than two of its sync periods
-//! (pkg/proxy/healthcheck/proxy_health.go). Here the event loop regularly proves that it has applied all changes and that every worker
-//! answers; without proof for as long, the gateway is unhealthy.
+//! kube-proxy is unhealthy when a change has waited for more than two sync periods (pkg/proxy/healthcheck/proxy_health.go). Here, the
+//! event loop regularly proves that it has applied all changes and that every worker answers. After the same time without a proof, the
+//! gateway is unhealthy.
 
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// Two sync periods of 30 s, kube-proxy's default.
+/// Two sync periods of 30 s, which is kube-proxy's default.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A moment on two clocks: the monotonic one to measure by, and the wall clock to show.
+/// A moment on the monotonic clock, for measuring, and on the wall clock, for display.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timepoint {
     measured: Instant,
@@ -25,37 +25,37 @@ impl Timepoint {
     }
 }
 
-/// What the control loop has shown so far.
+/// Proofs of the control loop so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HealthState {
-    /// When the proxy was last proven healthy.
+    /// Time of the last proof of health.
     proven: Timepoint,
     /// Whether load balancers may send traffic to the node.
     eligible: bool,
     draining: bool,
 }
 
-/// The proxy's health. Clones share it.
+/// Health of the proxy. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct ProxyHealth(watch::Sender<HealthState>);
 
-/// The proxy's health at one moment.
+/// Health of the proxy at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HealthReport {
-    /// When it was made.
+    /// Time of the report.
     pub(super) now: Timestamp,
-    /// When the proxy was last proven healthy.
+    /// Time of the last proof of health.
     pub(super) proven: Timestamp,
-    /// Whether the process does its work; only a restart helps if not.
+    /// Whether the process works. If not, only a restart helps.
     pub(super) healthy: bool,
-    /// Whether load balancers may send traffic to the node at all.
+    /// Whether load balancers may send traffic to the node.
     pub(super) eligible: bool,
-    /// Whether new traffic is forwarded: the process does its work and does not drain.
+    /// Whether new traffic is forwarded: the process works and does not drain.
     pub(super) serving: bool,
 }
 
 impl ProxyHealth {
-    /// Healthy, on a node of which nothing is known.
+    /// Healthy, on a node that is not known yet.
     pub(super) fn new() -> Self {
         Self(watch::Sender::new(HealthState { proven: Timepoint::now(), eligible: false, draining: false }))
     }
@@ -68,7 +68,7 @@ impl ProxyHealth {
         self.0.send_modify(|signs| signs.draining = true);
     }
 
-    /// Counts the proxy as healthy as of this call, once `answers` has come true.
+    /// Marks the proxy as healthy as of this call, once `answers` has resolved to true.
     pub(super) fn proven_by(&self, answers: impl Future<Output = bool> + Send + 'static) {
         let (signs, now) = (self.0.clone(), Timepoint::now());
         tokio::spawn(async move {
@@ -90,7 +90,7 @@ impl HealthState {
             now: now.shown,
             proven: self.proven.shown,
             healthy,
-            // A draining gateway is on its way out as an unwanted node is.
+            // A draining gateway counts like a node that is to be deleted.
             eligible: self.eligible && !self.draining,
             serving: healthy && !self.draining,
         }

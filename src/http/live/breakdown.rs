@@ -1,5 +1,5 @@
-//! The counters of all Services, endpoints or clients, for those who look at all of them: rows have numbers, and after the first time
-//! only what changed is sent.
+//! Counters of all Services, endpoints or clients, for viewers that follow all rows. Rows have numbers, and after the first event
+//! only changes are sent.
 
 mod clients;
 mod endpoints;
@@ -20,10 +20,10 @@ use self::endpoints::EndpointLabel;
 use self::numbered::{Label, LabelledFrontends, NumberedRows};
 use self::services::ServiceLabel;
 
-/// How long workers have to look at all that they have open: milliseconds, while they are not stuck.
+/// How long workers may take to count their open connections. They need milliseconds unless they are stuck.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Whose counters.
+/// Kind of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum TrafficBy {
@@ -33,25 +33,25 @@ pub(super) enum TrafficBy {
 }
 
 impl TrafficBy {
-    /// Whether workers have to collect something for it.
+    /// Whether workers must collect these counters.
     fn is_collected(self) -> bool {
         matches!(self, Self::Endpoints | Self::Clients)
     }
 }
 
-/// Those that somebody looks at.
+/// Breakdowns that have viewers.
 #[derive(Default)]
 pub(super) struct TrafficBreakdowns {
     services: Option<Breakdown<ServiceLabel>>,
     endpoints: Option<Breakdown<EndpointLabel>>,
     clients: Option<ClientRows>,
     watch: Option<TrafficWatch>,
-    /// The uptime at which workers were last asked.
+    /// Uptime when workers were last asked.
     counted: u64,
 }
 
 impl TrafficBreakdowns {
-    /// An event for each of those that are `wanted`; the others are given up.
+    /// Returns an event for each `wanted` breakdown, and drops the others.
     pub(super) fn advance(
         &mut self,
         wanted: &[TrafficBy],
@@ -80,16 +80,16 @@ impl TrafficBreakdowns {
         events
     }
 
-    /// All rows, for somebody who begins to look.
+    /// Event with all rows, for a new viewer.
     pub(super) fn all(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
         let begins = match by {
             TrafficBy::Services => false,
-            // What is chosen is counted all the time and what is passed on when workers are asked: rates need both of one moment.
+            // New connections are counted all the time, but bytes only when workers are asked. Rates need both from the same moment.
             TrafficBy::Endpoints => self.endpoints.is_none(),
             TrafficBy::Clients => self.watch.is_none(),
         };
         let traffic = if begins { self.count(observer, uptime) } else { None };
-        // What is collected next is that of the time since then, whenever somebody begins to look.
+        // The next collection covers the time since then, even for viewers that arrive later.
         let began = self.counted;
         match by {
             TrafficBy::Services => Breakdown::all(&mut self.services, observer, uptime),
@@ -98,7 +98,8 @@ impl TrafficBreakdowns {
         }
     }
 
-    /// Asks workers, who are asked from now on. Of clients that somebody looks at nothing is lost: it is in their next event.
+    /// Asks the workers to count, and starts the collection if needed. The counts of clients are kept for the next event of current
+    /// viewers.
     fn count(&mut self, observer: &Observer, uptime: u64) -> Option<ClientTraffic> {
         self.counted = uptime;
         let traffic = self.watch.get_or_insert_with(|| observer.watch_traffic()).count(PATIENCE)?;
@@ -109,7 +110,7 @@ impl TrafficBreakdowns {
         Some(traffic)
     }
 
-    /// Those that begin to look have all rows when workers have answered.
+    /// A new viewer gets all rows once the workers have answered.
     fn all_clients(&mut self, traffic: Option<ClientTraffic>, observer: &Observer, uptime: u64) -> Bytes {
         let clients = self.clients.get_or_insert_with(|| ClientRows::new(uptime));
         let _nobody_has_it_yet = clients.advance(traffic, &observer.table(), uptime);
@@ -117,12 +118,12 @@ impl TrafficBreakdowns {
     }
 }
 
-/// The counters of one kind of row.
+/// Counters of one kind of rows.
 struct Breakdown<L> {
     rows: NumberedRows<L>,
-    /// The row of each thing that is counted, in the order of the table.
+    /// Row index of each counted item, in the order of the table.
     places: Vec<usize>,
-    /// Weak, so that no table is kept for those who look.
+    /// Weak, so that viewers do not keep an old table alive.
     table: Weak<ActiveTable>,
 }
 
@@ -149,16 +150,16 @@ impl<L: Counted> Breakdown<L> {
     }
 }
 
-/// A kind of row.
+/// Kind of rows that the data plane counts.
 trait Counted: Label + Sized {
-    /// Of each thing that is counted, in the order of the table, with the frontend that counts it.
+    /// Labels of all counted items, in the order of the table, each with the frontend that counts it.
     fn labels(table: &ActiveTable) -> Vec<(Self, FrontendAddr)>;
 
-    /// The counters of so many rows, one row after the other, by the row of each thing that is counted.
+    /// Counters of all `rows`, row by row. `places` has the row index of each counted item.
     fn counts(observer: &Observer, table: &ActiveTable, places: &[usize], rows: usize) -> Vec<u64>;
 }
 
-/// The labels in their order, one for each key, and the place there of each that was given.
+/// Sorts labels and merges those with equal keys. Also returns the row index of each input.
 fn merged<L: Label>(labels: Vec<(L, FrontendAddr)>) -> (Vec<LabelledFrontends<L>>, Vec<usize>) {
     let mut sorted: Vec<_> = labels.into_iter().enumerate().map(|(at, label)| (label, at)).collect();
     sorted.sort_unstable();
@@ -171,7 +172,7 @@ fn merged<L: Label>(labels: Vec<(L, FrontendAddr)>) -> (Vec<LabelledFrontends<L>
         }
         places[at] = merged.len() - 1;
     }
-    // They came in the order of their labels, in which states of endpoints differ by frontend.
+    // Equal keys are sorted by label, which includes states that differ by frontend.
     merged.iter_mut().for_each(|row| row.frontends.sort_unstable());
     (merged, places)
 }

@@ -1,4 +1,4 @@
-//! The Services as events: all of them for a page that has none, and what changed for one that has.
+//! Services as events: all of them for a new page, and the changes for a page that returns.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -10,32 +10,32 @@ use serde::Serialize;
 use super::event::event;
 use crate::views::services::ServiceRow;
 
-/// Services in one event: a browser takes a few milliseconds for so many.
+/// Services per event; a browser takes a few milliseconds for this many.
 const AT_ONCE: usize = 500;
-/// Bytes of changes that are kept for pages that come back; one that lacks more gets everything.
+/// Size of the kept changes in bytes. A page that has missed more gets everything.
 const KEPT: usize = 1 << 20;
 
-/// The Services as pages have them.
+/// Current Services and recent changes.
 pub(super) struct ServiceEvents {
-    /// Differs between processes, and between times with a page.
+    /// Random, so that it differs between processes and between periods with pages.
     epoch: u128,
     version: u64,
-    /// By name and kind.
+    /// Rows, sorted by name and kind.
     rows: Vec<ServiceRow>,
-    /// Events since so many versions ago.
+    /// Recent events with their versions.
     changes: VecDeque<(u64, String)>,
-    /// Events with all rows, of this version.
+    /// Events with all rows of this version.
     all: Option<Vec<Bytes>>,
 }
 
-/// Rows that are new or other than before, and those that are gone.
+/// New or changed rows, and removed ones.
 #[derive(Debug, Default, Serialize)]
 struct ServicesEvent<'a> {
-    /// Nothing from before is left.
+    /// Whether all earlier rows are discarded.
     reset: bool,
     rows: Vec<&'a ServiceRow>,
     removed: Vec<RemovedRow<'a>>,
-    /// Rows that are still to come, in further events.
+    /// Number of rows that follow in further events.
     more: usize,
 }
 
@@ -51,7 +51,7 @@ impl ServiceEvents {
         Self { epoch, version: 0, rows: Vec::new(), changes: VecDeque::new(), all: None }
     }
 
-    /// Takes in the rows there are now, and gives the events that lead there.
+    /// Applies the current rows, and returns the events with the changes.
     pub(super) fn advance(&mut self, rows: Vec<ServiceRow>) -> String {
         let before = std::mem::replace(&mut self.rows, rows);
         let change = difference(&before, &self.rows);
@@ -72,7 +72,7 @@ impl ServiceEvents {
         events
     }
 
-    /// What a page lacks that has all up to this event, or nothing.
+    /// Events that a page is missing after its last event, or all if it has none.
     pub(super) fn since(&mut self, last_event: Option<&str>) -> VecDeque<Bytes> {
         let version = last_event.and_then(|id| self.version_of(id));
         let first_kept = self.changes.front().map_or(self.version + 1, |(version, _)| *version);
@@ -102,7 +102,7 @@ impl ServiceEvents {
     }
 }
 
-/// The event in parts, of which only the last has the id: a page that misses it begins again.
+/// Splits an event. Only the last part has the ID, so a page that misses it starts again.
 fn chunks(of_all: ServicesEvent<'_>, id: &str) -> Vec<String> {
     let ServicesEvent { mut reset, rows, removed, .. } = of_all;
     let (mut removed, mut rest, mut parts) = (Some(removed), rows.as_slice(), Vec::new());
@@ -122,7 +122,7 @@ fn chunks(of_all: ServicesEvent<'_>, id: &str) -> Vec<String> {
     }
 }
 
-/// Both are sorted.
+/// Difference of two sorted lists.
 fn difference<'a>(before: &'a [ServiceRow], now: &'a [ServiceRow]) -> ServicesEvent<'a> {
     let (mut change, mut old, mut new) =
         (ServicesEvent::default(), before.iter().peekable(), now.iter().peekable());

@@ -1,4 +1,4 @@
-//! What pages were last shown, and the events that lead from one moment to the next.
+//! State that pages were last shown, and the events between two states.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -20,16 +20,16 @@ use crate::views::services::{self, FindingsView, ServiceFacts};
 use crate::views::status::ProcessView;
 use crate::views::traffic::TrafficView;
 
-/// Moments that a page which opens sees of the past.
+/// Number of past seconds that a new page gets.
 const HISTORY: usize = 60;
-/// Gateways and addresses that a page gets; `sheave gateways` has all.
+/// Limit of gateways and addresses in the event; `sheave gateways` shows all.
 const LISTED: usize = 200;
 
-/// The state of everything that pages show.
+/// State of everything that pages show.
 pub(super) struct Picture {
     objects: ObjectFacts,
     revision: Option<u64>,
-    /// Weak, so that no table is kept for pages.
+    /// Weak, so that pages do not keep an old table alive.
     table: Weak<ActiveTable>,
     addresses: Arc<BTreeMap<IpAddr, AddressStatus>>,
     services: ServiceEvents,
@@ -39,33 +39,33 @@ pub(super) struct Picture {
     breakdowns: TrafficBreakdowns,
 }
 
-/// What leads from one moment to the next.
+/// Events between two states.
 pub(super) struct Events {
     plain: Bytes,
-    /// The same, followed by counters.
+    /// `plain`, followed by counters.
     with_traffic: Vec<(TrafficBy, Bytes)>,
 }
 
 impl Events {
-    /// For a page that wants these counters.
+    /// Events for a page with these counters.
     pub(super) fn of(&self, traffic: Option<TrafficBy>) -> Bytes {
         let wanted = self.with_traffic.iter().find(|(by, _)| Some(*by) == traffic);
         wanted.map_or(&self.plain, |(_, events)| events).clone()
     }
 }
 
-/// The process and its gateways, as an event has it.
+/// Event of the process and its gateways.
 #[derive(Serialize)]
 struct StatusEvent<'a> {
     status: &'a ProcessView,
-    /// What is wrong with the process, as sentences with a remedy.
+    /// Problems of the process, as sentences with a remedy.
     wrong: Vec<String>,
-    /// The gateways, with the addresses that are not simply announced.
+    /// Gateways, with the addresses that are not simply announced.
     gateways: Option<GatewaysView>,
 }
 
 impl Picture {
-    /// Of nothing.
+    /// Empty state.
     pub(super) fn new() -> Self {
         Self {
             objects: ObjectFacts::default(),
@@ -80,13 +80,13 @@ impl Picture {
         }
     }
 
-    /// Of the objects that it shows.
+    /// Revision of the shown objects.
     pub(super) fn revision(&self) -> Option<u64> {
         self.revision
     }
 
-    /// Takes in what there is now, and gives the events that say what changed. Without an answer the control loop is stuck, and only
-    /// the counters are known: the totals, and those that are `wanted`.
+    /// Applies the current state, and returns the events with the changes. Without an answer the control loop is stuck, so only
+    /// counters are updated: the totals and those that are `wanted`.
     pub(super) fn advance(
         &mut self,
         answer: Option<Overview>,
@@ -134,7 +134,7 @@ impl Picture {
         events + &self.status
     }
 
-    /// The Services and what is wrong with them, where that differs from before.
+    /// Events of the Services and their Problems, as far as they changed.
     fn compare(&mut self, table: &ActiveTable, announcements: Option<&Status>) -> String {
         let ObjectFacts { problems, not_served, closed, .. } = &self.objects;
         let rows = services::rows(ServiceFacts { active: table, problems, closed, announcements });
@@ -147,7 +147,7 @@ impl Picture {
         events
     }
 
-    /// What a page lacks that has all up to this event, or nothing.
+    /// Events that a page is missing after its last event, or all if it has none.
     pub(super) fn since(&mut self, last_event: Option<&str>) -> VecDeque<Bytes> {
         let retry = "retry: 1000\n\n".to_owned();
         let history = event("history", None, &self.history);
@@ -157,7 +157,7 @@ impl Picture {
         events
     }
 
-    /// The counters that a page wants, as they are.
+    /// Current counters for a page.
     pub(super) fn all_traffic(&mut self, by: TrafficBy, observer: &Observer, uptime: u64) -> Bytes {
         self.breakdowns.all(by, observer, uptime)
     }

@@ -1,4 +1,4 @@
-//! One page's stream: what it lacks, then what comes.
+//! Stream of one page: first what it is missing, then live events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,16 +11,16 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// What a page gets.
+/// Events for a page.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// What it lacks of the present.
+    /// Events that the page is missing.
     pub(super) first: VecDeque<Bytes>,
-    /// What comes; it ends when the page is to open the stream again.
+    /// Live events. The channel closes when the page should reopen the stream.
     pub(super) next: mpsc::Receiver<Bytes>,
 }
 
-/// Sends a subscription, as fast as the page reads.
+/// Sends a subscription at the pace of the page.
 #[derive(Debug)]
 pub(super) struct EventStream {
     subscription: Subscription,

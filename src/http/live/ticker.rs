@@ -1,4 +1,4 @@
-//! The computation behind all open pages: once a second while there is one, and a little longer.
+//! Computation behind all open pages: once a second while there is a page, and a little longer.
 
 use std::time::{Duration, Instant};
 
@@ -13,32 +13,32 @@ use super::stream::Subscription;
 use crate::http::query::{Query, QuerySender, Unanswered, ask};
 
 const TICK: Duration = Duration::from_secs(1);
-/// Ticks that a page may be behind before it is cut.
+/// Ticks that a page may lag behind before it is disconnected.
 const QUEUED: usize = 16;
-/// How long a stream lasts: less than the server gives to an answer, so that it ends between two events.
+/// Lifetime of a stream. Shorter than the server's time limit for an answer, so that the stream ends between two events.
 const LIFETIME: Duration = Duration::from_secs(45);
-/// How long the computation goes on without a page: a browser opens a stream that has ended again after a second or some, and the only page
-/// would otherwise get everything anew each time.
+/// How long the computation continues without a page. Browsers reopen an ended stream after about a second, and a single page would
+/// otherwise get everything again each time.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A page that wants the events.
+/// Request of a page for events.
 #[derive(Debug)]
 pub(super) struct Join {
-    /// The id of the last event that it has, if it had the stream before.
+    /// ID of the last event, if the page had the stream before.
     pub(super) last_event: Option<String>,
-    /// Whose counters it wants.
+    /// Rows whose counters it wants.
     pub(super) traffic: Option<TrafficBy>,
     pub(super) reply: oneshot::Sender<Subscription>,
 }
 
-/// A page that has joined.
+/// Page that has joined.
 struct OpenPage {
     since: Moment,
     traffic: Option<TrafficBy>,
     events: mpsc::Sender<Bytes>,
 }
 
-/// Computes what pages see.
+/// Computes events and sends them to pages.
 pub(super) struct Ticker {
     observer: Observer,
     queries: QuerySender,
@@ -50,14 +50,14 @@ impl Ticker {
         Self { observer, queries, started }
     }
 
-    /// Serves pages until the server that they join at has ended.
+    /// Serves pages until their server has ended.
     pub(super) async fn run(self, mut joins: mpsc::Receiver<Join>) {
         while let Some(first) = joins.recv().await {
             self.serve(first, &mut joins).await;
         }
     }
 
-    /// Serves pages from the first one until the last one has stayed away, or the loop has gone.
+    /// Serves pages from the first one until all have been gone for a while, or the loop has ended.
     async fn serve(&self, first: Join, joins: &mut mpsc::Receiver<Join>) {
         let mut picture = Picture::new();
         let mut pages: Vec<OpenPage> = Vec::new();
@@ -94,7 +94,7 @@ impl Ticker {
         }
     }
 
-    /// The picture a tick later, and the events that say what changed; `None` if nobody will know any more.
+    /// Computes the next state and its events; `None` if there will be no viewers.
     async fn advance(&self, picture: Picture, wanted: &[TrafficBy]) -> Option<(Picture, Events)> {
         let known = picture.revision();
         let answer = match ask(&self.queries, |reply| Query::Overview(known, reply)).await {
@@ -112,7 +112,7 @@ impl Ticker {
         advanced.await.ok()
     }
 
-    /// Gives a page what it lacks; it gets what comes from then on.
+    /// Sends a page what it is missing, and adds it to the pages.
     async fn admit(&self, picture: Picture, join: Join, pages: &mut Vec<OpenPage>) -> Option<Picture> {
         let Join { last_event, traffic, reply } = join;
         if reply.is_closed() {

@@ -1,11 +1,11 @@
-//! Series about the addresses that gateways announce.
+//! Series of announced addresses.
 
 use sheave_announce::{AddressStatus, GatewayState, Here, Status};
 
 use super::exposition::Exposition;
 use super::families as names;
 
-/// What the announcer knows and did.
+/// Writes the state and the counters of the announcer.
 pub(super) fn write(text: &mut Exposition, status: &Status) {
     text.family(&names::ANNOUNCE_GATEWAYS)
         .add(&[("state", "heard_by")], status.heard_by as u64)

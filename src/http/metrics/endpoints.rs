@@ -1,4 +1,4 @@
-//! Series of endpoints: up to a configured number, and none by default.
+//! Series of endpoints: up to a configured number, which is zero by default.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::frontends;
 use crate::http::metrics::exposition::{Exposition, render};
 use crate::http::metrics::families as names;
 
-/// An endpoint of a frontend that has series.
+/// Endpoint of a frontend with series.
 struct ShownEndpoint<'a> {
     labels: String,
     load: &'a EndpointLoad,
@@ -19,7 +19,7 @@ struct ShownEndpoint<'a> {
     counts: EndpointCounts,
 }
 
-/// The first `most` endpoints, in the order of the frontends that they serve and of their addresses, have series.
+/// Writes series for the first `most` endpoints, ordered by frontend and address.
 pub(super) fn write(text: &mut Exposition, table: &ActiveTable, failures: &EndpointFailures, most: usize) {
     if most == 0 {
         return;
@@ -46,7 +46,7 @@ pub(super) fn write(text: &mut Exposition, table: &ActiveTable, failures: &Endpo
     write_each(text, &names::ENDPOINT_EJECTIONS, &shown, |it| it.counts.ejections);
 }
 
-/// What is shown of each endpoint of a frontend.
+/// The shown endpoints of a frontend.
 fn endpoints<'a>(
     table: &'a ActiveTable,
     frontend: &'a Frontend,
@@ -70,7 +70,7 @@ fn endpoints<'a>(
     })
 }
 
-/// Whom the frontend is for.
+/// Origin of the clients that the frontend is meant for.
 fn origin(frontend: &Frontend) -> Origin {
     if frontend.kind == FrontendKind::ClusterIp { Origin::Internal } else { Origin::External }
 }
@@ -87,7 +87,7 @@ fn write_each(
     }
 }
 
-/// Whose the frontend's endpoints are. Clusters may use the same addresses behind different interfaces, so that the address alone
+/// Cluster of each endpoint of a frontend. Clusters may use the same addresses behind different interfaces, so the address alone
 /// does not identify an endpoint.
 fn clusters(frontend: &Frontend) -> HashMap<EndpointAddr, &str> {
     let mut clusters = HashMap::new();

@@ -1,16 +1,16 @@
-//! Prometheus text, rendered at each scrape from values held elsewhere. A series exists exactly as long as its frontend, which a recorder
-//! of the `metrics` crate cannot do: a held handle keeps its series, and idle ones cannot be dropped. What the event loop measures itself
-//! is in the recorder, and is appended. The total of all frontends has `sheave_gateway_` in its name.
+//! Prometheus text, rendered at each scrape from values held elsewhere. A series exists exactly as long as its frontend. A recorder of
+//! the `metrics` crate cannot do that: a held handle keeps its series, and idle series cannot be dropped. Measurements of the event loop
+//! itself are in the recorder, and are appended. Totals of all frontends have the prefix `sheave_gateway_`.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 
 use super::families::{Family, FamilyKind};
 
-/// Text that is sent as soon as there is so much of it.
+/// Size of a chunk in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// Prometheus text under construction: kept as a whole, or sent on in chunks.
+/// Prometheus text under construction, which is kept as a whole or sent in chunks.
 #[derive(Default)]
 pub(crate) struct Exposition {
     text: String,
@@ -19,17 +19,17 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
-    /// One that passes its text to `send` in chunks, until that returns false.
+    /// Sends the text in chunks until `send` returns false.
     pub(crate) fn sent_by(send: impl FnMut(String) -> bool + 'static) -> Self {
         Self { send: Some(Box::new(send)), ..Self::default() }
     }
 
-    /// Opens a family; its samples follow.
+    /// Starts a family; its samples follow.
     pub(crate) fn family(&mut self, family: &Family) -> Samples<'_> {
         self.open(family.name.into(), family.kind, family.help)
     }
 
-    /// Opens the family of what all frontends together have of `family`.
+    /// Starts the family with the totals of `family` over all frontends.
     pub(crate) fn total_of(&mut self, family: &Family) -> Samples<'_> {
         let name = family.name.strip_prefix("sheave_").unwrap_or(family.name);
         let help = format!("{} of all frontends together, those that have left included.", family.name);
@@ -47,13 +47,13 @@ impl Exposition {
         Samples { exposition: self, name }
     }
 
-    /// Adds families that are text already.
+    /// Appends families in text form.
     pub(crate) fn append(&mut self, text: &str) {
         self.text.push_str(text);
         self.send_full();
     }
 
-    /// Everything that has not been sent; `None` if some of it could not be.
+    /// The rest that has not been sent; `None` if sending failed.
     pub(crate) fn finish(self) -> Option<String> {
         (!self.unwanted).then_some(self.text)
     }
@@ -62,7 +62,7 @@ impl Exposition {
         if let Some(send) = &mut self.send
             && self.text.len() >= CHUNK
         {
-            // It will be as long again.
+            // The next chunk will be as long.
             let next = String::with_capacity(self.text.capacity());
             let text = std::mem::replace(&mut self.text, next);
             self.unwanted = self.unwanted || !send(text);
@@ -70,17 +70,17 @@ impl Exposition {
     }
 }
 
-/// The values of a histogram.
+/// Values of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buckets<const N: usize> {
-    /// Upper bounds in seconds, each with how many were up to it and above the one before.
+    /// Upper bounds in seconds, each with the count above the previous bound.
     pub(crate) within: [(f64, u64); N],
-    /// How many were above the last bound.
+    /// Count above the last bound.
     pub(crate) beyond: u64,
     pub(crate) sum: f64,
 }
 
-/// The samples of one family.
+/// Samples of one family.
 pub(crate) struct Samples<'a> {
     exposition: &'a mut Exposition,
     name: Cow<'static, str>,
@@ -92,22 +92,22 @@ impl Samples<'_> {
         self.add_line("", "", labels, value)
     }
 
-    /// Adds one series whose labels are text already, and whose value is no whole number.
+    /// Adds one series with rendered labels and a fractional value.
     pub(crate) fn add_fraction(&mut self, labels: &str, value: f64) {
         self.add_line("", labels, &[], value);
     }
 
-    /// Adds one series whose first labels are text already.
+    /// Adds one series whose first labels are already rendered.
     pub(crate) fn add_to(&mut self, first: &str, more: &[(&str, &str)], value: u64) -> &mut Self {
         self.add_line("", first, more, value)
     }
 
-    /// The receiver is gone: what is added is dropped.
+    /// Whether the receiver has gone, so that further text is dropped.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.exposition.unwanted
     }
 
-    /// Adds the series of a histogram whose labels are text already.
+    /// Adds the series of a histogram with rendered labels.
     pub(crate) fn add_histogram<const N: usize>(&mut self, labels: &str, buckets: &Buckets<N>) {
         let mut count = 0;
         for (bound, within) in buckets.within {
@@ -120,7 +120,7 @@ impl Samples<'_> {
         self.add_line("_count", labels, &[], count);
     }
 
-    /// A scrape may have a million lines, so each is written in place, without strings of its own.
+    /// Writes one line in place, without temporary strings, since a scrape may have a million lines.
     fn add_line(
         &mut self,
         suffix: &str,
@@ -146,7 +146,7 @@ impl Samples<'_> {
     }
 }
 
-/// Labels as text, as they stand between the braces.
+/// Renders labels as they appear between the braces.
 pub(crate) fn render(labels: &[(&str, &str)]) -> String {
     let mut rendered = String::new();
     push_labels(&mut rendered, labels);

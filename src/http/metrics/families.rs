@@ -1,6 +1,6 @@
-//! Every metric family of a process: its name, type, labels and meaning. The metric reference of the documents is made of this.
+//! All metric families of a process: name, type, labels and meaning. The metrics reference is generated from this file.
 
-/// What a family's values mean.
+/// Prometheus type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FamilyKind {
     Counter,
@@ -13,8 +13,8 @@ pub(super) enum FamilyKind {
 pub(crate) struct Family {
     pub(crate) name: &'static str,
     pub(super) kind: FamilyKind,
-    /// The names of the labels that its series have. `source` is only on those of a Karmada control plane, and the total of all frontends
-    /// lacks those that name a frontend.
+    /// Labels of the series. Only series of a Karmada control plane have `source`, and the totals of all frontends lack the labels that name a
+    /// frontend.
     #[cfg_attr(not(test), expect(dead_code, reason = "series are written label by label; tests compare"))]
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
@@ -114,7 +114,7 @@ families! {
     DATAGRAMS_DROPPED: counter "sheave_udp_dropped_total" [frontend, service, reason] = "Datagrams not forwarded, by reason.";
 }
 
-/// The series of a text that lack a declared label, or have one that is not declared. Sums and buckets of histograms count as what they are of.
+/// Lines whose labels differ from the declared ones. Sums and buckets belong to their histogram.
 #[cfg(test)]
 pub(super) fn misfits(text: &str) -> Vec<String> {
     let line = regex::Regex::new(r"^(\w+?)(_bucket|_sum|_count)?(?:\{(.*)\})? \S+$").unwrap();
@@ -148,7 +148,7 @@ pub(super) fn misfits(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// `process_` are the names that Prometheus gives to what every process has.
+    /// Names with `process_` are those of Prometheus' own client libraries.
     #[test]
     fn counters_and_only_counters_end_in_total() {
         for family in ALL {

@@ -1,5 +1,5 @@
-//! Series of frontends: up to a configured number, and totals of all. The totals are exact and keep counting when frontends leave or
-//! lose their series.
+//! Series of frontends: up to a configured number, and totals of all. The totals are exact and include frontends that were removed
+//! or lost their series.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,25 +16,25 @@ use crate::http::metrics::exposition::{Buckets, Exposition, render};
 use crate::http::metrics::families::{self as names, Family};
 use crate::views::routes::algorithm_name;
 
-/// A frontend that has series.
+/// Frontend with series.
 struct ShownFrontend {
     labels: String,
     protocol: Protocol,
-    /// Of each worker. They may go while the scrape lasts.
+    /// Counters of each worker. They may be dropped during the scrape.
     counters: Weak<[FrontendCounters]>,
 }
 
-/// The counters of all frontends of one protocol.
+/// Counters of all frontends of one protocol.
 struct FrontendCounts<'a, C> {
     shown: &'a [ShownFrontend],
     protocol: Protocol,
-    /// What one worker counts, if it is of this protocol.
+    /// Selects one worker's counters, if the frontend is of this protocol.
     counters: fn(&FrontendCounters) -> Option<&C>,
-    /// Of each worker, for all frontends together.
+    /// Totals over all frontends, by worker.
     all: Vec<&'a C>,
 }
 
-/// The first `most` frontends of the table have series of their own.
+/// Writes series for the first `most` frontends of the table, and totals.
 pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingTable, most: usize) {
     let frontends = table.frontends();
     text.family(&names::FRONTENDS_OMITTED).add(&[], frontends.len().saturating_sub(most) as u64);
@@ -69,7 +69,7 @@ pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingT
     );
 }
 
-/// The labels that identify a frontend.
+/// Labels that identify a frontend.
 pub(super) fn labels(frontend: &Frontend) -> String {
     let (addr, service) = (frontend.addr.to_string(), frontend.service.to_string());
     render(&[("frontend", &addr), ("service", &service)])
@@ -89,7 +89,7 @@ fn write_info<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc
     }
 }
 
-/// By the route of those whom the frontend is for.
+/// Endpoints of the route that applies to the clients that the frontend is meant for.
 fn write_endpoints<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc<Frontend>>) {
     let mut samples = text.family(&names::FRONTEND_ENDPOINTS);
     for frontend in frontends {
@@ -99,7 +99,7 @@ fn write_endpoints<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'
     }
 }
 
-/// Of each frontend only the reasons that there were: mostly there are none, and frontends may be many.
+/// Shed connections by reason. Frontends only have series for reasons that occurred, since most have none.
 fn write_shed(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend]) {
     let mut samples = text.family(&names::SHED);
     for ShownFrontend { labels, counters, .. } in shown {
@@ -117,7 +117,7 @@ fn write_shed(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend
     }
 }
 
-/// Of each frontend only if there were any, as above. The total has those of steered frontends, too, which share sockets.
+/// Kernel drops. Frontends only have series if there were any. The total includes steered frontends, which share sockets.
 fn write_kernel_drops(text: &mut Exposition, observer: &Observer, shown: &[ShownFrontend]) {
     let all = observer.kernel_drops();
     let mut samples = text.family(&names::KERNEL_DROPS);
@@ -150,7 +150,7 @@ fn write_tcp(text: &mut Exposition, counts: &FrontendCounts<'_, TcpCounters>) {
     counts.write(text, &names::TCP_SOURCE_LOST, |counters| counters.source_lost.get());
 }
 
-/// In few buckets for each frontend, since these may be many, and in more for all.
+/// Connect times: few buckets for each frontend, since there may be many, and more for the total.
 fn write_connect_times(text: &mut Exposition, shown: &[ShownFrontend], totals: &Totals) {
     let mut samples = text.family(&names::CONNECT_SECONDS);
     for ShownFrontend { labels, counters, .. } in shown.iter().filter(|it| it.protocol == Protocol::Tcp) {
@@ -203,12 +203,12 @@ fn write_udp(text: &mut Exposition, counts: &FrontendCounts<'_, UdpCounters>) {
 }
 
 impl<C> FrontendCounts<'_, C> {
-    /// One series per frontend and one for all, summed over the workers.
+    /// Writes one series per frontend and one total, summed over the workers.
     fn write(&self, text: &mut Exposition, family: &Family, value: impl Fn(&C) -> u64) {
         self.write_labelled(text, family, &[(None, value)]);
     }
 
-    /// One series per frontend and value of `label`, and one for all per value, summed over the workers.
+    /// Writes one series per frontend and value of `label`, and one total per value, summed over the workers.
     fn write_by<F: Fn(&C) -> u64>(
         &self,
         text: &mut Exposition,

@@ -1,4 +1,4 @@
-//! What every process is asked for by the names that Prometheus' own client libraries give. What cannot be read has no series.
+//! Process metrics with the names of Prometheus' own client libraries. Values that cannot be read have no series.
 
 use std::fs;
 
@@ -34,15 +34,16 @@ pub(super) fn write(text: &mut Exposition) {
 /// Fields of proc_pid_stat(5), in ticks.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
-    /// In user and kernel mode.
+    /// Time in user and kernel mode.
     used: u64,
-    /// Since the machine's start.
+    /// Start time since boot.
     started: u64,
 }
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The name, which is in brackets, may hold anything. Fields 14, 15 and 22; the first after the name is the third.
+        // The name in brackets may contain anything, so parse after it: from the third field on. Fields 14, 15 and 22 are
+        // needed.
         let mut fields =
             text.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse::<u64>().ok()).skip(11);
         let used = fields.next()?? + fields.next()??;
@@ -50,7 +51,7 @@ impl Stat {
     }
 }
 
-/// When the machine was started, in seconds since 1970.
+/// Boot time in seconds since 1970.
 fn boot_time(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
@@ -60,7 +61,8 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(size.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// Since Linux 6.2 the folder's size is their number. Before, they are counted, which takes 0.1 s for a million.
+/// Number of open files. Since Linux 6.2 it is the size of the folder; before, entries are counted, which takes 0.1 s for a
+/// million.
 fn open_files() -> Option<u64> {
     let folder = "/proc/self/fd";
     match fs::metadata(folder).ok()?.len() {

@@ -1,5 +1,5 @@
-//! Scrapes one at a time, apart from the event loop. A thread renders from the counters and sends the text in chunks, so that neither a
-//! large table nor a slow reader delays anything else or takes much memory.
+//! Scrapes, one at a time and outside the event loop. A thread renders the counters and sends the text in chunks, so that neither a
+//! large table nor a slow reader delays anything else or uses much memory.
 
 use std::io;
 use std::pin::Pin;
@@ -20,15 +20,15 @@ use tokio::time::timeout;
 use super::{LoopFacts, of_gateway};
 use crate::http::metrics::exposition::Exposition;
 
-/// How long a scrape waits for the one before it, and for its reader to take the next chunk.
+/// How long a scrape waits for the previous one, and for its reader to take the next chunk.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Chunks that wait for the reader.
+/// Chunks that may wait for the reader.
 const CHUNKS: usize = 2;
 
-/// The content type of Prometheus text.
+/// Content type of Prometheus text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers scrapes of a gateway. Clones take turns.
+/// Answers scrapes of a gateway. Clones share the queue.
 #[derive(Clone)]
 pub(crate) struct ScrapeQueue {
     observer: Observer,
@@ -38,13 +38,12 @@ pub(crate) struct ScrapeQueue {
 }
 
 impl ScrapeQueue {
-    /// Of a data plane, with what the process measures itself.
+    /// Serves metrics of a data plane and of the process's recorder.
     pub(crate) fn new(observer: Observer, own: PrometheusHandle) -> Self {
         Self { observer, own, turn: Arc::new(Semaphore::new(1)), patience: PATIENCE }
     }
 
-    /// Answers with what `facts` come to and what the data plane has counted; `None` if there are no facts. Waits for the scrape
-    /// before it.
+    /// Answers with `facts` and the counters of the data plane; `None` if there are no facts. Waits for the previous scrape.
     pub(crate) async fn answer(&self, facts: impl Future<Output = Option<LoopFacts>>) -> Option<Response> {
         let Ok(Ok(turn)) = timeout(self.patience, Arc::clone(&self.turn).acquire_owned()).await else {
             let busy = "another scrape is still being read\n";
@@ -85,14 +84,14 @@ fn render(
     }
 }
 
-/// A piece of an answer.
+/// Piece of an answer.
 enum Chunk {
     Text(String),
-    /// That was all. Without it something is missing, which a reader must not take for the whole.
+    /// End of the answer. If it is missing, the answer was cut off and must not look complete.
     End,
 }
 
-/// An answer as the reader takes it.
+/// Body of an answer, as a stream of chunks.
 struct Chunks {
     chunks: mpsc::Receiver<Chunk>,
     ended: bool,

@@ -1,4 +1,4 @@
-//! What the series say of policies, sources, the guard and pools.
+//! Tests of the series of policies, sources, the guard and pools.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::views::status::{GuardView, KindView, SnapshotView, SourceView};
 
 mod series;
 
-/// One that closes what it accepts: no endpoint answers.
+/// Data plane that closes what it accepts, since no endpoint answers.
 pub(in crate::http) fn dataplane() -> Dataplane {
     let second = Duration::from_secs(1);
     let timeouts =
@@ -42,7 +42,8 @@ pub(in crate::http) fn dataplane() -> Dataplane {
     .unwrap()
 }
 
-/// A TCP frontend on a loopback address, with its endpoints in one cluster. Each test has numbers of its own: they run at once.
+/// TCP frontend on a loopback address, with its endpoints in one cluster. Tests run in parallel, so each uses different
+/// numbers.
 pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
     let endpoint = |addr: &SocketAddr| Endpoint {
         addr: EndpointAddr::new(addr.ip(), addr.port()),
@@ -98,7 +99,7 @@ pub(super) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTab
     RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
 }
 
-/// A Service under both Local policies, with its one endpoint on `node`.
+/// Service with both policies `Local`, with one endpoint on `node`.
 fn manifest(node: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: d}}\nspec: {{type: LoadBalancer, \
@@ -123,7 +124,7 @@ fn projected(manifest: String, kinds: &[FrontendKind]) -> Arc<RoutingTable> {
     Projector::new(options).project(store.objects(), &dirty).table
 }
 
-/// The series of this family of a table.
+/// Series of this family for a table.
 fn samples(table: &RoutingTable, name: &str) -> Vec<String> {
     let mut text = Exposition::default();
     write_without_endpoints(&mut text, table);

@@ -1,5 +1,5 @@
-//! Bearer token authentication, with a token file or by the API server: what Prometheus sends as `authorization` of its
-//! configuration, and the controller to gateways.
+//! Bearer token authentication, with a token file or through the API server. Prometheus sends such a token for
+//! `authorization` in its configuration, and the controller sends one to gateways.
 
 use std::io;
 use std::path::Path;
@@ -14,18 +14,18 @@ use sheave_control::delegated_auth::{AuthDecision, DelegatedAuth};
 
 use super::Authorized;
 
-/// Who is answered.
+/// Access control of a listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
-    /// Everybody who can connect.
+    /// Anyone who can connect.
     Open,
-    /// Those who show the token of this file. It is read at each request, so that a new token needs no restart.
+    /// Clients with the token of this file. It is read for each request, so that a new token needs no restart.
     TokenFile(Arc<Path>),
-    /// Those whom the API server lets in.
+    /// Clients that the API server authorizes.
     Kubernetes(DelegatedAuth),
 }
 
-/// `router` for those who have `access`.
+/// Restricts `router` to clients with `access`.
 pub(super) fn guarded(router: Router, access: Access) -> Router {
     match access {
         Access::Open => router,
@@ -38,7 +38,7 @@ async fn check(State(access): State<Access>, request: Request, next: Next) -> Re
         Some(token) => access.decide(token).await,
         None => AuthDecision::Unauthenticated,
     };
-    // Callers without a right to more learn neither paths nor reasons.
+    // Unauthorized callers learn neither paths nor reasons.
     match decision {
         AuthDecision::Allowed => {
             if let Some(authorized) = request.extensions().get::<Authorized>() {
@@ -79,10 +79,10 @@ impl Access {
     }
 }
 
-/// The token in a file, without the end of its line.
+/// Reads a token from a file, without the line break at its end.
 ///
 /// # Errors
-/// As reading the file, and `InvalidData` if it is empty.
+/// If the file cannot be read, or `InvalidData` if it is empty.
 pub(crate) fn read(file: &Path) -> io::Result<String> {
     let token = std::fs::read_to_string(file)?.trim().to_owned();
     if token.is_empty() { Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty")) } else { Ok(token) }
@@ -93,7 +93,7 @@ fn shown(headers: &HeaderMap) -> Option<&str> {
     Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
 }
 
-/// Takes as long however many of the bytes are right.
+/// Compares in constant time for texts of the same length.
 fn equal(one: &str, other: &str) -> bool {
     let differences =
         one.bytes().zip(other.bytes()).fold(0, |differences, (one, other)| differences | (one ^ other));
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(read(&file).unwrap(), "abc");
     }
 
-    /// The status of what a scraper with this header is answered.
+    /// Status of the response to a scraper with this header.
     async fn status(addr: SocketAddr, header: &str) -> String {
         let request = format!("GET / HTTP/1.1\r\nHost: node\r\n{header}\r\n");
         let ask = move || {

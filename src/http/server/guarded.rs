@@ -1,4 +1,4 @@
-//! A listener that is open to the network: who is answered there, and whether over TLS.
+//! Listener that is open to the network, with its authorization and TLS.
 
 use std::path::Path;
 
@@ -12,18 +12,18 @@ use super::tls::Tls;
 use super::{Connections, Server};
 use crate::config::{Authorization, TlsFiles};
 
-/// The page of a listener.
+/// Page of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {
-    /// Its section in the configuration.
+    /// Section of the configuration.
     pub(crate) section: &'static str,
-    /// Its path.
+    /// Path of the page.
     pub(crate) path: &'static str,
-    /// The audience that Kubernetes tokens for it must have; none = the API server.
+    /// Required audience of Kubernetes tokens; `None` = that of the API server.
     pub(crate) audience: Option<&'static str>,
 }
 
-/// A listener with its guard.
+/// Listener with authorization and TLS.
 #[derive(Debug)]
 pub(crate) struct GuardedListener {
     listener: TcpListener,
@@ -32,10 +32,11 @@ pub(crate) struct GuardedListener {
 }
 
 impl GuardedListener {
-    /// Guards `listener`, which is for `page`. A token or certificate that cannot be read is logged: it may come later.
+    /// Guards the `listener` of a page. A token or certificate that cannot be read is only logged, since it may appear
+    /// later.
     ///
     /// # Errors
-    /// If an API server is to be asked, and there is none.
+    /// If tokens must be checked by an API server, and there is none.
     pub(crate) fn new(
         listener: TcpListener,
         Page { section, path, audience }: Page,
@@ -57,12 +58,12 @@ impl GuardedListener {
         Ok(Self { listener, access, tls: tls.map(Tls::load) })
     }
 
-    /// Whether everybody who can connect is answered.
+    /// Whether anyone who can connect is answered.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.access, Access::Open)
     }
 
-    /// Answers by `router` until the result is dropped.
+    /// Serves `router` until the result is dropped.
     pub(crate) fn serve(self, router: Router, connections: Connections) -> Server {
         let Self { listener, access, tls } = self;
         Server::start_over(listener, bearer::guarded(router, access), connections, tls)

@@ -1,5 +1,4 @@
-//! How much one source may take of a server that is open to the network: so many connections before it is authorized, and so many a
-//! second at all.
+//! Limits of one source on a server that is open to the network: connections before authorization, and connections per second.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sheave_model::Ipv6Prefix;
 
-/// From where somebody connects, as far as an address tells: whoever has an IPv6 address has all of its /64.
+/// Source of a connection. An IPv6 source is a /64, since a host has all of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Source(IpAddr);
 
@@ -17,14 +16,14 @@ impl Source {
     }
 }
 
-/// Connections of one source that are not authorized, at a time.
+/// Limit of concurrent connections per source that are not authorized.
 pub(super) const UNAUTHORIZED: usize = 16;
-/// Connections of one source a second: each may be a TLS handshake, which takes a core about half a millisecond.
+/// Limit of connections per source and second. Each may be a TLS handshake, which takes half a millisecond of a core.
 const A_SECOND: u32 = 32;
-/// Sources that are told apart within a second. Beyond that only these are answered.
+/// Limit of distinct sources per second. Beyond it, only known sources are answered.
 const TOLD_APART: usize = 4096;
 
-/// Counts connections by source, anew each second.
+/// Number of connections by source, reset each second.
 #[derive(Debug)]
 pub(super) struct SourceRates {
     since: Instant,
@@ -36,7 +35,7 @@ impl SourceRates {
         Self { since: now, counts: HashMap::new() }
     }
 
-    /// Whether another connection of this source is answered.
+    /// Counts a connection. Returns whether its source is within the limit.
     pub(super) fn admits(&mut self, source: Source, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
             self.since = now;

@@ -1,4 +1,5 @@
-//! What peers can hold, and for how long. The limits are so far apart that only the one under test can come into play.
+//! Tests of what peers can hold, and for how long. The limits are so far apart that only the one under test takes
+//! effect.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream as Peer};
@@ -15,7 +16,7 @@ use super::*;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
-/// Over before a peer can say anything more.
+/// So short that a peer cannot send anything in time.
 const AT_ONCE: Duration = Duration::from_millis(1);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: node\r\n\r\n";
 /// More than the buffers of both sockets hold.
@@ -31,19 +32,19 @@ fn router() -> Router {
     Router::new().fallback(async || "well")
 }
 
-/// The kernel accepts it, whatever the server does.
+/// Connects. The kernel accepts, whatever the server does.
 fn connect(addr: SocketAddr) -> Peer {
     let peer = Peer::connect(addr).unwrap();
     peer.set_read_timeout(Some(DEADLINE)).unwrap();
     peer
 }
 
-/// Waits apart from the server's thread.
+/// Blocks outside of the server's thread.
 async fn wait<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 
-/// All that comes after asking, until the server ends the connection.
+/// Sends a request, and reads until the server ends the connection.
 async fn ask(mut peer: Peer, request: Vec<u8>) -> String {
     wait(move || {
         peer.write_all(&request).unwrap();
@@ -60,7 +61,7 @@ fn assert_one_answer(text: &str) {
     assert_eq!(text.split_once("\r\n\r\n").unwrap().1, "well");
 }
 
-/// Whether the server ended the connection without a word.
+/// Whether the server closed the connection without an answer.
 async fn is_cut(mut peer: Peer) -> bool {
     let read = wait(move || peer.read(&mut [0])).await;
     match read {
@@ -75,7 +76,7 @@ async fn silent_connections_beyond_the_slots_give_way_to_a_probe_the_oldest_firs
     let _server = Server::start(listener, router(), Connections::new(4, NEVER));
     let mut silent: Vec<Peer> = (0..6).map(|_| connect(addr)).collect();
     assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
-    // The probe took the fourth slot; the others are the youngest ones', which can still ask.
+    // The probe took the fourth slot. The youngest connections have the others, and can still send requests.
     for young in silent.split_off(3) {
         assert_one_answer(&ask(young, GET.to_vec()).await);
     }
@@ -107,7 +108,7 @@ async fn pipelined_requests_get_one_answer() {
     assert_one_answer(&ask(connect(addr), GET.repeat(3)).await);
 }
 
-/// A body that says when nobody holds it any more: the channel ends.
+/// Body that closes the channel when it is dropped.
 struct Held {
     body: Vec<u8>,
     _released: mpsc::Sender<()>,
@@ -130,7 +131,7 @@ async fn a_peer_that_never_reads_is_cut() {
         asked.send(()).await.unwrap();
         Bytes::from_owner(Held { body: vec![0; HUGE], _released: released })
     });
-    // The request is there before the server is, so it is answered however short the time.
+    // The request arrives before the server starts, so it is answered even in a short time.
     let mut peer = connect(addr);
     peer.write_all(GET).unwrap();
     let _server = Server::start(listener, Router::new().fallback(page), Connections::new(4, AT_ONCE));
@@ -145,7 +146,7 @@ async fn the_end_of_the_server_ends_its_connections() {
     let (listener, addr) = listener().await;
     let server = Server::start(listener, router(), Connections::new(4, NEVER));
     let silent = connect(addr);
-    // Accepted later, so that one is accepted, too.
+    // Accepted later, which proves that the silent one is accepted as well.
     assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
     drop(server);
     assert!(is_cut(silent).await);
@@ -211,7 +212,7 @@ async fn idle_connections_of_one_source_leave_room_for_others() {
         peer
     };
     let scraper = from("127.0.0.2");
-    // As many as it may have, and then in place of its own.
+    // As many as the source may have, and then replacing its own.
     let mut idle: Vec<Peer> = (0..2 * UNAUTHORIZED).map(|_| from("127.0.0.1")).collect();
     for young in idle.split_off(UNAUTHORIZED) {
         assert_one_answer(&ask(young, GET.to_vec()).await);

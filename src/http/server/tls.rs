@@ -1,5 +1,5 @@
-//! TLS of a listener, with the certificate that is in the files at the time: they are read for each connection, whose handshake costs
-//! far more. A certificate that cannot be used leaves the last good one in place.
+//! TLS of a listener, with the certificate that is currently in the files. They are read for each connection, whose handshake costs
+//! far more. An invalid certificate leaves the last good one in use.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +14,8 @@ use tokio_rustls::rustls::{self, ServerConfig};
 
 use crate::config::TlsFiles;
 
-/// The thread on which connections over TLS are answered, which begins with the first of their servers. A client that only says hello
-/// costs it half a millisecond, which the control loop must not lose. None if no thread can be started.
+/// Thread for TLS connections, which starts with the first server that needs it. A client that only starts a handshake costs it half
+/// a millisecond, which the control loop must not lose. `None` if no thread can be started.
 pub(super) fn thread() -> Option<&'static Handle> {
     static THREAD: OnceLock<Option<Handle>> = OnceLock::new();
     THREAD
@@ -33,27 +33,27 @@ fn start() -> io::Result<Handle> {
     Ok(handle)
 }
 
-/// A server's certificate and key. Clones share what was read.
+/// Certificate and key of a server. Clones share the cache.
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     files: Arc<TlsFiles>,
     loaded: Arc<Mutex<Loaded>>,
 }
 
-/// What was read last.
+/// Contents that were read last.
 #[derive(Debug, Default)]
 struct Loaded {
-    /// Certificate and key, good or not; none if they could not be read.
+    /// Certificate and key, valid or not; `None` if they could not be read.
     pem: Option<Pem>,
-    /// By the last good ones.
+    /// Configuration with the last valid certificate.
     config: Option<Arc<ServerConfig>>,
-    /// It was logged that they are not good.
+    /// Whether an invalid certificate has been logged.
     failing: bool,
 }
 
 type Pem = (Vec<u8>, Vec<u8>);
 
-/// Why a certificate cannot be used.
+/// Reason for an unusable certificate.
 #[derive(Debug, thiserror::Error)]
 enum TlsError {
     #[error("{0}: {1}")]
@@ -65,14 +65,14 @@ enum TlsError {
 }
 
 impl Tls {
-    /// Reads the files, which may become good later.
+    /// Reads the files, which may become valid later.
     pub(super) fn load(files: &TlsFiles) -> Self {
         let mut loaded = Loaded::default();
         loaded.refresh(files);
         Self { files: Arc::new(files.clone()), loaded: Arc::new(Mutex::new(loaded)) }
     }
 
-    /// What answers the next client; nothing before there was a good certificate.
+    /// TLS acceptor for the next client; `None` before the first valid certificate.
     pub(super) async fn acceptor(&self) -> Option<TlsAcceptor> {
         let Self { files, loaded } = self.clone();
         let config = tokio::task::spawn_blocking(move || {
@@ -125,7 +125,7 @@ fn read(files: &TlsFiles) -> Result<Pem, TlsError> {
     Ok((text(&files.certificate)?, text(&files.key)?))
 }
 
-/// Also checks that the key is the certificate's (rustls, `CertifiedKey::from_der`).
+/// Builds the configuration. Also checks that the key matches the certificate (rustls, `CertifiedKey::from_der`).
 fn server_config((certificate, key): &Pem) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(key)?;

@@ -1,9 +1,10 @@
-//! Several processes, one after the other or at once, each of which takes over from whoever serves, over connections on which messages
-//! go wrong and at any point of which one dies: never do two serve, and in the end one does, with the sockets of the first. Each is the
-//! process of a container: one that has handed over waits to be told to end, and is started again if its successor ends before.
+//! Model test of takeovers: several processes take over from whichever serves, one after the other or at once, over connections on
+//! which messages fail and at any point of which a process may die. Never do two serve, and in the end one does, with the sockets of
+//! the first. Each is the process of a container: after a handover it waits to be told to end, and is restarted if its successor ends
+//! first.
 //!
-//! Both sides are the real ones. What they do between two messages is that of the gateway's loop, with a listening socket for a
-//! frontend in place of a data plane: who serves is who accepts there.
+//! Both sides are the real ones. Between messages they act like the gateway's loop, with a listening socket instead of a data plane:
+//! the process that accepts there is the one that serves.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,25 +24,25 @@ use super::super::predecessor::{Estate, Lifeline};
 use super::wire::{Direction, Faults, faults, lay};
 use super::*;
 
-/// What becomes of one process.
+/// Script of one process.
 #[derive(Clone, Debug)]
 struct Life {
-    /// Who serves when it starts.
+    /// Index of the process that serves when it starts.
     after: usize,
-    /// After the first one.
+    /// Delay after the start of the first process.
     starts: Duration,
-    /// How long it takes to load its objects, and to put its table in force.
+    /// How long it takes to load its objects, and to apply its table.
     loads: Duration,
     prepares: Duration,
     foreign: bool,
-    /// After it has started.
+    /// Time of its death after its start.
     dies: Option<Duration>,
     is_stopped: Option<Duration>,
-    /// Its container was started again, by a kubelet that does so until it serves.
+    /// Whether its container was restarted by a kubelet, which repeats that until the process serves.
     again: bool,
-    /// It hangs when it has taken the right to serve, and then dies.
+    /// How long it hangs after it has taken the right to serve, before it dies.
     hangs: Option<Duration>,
-    /// Of what it says to the one that serves, and of what that one says to it.
+    /// Faults of its messages to the predecessor, and of the predecessor's messages.
     up: Faults,
     down: Faults,
 }
@@ -66,7 +67,7 @@ fn life() -> impl Strategy<Value = Life> {
 }
 
 impl Life {
-    /// Nothing goes wrong, and it begins after everybody else.
+    /// Life without failures that starts after all others.
     fn undisturbed() -> Self {
         let second = Duration::from_secs(1);
         let (up, down) = Default::default();
@@ -86,49 +87,49 @@ impl Life {
     }
 }
 
-/// Everything is said or has failed by then, and whoever drains has ended.
+/// By then all messages are sent or failed, and all drains have ended.
 const END: Duration = Duration::from_secs(2000);
 const DRAIN: Duration = Duration::from_secs(20);
-/// How long a kubelet takes to start a container again, the first time, and then.
+/// How long a kubelet takes to restart a container, the first time and later.
 const FIRST_START: Duration = Duration::from_secs(1);
 const NEXT_START: Duration = Duration::from_secs(10);
-/// No change of the objects takes effect for longer, and no new traffic is taken with so few flows.
+/// Limits of the time in which no change of objects takes effect, and in which no new traffic is accepted (with this few flows).
 const MOST_UNCHANGED: Duration = Duration::from_secs(60);
 const MOST_REST: Duration = Duration::from_secs(5);
-/// A successor needs no longer, what it does itself aside.
+/// Limit of a successor's takeover, besides its own work.
 const MOST_TAKING: Duration = Duration::from_secs(75);
 
-/// The processes of a node.
+/// Processes of a node.
 struct Node {
     folder: TempDir,
     admin: SocketAddr,
     frontend: SocketAddr,
     processes: RefCell<Vec<AbortHandle>>,
     serving: RefCell<BTreeSet<usize>>,
-    /// Who listens for successors.
+    /// Process that listens for successors.
     listening: Cell<Option<usize>>,
-    /// Whose end leaves nobody to serve: those that have served, or were offered to.
+    /// Processes that have served or were offered to: if one of them ends, it may be that none serves.
     entitled: RefCell<BTreeSet<usize>>,
     ended: RefCell<BTreeSet<usize>>,
-    /// Of each process, who has taken the right to serve since it began to hand over, and whether only its end can tell.
+    /// For each process, which one has taken the right to serve since it began to hand over, and whether that only shows when it ends.
     taken: RefCell<BTreeMap<usize, (usize, bool)>>,
-    /// Who has handed over, and to whom, and waits.
+    /// Processes that have handed over and wait, with their successor.
     waiting: RefCell<BTreeMap<usize, usize>>,
-    /// Whose containers were started again.
+    /// Processes whose containers were restarted.
     again: RefCell<BTreeSet<usize>>,
     wrong: RefCell<Vec<String>>,
 }
 
-/// Why a process ends by itself.
+/// Reason for a process to end on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It was told to.
+    /// The process was told to end.
     Stopped,
-    /// Its successor has ended before.
+    /// Its successor has ended first.
     Deserted,
 }
 
-/// While it is there, the process serves.
+/// The process serves while this value exists.
 struct Serving {
     node: Rc<Node>,
     process: usize,
@@ -182,7 +183,7 @@ impl Node {
         }
     }
 
-    /// Starts a process now.
+    /// Starts a process.
     fn start(self: &Rc<Self>, mut life: Life) -> (usize, JoinHandle<()>) {
         let process = self.processes.borrow().len();
         let killer = |of: Option<usize>| {
@@ -198,7 +199,7 @@ impl Node {
         let wire = lay(self.folder.path(), up, down);
         let node = Rc::clone(self);
         let running = spawn_local(async move {
-            // Whatever fails ends the process.
+            // Any failure ends the process.
             let ended = node.run(process, &life, wire).await;
             node.again.borrow_mut().remove(&process);
             let back_off = match ended {
@@ -218,13 +219,13 @@ impl Node {
         (process, running)
     }
 
-    /// A process from its start to its end, as in process/gateway.rs and gateway/event_loop.rs.
+    /// Life of a process, as in process/gateway.rs and gateway/event_loop.rs.
     async fn run(self: &Rc<Self>, process: usize, life: &Life, wire: TempDir) -> Result<End, TakeoverError> {
         let place = place(if life.foreign { "other" } else { "gw" });
         let found = timeout(MOST_TAKING, Predecessor::find(wire.path(), place)).await;
         self.expect(found.is_ok(), || format!("{process} looks for too long"));
         let mut predecessor = found.unwrap_or(Err(TakeoverError::Silent))?;
-        // This is what keeps a process from serving that has found nobody.
+        // The admin port keeps a process from serving that has found no predecessor.
         let admin = match predecessor.as_mut().and_then(|it| it.server(self.admin)) {
             Some(admin) => admin,
             None => StdListener::bind(self.admin)?,
@@ -247,7 +248,7 @@ impl Node {
         self.serve_until_the_end(process, life, (admin, frontend), lifeline).await
     }
 
-    /// As the loop does it. None if the predecessor has died before it had given anything.
+    /// Takeover as in the loop; `None` if the predecessor has died before it gave anything.
     async fn take_over(
         &self,
         process: usize,
@@ -269,7 +270,7 @@ impl Node {
         Ok(estate.listeners.sockets.into_iter().next().map(|socket| socket.fd))
     }
 
-    /// What is left to do once its table is in force.
+    /// The rest of the takeover, once its table is in force.
     async fn take_rest(
         &self,
         process: usize,
@@ -291,7 +292,7 @@ impl Node {
         Ok(())
     }
 
-    /// As worker's sockets are, which others of the same user may open, too.
+    /// Opens a socket like a worker's, with a port that other processes of the user may open as well.
     fn open_frontend(&self) -> io::Result<OwnedFd> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.set_reuse_port(true)?;
@@ -347,7 +348,7 @@ impl Node {
         Ok(End::Stopped)
     }
 
-    /// Waits to be told to end, as process 1 of a container that has handed over.
+    /// Waits to be told to end, like process 1 of a container that has handed over.
     async fn wait(&self, process: usize, successor: Successor, stop: Option<Instant>) -> End {
         if let Some((taker, _)) = self.taken.borrow().get(&process) {
             self.waiting.borrow_mut().insert(process, *taker);
@@ -361,7 +362,7 @@ impl Node {
         end
     }
 
-    /// As the loop does it.
+    /// Handover as in the loop.
     async fn hand_over(
         self: &Rc<Self>,
         process: usize,
@@ -399,7 +400,7 @@ impl Node {
         outcome
     }
 
-    /// Whoever has handed over and lives serves again where the other one has ended.
+    /// Checks that processes that have handed over and live serve again if their successor has ended.
     fn expect_none_deserted(&self, serving: Option<usize>) {
         let (waiting, ended) = (self.waiting.borrow(), self.ended.borrow());
         let handed_over = |process: &usize| self.taken.borrow().contains_key(process);
@@ -416,14 +417,14 @@ impl Node {
         self.serving.borrow().iter().next().copied()
     }
 
-    /// Who answers at the frontend, which is who serves.
+    /// The process that answers at the frontend, and so serves.
     async fn answering(&self) -> Option<usize> {
         let mut stream = TcpStream::connect(self.frontend).await.ok()?;
         timeout(DRAIN, stream.read_u8()).await.ok()?.ok().map(usize::from)
     }
 }
 
-/// Lets these processes live, and then one more, with which nothing goes wrong.
+/// Runs these processes, and then one more without faults.
 async fn live(lives: Vec<Life>) -> Vec<String> {
     let node = Node::new();
     let mut running = Vec::new();
@@ -459,7 +460,7 @@ async fn live(lives: Vec<Life>) -> Vec<String> {
     node.wrong.take()
 }
 
-/// `kubectl rollout undo` before the new Pod counts as available.
+/// For example `kubectl rollout undo` before the new Pod counts as available.
 #[test]
 fn a_process_that_has_handed_over_serves_again_when_its_successor_is_told_to_end() {
     let second = Duration::from_secs;
@@ -472,7 +473,7 @@ fn a_process_that_has_handed_over_serves_again_when_its_successor_is_told_to_end
         let (next, _) = node.start(Life { is_stopped: Some(second(20)), ..Life::undisturbed() });
         sleep(second(15)).await;
         assert_eq!(node.serving(), Some(next));
-        // Nobody may be refused at any time.
+        // No client may be refused at any time.
         for _ in 0..1200 {
             sleep(Duration::from_millis(50)).await;
             node.expect(node.serving().is_some(), || "nobody serves".to_owned());

@@ -1,5 +1,5 @@
-//! A connection between two processes on which messages come late, never, twice, in another order, or are not theirs, and at any of
-//! which one of the two dies.
+//! Connection between two processes with faults: messages arrive late, never, twice, reordered or forged, and at any of them one of the
+//! two processes may die.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -18,20 +18,20 @@ use super::super::predecessor::connect;
 use super::super::socket_path;
 use super::super::successor::bind;
 
-/// What happens to a message.
+/// Fault of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Late(Duration),
-    /// It was never said.
+    /// The message is never sent.
     Lost,
     Twice,
-    /// The next one comes first, or it comes late.
+    /// The next message comes first, or this one comes late.
     Overtaken,
-    /// Another one comes before it or after it, with so many descriptors.
+    /// A forged message comes before or after it, with this many descriptors.
     Joined(Place, &'static str, usize),
-    /// Its sender dies before it says it.
+    /// The sender dies before it sends the message.
     SenderDies,
-    /// Its receiver dies before it reads it.
+    /// The receiver dies before it reads the message.
     ReceiverDies,
 }
 
@@ -41,10 +41,10 @@ pub(super) enum Place {
     After,
 }
 
-/// The n-th message of one end, and what happens to it.
+/// Index of a message of one end, and its fault.
 pub(super) type Faults = Vec<(usize, Fault)>;
 
-/// What anybody could say. No predecessor offers what it does not leave: that alone is taken on trust.
+/// Messages that any process could send. Not among them: an offer of a right that the predecessor keeps, which is taken on trust.
 const FOREIGN: [&str; 17] = [
     "",
     "{",
@@ -65,11 +65,11 @@ const FOREIGN: [&str; 17] = [
     r#"{"message": "flows", "worker": 0, "records": [{}]}"#,
 ];
 
-/// How long a message waits for one that is to overtake it.
+/// How long a message waits for one that overtakes it.
 const OVERTAKING: Duration = Duration::from_secs(3);
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// Any faults of one end.
+/// Strategy for the faults of one end.
 pub(super) fn faults() -> impl Strategy<Value = Faults> {
     let fault = prop_oneof![
         3 => (0..50_000_u64).prop_map(|millis| Fault::Late(Duration::from_millis(millis))),
@@ -88,15 +88,15 @@ pub(super) fn faults() -> impl Strategy<Value = Faults> {
     prop::collection::vec((0..10_usize, fault), 0..3)
 }
 
-/// What one end says, on the way to the other.
+/// Messages of one end on their way to the other.
 pub(super) struct Direction<K> {
     pub(super) faults: Faults,
-    /// Kills the process that speaks, and the one that listens.
+    /// Kill the sending and the receiving process.
     pub(super) kill_sender: K,
     pub(super) kill_receiver: K,
 }
 
-/// Where a process finds the socket of the one that serves in `state_dir` by such a connection; an empty folder if nobody listens there.
+/// Folder with a socket that leads to the listener in `state_dir` over such a connection; an empty folder if there is no listener.
 pub(super) fn lay<K: Fn() + 'static>(state_dir: &Path, up: Direction<K>, down: Direction<K>) -> TempDir {
     let folder = TempDir::new().unwrap();
     let Some(far) = connect(&socket_path(state_dir)).unwrap() else { return folder };
@@ -117,11 +117,11 @@ pub(super) fn lay<K: Fn() + 'static>(state_dir: &Path, up: Direction<K>, down: D
 impl<K: Fn()> Direction<K> {
     async fn carry(self, from: Rc<Channel>, to: Rc<Channel>, ends: Rc<[StdStream; 2]>) {
         self.carry_all(&from, &to).await;
-        // As if the one that has ended had had the connection to itself.
+        // Close both, so that it looks as if the process that ended was the only holder of the connection.
         ends.iter().for_each(|end| drop(end.shutdown(std::net::Shutdown::Both)));
     }
 
-    /// Until one of the two has ended.
+    /// Carries messages until one of the processes has ended.
     async fn carry_all(&self, from: &Channel, to: &Channel) -> Option<()> {
         let (mut number, mut overtaken) = (0, None);
         loop {
@@ -155,7 +155,7 @@ impl<K: Fn()> Direction<K> {
     async fn carry_badly(&self, fault: Fault, bytes: &[u8], fds: &[OwnedFd], to: &Channel) -> Option<()> {
         match fault {
             Fault::Late(time) => sleep(time).await,
-            // Who has taken the right to serve, or handed it over, says so, or is dead: that is taken on trust, too.
+            // A process that has taken the right to serve or handed it over sends that or is dead, which is taken on trust.
             Fault::Lost if !is_trusted(bytes) => return Some(()),
             Fault::Lost | Fault::Overtaken | Fault::SenderDies => {}
             Fault::Twice => to.send_bytes(bytes, fds).await.ok()?,
@@ -164,7 +164,7 @@ impl<K: Fn()> Direction<K> {
                     to.send_bytes(bytes, fds).await.ok()?;
                 }
                 let others: Vec<File> = (0..count).map(|_| File::open("/dev/null").unwrap()).collect();
-                // More than go into one message are refused here already.
+                // Too many descriptors for one message are refused here already.
                 to.send_bytes(message.as_bytes(), &others).await.ok();
                 if place == Place::After {
                     return Some(());
@@ -176,12 +176,12 @@ impl<K: Fn()> Direction<K> {
     }
 }
 
-/// Whether its sender takes it for said, come what may.
+/// Whether the sender relies on the delivery of this message.
 fn is_trusted(bytes: &[u8]) -> bool {
     [&br#""serving"}"#[..], br#""handedOver"}"#].iter().any(|it| bytes.ends_with(it))
 }
 
-/// The sender dies with this message; what it did next may have been done already, and took it and what followed for said.
+/// Delivers what a dying sender has sent: it may have acted already as if this message and later ones had arrived.
 async fn carry_what_was_done(dying: (Vec<u8>, Vec<OwnedFd>), from: &Channel, to: &Channel) -> Option<()> {
     let mut said = vec![dying];
     while let Ok(Ok(Some(next))) = timeout(Duration::ZERO, from.receive_bytes()).await {

@@ -1,5 +1,5 @@
-//! What a gateway answered to a controller. Whoever answers at its address is believed so far and no farther: few and short texts of one
-//! line each.
+//! Answer of a gateway to a controller. Any process may answer at its address, so answers are limited to few and short texts of one line
+//! each.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -9,24 +9,24 @@ use sheave_control::text::one_line;
 use crate::views::problem::LISTED;
 use crate::views::status::ProcessView;
 
-/// The longest text, as of a Problem's message.
+/// Maximum length of a text, such as a Problem's message, in bytes.
 const LONGEST_TEXT: usize = 1024;
-/// The longest list, as of the endpoints of a Service.
+/// Maximum length of a list, such as the endpoints of a Service.
 const LONGEST_LIST: usize = 1000;
 
-/// What is known of one gateway.
+/// Answer of one gateway.
 #[derive(Clone, Debug)]
 pub(crate) enum GatewayAnswer {
-    /// Its status.
+    /// Status of the gateway.
     Status(Box<ProcessView>),
-    /// Its report, since there is no status: the first failures of so many.
+    /// Report instead of a status: the first of `failures` failures.
     Report { report: GatewayReport, failures: usize, why: String },
-    /// Nothing, and why.
+    /// No answer, with the reason.
     Silent(String),
 }
 
 impl GatewayAnswer {
-    /// Its status, with as many Problems and endpoints as an honest one lists.
+    /// Status with its lists cut to the number that a gateway normally sends.
     pub(crate) fn of_status(mut status: ProcessView) -> Self {
         status.first_problems.truncate(LISTED);
         status.first_unhealthy.truncate(LISTED);
@@ -34,7 +34,7 @@ impl GatewayAnswer {
         Self::Status(Box::new(status))
     }
 
-    /// Its report, with as many failures, and why there is no status.
+    /// Report with its failures cut likewise, and the reason for the missing status.
     pub(crate) fn of_report(mut report: GatewayReport, why: String) -> Self {
         let failures = report.troubles.len();
         report.troubles.truncate(LISTED);
@@ -42,10 +42,10 @@ impl GatewayAnswer {
     }
 }
 
-/// A view that a gateway answered with, within the limits.
+/// Parses a gateway's view and limits its size.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not such a view.
 pub(crate) fn bounded_view<T: DeserializeOwned>(answer: &[u8]) -> serde_json::Result<T> {
     let mut value: Value = serde_json::from_slice(answer)?;
     bound(&mut value);
@@ -59,7 +59,7 @@ fn bound(value: &mut Value) {
             items.truncate(LONGEST_LIST);
             items.iter_mut().for_each(bound);
         }
-        // Keys are fields of views: others are ignored.
+        // Keys are fields of views; unknown ones are ignored.
         Value::Object(fields) => fields.values_mut().for_each(bound),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }

@@ -1,4 +1,4 @@
-//! What gateways differ in: versions, tables, Problems and the health of endpoints. Only those are compared that serve.
+//! Differences between gateways in versions, tables, Problems and endpoint health. Only gateways that serve are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +10,20 @@ use super::{GatewayAnswer, GatewayStatusView, MOST, SharedEndpointView, SharedPr
 use crate::views::problem::{PortView, ProblemView};
 use crate::views::status::{ProcessView, UnhealthyView, span};
 
-/// A table that lasts for so long follows no burst of changes, which gateways take in at different moments.
+/// Age from which a table counts as settled, and not as part of a burst of changes that gateways apply at different times.
 const SETTLED_SECONDS: u64 = 10;
-/// How many gateways a sentence names.
+/// Limit of gateways that a sentence names.
 const NAMED: usize = 5;
 
-/// What was found.
+/// Differences that were found.
 #[derive(Debug, Default)]
 pub(super) struct Differences {
     pub(super) sentences: Vec<String>,
-    /// Gateways that differ from most others, and in what.
+    /// Gateways that differ from most others, and in which respect.
     pub(super) marks: Vec<(String, &'static str)>,
 }
 
-/// Finds them.
+/// Finds the differences.
 pub(super) fn find(
     gateways: &[GatewayStatusView],
     problems: &[SharedProblemView],
@@ -33,7 +33,7 @@ pub(super) fn find(
     let answering: Vec<&GatewayStatusView> = gateways.iter().filter(|it| it.version.is_some()).collect();
     found.versions(&answering);
     found.tables(&answering);
-    // Each Problem is listed with the gateways that have it.
+    // Problems get no sentence, since each is listed with the gateways that have it.
     found.mark_the_fewer("problems", problems.iter().map(|it| (&it.gateways, &it.missing)));
     match found.mark_the_fewer("health", unhealthy.iter().map(|it| (&it.gateways, &it.missing))) {
         0 => {}
@@ -60,7 +60,7 @@ impl Differences {
         self.mark_all_but_the_most(&groups, "version");
     }
 
-    /// Of one version: another one may hash the same table differently.
+    /// Compares tables of the same version, since versions may hash the same table differently.
     fn tables(&mut self, answering: &[&GatewayStatusView]) {
         for (_, of_version) in grouped(answering, |it| it.version.clone()) {
             let serving: Vec<&GatewayStatusView> =
@@ -68,7 +68,7 @@ impl Differences {
             let groups = grouped(&serving, |it| it.table_hash.clone());
             let settled =
                 |it: &GatewayStatusView| it.table_age_seconds.is_none_or(|age| age >= SETTLED_SECONDS);
-            // Where all of them change, they were asked at different moments of the same changes.
+            // If all tables are changing, gateways were queried at different moments of the same changes.
             let any_settled = groups.iter().any(|(_, of)| of.iter().all(|it| settled(it)));
             if groups.len() < 2 || !any_settled {
                 continue;
@@ -82,7 +82,7 @@ impl Differences {
         }
     }
 
-    /// Of those that have something and those that lack it the fewer differ. Gives how many such things there are.
+    /// Marks the smaller side as different: those that have an item, or those that lack it. Returns the number of items that differ.
     fn mark_the_fewer<'a>(
         &mut self,
         mark: &'static str,
@@ -105,7 +105,7 @@ impl Differences {
     }
 }
 
-/// The gateways with the same value, the largest group first; those without one are left out.
+/// Groups gateways by value, largest group first. Gateways without a value are omitted.
 fn grouped<'a>(
     gateways: &[&'a GatewayStatusView],
     value: impl Fn(&GatewayStatusView) -> Option<String>,
@@ -133,7 +133,7 @@ fn table_of(of: &[&GatewayStatusView]) -> String {
     format!("{} ({frontends}{changed})", names(of))
 }
 
-/// The Problems of all gateways that list theirs, each once, and how many more there are.
+/// Problems of all gateways that list theirs, without duplicates, and the number of omitted ones.
 pub(super) fn shared_problems(answers: &[(KnownGateway, GatewayAnswer)]) -> (Vec<SharedProblemView>, usize) {
     let mut shared: BTreeMap<ProblemKey, SharedProblemView> = BTreeMap::new();
     for (known, answer) in answers {
@@ -146,7 +146,7 @@ pub(super) fn shared_problems(answers: &[(KnownGateway, GatewayAnswer)]) -> (Vec
     let of = |it: &SharedProblemView| it.gateways.len();
     let (mut first, more) = first_few_differing(shared.into_values().collect(), answers, of);
     for (node, status) in serving(answers) {
-        // A list that was cut says nothing of what comes after its end.
+        // A list that was cut gives no information on what comes after its end.
         let end = status.first_problems.last().filter(|_| status.problems > status.first_problems.len());
         let lists =
             |it: &ProblemView| end.is_none_or(|end| (&it.object, &it.reason) < (&end.object, &end.reason));
@@ -160,8 +160,8 @@ pub(super) fn shared_problems(answers: &[(KnownGateway, GatewayAnswer)]) -> (Vec
     (first, more)
 }
 
-/// As many as are shown, those first that not all gateways have, and how many more there are. Only of these it is found where they are
-/// missing: a thousand gateways could each have Problems of their own.
+/// The items to show, with those first that not all gateways have, and the number of omitted ones. The gateways that lack an item are
+/// only computed for these, since a thousand gateways could each have Problems of their own.
 fn first_few_differing<T>(
     mut all: Vec<T>,
     answers: &[(KnownGateway, GatewayAnswer)],
@@ -174,7 +174,7 @@ fn first_few_differing<T>(
     (all, more)
 }
 
-/// Those that serve, by node: one that begins or ends sees other things.
+/// Gateways that serve, by node. Those that are starting or stopping see other things.
 fn serving(answers: &[(KnownGateway, GatewayAnswer)]) -> impl Iterator<Item = (&String, &ProcessView)> {
     statuses(answers).filter(|(_, status)| {
         status.not_ready.is_none() && !status.draining && !status.lame_duck && !status.worker_stuck
@@ -188,14 +188,14 @@ fn statuses(answers: &[(KnownGateway, GatewayAnswer)]) -> impl Iterator<Item = (
     })
 }
 
-/// The gateways come one after the other.
+/// Adds a node, unless it is the last one: gateways come one after the other.
 fn push_new(gateways: &mut Vec<String>, node: &String) {
     if gateways.last() != Some(node) {
         gateways.push(node.clone());
     }
 }
 
-/// What makes a Problem the same one on two gateways: messages may name the node.
+/// Identity of a Problem across gateways, without the message, which may name the node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ProblemKey {
     object: String,
@@ -230,7 +230,7 @@ fn problem_of(trouble: &Trouble) -> ProblemView {
     }
 }
 
-/// The endpoints that are unhealthy on a gateway, each once, and how many more there are.
+/// Endpoints that are unhealthy on any gateway, without duplicates, and the number of omitted ones.
 pub(super) fn shared_endpoints(
     answers: &[(KnownGateway, GatewayAnswer)],
 ) -> (Vec<SharedEndpointView>, usize) {

@@ -1,5 +1,5 @@
-//! Where a client of a Service goes, by all gateways: which gateway it reaches, and what each would do. `sheave explain --fleet` and
-//! `/api/fleet/explain`. The JSON is a contract: keys are added, never renamed.
+//! Explanations of all gateways: which gateway a client reaches, and what each would do. `sheave explain --fleet` and
+//! `/api/fleet/explain`. JSON keys may be added, but are never renamed.
 
 mod text;
 
@@ -15,25 +15,25 @@ use sheave_model::FrontendKind;
 use crate::views::View;
 use crate::views::explain::{Answer, keep_endpoints, shorten};
 
-/// How many groups keep endpoints: with `externalTrafficPolicy: Local` each gateway may be a group.
+/// Number of groups that keep their endpoints; with `externalTrafficPolicy: Local` each gateway may be a group.
 const WITH_ENDPOINTS: usize = 8;
 
-/// What became of the question at one gateway: its answer, or why there is none.
+/// Answer of one gateway, or why there is none.
 pub(crate) type GatewayExplanation = Result<Answer, String>;
 
-/// The answers of all gateways.
+/// Answers of all gateways.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ExplanationsView {
-    /// Gateways that do the same, those that the client comes to first.
+    /// Groups of gateways that do the same. Those that the client reaches come first.
     pub(crate) groups: Vec<ExplanationGroupView>,
     /// Gateways without an answer.
     pub(crate) silent: Vec<SilentGatewayView>,
-    /// The gateways that the client comes to, by node; none if that is not known. Silent ones are among them if the address is theirs.
+    /// Gateways that the client reaches, by node; empty if unknown. Includes gateways without an answer that own the address.
     pub(crate) comes_to: Vec<String>,
-    /// How that is known: `announced`, `nodeAddress`, or null if something else brings packets to the gateways.
+    /// How this is known: `announced`, `nodeAddress`, or null if other means bring packets to the gateways.
     pub(crate) known_by: Option<String>,
-    /// To which gateways the address belongs, as those that answer have it; none where several announce it at once.
+    /// Owners of the address according to the gateways that answer; empty if several announce it at once.
     #[serde(default)]
     pub(crate) owners: Vec<String>,
 }
@@ -42,30 +42,30 @@ pub(crate) struct ExplanationsView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ExplanationGroupView {
-    /// By node.
+    /// Nodes of the gateways.
     pub(crate) gateways: Vec<String>,
-    /// Whether the Service and port exist there.
+    /// Whether the Service and port exist on them.
     pub(crate) found: bool,
-    /// The answer of the first. Of all but a few groups without `endpoints`, which `allEndpoints` counts.
+    /// Answer of the first gateway. Only a few groups keep `endpoints`; `allEndpoints` has their number.
     pub(crate) explanation: ExplainView,
     #[serde(skip)]
     arrivals: Arrivals,
 }
 
-/// What the gateways of a group know of who gets the packets to its frontend.
+/// Gateways of a group that packets for the address may arrive at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Arrivals {
-    /// Whether gateways announce the address at all.
+    /// Whether gateways announce the address.
     is_announced: bool,
-    /// Those that announce it.
+    /// Gateways that announce the address.
     announcing: Vec<String>,
-    /// Those to which it belongs.
+    /// Gateways that own the address.
     owners: BTreeSet<String>,
-    /// Those whose own address it is.
+    /// Gateways whose own address it is.
     at_node: Vec<String>,
 }
 
-/// A gateway that did not answer.
+/// Gateway without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SilentGatewayView {
     pub(crate) node: String,
@@ -77,8 +77,7 @@ pub(crate) struct SilentGatewayView {
 impl View for ExplanationsView {}
 
 impl ExplanationsView {
-    /// Adds what a gateway answered. Of those that do the same one explanation is kept: that of one that the client comes to, if there
-    /// is any.
+    /// Adds the answer of a gateway. A group keeps one explanation: that of a gateway that the client reaches, if there is one.
     pub(crate) fn add(&mut self, known: KnownGateway, answer: GatewayExplanation) {
         let KnownGateway { node, addresses, .. } = known;
         let (found, mut explanation) = match answer {
@@ -111,7 +110,7 @@ impl ExplanationsView {
         self.drop_endpoints(2 * WITH_ENDPOINTS);
     }
 
-    /// Where more groups than so many have endpoints, only those keep them that come first.
+    /// Removes endpoints if more than `most` groups have some: only the first [`WITH_ENDPOINTS`] groups keep theirs.
     fn drop_endpoints(&mut self, most: usize) {
         let mut full: Vec<&mut ExplanationGroupView> =
             self.groups.iter_mut().filter(|group| !group.explanation.endpoints.is_empty()).collect();
@@ -121,7 +120,7 @@ impl ExplanationsView {
         }
     }
 
-    /// All answers, in their order: first what those do that the client comes to.
+    /// Sorts the answers. Gateways that the client reaches come first.
     #[must_use]
     pub(crate) fn sorted(mut self) -> Self {
         self.silent.sort_by(|one, other| one.node.cmp(&other.node));
@@ -139,7 +138,7 @@ impl ExplanationsView {
         self
     }
 
-    /// Finds who gets the packets to the frontend that most gateways answer for: another frontend has other arrivals.
+    /// Finds the gateways that get packets for the frontend that most gateways answered for. Other frontends have other arrivals.
     fn find_arrivals(&mut self) {
         let Some(frontend) = asked_frontend(&self.groups) else { return };
         let ip = frontend.split('/').next().and_then(|it| Some(it.parse::<SocketAddr>().ok()?.ip()));
@@ -148,7 +147,7 @@ impl ExplanationsView {
                 self.groups.iter().filter(|group| group.explanation.frontend.as_ref() == Some(&frontend));
             of_it.map(|group| &group.arrivals)
         };
-        // Who announces decides, not who has the address.
+        // Packets go to the gateway that announces the address, even if another node has it.
         let is_announced = arrivals().any(|it| it.is_announced);
         let owners: BTreeSet<String> = arrivals().flat_map(|it| it.owners.iter().cloned()).collect();
         let answering = |it: &Arrivals| if is_announced { it.announcing.clone() } else { it.at_node.clone() };
@@ -168,19 +167,19 @@ impl ExplanationsView {
         (self.comes_to, self.owners) = (comes_to, owners.into_iter().collect());
     }
 
-    /// Whether some gateway knows the Service and port.
+    /// Whether any gateway knows the Service and port.
     pub(crate) fn is_found(&self) -> bool {
         self.groups.iter().any(|group| group.found)
     }
 
-    /// For people, with a newline at the end.
+    /// Text for people, with a newline at the end.
     pub(crate) fn to_text(&self) -> String {
         text::render(self)
     }
 }
 
 impl Arrivals {
-    /// Notes what a gateway knows; says whether the client comes to it.
+    /// Adds what a gateway knows. Returns whether the client reaches it.
     fn add(&mut self, node: &str, addresses: &[IpAddr], view: &ExplainView) -> bool {
         self.is_announced |= view.announced_here.is_some();
         self.owners.extend(view.announced_by.clone());
@@ -195,25 +194,25 @@ impl Arrivals {
         if self.is_announced { announces } else { at_node }
     }
 
-    /// Whether the client comes to one of them.
+    /// Whether the client reaches any of them.
     fn any(&self) -> bool {
         !if self.is_announced { &self.announcing } else { &self.at_node }.is_empty()
     }
 }
 
 impl ExplanationGroupView {
-    /// Where it comes in the order of groups.
+    /// Sort key of groups.
     fn place(&self, is_come_to: bool) -> (bool, Reverse<usize>, Option<String>) {
         (!is_come_to, Reverse(self.gateways.len()), self.gateways.iter().min().cloned())
     }
 }
 
-/// How `known_by` says it.
+/// Values of `known_by`.
 const ANNOUNCED: &str = "announced";
 const NODE_ADDRESS: &str = "nodeAddress";
 
-/// The frontend that the answer is about: that of most gateways. While tables differ each may answer for another one, and a node port has
-/// another address on each.
+/// Frontend that the answer is about: the one that most gateways answered for. While tables differ, each gateway may answer for another
+/// one, and node ports have another address on each.
 fn asked_frontend(groups: &[ExplanationGroupView]) -> Option<String> {
     let node_port = FrontendKind::NodePort.to_string();
     let mut gateways = BTreeMap::<&String, (bool, usize)>::new();
@@ -227,7 +226,7 @@ fn asked_frontend(groups: &[ExplanationGroupView]) -> Option<String> {
     gateways.into_iter().rev().max_by_key(|(_, rank)| *rank).map(|(frontend, _)| frontend.clone())
 }
 
-/// What two gateways have in common that do the same.
+/// Part of a view that is equal on gateways that do the same.
 fn decision(view: &ExplainView) -> impl PartialEq + use<'_> {
     let used = view.all_endpoints.as_ref().map(|it| &it.used_hash);
     let what =

@@ -1,4 +1,4 @@
-//! What makes gateways differ, what does not, and what people read of it.
+//! Tests of what counts as a difference between gateways, and of the text.
 
 use serde_json::json;
 use sheave_control::api::gateway_report::GatewayReport;
@@ -27,7 +27,7 @@ fn unhealthy(endpoint: &str) -> UnhealthyView {
     UnhealthyView { service, protocol, endpoint, reason, seconds: 7, checked: true }
 }
 
-/// A gateway that is well, after a change.
+/// A healthy gateway, after a change.
 fn status(node: &str, change: impl FnOnce(&mut ProcessView)) -> (KnownGateway, GatewayAnswer) {
     let mut status = ProcessView {
         node: node.to_owned(),
@@ -214,7 +214,7 @@ fn the_problems_that_a_controller_does_not_list_are_counted() {
     assert!(text.contains("\n  and 7 more by the controller, which gateways may have as well\n"), "{text}");
 }
 
-/// A list may be cut, and a gateway that begins or ends sees other things.
+/// A list may be cut, and a gateway that is starting or stopping sees other things.
 #[test]
 fn nothing_is_claimed_of_gateways_of_which_nothing_is_known() {
     let one = [problem("Service shop/api", "NoAddress", "")];
@@ -226,7 +226,7 @@ fn nothing_is_claimed_of_gateways_of_which_nothing_is_known() {
     assert!(few.contains("  - on gw-1: Service shop/api"), "{few}");
 }
 
-/// Each gateway lists its first Problems alone.
+/// Each gateway lists only its first Problems.
 #[test]
 fn what_a_list_leaves_out_is_not_missing() {
     let [first, second] = ["Service a/a", "Service b/b"].map(|object| problem(object, "NoAddress", ""));
@@ -270,7 +270,8 @@ fn an_endpoint_that_fails_on_one_gateway_alone_stands_out() {
     assert_eq!(view.exit(), Exit::Degraded);
 }
 
-/// As of a `Local` or L2-announced Service: others do not use it, or have no clients of it.
+/// For example, a `Local` or L2-announced Service: other gateways do not use the endpoint, or have no clients
+/// for it.
 #[test]
 fn an_endpoint_of_which_connections_tell_makes_no_difference_to_gateways_that_do_not_use_it() {
     let failing = |it: &mut ProcessView| {
@@ -348,7 +349,7 @@ fn one_who_answers_in_the_place_of_a_gateway_is_believed_so_far_and_no_farther()
     );
 }
 
-/// As programs read it.
+/// JSON as programs read it.
 #[test]
 fn the_json_is_a_contract() {
     let own = problem("Service shop/web", "BindFailed", "cannot listen");

@@ -1,4 +1,4 @@
-//! All gateways as text: a table, what differs, and what is wrong.
+//! Text of all gateways: a table, differences and Problems.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::views::status::{AnnouncingView, span};
 use crate::views::text_table::{columns, or_dash};
 use crate::views::visible::line;
 
-/// How many gateways a line names.
+/// Limit of gateways in a line.
 const NAMED: usize = 5;
 
 /// The whole text, with a newline at the end.
@@ -55,7 +55,7 @@ pub(super) fn render(view: &AllGatewaysView) -> String {
     }
 }
 
-/// Who asked, and the gateways as a table.
+/// Text of the controller and the table of gateways.
 fn gateways(view: &AllGatewaysView) -> String {
     let leader = match &view.leader {
         Some(leader) => format!("; {leader} leads"),
@@ -138,11 +138,11 @@ fn wrong(gateway: &GatewayStatusView) -> impl Iterator<Item = String> {
     error.chain(gateway.wrong.iter().map(|sentence| format!("{}: {sentence}", gateway.node)))
 }
 
-/// Whose Problem it is, of so many that answer.
+/// Names the gateways with a Problem, out of the `answering` ones.
 fn whose(gateways: &[String], missing: &[String], answering: usize) -> String {
     let names = |of: &[String]| first_few(of, ", ", NAMED);
     match (gateways.len(), missing.len()) {
-        // Nothing is known of the others.
+        // The state of the other gateways is unknown.
         (have, lack) if have + lack < answering => format!("on {}", names(gateways)),
         (1, 0) => format!("on {}", names(gateways)),
         (count, 0) => format!("on all {count} gateways"),
@@ -151,7 +151,7 @@ fn whose(gateways: &[String], missing: &[String], answering: usize) -> String {
     }
 }
 
-/// A list under a title, of which so many are left out. `end` is what comes after them.
+/// List under a title, with the number of omitted lines, followed by `end`.
 fn listed(title: &str, lines: impl Iterator<Item = String>, more: usize, end: &str) -> String {
     let lines: Vec<String> = lines.collect();
     if lines.is_empty() && end.is_empty() {
@@ -161,7 +161,7 @@ fn listed(title: &str, lines: impl Iterator<Item = String>, more: usize, end: &s
     text.extend(lines.iter().take(LISTED).map(|it| line(&format!("  - {it}"))));
     let more = more + lines.len().saturating_sub(LISTED);
     if more > 0 {
-        // Writing to a String never fails.
+        // Writing to a String cannot fail.
         writeln!(text, "  and {more} more (`-o json` lists more)").unwrap_or_default();
     }
     text + end

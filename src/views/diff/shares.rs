@@ -1,10 +1,10 @@
-//! Which part of new connections each endpoint gets, as far as weights tell it.
+//! Shares of new connections that endpoints get, as far as they follow from weights.
 
 use std::collections::BTreeMap;
 
 use crate::views::routes::{BackendView, FrontendView};
 
-/// The part of new connections from outside the cluster that goes to another endpoint than before, at the least.
+/// Minimum share of new connections from outside the cluster that go to another endpoint than before.
 pub(super) fn moved(old: &FrontendView, new: &FrontendView) -> f64 {
     let (before, after) = (shares(old), shares(new));
     if before.is_empty() || after.is_empty() {
@@ -14,7 +14,8 @@ pub(super) fn moved(old: &FrontendView, new: &FrontendView) -> f64 {
     before.iter().map(lost).sum::<f64>().clamp(0.0, 1.0)
 }
 
-/// The share of each endpoint that clients outside the cluster get. Of clusters with different priorities those of the first count.
+/// Share of each endpoint that clients outside the cluster can reach. Of clusters with different priorities, only the first ones
+/// count.
 fn shares(frontend: &FrontendView) -> BTreeMap<&str, f64> {
     let candidates = &frontend.external.endpoints;
     let weights = |backend: &BackendView| -> Vec<(f64, usize)> {

@@ -1,4 +1,4 @@
-//! Differences between tables, as data and as text.
+//! Tests of differences between tables, as data and as text.
 
 use super::*;
 use crate::views::routes::{BackendView, ClientSourceView, HealthView};

@@ -1,4 +1,4 @@
-//! The answer as a whole: from the question to the view, in the order in which things are decided.
+//! The whole answer: from the question to the view, in the order of the decisions.
 
 mod endpoints;
 
@@ -23,7 +23,6 @@ use crate::views::gateways;
 use crate::views::problem::ProblemView;
 use crate::views::routes::{action_name, source_name};
 
-/// Answers a question.
 pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
     let (key, explanation) = asked(question, basis);
     let mut view = ExplainView {
@@ -37,7 +36,7 @@ pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
     match explanation {
         Explanation::Unknown => {
             view.reasons.push(unknown(question, basis));
-            // The manifest that should have it may be one that cannot be read.
+            // The missing Service may be in a manifest that cannot be read.
             let files = basis.problems.iter().filter(|problem| problem.object.starts_with("File "));
             view.reasons.extend(files.map(|problem| problem_reason(&problem.to_string())));
             add_problems(&mut view, question, None, basis);
@@ -57,8 +56,8 @@ pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
     }
 }
 
-/// The object that is meant, and what becomes of it. A name may be that of a Service, of a MultiClusterService, or of both:
-/// then the Service is meant if it is ours.
+/// Resolves the object and explains it. If a Service and a MultiClusterService share the name, the Service is meant if it
+/// is ours.
 fn asked<'a>(question: &Question, basis: Basis<'a>) -> (ServiceKey, Explanation<'a>) {
     let explain = |key: &ServiceKey| basis.projector.explain(basis.objects, key);
     let ServiceKey { namespace, name, .. } = &question.service;
@@ -116,7 +115,7 @@ fn served_answer(
     }
 }
 
-/// Adds the Problems of the Service and its slices that touch this port, each as a sentence.
+/// Adds the Problems of the Service and its slices that affect this port, as sentences.
 fn add_problems(
     view: &mut ExplainView,
     question: &Question,
@@ -154,7 +153,7 @@ fn problem_reason(problem: &str) -> String {
     format!("Problem: {problem}")
 }
 
-/// Everything about one client at one frontend.
+/// Answer for one client at one frontend.
 struct FrontendAnswer<'a> {
     question: &'a Question,
     frontend: &'a Arc<Frontend>,
@@ -212,7 +211,7 @@ impl FrontendAnswer<'_> {
         }
     }
 
-    /// Which gateway its packets come to.
+    /// Adds which gateway gets the packets.
     fn announced(&self, view: &mut ExplainView) {
         let ip = self.frontend.addr.ip;
         let Some(status) = self.basis.announcements else { return };
@@ -281,7 +280,7 @@ impl FrontendAnswer<'_> {
         })
     }
 
-    /// What clients inside the cluster get, for those who named no client.
+    /// Outcome for clients inside the cluster, for questions without a client.
     fn inside(&self) -> String {
         if self.frontend.internal == self.frontend.external {
             return "clients inside the cluster get the same".to_owned();
@@ -295,7 +294,7 @@ impl FrontendAnswer<'_> {
         }
     }
 
-    /// What the gateway really forwards by, where that is not what its objects come to.
+    /// Differences between what the gateway forwards by and what follows from its objects.
     fn differences(&self, active: Option<&ActiveFrontend>) -> Vec<String> {
         let mut reasons = Vec::new();
         match active {

@@ -1,4 +1,4 @@
-//! Which endpoint the client would get from the table in force, and what chooses it.
+//! Choice of an endpoint in the table in force, with the reason.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::Basis;
 use super::client;
 use super::question::Client;
 
-/// Where a client goes.
+/// Chosen endpoint.
 pub(super) struct Choice {
-    /// `None` if it is decided anew for each connection, or if not enough is known of the client.
+    /// `None` if each connection is decided anew, or if not enough is known about the client.
     pub(super) endpoint: Option<EndpointAddr>,
-    /// Why, as sentences.
+    /// Reasons, as sentences.
     pub(super) reasons: Vec<String>,
 }
 
-/// Makes the choice, without recording it. `None` if there is none to make.
+/// Makes the choice without recording it. `None` if there is nothing to choose.
 pub(super) fn choose(
     active: &ActiveFrontend,
     origin: Origin,
@@ -62,7 +62,7 @@ fn recorded(endpoint: EndpointAddr, remaining: Duration) -> Choice {
     Choice { endpoint: Some(endpoint), reasons: vec![reason] }
 }
 
-/// Only Maglev's choice is known beforehand.
+/// Choice by the algorithm. Only Maglev's is predictable.
 fn balanced(active: &ActiveFrontend, client: Option<Client>, hashed: EndpointAddr, count: usize) -> Choice {
     if active.algorithm() != Algorithm::Maglev {
         return any(active, count);

@@ -1,4 +1,4 @@
-//! What counts about the client: where it is, whether it is admitted, and what endpoints will see of it.
+//! Properties of the client that matter: where it is, whether it is admitted, and what endpoints see of it.
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use sheave_model::{ClientAddr, ClientSource, EndpointAddr, Frontend, FrontendKin
 use super::Basis;
 use super::question::Client;
 
-/// How many CIDRs are named in one sentence.
+/// Limit of CIDRs in one sentence.
 const NAMED: usize = 8;
 
-/// The client as the frontend's socket would see it; a port that is not known is 0.
+/// Client as the frontend's socket would see it; an unknown port is 0.
 pub(super) fn addr(client: Client) -> ClientAddr {
     ClientAddr((client.ip, client.port.unwrap_or(0)).into())
 }
 
-/// Where the client is, and why.
+/// Location of the client, with the reason.
 pub(super) fn origin(frontend: &Frontend, client: Client, basis: Basis<'_>) -> (Origin, String) {
     let ip = client.ip;
     let origin = basis.active.origin(frontend.addr, addr(client));
@@ -37,7 +37,7 @@ pub(super) fn origin(frontend: &Frontend, client: Client, basis: Basis<'_>) -> (
     (origin, reason)
 }
 
-/// The reason for frontends that accept PROXY headers.
+/// Sentence about frontends that accept PROXY headers.
 pub(super) fn proxied(frontend: &Frontend, client: Option<Client>) -> Option<String> {
     let trusted = frontend.proxied_by.as_ref()?;
     Some(match client {
@@ -51,7 +51,7 @@ pub(super) fn proxied(frontend: &Frontend, client: Option<Client>) -> Option<Str
     })
 }
 
-/// Whether the client may use the frontend, and why.
+/// Whether the client may use the frontend, with the reason.
 pub(super) fn admission(frontend: &Frontend, client: Option<Client>) -> (bool, String) {
     let ranges = &frontend.source_ranges;
     let family = if frontend.addr.ip.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -101,7 +101,7 @@ fn list(cidrs: &[IpNet]) -> String {
     list.join(", ")
 }
 
-/// What the endpoint will see of the client. `endpoint` is the one that the client goes to, if that is known.
+/// Sentence about the source address that the endpoint sees. `endpoint` is the chosen one, if known.
 pub(super) fn seen(
     active: &ActiveFrontend,
     origin: Origin,
@@ -135,7 +135,7 @@ pub(super) fn seen(
     }
 }
 
-/// Why the client's own address would not do; none if nothing that is known speaks against it.
+/// Reason why the client's own address cannot be used; `None` if no reason is known.
 fn masked(active: &ActiveFrontend, client: Option<IpAddr>, endpoint: Option<EndpointAddr>) -> Option<Masked> {
     let (client, frontend) = (client?, active.spec().addr);
     let local = transparent::local_addresses();

@@ -1,4 +1,4 @@
-//! Which of a Service's frontends a question is about.
+//! Frontend that a question is about.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use sheave_model::{Frontend, FrontendKind};
 
 use super::question::{Port, Question};
 
-/// What a question comes to among a Service's frontends.
+/// Frontends that match a question.
 pub(super) enum Place {
-    /// This one, and others that fit as well.
+    /// This frontend, and others that match as well.
     Found(Arc<Frontend>, Vec<Arc<Frontend>>),
-    /// The Service has the port, but no frontend that fits; why.
+    /// The Service has the port, but no matching frontend, for this reason.
     Nowhere(String),
-    /// The Service has no such port; why.
+    /// The Service has no such port, for this reason.
     NoSuchPort(String),
 }
 
-/// Finds the frontend: of those that fit, the first of the client's family. Node ports come last: they have another address on each
-/// gateway, and whoever means them names their port or address.
+/// Finds the frontend: of those that match, the first of the client's family. Node ports come last, since they have another address
+/// on each gateway, and users who mean them name the port or address.
 pub(super) fn find(question: &Question, served: &ServedService<'_>) -> Place {
     let mut frontends: Vec<&Arc<Frontend>> = served.frontends().iter().collect();
     frontends.sort_unstable_by_key(|frontend| (frontend.kind == FrontendKind::NodePort, frontend.addr));
@@ -46,7 +46,7 @@ fn fits(frontend: &Frontend, question: &Question, served: &ServedService<'_>) ->
         && question.address.is_none_or(|address| address == frontend.addr.ip)
 }
 
-/// A node port's number is not that of its Service port; either may be meant.
+/// Whether the port matches: either that of the frontend or that of the Service, which differ for node ports.
 fn fits_port(frontend: &Frontend, question: &Question, served: &ServedService<'_>) -> bool {
     let port = match &question.port {
         None => true,

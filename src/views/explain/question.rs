@@ -1,4 +1,4 @@
-//! What is asked: a Service, and which of its clients and frontends. The command line and the admin server read it with the
+//! Question: a Service, and which of its clients and frontends. The command line and the admin server parse it with the
 //! same functions.
 
 use std::fmt;
@@ -8,38 +8,36 @@ use serde::Deserialize;
 use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
-/// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// The Service.
     pub(crate) service: ServiceKey,
-    /// The MultiClusterService of that name is meant, even if there is a Service.
+    /// Whether the MultiClusterService is meant even if a Service has the same name.
     pub(crate) multi_cluster: bool,
-    /// Narrows its frontends down.
+    /// Selects frontends by port.
     pub(crate) port: Option<Port>,
-    /// Narrows its frontends down.
+    /// Selects frontends by protocol.
     pub(crate) protocol: Option<Protocol>,
-    /// Narrows its frontends down.
+    /// Selects frontends by address.
     pub(crate) address: Option<IpAddr>,
-    /// `None` = someone outside the cluster.
+    /// `None` = any client outside the cluster.
     pub(crate) client: Option<Client>,
 }
 
 /// A port of the Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
-    /// A frontend's or the Service port's number.
+    /// Number of the frontend's or the Service's port.
     Number(u16),
-    /// The Service port's name.
+    /// Name of the Service's port.
     Name(String),
 }
 
-/// Who connects.
+/// Client of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
-    /// Its address.
+    /// Source address.
     pub(crate) ip: IpAddr,
-    /// The port that it comes from, if it is known.
+    /// Source port, if known.
     pub(crate) port: Option<u16>,
 }
 
@@ -61,7 +59,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// Reads `namespace/name`.
+/// Parses `namespace/name`.
 pub(crate) fn parse_service(text: &str) -> Result<ServiceKey, String> {
     let word = |word: &str| {
         !word.is_empty() && word.chars().all(|char| char.is_ascii_alphanumeric() || "-.".contains(char))
@@ -72,7 +70,7 @@ pub(crate) fn parse_service(text: &str) -> Result<ServiceKey, String> {
     }
 }
 
-/// Reads a port's number or name.
+/// Parses the number or name of a port.
 pub(crate) fn parse_port(text: &str) -> Result<Port, String> {
     let named = text.chars().any(|char| char.is_ascii_alphabetic())
         && text.chars().all(|char| char.is_ascii_alphanumeric() || char == '-');
@@ -83,12 +81,12 @@ pub(crate) fn parse_port(text: &str) -> Result<Port, String> {
     }
 }
 
-/// Reads `TCP` or `UDP`.
+/// Parses `TCP` or `UDP`.
 pub(crate) fn parse_protocol(text: &str) -> Result<Protocol, String> {
     Protocol::named(&text.to_ascii_uppercase()).ok_or_else(|| "this is not TCP or UDP".to_owned())
 }
 
-/// Reads `ip` or `ip:port`, IPv6 with a port in brackets.
+/// Parses `ip` or `ip:port`; IPv6 with a port is in brackets.
 pub(crate) fn parse_client(text: &str) -> Result<Client, String> {
     let with_port = |addr: SocketAddr| Client { ip: addr.ip().to_canonical(), port: Some(addr.port()) };
     let without = |ip: IpAddr| Client { ip: ip.to_canonical(), port: None };
@@ -96,12 +94,12 @@ pub(crate) fn parse_client(text: &str) -> Result<Client, String> {
     read.map_err(|_| "write it as an address, or as address:port ([address]:port for IPv6)".to_owned())
 }
 
-/// Reads an address.
+/// Parses an address.
 pub(crate) fn parse_address(text: &str) -> Result<IpAddr, String> {
     text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| "this is not an IP address".to_owned())
 }
 
-/// A question as the query of a URL has it.
+/// Question as the query of a URL.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct QuestionQuery {
@@ -115,7 +113,7 @@ pub(crate) struct QuestionQuery {
 }
 
 impl QuestionQuery {
-    /// Reads each value; the error names the one that is wrong.
+    /// Parses each value; the error names the wrong one.
     pub(crate) fn read(&self) -> Result<Question, String> {
         Ok(Question {
             service: read("service", &self.service, parse_service)?,
@@ -137,7 +135,7 @@ fn read<T>(name: &str, text: &str, parse: fn(&str) -> Result<T, String>) -> Resu
 }
 
 impl Question {
-    /// The path and query that ask a gateway for it.
+    /// Path and query with which a gateway is asked.
     pub(crate) fn path(&self) -> String {
         let mut path = format!("/api/explain?service={}", self.service);
         let parts = [
@@ -149,7 +147,8 @@ impl Question {
         ];
         for (name, value) in parts {
             if let Some(value) = value {
-                // Brackets are not allowed in a query (RFC 3986, section 3.4); nothing else in these values needs care.
+                // Brackets are not allowed in a query (RFC 3986, section 3.4). These values contain no other special
+                // characters.
                 let value = value.replace('[', "%5B").replace(']', "%5D");
                 path += &format!("&{name}={value}");
             }

@@ -1,5 +1,5 @@
-//! An explanation as a gateway tells it to a controller, which asks a thousand of them: no longer than people read, however many endpoints
-//! there are, and still to be compared as a whole.
+//! Shortened explanation for a controller, which queries up to a thousand gateways: no longer than people read, whatever the number of
+//! endpoints, and still comparable as a whole.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -7,14 +7,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use sheave_control::projection::explain::{EndpointSummary, ExplainView, ExplainedEndpoint};
 use sheave_control::text::one_line;
 
-/// How many endpoints are told one by one, those first that are used.
+/// Limit of endpoints; used ones are kept first.
 const MOST_ENDPOINTS: usize = 500;
-/// How many reasons there are, Problems included.
+/// Limit of reasons, and of Problems.
 const MOST_REASONS: usize = 100;
-/// The longest of them.
+/// Limit of a reason in bytes.
 const LONGEST_REASON: usize = 1024;
 
-/// Leaves out what makes it long, and says so. The sentences of endpoints say nothing that `endpoints` does not. Once more changes nothing.
+/// Shortens an explanation, and mentions what is left out. The sentences of endpoints repeat `endpoints`, so they are removed. Idempotent.
 pub(crate) fn shorten(view: &mut ExplainView) {
     let told: HashSet<String> = view.endpoints.iter().map(ExplainedEndpoint::sentence).collect();
     view.reasons.retain(|reason| !told.contains(reason));
@@ -27,7 +27,7 @@ pub(crate) fn shorten(view: &mut ExplainView) {
     keep_endpoints(view, MOST_ENDPOINTS);
 }
 
-/// Leaves out endpoints beyond so many, those last that are used. `allEndpoints` counts them.
+/// Keeps up to `most` endpoints, used ones first. `allEndpoints` has the number of all.
 pub(crate) fn keep_endpoints(view: &mut ExplainView, most: usize) {
     if view.endpoints.len() > most {
         view.endpoints.sort_by_key(|endpoint| !endpoint.used);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::views::View as _;
 
-    /// Every second one is used.
+    /// Every second endpoint is used.
     fn with_endpoints(count: usize) -> ExplainView {
         let endpoints: Vec<ExplainedEndpoint> = (0..count).map(endpoint).collect();
         let sentences = endpoints.iter().map(ExplainedEndpoint::sentence);

@@ -1,4 +1,4 @@
-//! What is answered, on whole objects: the frontend, the client, the choice, and what is said of it.
+//! Tests of answers about whole objects: frontend, client, choice and reasons.
 
 mod choice;
 mod client;
@@ -29,8 +29,8 @@ status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
 ---
 ";
 
-/// Service `shop/web` on one address of each family, with these further fields; its IPv4 endpoints are 10.1.0.7 here and
-/// 10.1.0.8 elsewhere, and it has none of IPv6.
+/// Service `shop/web` with one address of each family and these further fields. Its IPv4 endpoints are 10.1.0.7 on this
+/// node and 10.1.0.8 elsewhere; it has none for IPv6.
 fn web(spec: &str) -> String {
     web_with("", spec)
 }
@@ -57,7 +57,7 @@ endpoints:
     )
 }
 
-/// What a gateway has after reading manifests.
+/// State of a gateway after reading manifests.
 struct Fixture {
     folder: TempDir,
     loaded: Loaded,
@@ -68,7 +68,7 @@ struct Fixture {
     affinity: AffinityTable,
     no_client_addresses: Option<&'static str>,
     closed: BTreeMap<FrontendAddr, String>,
-    /// Besides those of the objects.
+    /// Problems besides those of the objects.
     problems: Vec<ProblemView>,
 }
 
@@ -102,7 +102,7 @@ impl Fixture {
         }
     }
 
-    /// With every frontend in force changed, and the objects as they were.
+    /// Changes every frontend of the table in force, but not the objects.
     fn in_force(mut self, change: impl Fn(&mut Frontend)) -> Self {
         let frontends = self.projection.table.frontends().iter().map(|frontend| {
             let mut frontend = Frontend::clone(frontend);
@@ -134,7 +134,7 @@ impl Fixture {
         explain(&question(query).unwrap(), basis)
     }
 
-    /// What a running gateway answers about `shop/web`.
+    /// Answer of a running gateway about `shop/web`.
     fn ask(&self, query: &str) -> ExplainView {
         self.answer(&format!("service=shop/web&{query}"), true).view().clone()
     }
@@ -146,7 +146,7 @@ fn question(query: &str) -> Result<Question, String> {
     query.read()
 }
 
-/// The one reason that has this in it.
+/// The only reason that contains this text.
 fn reason<'a>(view: &'a ExplainView, part: &str) -> &'a str {
     let found: Vec<&String> = view.reasons.iter().filter(|reason| reason.contains(part)).collect();
     assert_eq!(found.len(), 1, "{part:?} in {:#?}", view.reasons);

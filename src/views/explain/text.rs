@@ -1,4 +1,4 @@
-//! The explanation as text: a headline, the reasons, and the endpoints as a table.
+//! Text of an explanation: a headline, the reasons, and a table of endpoints.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ pub(crate) fn render(view: &ExplainView) -> String {
     if !view.other_frontends.is_empty() {
         text += &line(&format!("The question fits {} as well.", view.other_frontends.join(", ")));
     }
-    // Reasons of endpoints are in their table.
+    // The table already has the reasons of endpoints.
     let tabled: HashSet<String> = view.endpoints.iter().map(ExplainedEndpoint::sentence).collect();
     text += "\nWhy\n";
     for reason in view.reasons.iter().filter(|reason| !tabled.contains(*reason)) {
@@ -27,7 +27,7 @@ pub(crate) fn render(view: &ExplainView) -> String {
     }
     if more > 0 {
         let others = if view.endpoints.is_empty() { "\nEndpoints\n  " } else { "  and " };
-        // Writing to a String never fails.
+        // Writing to a String cannot fail.
         writeln!(text, "{others}{more} more, which `sheave explain` on the gateway lists")
             .unwrap_or_default();
     }
@@ -51,7 +51,7 @@ pub(super) fn headline(view: &ExplainView) -> String {
     line(&place) + &visible(&format!("{client} {}.", outcome(view)))
 }
 
-/// What becomes of the client, as the end of a sentence.
+/// Outcome for the client, as the end of a sentence.
 pub(crate) fn outcome(view: &ExplainView) -> String {
     if let Some(why) = &view.closed {
         return format!("is not served: the frontend is closed on this gateway: {why}");
@@ -71,7 +71,7 @@ pub(crate) fn outcome(view: &ExplainView) -> String {
     goes + fails(view, used) + &refused(view)
 }
 
-/// What is wrong with all endpoints that it may go to.
+/// Clause about the health of the endpoints that the client can reach.
 fn fails(view: &ExplainView, used: usize) -> &'static str {
     match (view.failing, &view.endpoint, used) {
         (false, ..) => "",
@@ -87,7 +87,7 @@ fn refused(view: &ExplainView) -> String {
         .unwrap_or_default()
 }
 
-/// As Kubernetes has it, and whether it is unhealthy besides.
+/// State in Kubernetes, and whether the endpoint is unhealthy.
 fn state(endpoint: &ExplainedEndpoint) -> String {
     match endpoint.unhealthy {
         Some(_) => format!("{}, unhealthy", endpoint.state),
@@ -95,7 +95,7 @@ fn state(endpoint: &ExplainedEndpoint) -> String {
     }
 }
 
-/// The cluster and its weight only where there are several.
+/// Rows of the table. The cluster and its weight are shown only if there are several clusters.
 fn rows(endpoints: &[ExplainedEndpoint]) -> Vec<Vec<String>> {
     let clusters: HashSet<&str> = endpoints.iter().map(|endpoint| endpoint.cluster.as_str()).collect();
     let several = clusters.len() > 1;

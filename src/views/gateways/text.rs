@@ -1,4 +1,4 @@
-//! `sheave gateways` for people: a row for each gateway and for each address.
+//! Text of `sheave gateways`: a row for each gateway and each address.
 
 use super::{AddressView, GatewaysView, MemberView, TieBreakerView};
 use crate::views::text_table::{columns, or_dash};
@@ -27,7 +27,7 @@ impl MemberView {
 }
 
 impl GatewaysView {
-    /// For people.
+    /// Text for people.
     pub(crate) fn to_text(&self) -> String {
         if self.state.is_empty() {
             return line(&format!("{} announces no addresses (`announce` in the configuration).", self.node));

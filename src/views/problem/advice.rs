@@ -1,13 +1,13 @@
-//! What people can do about each reason for a Problem.
+//! Advice for each reason of a Problem.
 
 use sheave_control::api::problem::reason;
 
-/// The status page's word for a Service without an endpoint that serves. It is no Problem of an object.
+/// Reason on the status page for a Service without an endpoint that serves. It is not a Problem of an object.
 pub(crate) const NO_READY_ENDPOINT: &str = "NoReadyEndpoint";
-/// The status page's word for a Service with endpoints that fail. It is no Problem of an object.
+/// Reason on the status page for a Service with endpoints that fail. It is not a Problem of an object.
 pub(crate) const UNHEALTHY_ENDPOINTS: &str = "UnhealthyEndpoints";
 
-/// For an object that has no endpoint that serves.
+/// Advice for an object without an endpoint that serves.
 pub(crate) fn no_ready_endpoint(source: &str, service: &str, has_endpoints: bool) -> String {
     let check = match has_endpoints {
         true => "Check why its Pods are not ready",
@@ -23,7 +23,7 @@ pub(crate) fn no_ready_endpoint(source: &str, service: &str, has_endpoints: bool
     }
 }
 
-/// For an object whose endpoints fail.
+/// Advice for an object whose endpoints fail.
 pub(crate) fn unhealthy_endpoints(source: &str, service: &str) -> String {
     let which = match plain_name(source, service) {
         Some((namespace, name)) => {
@@ -36,13 +36,14 @@ pub(crate) fn unhealthy_endpoints(source: &str, service: &str) -> String {
     format!("Check that its Pods{which} listen on that port, and the path from this gateway to them.")
 }
 
-/// Namespace and name of a Service, if people can copy them into a shell: manifests may have any text as a name.
+/// Namespace and name of a Service, if they are safe to paste into a shell. Manifests may contain any text as a
+/// name.
 fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> {
     let plain = service.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-./".contains(&byte));
     service.split_once('/').filter(|_| source == "Service" && plain)
 }
 
-/// For a Problem with this reason; empty for one that this version does not know.
+/// Advice for this reason; empty if this version does not know it.
 pub(crate) fn of_reason(reason: &str) -> &'static str {
     match reason {
         reason::INVALID_MANIFEST => {

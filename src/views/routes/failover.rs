@@ -1,21 +1,22 @@
-//! How traffic is spread over clusters, as the JSON shows it.
+//! JSON of how traffic is distributed over clusters.
 
 use serde::{Deserialize, Serialize};
 use sheave_model::{Frontend, Spread};
 
 use super::health::CheckView;
 
-/// The rules between the clusters of one frontend.
+/// Failover rules between the clusters of one frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FailoverView {
-    /// `endpoints`: every endpoint gets the same; `clusters`: by weight, whatever their size.
+    /// `endpoints`: every endpoint gets the same share; `clusters`: clusters get shares by weight, regardless
+    /// of their size.
     pub(crate) spread: String,
-    /// In percent.
+    /// Overprovisioning factor in percent.
     pub(crate) overprovisioning: u16,
-    /// As in `health`.
+    /// Same as in `health`.
     pub(crate) panic_threshold: u8,
-    /// As in `health`.
+    /// Same as in `health`.
     pub(crate) check: Option<CheckView>,
 }
 

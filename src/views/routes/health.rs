@@ -1,44 +1,44 @@
-//! How the health of endpoints counts, as the JSON shows it.
+//! JSON of health settings.
 
 use serde::{Deserialize, Serialize};
 use sheave_model::{Check, CheckKind, HealthPolicy};
 
-/// How the health of one frontend's endpoints counts.
+/// Health settings of one frontend's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HealthView {
-    /// In percent.
+    /// Minimum percentage of healthy endpoints below which health is ignored.
     pub(crate) panic_threshold: u8,
-    /// Active check of each endpoint; null = only connections show its health.
+    /// Active check of each endpoint; null = health only follows from connections.
     pub(crate) check: Option<CheckView>,
-    /// How long a new or returned endpoint takes to get its full share; 0 = it gets that at once.
+    /// How long a new or recovered endpoint takes to reach its full share; 0 = no slow start.
     pub(crate) slow_start_millis: u64,
 }
 
-/// How an endpoint is asked.
+/// Active health check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CheckView {
     /// `tcp`, `http`, `grpc` or `udp`.
     pub(crate) kind: String,
-    /// Of `http` alone.
+    /// Path; only for `http`.
     pub(crate) path: Option<String>,
-    /// Of `grpc` alone; empty = the server as a whole.
+    /// Service name; only for `grpc`. Empty = the server as a whole.
     #[serde(default)]
     pub(crate) service: Option<String>,
-    /// Of `udp` alone: the datagram, with `%XX` for bytes that are no printable ASCII.
+    /// Datagram to send, with `%XX` for bytes that are not printable ASCII; only for `udp`.
     pub(crate) payload: Option<String>,
-    /// Of `udp` alone: how the answer begins.
+    /// Expected beginning of the answer; only for `udp`.
     pub(crate) answer: Option<String>,
-    /// Null = the endpoint's own.
+    /// Port; null = that of the endpoint.
     pub(crate) port: Option<u16>,
-    /// From one question to the next.
+    /// Interval between checks.
     pub(crate) interval_millis: u64,
-    /// How long an answer may take.
+    /// Time limit of an answer.
     pub(crate) timeout_millis: u64,
-    /// So many failures in a row make it unhealthy.
+    /// Consecutive failures after which the endpoint is unhealthy.
     pub(crate) failures: u8,
-    /// So many answers in a row make it healthy again.
+    /// Consecutive successes after which it is healthy again.
     pub(crate) successes: u8,
 }
 
@@ -85,7 +85,7 @@ impl From<&Check> for CheckView {
     }
 }
 
-/// As in the annotation.
+/// Escapes bytes as in the annotation.
 fn escaped(bytes: &[u8]) -> String {
     let escape = |byte: &u8| match byte {
         b'%' => "%25".to_owned(),

@@ -1,4 +1,4 @@
-//! Limits and timeouts of a Service, as the JSON shows them.
+//! JSON of a Service's limits and timeouts.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sheave_model::{Frontend, ServiceLimits, ServiceTimeouts};
 
-/// Limits and timeouts of one Service; what is not there is not limited, or as the gateway has it.
+/// Limits and timeouts of one Service. Missing ones are unlimited, or the gateway's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct LimitsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     connections: Option<u32>,
-    /// New ones a second.
+    /// New connections per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     connection_rate: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub(crate) struct LimitsView {
     connection_rate_per_client: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_timeout_milliseconds: Option<u64>,
-    /// Keepalives of peers count as traffic.
+    /// Whether keepalives of peers count as traffic.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     idle_keepalives: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub(crate) struct LimitsView {
 }
 
 impl LimitsView {
-    /// Those of a frontend's Service, if it has any.
+    /// Limits of a frontend's Service, if it has any.
     pub(super) fn of(frontend: &Frontend) -> Option<Self> {
         let ServiceLimits {
             connections,

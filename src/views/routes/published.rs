@@ -1,5 +1,5 @@
-//! What the controller would publish for each Service, and its health check node port. The `ingress` list is that of the API
-//! (`status.loadBalancer.ingress`).
+//! Status that the controller would publish for each Service, and health check node ports. The `ingress` list has the form
+//! of the API (`status.loadBalancer.ingress`).
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,32 @@ use sheave_model::{FrontendAddr, Protocol};
 
 use super::source_name;
 
-/// The `ipMode` of all that we publish.
+/// `ipMode` of all published addresses.
 const IP_MODE: &str = "Proxy";
 
-/// What would be published in one Service's status.
+/// Published status of one Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublishedView {
     /// `namespace/name`.
     pub(crate) service: String,
-    /// The kind of the object.
+    /// Kind of the object.
     pub(crate) source: String,
-    /// One entry per address; empty while it has none.
+    /// One entry per address; empty if there is none.
     pub(crate) ingress: Vec<IngressView>,
 }
 
-/// One address.
+/// Published address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IngressView {
     /// The address.
     pub(crate) ip: String,
-    /// A name that it had before.
+    /// Host name from an earlier status, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hostname: Option<String>,
-    /// `Proxy`.
+    /// Always `Proxy`.
     pub(crate) ip_mode: String,
-    /// Empty if all is well, else one entry per port.
+    /// Empty if all ports are served, else one entry per port.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) ports: Vec<PortStatusView>,
 }
@@ -43,11 +43,11 @@ pub(crate) struct IngressView {
 /// One port of the Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PortStatusView {
-    /// As in the Service.
+    /// Port number, as in the Service.
     pub(crate) port: u16,
-    /// As in the Service.
+    /// Protocol, as in the Service.
     pub(crate) protocol: String,
-    /// `sheave.dev/` and a CamelCase reason, if it is not served.
+    /// `sheave.dev/` and a CamelCase reason, if the port is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
@@ -60,12 +60,12 @@ pub(crate) struct HealthCheckView {
     pub(crate) service: String,
     /// `spec.healthCheckNodePort`.
     pub(crate) port: u16,
-    /// Addresses of ready endpoints on this node, by family.
+    /// Number of ready endpoints on this node, by family.
     pub(crate) local_endpoints: BTreeMap<String, usize>,
 }
 
 impl PublishedView {
-    /// `failed` is true for frontends that could not be opened here.
+    /// Builds the view; `failed` is true for frontends that could not be opened here.
     pub(super) fn new(status: &LoadBalancerStatus, failed: impl Fn(FrontendAddr) -> bool) -> Self {
         Self {
             service: status.service.to_string(),
@@ -88,7 +88,7 @@ impl IngressView {
             }
         };
         let mut ports: Vec<PortStatusView> = ingress.ports.iter().map(port).collect();
-        // All or none, as the API wants it.
+        // The API requires entries for all ports or none.
         if ports.iter().all(|port| port.error.is_none()) {
             ports.clear();
         }

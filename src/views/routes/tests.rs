@@ -1,4 +1,4 @@
-//! The JSON against the contract's own example, and the table for people.
+//! Tests of the JSON against the example of the design, and of the text.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn forward(endpoints: &[u32]) -> Route {
     Route::Forward(endpoints.iter().map(|&endpoint| Candidate { backend: 0, endpoint }).collect())
 }
 
-/// The frontend of the design's example.
+/// Frontend of the example in the design.
 fn frontend(ip: &str, port: u16) -> Frontend {
     let endpoints = vec![endpoint("10.1.0.7:8080", "n1", "a"), endpoint("10.1.0.8:8080", "", "")];
     let backend = Backend {
@@ -90,7 +90,7 @@ fn example() -> RoutesView {
 
 #[test]
 fn the_json_is_that_of_the_contract() {
-    // The literal example, with its second endpoint spelled out.
+    // The example, with its second endpoint spelled out.
     let health = json!({"panicThreshold": 50, "check": null, "slowStartMillis": 0});
     let endpoints = json!([
         {"address": "10.1.0.7:8080", "node": "n1", "zone": "a", "local": true, "state": "Ready", "weight": 100},

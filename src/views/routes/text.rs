@@ -1,4 +1,4 @@
-//! The routing table as text: aligned columns for frontends, clusters, endpoints and status, and the Problems.
+//! Text of the routing table: aligned columns for frontends, clusters, endpoints and status, and the Problems.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
         text += &columns(&status_rows(view));
     }
     if !view.not_served.is_empty() {
-        // Writing to a String never fails.
+        // Writing to a String cannot fail.
         writeln!(text, "\nNot served: {} of type LoadBalancer", count(view.not_served.len(), "object"))
             .unwrap_or_default();
         for note in view.not_served.iter().take(LISTED) {
@@ -92,7 +92,7 @@ fn frontend_rows(view: &RoutesView, wide: bool) -> Vec<Vec<String>> {
     rows
 }
 
-/// The further columns of `-o wide`.
+/// Additional columns of `-o wide`.
 const WIDE: [&str; 4] = ["APP PROTOCOL", "BALANCE", "ENDPOINTS SEE", "ACCEPT PROXY"];
 
 fn details(frontend: &FrontendView) -> [String; 4] {
@@ -106,7 +106,7 @@ fn details(frontend: &FrontendView) -> [String; 4] {
     [app_protocol, &frontend.balance, &seen, &frontend.accept_proxy.join(", ")].map(or_dash)
 }
 
-/// The clusters of each frontend that several may serve.
+/// Clusters of each frontend that has several.
 fn cluster_rows(view: &RoutesView) -> Vec<Vec<String>> {
     let header = ["FRONTEND", "CLUSTER", "PRIORITY", "WEIGHT", "SERVE", "OF"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
@@ -126,7 +126,7 @@ fn cluster_rows(view: &RoutesView) -> Vec<Vec<String>> {
     rows
 }
 
-/// `namespace/name`, and a word where it is no Service.
+/// `namespace/name`, marked if it is not a Service.
 fn service(name: &str, source: &str) -> String {
     if source == "MultiClusterService" { format!("{name} (multi-cluster)") } else { name.to_owned() }
 }
@@ -140,7 +140,7 @@ fn endpoint_rows(view: &RoutesView) -> Vec<Vec<String>> {
             for endpoint in &backend.endpoints {
                 let here = if endpoint.local { " (here)" } else { "" };
                 rows.push(vec![
-                    // Once per frontend.
+                    // Shown once per frontend.
                     std::mem::take(&mut place),
                     endpoint.address.clone(),
                     endpoint.state.clone(),
@@ -179,7 +179,7 @@ fn status_rows(view: &RoutesView) -> Vec<Vec<String>> {
     rows
 }
 
-/// For whom an endpoint may be chosen.
+/// Clients for which an endpoint may be chosen.
 fn used(frontend: &FrontendView, endpoint: &EndpointView) -> &'static str {
     let external = frontend.external.endpoints.contains(&endpoint.address);
     let internal = frontend.internal.endpoints.contains(&endpoint.address);

@@ -1,5 +1,4 @@
-//! What is wrong with the Services of a gateway, the worst first, each with what to do: Problems, and what is no Problem of an object
-//! but keeps its clients out all the same.
+//! Findings about the Services of a gateway, worst first, each with advice: Problems, and other conditions that keep clients out.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +7,30 @@ use serde::{Deserialize, Serialize};
 use super::{ServiceRow, ServiceState};
 use crate::views::problem::{ProblemView, advice};
 
-/// How many of a list are shown.
+/// Limit of findings.
 const SHOWN: usize = 100;
-/// How many of them with the same reason: a shortage may affect every Service at once, and other causes are to be seen as well.
+/// Limit of findings with the same reason. A shortage may affect every Service at once, and other causes should still be visible.
 const OF_A_REASON: usize = 10;
 
-/// Lists of what is wrong, the beginning of each.
+/// Findings, of which each list has only the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FindingsView {
-    /// All there are.
+    /// Number of findings.
     pub(crate) total: usize,
-    /// The first of them, and of each reason.
+    /// First findings, limited per reason.
     pub(crate) findings: Vec<FindingView>,
-    /// All there are, by state and reason.
+    /// Number of findings by state and reason.
     pub(crate) reasons: Vec<ReasonCount>,
-    /// LoadBalancers that do not ask for this gateway: others may serve them.
+    /// Number of LoadBalancers that do not ask for this gateway; another implementation may serve them.
     pub(crate) not_served_total: usize,
-    /// The first of them, those before that most likely mean to ask for it.
+    /// First of these; those that probably mean to ask come first.
     pub(crate) not_served: Vec<ProblemView>,
     /// How many Services are in each state.
     pub(crate) services: ServiceCounts,
 }
 
-/// How many Services are in each state.
+/// Number of Services in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServiceCounts {
     pub(crate) broken: usize,
@@ -39,7 +38,7 @@ pub(crate) struct ServiceCounts {
     pub(crate) ok: usize,
 }
 
-/// How many have a reason.
+/// Number of findings with a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ReasonCount {
     pub(crate) state: ServiceState,
@@ -47,19 +46,19 @@ pub(crate) struct ReasonCount {
     pub(crate) count: usize,
 }
 
-/// One thing that is wrong.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct FindingView {
-    /// Of the Service that it is about; of other objects, `Degraded`.
+    /// State of the Service that it is about; `Degraded` for other objects.
     pub(crate) state: ServiceState,
     #[serde(flatten)]
     pub(crate) problem: ProblemView,
-    /// What people can do about it.
+    /// Recommended action.
     pub(crate) advice: String,
 }
 
 impl FindingsView {
-    /// What is wrong by `rows` and `problems`.
+    /// Findings from `rows` and `problems`.
     pub(crate) fn new(rows: &[ServiceRow], problems: &[ProblemView], not_served: &[ProblemView]) -> Self {
         let unwell = rows.iter().filter(|row| row.state != ServiceState::Serving);
         let states: BTreeMap<String, ServiceState> = unwell.map(|row| (row.object(), row.state)).collect();
@@ -92,7 +91,7 @@ impl FindingsView {
 }
 
 impl ServiceCounts {
-    /// Counts the rows.
+    /// Counts the rows by state.
     pub(crate) fn of(rows: &[ServiceRow]) -> Self {
         let mut counts = Self::default();
         for row in rows {
@@ -107,7 +106,7 @@ impl ServiceCounts {
     }
 }
 
-/// What is wrong with a Service that has no Problem.
+/// Finding for a Service without a Problem.
 fn of_row(row: &ServiceRow) -> Option<FindingView> {
     let has_endpoints = row.clusters.iter().any(|cluster| cluster.of > 0);
     let failing = row.clusters.iter().any(|cluster| cluster.unhealthy > 0);

@@ -1,4 +1,4 @@
-//! One Service's row, from its frontends, the health of its endpoints, and its Problems.
+//! Row of one Service, from its frontends, the health of its endpoints, and its Problems.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::{ClusterRow, ServiceFacts, ServiceRow};
 use crate::views::percent;
 use crate::views::problem::ProblemView;
 
-/// Of a frontend whose endpoints are all on other nodes.
+/// Reason for a frontend whose endpoints are all on other nodes.
 const NOT_HERE: &str = "externalTrafficPolicy is Local and no endpoint is on this node: clients outside the cluster who come to this \
                         gateway are dropped, so packets must go to gateways that have one";
-/// The same of a cluster address.
+/// Same for a cluster address.
 const NOT_HERE_INSIDE: &str = "internalTrafficPolicy is Local and no endpoint is on this node: packets to its cluster address are dropped here";
 
-/// How one frontend is.
+/// State of one frontend.
 struct FrontendHealth {
     state: ServiceState,
     why: String,
@@ -33,7 +33,7 @@ pub(super) fn of_frontends(
 ) -> ServiceRow {
     let mut health: Vec<FrontendHealth> = frontends.iter().map(|frontend| health(frontend, facts)).collect();
     let of_all = service_health::state_of(health.iter().map(|frontend| frontend.state));
-    // Those of equal state stay in the order of their addresses.
+    // The sort is stable, so frontends of equal state stay in the order of their addresses.
     health.sort_by_key(|frontend| (frontend.state, healthy(&frontend.clusters)));
     let worst = health.into_iter().next();
     let worst_state = worst.as_ref().map_or(ServiceState::Broken, |worst| worst.state);
@@ -61,7 +61,7 @@ pub(super) fn of_frontends(
 
 /// Whether clients outside the cluster get nothing here.
 fn is_elsewhere(frontends: &[&Arc<Frontend>]) -> bool {
-    // A cluster address is for those inside, and has a policy of its own.
+    // Cluster addresses are for clients inside, and have a policy of their own.
     let mut outside = frontends.iter().filter(|frontend| frontend.kind != FrontendKind::ClusterIp).peekable();
     outside.peek().is_some() && outside.all(|frontend| matches!(frontend.external, Route::Drop))
 }
@@ -70,7 +70,7 @@ fn is_restricted(Frontend { addr, source_ranges, .. }: &Frontend) -> bool {
     !source_ranges.cidrs().is_empty() && !source_ranges.allowed().has_family(addr.ip)
 }
 
-/// Of an object that is served nowhere.
+/// Row of an object without frontends.
 pub(super) fn without_frontends(
     service: &str,
     source: &'static str,
@@ -93,7 +93,7 @@ fn health(frontend: &Frontend, facts: ServiceFacts<'_>) -> FrontendHealth {
     FrontendHealth { state, why, clusters }
 }
 
-/// The state of a frontend for the clients who come to this gateway, and why.
+/// State of a frontend for the clients of this gateway, with the reason.
 fn judged(
     frontend: &Frontend,
     active: Option<&ActiveFrontend>,
@@ -119,7 +119,7 @@ fn judged(
     (ServiceState::Serving, note.to_owned())
 }
 
-/// What the first unhealthy endpoint says.
+/// Address and error of the first unhealthy endpoint.
 fn first_unhealthy(frontend: &Frontend, facts: ServiceFacts<'_>) -> Option<String> {
     let health = facts.active.health().of(&frontend.service)?;
     let mut endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
@@ -158,7 +158,7 @@ fn clusters(
     frontend.backends.iter().zip(percent).map(cluster).collect()
 }
 
-/// Endpoints are sorted.
+/// Whether the backend has the endpoint. Endpoints are sorted.
 fn has(backend: &Backend, addr: EndpointAddr) -> bool {
     backend.endpoints.binary_search_by_key(&addr, |endpoint| endpoint.addr).is_ok()
 }

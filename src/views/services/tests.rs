@@ -1,4 +1,4 @@
-//! The rows of Services in each state, and what is found wrong with them.
+//! Tests of rows in each state, and of findings.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn problem(object: &str) -> ProblemView {
     }
 }
 
-/// Of two ready endpoints.
+/// A frontend with two ready endpoints.
 fn web(number: u32) -> Frontend {
     frontend(number, Algorithm::LeastConnections, &[(1, 100), (2, 100)])
 }
@@ -37,7 +37,7 @@ fn rows_of(active: &ActiveTable, problems: &[ProblemView]) -> Vec<ServiceRow> {
     rows(ServiceFacts { active, problems, closed: &BTreeMap::new(), announcements: None })
 }
 
-/// The state of the only Service, and why.
+/// State and reason of the only Service.
 fn state(frontend: Frontend, unhealthy: &[u32]) -> (ServiceState, String) {
     let rows = rows_of(&active([frontend], unhealthy), &[]);
     let [row] = rows.as_slice() else { panic!("{rows:?}") };
@@ -133,7 +133,7 @@ fn what_is_served_nowhere_is_listed_by_its_problem() {
     assert_eq!((view.total, counts), (3, [1, 1, 1]));
 }
 
-/// A shortage that affects every Service leaves room for another cause.
+/// A shortage that affects every Service must leave room for another cause.
 #[test]
 fn the_findings_of_each_reason_are_bounded() {
     let many = (0..5_000).map(|number| problem(&format!("Service shop/s{number:05}")));

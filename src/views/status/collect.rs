@@ -1,4 +1,4 @@
-//! Builds the status of sources, guard, snapshot and controller from their own reports.
+//! Builds the views of sources, guard, snapshot and controller from their status.
 
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ use sheave_control::sources::snapshot::SnapshotWriter;
 use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
 use crate::views::problem::ProblemView;
 
-/// The objects of a folder, which is `listed` as a whole or not at all. Files have no watch, so there is no time of
-/// the last event; nor do they need a snapshot.
+/// View of a folder, which is `listed` as a whole or not at all. Files have no watch, so there is no time of the
+/// last event, and they need no snapshot.
 pub(crate) fn of_manifests(part: ControlPlane, objects: &Objects, listed: bool) -> SourceView {
     let kind = |(kind, objects): (&str, usize)| KindView {
         kind: kind.to_owned(),
@@ -29,7 +29,7 @@ pub(crate) fn of_manifests(part: ControlPlane, objects: &Objects, listed: bool) 
     }
 }
 
-/// Counts what stands in for objects that the API server has not listed yet.
+/// Counts the objects of a snapshot in place of those that the API server has not listed yet.
 pub(crate) fn recount(kinds: &mut [KindView], part: ControlPlane, objects: &Objects) {
     for (name, count) in counts(part, objects) {
         for kind in kinds.iter_mut().filter(|kind| kind.kind == name) {
@@ -38,7 +38,7 @@ pub(crate) fn recount(kinds: &mut [KindView], part: ControlPlane, objects: &Obje
     }
 }
 
-/// Of an API server whose kinds are known so well. Who watches none misses none.
+/// View of an API server with these kinds. A source without kinds is synced.
 pub(crate) fn of_api(server: &str, kinds: &[KindStatus]) -> SourceView {
     let view = |kind: &KindStatus| KindView {
         kind: kind.kind.to_owned(),
@@ -58,7 +58,7 @@ pub(crate) fn of_api(server: &str, kinds: &[KindStatus]) -> SourceView {
     }
 }
 
-/// Of what is on the disk.
+/// View of the snapshot on disk.
 pub(crate) fn of_snapshots(snapshots: &SnapshotWriter) -> SnapshotView {
     let written = snapshots.last_written();
     let age = written.map(|written| jiff::Timestamp::now().duration_since(written).as_secs());
@@ -70,7 +70,7 @@ pub(crate) fn of_snapshots(snapshots: &SnapshotWriter) -> SnapshotView {
     }
 }
 
-/// Of the lists that are doubted.
+/// View of the lists that are held back.
 pub(crate) fn of_guard(held: &[Held]) -> Vec<GuardView> {
     let view = |held: &Held| GuardView {
         kind: held.kind.to_owned(),
@@ -82,7 +82,7 @@ pub(crate) fn of_guard(held: &[Held]) -> Vec<GuardView> {
     held.iter().map(view).collect()
 }
 
-/// Of a controller.
+/// View of a controller.
 pub(crate) fn of_controller(status: &ControllerStatus) -> ControllerView {
     let listed = status.first_problems.iter().map(|problem| ProblemView::new(problem, None));
     ControllerView {

@@ -1,12 +1,12 @@
-//! A hash of what a routing table says wherever it is in force, so that gateways can be compared: generations count the changes of one
-//! process. Two versions of Sheave may hash the same table differently.
+//! Hash of the node-independent part of a routing table, to compare gateways: generations count the changes of a single process. Two
+//! versions of Sheave may hash the same table differently.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use sheave_model::{AddressSet, Backend, Endpoint, EndpointAddr, Frontend, FrontendKind, RoutingTable};
 
-/// The hash. Left out is what depends on the node: node ports, which are at its own addresses, which endpoints are local, and what follows
-/// from that.
+/// Computes the hash. What depends on the node is left out: node ports, which are at its own addresses, which endpoints are local, and
+/// what follows from that.
 pub(crate) fn of(table: &RoutingTable) -> String {
     let mut hasher = DefaultHasher::new();
     let frontends = table.frontends().iter().filter(|frontend| frontend.kind != FrontendKind::NodePort);
@@ -14,7 +14,7 @@ pub(crate) fn of(table: &RoutingTable) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Each field is named, so that a new one has to be decided upon.
+/// Destructures the frontend, so that each new field needs a decision.
 fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
     let Frontend {
         addr,
@@ -51,7 +51,7 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
     }
 }
 
-/// Which way leads there is for each gateway to say.
+/// The path is left out, since it belongs to each gateway.
 fn hash_address(EndpointAddr { ip, port, path: _ }: EndpointAddr, hasher: &mut DefaultHasher) {
     (ip, port).hash(hasher);
 }

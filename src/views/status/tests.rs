@@ -1,10 +1,10 @@
-//! The contract's keys, and what people are told.
+//! Tests of JSON keys and text.
 
 use serde_json::json;
 
 use super::*;
 
-/// A gateway in a cluster, with nothing wrong.
+/// A healthy gateway in a cluster.
 fn well() -> ProcessView {
     let kind = |kind: &str, objects| KindView {
         kind: kind.to_owned(),
@@ -43,7 +43,7 @@ fn well() -> ProcessView {
     }
 }
 
-/// What stands under the heading, one by one.
+/// Entries under the heading of the list.
 fn wrong(view: &ProcessView) -> Vec<String> {
     let text = view.to_text();
     let (_, list) = text.split_once("\nWhat is wrong, and what to do\n").unwrap_or_else(|| panic!("{text}"));
@@ -162,7 +162,7 @@ Nothing is wrong.
     assert_eq!(well().to_text(), expected);
 }
 
-/// A controller by itself, while another one leads.
+/// A standalone controller, while another one leads.
 fn standby() -> ControllerView {
     ControllerView { leader: Some("gw-2".to_owned()), ..ControllerView::default() }
 }

@@ -1,4 +1,4 @@
-//! The status as text: what the process does, where its objects come from, and what is wrong with a remedy for each.
+//! Text of the status: what the process does, the source of its objects, and what is wrong, with remedies.
 
 use super::{AnnouncingView, ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::views::problem::ProblemView;
@@ -7,7 +7,7 @@ use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
 use crate::views::visible::line;
 
-/// The role of a process that forwards nothing.
+/// Role of a process that forwards nothing.
 const CONTROLLER: &str = "controller";
 
 /// The whole text, with a newline at the end.
@@ -32,7 +32,7 @@ pub(super) fn render(view: &ProcessView) -> String {
     text + &listed("Problems", &view.first_problems, more, "; `sheave routes` lists all")
 }
 
-/// The Services that are broken or degraded.
+/// Services that are broken or degraded.
 fn unwell(view: &ProcessView) -> String {
     if view.first_unwell.is_empty() {
         return String::new();
@@ -47,7 +47,7 @@ fn unwell(view: &ProcessView) -> String {
     text
 }
 
-/// Endpoints that fail, whatever that makes of their Services.
+/// Endpoints that fail, even if their Services are not affected.
 fn unhealthy(view: &ProcessView) -> String {
     if view.first_unhealthy.is_empty() {
         return String::new();
@@ -61,7 +61,7 @@ fn unhealthy(view: &ProcessView) -> String {
     text
 }
 
-/// A list under a title; `more` are not listed but `where_else`.
+/// List under a title; `where_else` names what lists `more`.
 fn listed(title: &str, problems: &[ProblemView], more: usize, where_else: &str) -> String {
     if problems.is_empty() {
         return String::new();
@@ -102,7 +102,7 @@ fn headline(view: &ProcessView) -> String {
     text
 }
 
-/// How many frontends of the table accept nothing.
+/// Number of frontends in the table that accept nothing, as a sentence.
 fn unreached(steering: &SteeringView, frontends: usize) -> Option<String> {
     let unreached = frontends.checked_sub(steering.sockets + steering.steered).filter(|count| *count > 0)?;
     let accept = if unreached == 1 { "accepts" } else { "accept" };
@@ -151,7 +151,7 @@ fn source(source: &SourceView, title: &str) -> String {
     text + "\n" + &columns(&rows)
 }
 
-/// The worst first.
+/// All that is wrong, worst first.
 pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
     let source = &view.source;
     let mut wrong = Vec::new();
@@ -248,7 +248,7 @@ fn not_serving(counts: ServiceCounts) -> Option<String> {
     })
 }
 
-/// What is wrong with a controller itself, of which one among all gateways says no more.
+/// Problems of a controller itself. In the view of all gateways, these are the only ones shown for it.
 pub(super) fn wrong_with_controller(view: &ControllerView) -> Vec<String> {
     no_leader(view).into_iter().chain(refused_writes(view)).collect()
 }
@@ -281,7 +281,7 @@ struct Names {
 
 const LOCAL: Names =
     Names { server: "API server", folder: "folder", nothing: "nothing", by_snapshot: "", of_it: "" };
-/// What concerns Services goes on without it.
+/// Services are served even without this source.
 const KARMADA: Names = Names {
     server: "Karmada API server",
     folder: "folder of the Karmada control plane",
@@ -313,7 +313,7 @@ fn unsynced(view: &ProcessView, source: &SourceView, names: &Names) -> Option<St
     }
 }
 
-/// Kinds with the same error share a sentence: usually the server is away for all of them.
+/// One sentence for all kinds with the same error, which usually means that the server is unreachable.
 fn source_errors(kinds: &[KindView], source: &Names) -> Vec<String> {
     let mut by_error: Vec<(&str, Vec<String>)> = Vec::new();
     for kind in kinds {
@@ -345,7 +345,7 @@ fn doubted(guard: &GuardView) -> String {
     )
 }
 
-/// As much as people read: `42 s`, `3 min`, `5 h 20 min`, `9 d 4 h`.
+/// Time span in short form: `42 s`, `3 min`, `5 h 20 min`, `9 d 4 h`.
 pub(crate) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {

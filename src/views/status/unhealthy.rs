@@ -1,4 +1,4 @@
-//! An endpoint that new traffic avoids, as the status shows it.
+//! View of an endpoint that new traffic avoids.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use sheave_dataplane::UnhealthyEndpoint;
 
 use super::text::span;
 
-/// One endpoint of one Service port.
+/// Unhealthy endpoint of one Service port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnhealthyView {
     /// `namespace/name`.
@@ -18,9 +18,10 @@ pub(crate) struct UnhealthyView {
     pub(crate) endpoint: String,
     /// The error of the connection or check.
     pub(crate) reason: String,
-    /// For how long.
+    /// Seconds since it became unhealthy.
     pub(crate) seconds: u64,
-    /// Whether a check found it, which every gateway makes; connections tell only those of it that use the endpoint.
+    /// Whether an active check found it. Every gateway runs checks, but only gateways that use the endpoint see
+    /// failing connections.
     #[serde(default)]
     pub(crate) checked: bool,
 }

@@ -1,4 +1,4 @@
-//! Each change of a decision is one line.
+//! Tests that each change of a decision is one line.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn decision(view: ExplainView) -> Decision {
     Decision::of(&Answer::Explained(view))
 }
 
-/// The lines after an edit of the view.
+/// Lines after an edit of the view.
 fn lines(edit: impl FnOnce(&mut ExplainView)) -> Vec<String> {
     let mut edited = view();
     edit(&mut edited);
@@ -115,7 +115,7 @@ fn clusters_share_the_traffic() {
     let changes = shared(100, 0).changes(&shared(75, 25));
     let [change] = changes.as_slice() else { panic!("{changes:?}") };
     assert_eq!(change.to_text(), "shares of clusters: east 100 %, west 0 % (was: east 75 %, west 25 %)");
-    // Two endpoints of 37.5 % and two of 12.5 % are told as 38 % and 13 %.
+    // Two endpoints with 37.5 % and two with 12.5 % show as 38 % and 13 %.
     assert!(shared(76, 26).state()[0].to_text().ends_with(" Clusters: east 75 %, west 25 %."));
 }
 

@@ -1,7 +1,7 @@
-//! Replays about custom kinds: before they are there, when they come, after they have gone.
+//! Replays with custom kinds: before they are defined, when they are defined, and after they are removed.
 //!
-//! Left out: that a kind is not served for some milliseconds after its definition was created; here it is at once, or it
-//! answers 429 first when asked to.
+//! Not replayed: a real server does not serve a kind until some milliseconds after its definition was created. Here it
+//! is served at once, or answers 429 first if enabled.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::comparison::Comparison;
 use crate::support::karmada;
 use crate::transcript::Transcript;
 
-/// The definition of a kind of `multicluster.x-k8s.io` without a schema.
+/// Definition of a kind of `multicluster.x-k8s.io` without a schema.
 fn multi_cluster(plural: &str, kind: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -1,4 +1,4 @@
-//! Events in both groups, and Leases.
+//! Replays of Events in both groups, and of Leases.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn generated_names_must_not_end_in_a_dot() {
     let step = &Transcript::read(CREATE).steps[GENERATED];
     let answer = replay.ask(step);
     assert_eq!(answer.status, step.response.status);
-    // Five characters of the name are drawn by lot.
+    // Five characters of the name are random.
     let without_lot = |mut body: Value| {
         let name = body["details"]["name"].as_str().expect("a name").to_owned();
         assert_eq!(name.len(), "web.".len() + 5, "{name}");
@@ -36,8 +36,8 @@ fn generated_names_must_not_end_in_a_dot() {
 
 #[test]
 fn leases_change_hands_by_revision() {
-    // Three requests were recorded from one object as the last of them left it: the renewal must say what it renews,
-    // the next one the revision that is stale by then.
+    // Three requests were recorded with one object, each after the previous one: the renewal must send the current
+    // revision, the next request the one that is then stale.
     const RENEWAL: usize = 2;
     const STALE: usize = 3;
     const NAME: &str = "05-events-lease-errors/lease";

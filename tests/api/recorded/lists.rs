@@ -1,4 +1,4 @@
-//! Lists: selectors, pages, revisions, forms.
+//! Replays of lists: selectors, pages, revisions and forms.
 
 use serde_json::json;
 
@@ -41,7 +41,7 @@ fn expired_pages_offer_to_go_on_inconsistently() {
     const NAME: &str = "01-list-watch/list-continue-expired";
     let mut replay = Replay::new();
     let first = Transcript::read(NAME).listed(1).remove(0);
-    // The recorded list went on with 69 Services that were not recorded.
+    // The recorded list continued with 69 Services that were not recorded.
     let others = (0..69).map(|number| {
         let mut other = first.clone();
         other["metadata"]["name"] = json!(format!("z{number:02}"));

@@ -1,4 +1,4 @@
-//! Discovery and health.
+//! Replays of discovery and health.
 
 use super::Replay;
 use crate::comparison::Comparison;

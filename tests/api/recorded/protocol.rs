@@ -1,4 +1,4 @@
-//! Refusals that have nothing to do with any object.
+//! Replays of errors that do not depend on objects.
 
 use serde_json::json;
 

@@ -1,14 +1,14 @@
-//! Watches: where they begin, what they tell, how they end.
+//! Replays of watches: where they begin, what they send, how they end.
 //!
-//! What happened while a watch was open was done by requests that were not recorded. Here it is loaded past HTTP: the
-//! watch's own lines tell what it was.
+//! Changes during a watch were made by requests that were not recorded. They are loaded without HTTP here, from the
+//! lines of the watch.
 
 use serde_json::{Value, json};
 
 use super::Replay;
 use crate::transcript::Transcript;
 
-/// Replays a file of one watch; `meanwhile` happens while it is open.
+/// Replays a file with one watch; `meanwhile` runs while it is open.
 fn replay_during(replay: &mut Replay, name: &str, meanwhile: impl FnOnce(&Replay, &Transcript)) {
     let transcript = Transcript::read(name);
     let step = &transcript.steps[0];
@@ -90,7 +90,7 @@ fn streaming_lists_refuse_wrong_parameters() {
     let mut replay = Replay::at(251);
     replay.server.load([Transcript::read(NAME).seen(1, 0)]);
     replay.server.skip_to(598);
-    // The recorded watch waited longer than replayed ones may; the answer is the same.
+    // The recorded watch waited longer than replayed ones may, but the answer is the same.
     replay.all(NAME);
 }
 

@@ -1,4 +1,4 @@
-//! Plays a recorded file against a server and tells what differs.
+//! Replay of a recorded file on a server, with its differences.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::client::{Outgoing, send};
 use crate::comparison::Comparison;
 use crate::support::apiserver::ApiServer;
 
-/// Longer than any answer takes; watches end after this many seconds.
+/// Duration of watches in seconds, longer than any answer takes.
 const WATCH_SECONDS: u32 = 1;
 
-/// One replayed step.
+/// Replayed step.
 pub(super) struct Step {
     pub(super) file: String,
     pub(super) number: usize,
@@ -33,7 +33,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// A server, and what is known of its names for things.
+/// Server with the correspondence of values.
 pub(super) struct Replay {
     server: ApiServer,
     token: String,
@@ -41,7 +41,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// A server with the namespace of the recordings.
+    /// Server with the namespace of the recordings.
     pub(super) fn new() -> Self {
         let server = ApiServer::start();
         let token = server.token("admin");
@@ -60,7 +60,7 @@ impl Replay {
         self.server.load([serde_json::from_str(definition).expect("a definition")]);
     }
 
-    /// Plays one file.
+    /// Replays one file.
     pub(super) fn play(&mut self, scene: &Scene) -> Vec<Step> {
         let mut start = 0;
         let mut played = Vec::new();
@@ -82,7 +82,7 @@ impl Replay {
         played
     }
 
-    /// Sends one request; what its answer differs in.
+    /// Sends one request, and returns the differences between its answer and the recorded one.
     fn step(&mut self, asked: &Value, recorded: &Value, start: u64) -> Vec<String> {
         let answer = send(self.server.address(), &self.outgoing(asked, start)).expect("the server answers");
         let mut differences = Vec::new();
@@ -106,7 +106,7 @@ impl Replay {
             Before::Send(method, path, body) => drop(self.ask(method, path, &body())),
             Before::Is(name, recorded) => {
                 let ours = self.server.object("services", Some("rec"), name).expect("it was made before");
-                // Only what each server makes up is learnt; the rest differs by what happens next.
+                // Only generated values are recorded here; other differences are due to what happens next.
                 drop(self.comparison.differences(&recorded(), &ours));
             }
         }
@@ -140,7 +140,7 @@ impl Replay {
         Outgoing { method: method.to_owned(), path, headers, body: body.into_bytes() }
     }
 
-    /// Watches begin where the file began, and do not last.
+    /// Watches begin at the revision of the file's start, and are short.
     fn path(&self, path: &str, start: u64) -> String {
         let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
         let translated = query.split('&').map(|part| match part.split_once('=') {
@@ -154,7 +154,7 @@ impl Replay {
         format!("{path}?{}", translated.collect::<Vec<_>>().join("&"))
     }
 
-    /// Recorded names of things in a request become ours.
+    /// Replaces recorded values in a request with ours.
     fn translate(&self, body: &mut Value) {
         match body {
             Value::Object(fields) => {
@@ -194,7 +194,7 @@ impl Replay {
         self.comparison.differences(&recorded, &ours)
     }
 
-    /// Texts of failures name uids and revisions.
+    /// Replaces uids and revisions in the texts of errors.
     fn translate_texts(&self, status: &mut Value) {
         if status["kind"] != "Status" {
             return;
@@ -223,7 +223,7 @@ impl Replay {
     }
 }
 
-/// The steps of `recorded/<file>.json`.
+/// Steps of `recorded/<file>.json`.
 pub(super) fn steps(file: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/api/recorded/{file}.json"));
     let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -231,7 +231,7 @@ pub(super) fn steps(file: &str) -> Vec<Value> {
     file["steps"].as_array().expect("steps").clone()
 }
 
-/// The order of managers depends on the second in which each wrote.
+/// Sorts managers, whose order depends on the second in which each wrote.
 fn sort_managers(value: &mut Value) {
     match value {
         Value::Object(fields) => {

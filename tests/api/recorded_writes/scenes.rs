@@ -1,25 +1,26 @@
-//! The recorded files in the order in which they were recorded, and what was done before and between their steps
-//! without being recorded.
+//! Recorded files in the order of recording, with what was done before and between their steps without being
+//! recorded.
 
 use serde_json::{Value, json};
 
-/// One file and its circumstances.
+/// File with its circumstances.
 pub(super) struct Scene {
     pub(super) file: &'static str,
-    /// What happens before a step.
+    /// Actions before steps.
     pub(super) before: &'static [(usize, Before)],
-    /// Recorded bodies that are not what was sent: the recorder changed them afterwards, or left them out.
+    /// Corrections of recorded bodies that differ from what was sent, since the recorder changed or omitted
+    /// them.
     pub(super) corrections: &'static [(usize, Correction)],
 }
 
-/// Makes a recorded body what was sent.
+/// Restores the body that was sent.
 pub(super) type Correction = fn(&mut Value);
 
-/// Something that was done but not recorded.
+/// Action that was not recorded.
 pub(super) enum Before {
-    /// A request: method, path and body.
+    /// Request: method, path and body.
     Send(&'static str, &'static str, fn() -> Value),
-    /// A Service of the namespace is known to be what was recorded.
+    /// A Service of the namespace corresponds to the recorded one.
     Is(&'static str, fn() -> Value),
 }
 
@@ -35,7 +36,7 @@ const fn after(file: &'static str, before: &'static [(usize, Before)]) -> Scene 
     Scene { file, before, corrections: &[] }
 }
 
-/// A Service as the recorder made it.
+/// Service as created by the recorder.
 fn service(name: &str, more: &Value) -> Value {
     let mut spec =
         json!({"ports": [{"name": "http", "port": 80, "targetPort": 8080}], "selector": {"app": name}});
@@ -60,7 +61,7 @@ fn revision(revision: &str) -> Value {
     json!({"metadata": {"resourceVersion": revision}})
 }
 
-/// A Service with every field that depends on its type.
+/// Service with every field that depends on its type.
 fn full(name: &str) -> Value {
     let spec = json!({
         "type": "LoadBalancer",

@@ -1,4 +1,4 @@
-//! Services on a cluster with IPv4 alone: the recorded file needs another cluster than the test API server is.
+//! Replays on a cluster with only IPv4, which the test API server otherwise is not.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! FRR as the chart brings it: when it does, and when its Pods are replaced.
+//! Tests of FRR in the chart: when it is included, and when its Pods are replaced.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn checksum(objects: &Objects) -> String {
     text(&template["metadata"]["annotations"]["checksum/config"]).to_owned()
 }
 
-/// Copies the chart, with one of its files changed.
+/// Copies the chart with one changed file.
 fn copy_with(to: &Path, file: &str, change: impl Fn(&str) -> String) {
     for name in files::all(CHART) {
         let place = to.join(&name);
@@ -30,10 +30,10 @@ fn it_is_left_out_only_if_that_is_said() {
     let without = rendered("sheave-system", &["announce=bgp", "frr.enabled=false"]);
     with.retain(|name, _| !name.ends_with(" sheave-frr") && !name.ends_with(" sheave-frr-config"));
     assert_eq!(with, without);
-    // As an upgrade does that reuses the values of a chart before `frr.enabled`.
+    // An upgrade that reuses the values of a chart before `frr.enabled`.
     let reused = rendered("sheave-system", &[WITH_FRR[0], WITH_FRR[1], "frr.enabled=null"]);
     assert_eq!(reused, rendered("sheave-system", &WITH_FRR));
-    // As an upgrade does that forgets `--set-file`.
+    // An upgrade without `--set-file`.
     let output = helm("sheave-system", &["announce=bgp"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("needs frr.config"), "{said}");

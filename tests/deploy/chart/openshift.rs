@@ -1,4 +1,4 @@
-//! The SecurityContextConstraints of the chart against the Pods that they are for.
+//! Tests of the chart's SecurityContextConstraints with the Pods that they are for.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use super::{helm, rendered, text};
 
-/// What the API server adds to every Pod: the token of its account.
+/// Volume that the API server adds to every Pod: the token of its account.
 const TOKEN: &str = "projected";
 
 fn words(list: &Value) -> BTreeSet<&str> {
     list.as_array().expect("a list").iter().map(text).collect()
 }
 
-/// What kind of volume each is, by the field beside its name.
+/// Kind of each volume, which is the field next to its name.
 fn kinds_of_volumes(pod: &Value) -> BTreeSet<&str> {
     let volumes = pod["volumes"].as_array().expect("volumes");
     let fields = volumes.iter().flat_map(|volume| volume.as_object().expect("a volume").keys());
     fields.map(String::as_str).filter(|field| *field != "name").collect()
 }
 
-/// A Pod's profile as constraints name it.
+/// Seccomp profile of a Pod, as named in constraints.
 fn profile_of(pod: &Value) -> String {
     let profile = &pod["securityContext"]["seccompProfile"];
     match text(&profile["type"]) {
@@ -58,7 +58,7 @@ fn admit_exactly_the_gateways(values: &[&str]) {
     assert_eq!(constraints["allowHostDirVolumePlugin"], kinds.contains("hostPath"));
     kinds.insert(TOKEN);
     assert_eq!(words(&constraints["volumes"]), kinds);
-    // No other user than the one that the Pod names is needed, and constraints that name a range would refuse it.
+    // Only the user of the Pod is needed, and constraints with a range would refuse it.
     assert_eq!((&security["runAsUser"], text(&constraints["runAsUser"]["type"])), (&0.into(), "RunAsAny"));
 }
 

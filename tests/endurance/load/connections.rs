@@ -1,4 +1,4 @@
-//! New connections, each with one whole exchange. They may be of clients that have to meet the same endpoint each time.
+//! New connections with one exchange each. They may be from clients that have to reach the same endpoint each time.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -16,18 +16,18 @@ use crate::servers::BYE;
 use crate::support::patience::patience;
 use crate::timeline::{Kind, Tally};
 
-/// How often the deadlines of open connections are looked at.
+/// Interval of checks for deadlines of open connections.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// Clients that connect anew at a steady rate.
+/// Clients that open connections at a steady rate.
 pub(crate) struct Connections {
-    /// Where they come from, in turn.
+    /// Source addresses, used in turn.
     pub(crate) sources: Vec<IpAddr>,
-    /// Whom they ask.
+    /// Destination.
     pub(crate) to: SocketAddr,
-    /// How many in a second.
+    /// Connections per second.
     pub(crate) rate: f64,
-    /// Whether each source always has to meet the endpoint that it has met first.
+    /// Whether each source always has to reach the endpoint that it reached first.
     pub(crate) sticky: bool,
 }
 
@@ -100,7 +100,7 @@ impl Visit {
 }
 
 impl Connections {
-    /// Connects until it is told to stop.
+    /// Opens connections until stopped.
     pub(crate) fn run(&self, shared: &Shared) -> Tally {
         let name = if self.sticky { "connections with affinity" } else { "new connections" };
         let poll = Poll::new().expect("epoll");
@@ -124,7 +124,7 @@ struct Running<'a> {
     poll: Poll,
     tally: Tally,
     visits: HashMap<usize, Visit>,
-    /// Endpoints by source.
+    /// Endpoint by source.
     met: HashMap<usize, String>,
     next: usize,
 }

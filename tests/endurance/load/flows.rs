@@ -1,4 +1,5 @@
-//! UDP flows that ask all the time, and have to meet the same endpoint from the same source port each time.
+//! UDP flows that send queries all the time, and have to reach the same endpoint from the same source port each
+//! time.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,23 +14,23 @@ use super::pace::Pace;
 use crate::support::patience::{eventually, patience};
 use crate::timeline::{Kind, Tally};
 
-/// Each asks so often.
+/// Interval of queries on each flow.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Clients with a port each.
 pub(crate) struct Flows {
-    /// Where they come from, in turn.
+    /// Source addresses, used in turn.
     pub(crate) sources: Vec<IpAddr>,
-    /// Whom they ask.
+    /// Destination.
     pub(crate) to: SocketAddr,
-    /// How many there are.
+    /// Number of flows.
     pub(crate) count: usize,
 }
 
 struct Flow {
     socket: Watched,
     asked: Option<(Instant, String)>,
-    /// The endpoint, and the source that it sees.
+    /// Endpoint, and the source that it sees.
     met: Option<String>,
 }
 
@@ -41,7 +42,7 @@ impl Flow {
         Ok(())
     }
 
-    /// The next answer to its last question: who it is from, and how long it took.
+    /// The next answer to its last query: its sender and latency.
     fn hear(&mut self) -> io::Result<(String, Duration)> {
         let mut buffer = [0; 256];
         loop {
@@ -60,7 +61,7 @@ impl Flow {
 }
 
 impl Flows {
-    /// Asks until it is told to stop.
+    /// Sends queries until stopped.
     pub(crate) fn run(&self, shared: &Shared) -> Tally {
         let poll = Poll::new().expect("epoll");
         let flows = (0..self.count).map(|number| self.open(number, &poll)).collect();
@@ -105,7 +106,8 @@ impl Running<'_> {
         }
     }
 
-    /// Each in its turn, once it has had its answer or waited long enough; when all is over, it does not ask again.
+    /// Sends the next query in turn, once the flow has had its answer or waited long enough. Sends none when
+    /// `over`.
     fn ask(&mut self, turn: usize, over: bool) {
         let number = turn % self.flows.len();
         let flow = &mut self.flows[number];

@@ -1,8 +1,8 @@
-//! When requests are due: at fixed times, whatever has become of those before (an open loop).
+//! Schedule of requests at fixed times, regardless of earlier ones (an open loop).
 
 use std::time::{Duration, Instant};
 
-/// A steady rate.
+/// Steady rate.
 pub(super) struct Pace {
     began: Instant,
     rate: f64,
@@ -10,12 +10,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// So many in a second, from now on.
+    /// Starts with this many per second.
     pub(super) fn new(rate: f64) -> Self {
         Self { began: Instant::now(), rate, begun: 0 }
     }
 
-    /// When the next one was due, if it is.
+    /// Time at which the next one was due, if it is.
     pub(super) fn next(&mut self) -> Option<Instant> {
         let due = self.due();
         let is_due = due <= Instant::now();
@@ -23,7 +23,7 @@ impl Pace {
         is_due.then_some(due)
     }
 
-    /// How long until the next one is due.
+    /// Time until the next one is due.
     pub(super) fn wait(&self) -> Duration {
         self.due().saturating_duration_since(Instant::now())
     }

@@ -1,4 +1,4 @@
-//! UDP flows of one question and its answer, each from a port of its own.
+//! UDP flows of one query and its answer, each from a new port.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,19 +14,19 @@ use super::pace::Pace;
 use crate::support::patience::patience;
 use crate::timeline::{Kind, Tally};
 
-/// How often the deadlines of questions are looked at.
+/// Interval of checks for deadlines of queries.
 const SWEEP: Duration = Duration::from_millis(500);
-/// The first port, and how many there are: it takes minutes until one is used again, and its last flow is over by then.
+/// First port and number of ports. It takes minutes until a port is reused, and its last flow has then ended.
 const FIRST_PORT: usize = 20_000;
 const PORTS: usize = 40_000;
 
-/// Clients that ask once each.
+/// Clients that send one query each.
 pub(crate) struct ShortFlows {
-    /// Where they come from, in turn.
+    /// Source addresses, used in turn.
     pub(crate) sources: Vec<IpAddr>,
-    /// Whom they ask.
+    /// Destination.
     pub(crate) to: SocketAddr,
-    /// How many in a second.
+    /// Queries per second.
     pub(crate) rate: f64,
 }
 
@@ -39,7 +39,7 @@ struct Running<'a> {
 }
 
 impl ShortFlows {
-    /// Asks until it is told to stop.
+    /// Sends queries until stopped.
     pub(crate) fn run(&self, shared: &Shared) -> Tally {
         let (poll, tally) = (Poll::new().expect("epoll"), Tally::new("UDP flows of one question"));
         let mut running =
@@ -48,7 +48,7 @@ impl ShortFlows {
         running.tally
     }
 
-    /// The source of a flow: all ports of all addresses in turn.
+    /// Source of a flow: all ports of all addresses in turn.
     fn source(&self, number: usize) -> SocketAddr {
         let port = FIRST_PORT + number / self.sources.len() % PORTS;
         SocketAddr::new(self.sources[number % self.sources.len()], u16::try_from(port).expect("a port"))
@@ -82,7 +82,7 @@ impl Running<'_> {
         }
     }
 
-    /// A port that somebody else has is passed over.
+    /// Sends the next query, skipping ports that are in use.
     fn ask(&mut self) {
         let asked = loop {
             self.next += 1;

@@ -1,4 +1,4 @@
-//! Long-lived connections that talk all the time.
+//! Long-lived connections that exchange data all the time.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -17,24 +17,24 @@ use crate::support::patience::io_deadline;
 use crate::support::tcp;
 use crate::timeline::{Kind, Tally};
 
-/// Each says something so often.
+/// Interval of messages on each connection.
 const EVERY: Duration = Duration::from_millis(200);
-/// Bytes of which none is [`BYE`].
+/// Length of a message, none of whose bytes is [`BYE`].
 const LENGTH: usize = 8;
 
 /// Clients that stay connected.
 pub(crate) struct Talks {
-    /// Where they come from, in turn.
+    /// Source addresses, used in turn.
     pub(crate) sources: Vec<IpAddr>,
-    /// Whom they talk to.
+    /// Destination.
     pub(crate) to: SocketAddr,
-    /// How many there are at any time.
+    /// Number of connections at any time.
     pub(crate) count: usize,
 }
 
 struct Talk {
     stream: TcpStream,
-    /// When it has said something that has not come back yet, and what.
+    /// Message that has not been echoed yet, with its time.
     said: Option<(Instant, [u8; LENGTH])>,
     heard: Vec<u8>,
 }
@@ -58,7 +58,7 @@ impl Talk {
         Ok(())
     }
 
-    /// How long the answer took, once it is there.
+    /// Latency of the echo, once it is complete.
     fn hear(&mut self) -> io::Result<Option<Duration>> {
         let mut buffer = [0; LENGTH];
         while let Some((since, words)) = self.said {
@@ -77,7 +77,7 @@ impl Talk {
                 return Ok(Some(since.elapsed()));
             }
         }
-        // Nothing is due: what there is, is the end.
+        // Nothing is due, so only the end can arrive.
         match self.stream.read(&mut buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => Err(io::Error::other("bytes that nobody asked for")),
@@ -86,7 +86,7 @@ impl Talk {
         }
     }
 
-    /// Ends it as agreed.
+    /// Closes the connection by the protocol of the servers.
     fn close(mut self) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.write_all(&[BYE])?;
@@ -97,7 +97,7 @@ impl Talk {
 }
 
 impl Talks {
-    /// Talks until it is told to stop.
+    /// Exchanges messages until stopped.
     pub(crate) fn run(&self, shared: &Shared) -> Tally {
         let mut running = Running {
             plan: self,
@@ -121,7 +121,7 @@ struct Running<'a> {
     poll: Poll,
     tally: Tally,
     talks: HashMap<usize, Talk>,
-    /// The oldest first, with those that are gone.
+    /// Connections, oldest first, including those that have ended.
     order: VecDeque<usize>,
     next: usize,
 }
@@ -140,7 +140,7 @@ impl Running<'_> {
                 continue;
             }
             events.iter().for_each(|event| self.hear(event.token().0));
-            // One at a time, since each takes a moment in which the others say nothing.
+            // One at a time, since each takes a moment in which the others pause.
             let renew = |left: usize| left.checked_sub(1);
             if shared.to_renew.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renew).is_ok() {
                 self.renew();
@@ -168,7 +168,7 @@ impl Running<'_> {
         }
     }
 
-    /// Each in its turn, as long as it is there and has had its answer.
+    /// Sends a message on the next connection in turn, if it exists and has had its echo.
     fn say(&mut self, turn: usize) {
         let Some(&number) = self.order.get(turn % self.plan.count.max(1)) else { return };
         let Some(talk) = self.talks.get_mut(&number) else { return };

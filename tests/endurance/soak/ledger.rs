@@ -1,4 +1,4 @@
-//! What the gateway has counted, beside what the endpoints have seen and the clients have done.
+//! Ledger: counts of the gateway compared with those of endpoints and clients.
 
 use super::{BULK, steady};
 use crate::servers::{Seen, Servers};
@@ -6,13 +6,13 @@ use crate::support::gateway::Gateway;
 use crate::support::patience::eventually;
 use crate::timeline::Tally;
 
-/// The endpoints at the time when the gateway began to count.
+/// Counts of the endpoints when the gateway began to count.
 pub(super) struct Ledger<'s> {
     servers: &'s Servers,
     before: Seen,
 }
 
-/// Two numbers that have to be the same.
+/// Two numbers that have to be equal.
 struct Entry {
     what: &'static str,
     gateway: u64,
@@ -20,12 +20,12 @@ struct Entry {
 }
 
 impl<'s> Ledger<'s> {
-    /// Begins with what they have seen so far.
+    /// Starts with the current counts of the endpoints.
     pub(super) fn open(servers: &'s Servers) -> Self {
         Self { servers, before: servers.seen() }
     }
 
-    /// Nothing is open any more, and no number differs.
+    /// Checks that nothing is open and no number differs.
     pub(super) fn expect_balanced(
         &self,
         gateway: &Gateway<'_>,
@@ -44,7 +44,7 @@ impl<'s> Ledger<'s> {
             if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
         });
         let (flows, talks) = steady();
-        // Of long-lived connections, one may have been replaced with each change; of questions of flows, the last may be unanswered.
+        // One long-lived connection may have been replaced with each change, and the last queries of flows may be unanswered.
         let connections = done(tallies, "new connections") + done(tallies, "connections with affinity");
         let others = seen.connections - connections;
         assert!(

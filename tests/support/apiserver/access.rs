@@ -1,6 +1,7 @@
-//! Who may do what: bearer tokens, and RBAC rules as real Role and ClusterRole objects state them.
+//! Access control: bearer tokens, and the RBAC rules of real Role and ClusterRole objects.
 //!
-//! It also knows which grants were never used, and what was refused: a role is right when both lists are empty.
+//! Records which grants were never used and which requests were refused. A role is right if both lists are
+//! empty.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,18 +9,18 @@ use serde_json::Value;
 
 use super::route::Target;
 
-/// One permission: a verb on a resource.
+/// Permission: a verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
-    /// The user who has it, or lacked it.
+    /// User who has the permission, or lacked it.
     pub user: String,
-    /// Such as `list`.
+    /// Verb, such as `list`.
     pub verb: String,
-    /// The API group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
-    /// The resource, such as `services/status`, or a path that is none, such as `/metrics`.
+    /// Resource, such as `services/status`, or a non-resource path, such as `/metrics`.
     pub resource: String,
-    /// The namespace that a Role holds in, or that a refused request was about; `None` for all.
+    /// Namespace of the Role or of the refused request; `None` for all.
     pub namespace: Option<String>,
 }
 
@@ -30,30 +31,30 @@ impl Permission {
     }
 }
 
-/// Whose request it is.
+/// Origin of a request.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A user with a known token.
     User(String),
-    /// No token was sent.
+    /// A request without a token.
     Anonymous,
-    /// The token is not one of ours.
+    /// A request with an unknown token.
     Unknown,
 }
 
-/// All users and their rights.
+/// All users and their permissions.
 #[derive(Debug, Default)]
 pub struct Access {
-    /// Users by token, and whom the token is for.
+    /// User and audience of each token.
     tokens: HashMap<String, (String, String)>,
-    /// Rules by user; a user without an entry may do everything.
+    /// Rules by user. A user without an entry may do everything.
     grants: HashMap<String, Vec<Grant>>,
     used: BTreeSet<Permission>,
     refused: BTreeSet<Permission>,
 }
 
-/// One rule of a role.
+/// Rule of a role.
 #[derive(Debug)]
 struct Grant {
     namespace: Option<String>,
@@ -61,20 +62,20 @@ struct Grant {
     resources: Vec<String>,
     verbs: Vec<String>,
     names: Vec<String>,
-    /// `nonResourceURLs`.
+    /// `nonResourceURLs` of the rule.
     urls: Vec<String>,
 }
 
-/// The audience of tokens for the API server itself (`--api-audiences`).
+/// Audience of tokens for the API server itself (`--api-audiences`).
 pub const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 
 impl Access {
-    /// The token of a user, who is known from now on.
+    /// Registers a user, and returns the token.
     pub fn token(&mut self, user: &str) -> String {
         self.token_for(user, API_AUDIENCE)
     }
 
-    /// A token of a user for this audience.
+    /// Registers a user, and returns a token for this audience.
     pub fn token_for(&mut self, user: &str, audience: &str) -> String {
         let place = if audience == API_AUDIENCE { String::new() } else { format!("-for-{audience}") };
         let token = format!("token-of-{user}{place}");
@@ -82,17 +83,17 @@ impl Access {
         token
     }
 
-    /// Nobody is known by the token any more.
+    /// Makes a token invalid.
     pub fn revoke(&mut self, token: &str) {
         self.tokens.remove(token);
     }
 
-    /// Whose a token is, and whom it is for.
+    /// User and audience of a token.
     pub fn bearer(&self, token: &str) -> Option<(&str, &str)> {
         self.tokens.get(token).map(|(user, audience)| (user.as_str(), audience.as_str()))
     }
 
-    /// Whose the value of the header `Authorization` is.
+    /// Caller for the value of an `Authorization` header.
     pub fn caller(&self, authorization: Option<&str>) -> Caller {
         let Some(authorization) = authorization else { return Caller::Anonymous };
         let bearer = authorization.strip_prefix("Bearer ").and_then(|token| self.bearer(token));
@@ -102,7 +103,7 @@ impl Access {
         }
     }
 
-    /// Restricts a user to the rules of these Roles and ClusterRoles, in place of earlier ones.
+    /// Restricts a user to the rules of these Roles and ClusterRoles, replacing earlier ones.
     pub fn authorize(&mut self, user: &str, roles: &[Value]) {
         let grants = roles.iter().flat_map(grants_of).collect();
         self.grants.insert(user.to_owned(), grants);
@@ -110,7 +111,7 @@ impl Access {
         self.refused.retain(|permission| permission.user != user);
     }
 
-    /// Whether the user may do this; remembers the answer.
+    /// Whether the user may do this. Records the result.
     pub fn allows(&mut self, user: &str, verb: &str, target: &Target) -> bool {
         let Some(grants) = self.grants.get(user) else { return true };
         let mut allowed = false;
@@ -132,7 +133,7 @@ impl Access {
         allowed
     }
 
-    /// Whether the user may do this with a path that is no resource; remembers the answer.
+    /// Whether the user may do this with a non-resource path. Records the result.
     pub fn allows_url(&mut self, user: &str, verb: &str, path: &str) -> bool {
         let Some(grants) = self.grants.get(user) else { return true };
         let used = grants.iter().find_map(|grant| {
@@ -151,14 +152,14 @@ impl Access {
         allowed
     }
 
-    /// The user's permissions that no request needed.
+    /// Permissions of the user that no request has used.
     pub fn unused(&self, user: &str) -> Vec<Permission> {
         let grants = self.grants.get(user).map(Vec::as_slice).unwrap_or_default();
         let all: BTreeSet<_> = grants.iter().flat_map(|grant| grant.permissions(user)).collect();
         all.difference(&self.used).cloned().collect()
     }
 
-    /// What users tried without permission.
+    /// Requests that lacked permission.
     pub fn refused(&self) -> Vec<Permission> {
         self.refused.iter().cloned().collect()
     }
@@ -189,9 +190,9 @@ fn grants_of(role: &Value) -> Vec<Grant> {
 }
 
 impl Grant {
-    /// The permission of this rule that covers a request, in the rule's own words.
+    /// The rule's permission that covers a request.
     fn matching(&self, user: &str, verb: &str, target: &Target) -> Option<Permission> {
-        // A namespace itself is "in" that namespace for RBAC.
+        // For RBAC, a namespace object is in the namespace of its name.
         let own = (target.resource == "namespaces").then_some(()).and(target.name.as_deref());
         let namespace = target.namespace.as_deref().or(own);
         if self.namespace.is_some() && self.namespace.as_deref() != namespace {

@@ -1,4 +1,4 @@
-//! Faults that tests switch on: what networks and API servers do on bad days.
+//! Faults that tests can enable, as they happen in networks and API servers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::record::Request;
 use super::status::Status;
 use super::store::shelf::Entries;
 
-/// Which requests a fault is for. Fields that are not set match everything.
+/// Filter of the requests that a fault applies to. Fields that are not set match everything.
 #[derive(Clone, Debug, Default)]
 pub struct Matching {
     verb: Option<String>,
@@ -17,19 +17,19 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// A verb as RBAC names it, on a resource such as `services` or `services/status`; `*` for any.
+    /// Matches an RBAC verb on a resource such as `services` or `services/status`; `*` matches any.
     pub fn new(verb: &str, resource: &str) -> Self {
         let unless_any = |word: &str| (word != "*").then(|| word.to_owned());
         Self { verb: unless_any(verb), resource: unless_any(resource), ..Self::default() }
     }
 
-    /// Only requests of this user.
+    /// Matches only requests of this user.
     pub fn by(mut self, user: &str) -> Self {
         self.user = Some(user.to_owned());
         self
     }
 
-    /// Only watches that begin with a list.
+    /// Matches only watches that begin with a list.
     pub fn of_streamed_lists(mut self) -> Self {
         self.streamed_lists = true;
         self
@@ -47,16 +47,16 @@ impl Matching {
     }
 }
 
-/// What happens to a request instead of being served.
+/// Fault of a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It is served: a way to count those before the one that is not.
+    /// The request is served normally. Counts requests before the one that fails.
     Pass,
-    /// It is answered so, and not carried out.
+    /// The request is not carried out and gets this answer.
     Answer(Status),
-    /// It is not carried out, and never answered.
+    /// The request is not carried out and gets no answer.
     Swallow,
-    /// It is carried out, but the connection is reset before the answer.
+    /// The request is carried out, but the connection is reset before the answer.
     LoseAnswer,
 }
 
@@ -79,7 +79,7 @@ impl Fault {
         Self::Answer(Status::new(503, "ServiceUnavailable", text))
     }
 
-    /// 409, as if somebody else had written in between.
+    /// 409, as after a concurrent write.
     pub fn conflict() -> Self {
         let text = "Operation cannot be fulfilled: the object has been modified; \
                     please apply your changes to the latest version and try again";
@@ -87,25 +87,25 @@ impl Fault {
     }
 }
 
-/// A moment in the past that reads are served from.
+/// Past state that reads are served from.
 #[derive(Debug)]
 pub struct Past {
     pub revision: u64,
     pub shelves: HashMap<String, Entries>,
 }
 
-/// All faults that are switched on.
+/// Enabled faults.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// How long each answer takes longer.
+    /// Additional delay of each answer.
     pub delay: Option<Duration>,
     /// Whether new watches are refused with 503.
     pub refuse_watches: bool,
-    /// Whether the server behind aggregated kinds is away.
+    /// Whether the server of aggregated kinds is away.
     pub aggregated_away: bool,
-    /// Whether the first list or watch of a new custom kind gets 429, as while its storage is made.
+    /// Whether the first list or watch of a new custom kind gets 429, as while its storage is initialized.
     pub slow_definitions: bool,
-    /// What reads at resourceVersion 0 see in place of the present.
+    /// State that reads at resourceVersion 0 see instead of the current one.
     pub past: Option<Past>,
     planned: Vec<(Matching, usize, Fault)>,
 }
@@ -116,12 +116,12 @@ impl Faults {
         self.planned.push((matching, times, fault));
     }
 
-    /// Forgets planned faults.
+    /// Resets all faults.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// The fault for this request, if one is planned. It is used up by that.
+    /// Takes the planned fault of this request, if there is one.
     pub fn take(&mut self, request: &Request) -> Option<Fault> {
         let planned =
             self.planned.iter_mut().find(|(matching, left, _)| *left > 0 && matching.matches(request))?;
@@ -129,7 +129,7 @@ impl Faults {
         Some(planned.2.clone())
     }
 
-    /// How many planned faults have not happened yet.
+    /// Number of planned faults that are still to happen.
     pub fn outstanding(&self) -> usize {
         self.planned.iter().map(|(_, left, _)| left).sum()
     }

@@ -1,4 +1,4 @@
-//! A request's way through the server: user, faults, rights, then what it asks for, and the record of it.
+//! Handling of a request: user, faults, permissions, the operation, and its record.
 
 mod delete;
 mod discovery;
@@ -28,10 +28,10 @@ use super::shared::{Connection, Shared, World};
 use super::status::Status;
 use negotiate::Form;
 
-/// Bodies beyond this are refused: `MaxRequestBodyBytes` of k8s.io/apiserver.
+/// Limit of bodies in bytes: `MaxRequestBodyBytes` of k8s.io/apiserver.
 const LIMIT: usize = 3 * 1024 * 1024;
 
-/// One request about a resource, as the handlers see it.
+/// Request about a resource.
 struct Call<'a> {
     shared: &'a Arc<Shared>,
     connection: &'a Arc<Connection>,
@@ -45,12 +45,12 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// `Some` with the prefix that all keys of the request's namespace have, `None` for all namespaces.
+    /// Prefix of all keys in the request's namespace; `None` for all namespaces.
     fn prefix(&self) -> Option<String> {
         self.target.namespace.as_ref().map(|namespace| format!("{namespace}/"))
     }
 
-    /// The key of the named object.
+    /// Key of the named object.
     fn key(&self, name: &str) -> String {
         super::store::entry::key(self.target.namespace.as_deref(), name)
     }
@@ -60,7 +60,7 @@ impl Call<'_> {
     }
 }
 
-/// Answers one HTTP request, records it, and does to it what the faults say.
+/// Answers and records one HTTP request, and applies faults.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     connection: &Arc<Connection>,
@@ -77,7 +77,7 @@ pub(super) async fn answer(
             let text = format!("Request entity too large: limit is {LIMIT}");
             Err(Status::new(413, "RequestEntityTooLarge", text))
         }
-        // The client has gone: nobody reads the answer.
+        // The client has gone, so the answer does not matter.
         Err(_) => Ok(Bytes::new()),
     };
     let delay = shared.faults().delay;
@@ -134,7 +134,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Carries out what is asked.
+/// Carries out a request.
 fn serve(
     shared: &Arc<Shared>,
     connection: &Arc<Connection>,
@@ -205,7 +205,7 @@ fn dispatch(call: &Call<'_>, verb: &str, body: &Bytes, record: &mut Request) -> 
     }
 }
 
-/// The served kind, or how the server says that there is none: in plain text if it does not know the group at all.
+/// The served kind, or the error if there is none, which is plain text for an unknown group.
 fn find(shared: &Shared, target: &Target) -> Result<Arc<Served>, Reply> {
     let world = shared.world();
     if let Some(served) = world.registry.find(&target.group, &target.version, &target.resource)
@@ -214,7 +214,7 @@ fn find(shared: &Shared, target: &Target) -> Result<Arc<Served>, Reply> {
     {
         return Ok(served);
     }
-    // Groups of custom kinds are served by another handler, which answers as the router does.
+    // Groups of custom kinds are served by another handler, which answers like the router.
     let built_in = |served: &&Arc<Served>| served.kind.group == target.group && !served.kind.custom;
     if world.registry.all().iter().any(|served| built_in(&served)) {
         let text = "the server could not find the requested resource";
@@ -223,7 +223,7 @@ fn find(shared: &Shared, target: &Target) -> Result<Arc<Served>, Reply> {
     Err(Reply::page_not_found())
 }
 
-/// Without rights nobody learns what is there; without a token nobody has rights.
+/// Checks permissions. Without them, or without a token, a caller does not learn what exists.
 fn authorize(shared: &Shared, user: &str, verb: &str, target: &Target, query: &Query) -> Result<(), Status> {
     let mut target = target.clone();
     if target.name.is_none() && ["list", "watch", "deletecollection"].contains(&verb) {
@@ -260,7 +260,7 @@ fn response(reply: Reply) -> hyper::Response<ReplyBody> {
     builder.body(reply.body).expect("all parts are valid")
 }
 
-/// Counts a watch on its connection for as long as it lives.
+/// Counts a watch on its connection while it exists.
 struct Watching(Arc<Connection>);
 
 impl Watching {

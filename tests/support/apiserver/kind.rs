@@ -1,42 +1,42 @@
-//! What kinds of objects are served, and under which names.
+//! Kinds of objects and their names.
 
 pub mod registry;
 
 use serde_json::Value;
 
-/// One kind of objects.
+/// Kind of objects.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// The API group; empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
-    /// The version in that group, such as `v1`.
+    /// Version in that group, such as `v1`.
     pub version: String,
-    /// The kind's name in objects, such as `Service`.
+    /// Name in objects, such as `Service`.
     pub kind: String,
-    /// The kind's name in URLs, such as `services`.
+    /// Name in URLs, such as `services`.
     pub plural: String,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
-    /// What can be written beside the object itself, such as `status`.
+    /// Parts that can be written separately, such as `status`.
     pub subresources: Vec<String>,
-    /// Whether a CustomResourceDefinition made it, which changes many answers.
+    /// Whether the kind is defined by a CustomResourceDefinition, which changes many answers.
     pub custom: bool,
-    /// The definition's `openAPIV3Schema`.
+    /// `openAPIV3Schema` of the definition.
     pub schema: Option<Value>,
 }
 
 impl Kind {
-    /// `apiVersion` as objects of this kind carry it.
+    /// `apiVersion` of objects of this kind.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The name that error texts use for the resource: `services`, `leases.coordination.k8s.io`.
+    /// Name of the resource in errors: `services`, `leases.coordination.k8s.io`.
     pub fn qualified_plural(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// The name that validation errors use for the kind: `Service`, `Lease.coordination.k8s.io`.
+    /// Name of the kind in validation errors: `Service`, `Lease.coordination.k8s.io`.
     pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }

@@ -1,4 +1,4 @@
-//! What is sent back.
+//! Replies of the server.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,32 +10,32 @@ use tokio::sync::mpsc;
 
 use super::status::Status;
 
-/// The Content-Type of nearly everything.
+/// Content-Type of nearly all replies.
 pub(super) const JSON: &str = "application/json";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// An answer.
+/// Reply to a request.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub code: u16,
     pub content_type: &'static str,
-    /// Further headers.
+    /// Additional headers.
     pub headers: Vec<(&'static str, String)>,
     pub body: ReplyBody,
 }
 
-/// The body of an answer.
+/// Body of a reply.
 #[derive(Debug)]
 pub(super) enum ReplyBody {
-    /// All of it; `None` once it is on its way.
+    /// Complete body; `None` once it is being sent.
     Whole(Option<Bytes>),
-    /// Lines of a watch as they come.
+    /// Lines of a watch.
     Lines(mpsc::Receiver<Bytes>),
 }
 
 impl Reply {
-    /// Compact JSON and a line feed, as a Go encoder ends it.
+    /// Compact JSON with a line feed, as from a Go encoder.
     pub(super) fn json(code: u16, value: &Value) -> Self {
         let mut bytes = serde_json::to_vec(value).expect("JSON serialises");
         bytes.push(b'\n');
@@ -49,22 +49,22 @@ impl Reply {
         reply
     }
 
-    /// Bytes as they are.
+    /// Raw bytes.
     pub(super) fn bytes(code: u16, content_type: &'static str, bytes: Vec<u8>) -> Self {
         Self { code, content_type, headers: Vec::new(), body: ReplyBody::Whole(Some(bytes.into())) }
     }
 
-    /// A watch.
+    /// Watch.
     pub(super) fn lines(lines: mpsc::Receiver<Bytes>) -> Self {
         Self { code: 200, content_type: JSON, headers: Vec::new(), body: ReplyBody::Lines(lines) }
     }
 
-    /// The text for paths that nobody serves.
+    /// Reply for unknown paths.
     pub(super) fn page_not_found() -> Self {
         Self::text(404, "404 page not found\n")
     }
 
-    /// How kube-aggregator answers in place of a server that is away (`proxyError` of its `handler_proxy.go`).
+    /// Reply of kube-aggregator if the server of a kind is away (`proxyError` of its `handler_proxy.go`).
     pub(super) fn service_unavailable() -> Self {
         Self::text(503, "service unavailable\n")
     }
@@ -94,7 +94,7 @@ impl From<Status> for Reply {
         if let Some(seconds) = status.details.as_ref().and_then(|details| details.get("retryAfterSeconds")) {
             reply.headers.push(("Retry-After", seconds.to_string()));
         }
-        // Only the authorisation filter answers without the machinery that knows the content type by heart.
+        // Only the authorization filter answers without the code that sets the content type.
         if status.code == 403 && status.message.contains(" is forbidden: User ") {
             reply.headers.push(("X-Content-Type-Options", "nosniff".to_owned()));
         }

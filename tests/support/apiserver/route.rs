@@ -1,33 +1,33 @@
-//! What a URL is about, and the verb by which RBAC knows the request.
+//! Target of a URL, and the RBAC verb of a request.
 
 use std::collections::HashMap;
 
 use super::kind::Kind;
 
-/// What a request is about.
+/// Target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// An object or a collection.
     Resource(Target),
-    /// Everything else, by its path.
+    /// Any other path.
     Other(String),
 }
 
-/// An object or a collection of objects.
+/// Object or collection of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
     pub version: String,
     pub namespace: Option<String>,
-    /// The plural.
+    /// Plural.
     pub resource: String,
     pub name: Option<String>,
     pub subresource: Option<String>,
 }
 
 impl Target {
-    /// `services/status`, as RBAC rules name it.
+    /// `services/status`, as in RBAC rules.
     pub fn resource_with_subresource(&self) -> String {
         match &self.subresource {
             Some(subresource) => format!("{}/{subresource}", self.resource),
@@ -45,12 +45,12 @@ impl Target {
     }
 }
 
-/// A request's query parameters.
+/// Query parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Query(HashMap<String, String>);
 
 impl Query {
-    /// Reads what stands after the `?`.
+    /// Parses what follows the `?`.
     pub(super) fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -64,18 +64,18 @@ impl Query {
         self.0.get(key).map_or("", String::as_str)
     }
 
-    /// Whether a parameter stands there, empty or not.
+    /// Whether a parameter is present, empty or not.
     pub(super) fn has(&self, key: &str) -> bool {
         self.0.contains_key(key)
     }
 
-    /// A parameter as a switch; empty is off, as in `strconv.ParseBool`.
+    /// Whether a parameter is true. Empty is false, as in `strconv.ParseBool`.
     pub(super) fn is_on(&self, key: &str) -> bool {
         matches!(self.get(key), "1" | "t" | "T" | "true" | "TRUE" | "True")
     }
 }
 
-/// Undoes URL encoding.
+/// Decodes URL encoding.
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -96,7 +96,7 @@ fn decode(text: &str) -> String {
 }
 
 impl Route {
-    /// Reads a path, as k8s.io/apiserver `pkg/endpoints/request/requestinfo.go` does.
+    /// Parses a path, as in k8s.io/apiserver `pkg/endpoints/request/requestinfo.go`.
     pub(super) fn parse(path: &str) -> Self {
         let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -106,7 +106,7 @@ impl Route {
             _ => return Self::Other(path.to_owned()),
         };
         let (namespace, rest) = match rest {
-            // The subresources of a namespace, not a collection in it.
+            // Subresources of a namespace, not a collection in it.
             ["namespaces", _, "status" | "finalize"] | ["namespaces", _] | ["namespaces"] => (None, rest),
             ["namespaces", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
             rest => (None, rest),
@@ -123,7 +123,7 @@ impl Route {
     }
 }
 
-/// The verb by which RBAC knows a request.
+/// RBAC verb of a request.
 pub(super) fn verb(method: &str, target: Option<&Target>, query: &Query) -> String {
     let single = target.is_none_or(|target| target.name.is_some());
     let verb = match (method, single) {
@@ -140,7 +140,7 @@ pub(super) fn verb(method: &str, target: Option<&Target>, query: &Query) -> Stri
     verb.to_owned()
 }
 
-/// The one name that a collection's request selects, which RBAC takes for the request's name.
+/// The single name that a request for a collection selects, which RBAC uses as the name of the request.
 pub(super) fn selected_name(query: &Query) -> Option<String> {
     let terms = query.get("fieldSelector").split(',');
     terms
@@ -149,7 +149,7 @@ pub(super) fn selected_name(query: &Query) -> Option<String> {
         .map(|name| name.trim_start_matches('=').to_owned())
 }
 
-/// Whether the kind has the part of it that the URL names.
+/// Whether the kind has the subresource of the URL.
 pub(super) fn has_subresource(kind: &Kind, target: &Target) -> bool {
     target.subresource.as_ref().is_none_or(|name| kind.subresources.contains(name))
 }

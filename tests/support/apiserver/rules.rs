@@ -1,6 +1,6 @@
-//! What follows from storing objects of some kinds, and what the server's own controllers would add to them.
+//! Side effects of storing objects of some kinds, and what the server's own controllers would add to them.
 //!
-//! Each rule says after which file of Kubernetes it is modelled. What a write may do is decided in `write`.
+//! Each rule names the file of Kubernetes that it follows. `write` decides what a write may do.
 
 pub(super) mod definition;
 pub(super) mod event;
@@ -23,7 +23,7 @@ pub(super) fn complete(request: &WriteRequest<'_>, live: Option<&Value>, object:
     count_generation(request, live, object);
 }
 
-/// Kinds that are stored as they are sent count the changes of what users want: everything beside metadata and status.
+/// Counts the generation of kinds that are stored as sent: changes of everything except metadata and status.
 fn count_generation(request: &WriteRequest<'_>, live: Option<&Value>, object: &mut Value) {
     let counted = [
         "clusters",

@@ -1,4 +1,4 @@
-//! Label and field selectors, as k8s.io/apimachinery `pkg/labels` and `pkg/fields` read them.
+//! Label and field selectors, as in k8s.io/apimachinery `pkg/labels` and `pkg/fields`.
 
 mod labels;
 
@@ -9,7 +9,7 @@ use super::store::entry::selectable;
 
 use labels::Requirement;
 
-/// Both selectors of a request.
+/// Selectors of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     labels: Vec<Requirement>,
@@ -18,7 +18,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// Reads the query parameters `labelSelector` and `fieldSelector`.
+    /// Parses the query parameters `labelSelector` and `fieldSelector`.
     pub(super) fn parse(served: &Served, labels: &str, fields: &str) -> Result<Self, Status> {
         let labels = labels::parse(labels).map_err(Status::bad_request)?;
         let fields = parse_fields(fields)?;
@@ -65,7 +65,7 @@ fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, Status> {
         .collect()
 }
 
-/// Kinds with a conversion function of their own say it in other words than the default one.
+/// Error for an unknown field. Kinds with their own conversion function have another text than the default.
 fn unknown_field(served: &Served, field: &str) -> Status {
     if selectable(served).is_empty() && !served.kind.custom {
         let only = r#"only "metadata.name", "metadata.namespace""#;

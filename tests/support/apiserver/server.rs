@@ -1,4 +1,4 @@
-//! The server's thread: listening, going away and coming back, and one task per connection.
+//! Thread of the server: the listener, with stop and resume, and one task per connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,19 +18,19 @@ use tokio::task::JoinSet;
 use super::handle::answer;
 use super::shared::Shared;
 
-/// Room for the bursts in which clients of a whole suite connect.
+/// Backlog for the bursts in which the clients of a whole suite connect.
 const BACKLOG: i32 = 256;
 
-/// What the thread is asked to do; it tells when that is done.
+/// Command to the thread, with a channel for the result.
 #[derive(Debug)]
 enum Command {
     Stop(std_mpsc::Sender<io::Result<()>>),
     Resume(std_mpsc::Sender<io::Result<()>>),
 }
 
-/// The running thread; ends when dropped.
+/// Running thread, which ends when dropped.
 pub(super) struct Server {
-    /// Where it listens, or did before it was stopped.
+    /// Listen address, which is kept while it is stopped.
     pub(super) address: SocketAddr,
     commands: Option<mpsc::UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
@@ -85,7 +85,8 @@ impl Drop for Server {
     }
 }
 
-/// A port that stays ours while nobody listens on it: a bound socket keeps it from being handed to others.
+/// Port that stays reserved while there is no listener: a bound socket keeps it from being assigned to
+/// others.
 struct Port {
     address: SocketAddr,
     _reserved: Socket,
@@ -145,7 +146,7 @@ async fn run(port: &Port, shared: &Arc<Shared>, mut inbox: mpsc::UnboundedReceiv
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    // Watch lines are small and each counts at once.
+    // Watch lines are small, and should not be delayed.
     if stream.set_nodelay(true).is_err() {
         return;
     }
@@ -156,11 +157,11 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     });
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // The client's mistake or going away is its own business.
+        // Errors and disconnects of the client are ignored.
         _ = &mut connection => return,
         () = own.cut.notified() => {}
     }
     let stream = connection.into_parts().io.into_inner();
-    // Closing with a linger time of zero sends RST.
+    // Closing with a linger time of zero sends a RST.
     drop(SockRef::from(&stream).set_linger(Some(Duration::ZERO)));
 }

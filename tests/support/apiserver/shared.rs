@@ -1,4 +1,4 @@
-//! What the server's thread and the test share.
+//! State that the server's thread and the test share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,21 +14,21 @@ use super::record::Request;
 use super::store::Store;
 use super::write::Allocations;
 
-/// How often idle watches get a bookmark: a real server's pace.
+/// Interval of bookmarks in idle watches, as on a real server.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// Kinds, objects and what Services have been given.
+/// Kinds, objects and allocations of Services.
 pub(super) struct World {
     pub registry: Registry,
     pub store: Store,
     pub allocations: Allocations,
-    /// The pace of bookmarks.
+    /// Interval of bookmarks.
     pub bookmark_every: Duration,
-    /// Whether Karmada's webhook judges MultiClusterServices.
+    /// Whether Karmada's webhook is enabled for MultiClusterServices.
     pub karmada_webhook: bool,
 }
 
-/// The state of a server; it outlives stops.
+/// State of a server, which outlives stops.
 pub(super) struct Shared {
     world: Mutex<World>,
     access: Mutex<Access>,
@@ -37,12 +37,12 @@ pub(super) struct Shared {
     connections: Mutex<Vec<Weak<Connection>>>,
 }
 
-/// One client connection.
+/// Client connection.
 #[derive(Default)]
 pub(super) struct Connection {
-    /// Wakes the connection's task, which then resets it.
+    /// Wakes the connection's task, which then resets the connection.
     pub cut: Notify,
-    /// How many watches run on it.
+    /// Number of its watches.
     pub watches: AtomicUsize,
 }
 
@@ -89,7 +89,7 @@ impl Shared {
         connection
     }
 
-    /// Resets all connections with watches, and tells how many watches that were.
+    /// Resets all connections with watches, and returns the number of watches.
     pub(super) fn cut_watches(&self) -> usize {
         let connections = locked(&self.connections);
         let cut = connections.iter().filter_map(Weak::upgrade).map(|connection| {
@@ -102,7 +102,7 @@ impl Shared {
         cut.sum()
     }
 
-    /// How many watches are open.
+    /// Number of open watches.
     pub(super) fn watches(&self) -> usize {
         let connections = locked(&self.connections);
         let open = connections.iter().filter_map(Weak::upgrade);
@@ -114,7 +114,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The present as `metav1.Time` writes it.
+/// Current time in the format of `metav1.Time`.
 pub(super) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! `metav1.Status`: how an API server says no.
+//! `metav1.Status`, the error format of an API server.
 //!
 //! Texts are those of k8s.io/apimachinery `pkg/api/errors`, as recorded.
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 
 use super::kind::Kind;
 
-/// One field that is wrong.
+/// Error of one field.
 #[derive(Clone, Debug)]
 pub struct Cause {
-    /// Such as `FieldValueInvalid`; some causes have none.
+    /// Reason, such as `FieldValueInvalid`; some causes have none.
     pub reason: Option<String>,
-    /// The text without the field.
+    /// Text without the field.
     pub message: String,
-    /// The path, such as `spec.ports[0].port`.
+    /// Path, such as `spec.ports[0].port`.
     pub field: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl Cause {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
     }
 
-    /// `Required value: <why>`, or `Required value` alone.
+    /// `Required value: <why>`, or just `Required value`.
     pub fn required(field: &str, why: &str) -> Self {
         let message =
             if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
@@ -53,30 +53,30 @@ impl Cause {
     }
 }
 
-/// A failure as the API tells it.
+/// Error response.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// The HTTP status code.
+    /// HTTP status code.
     pub code: u16,
-    /// The machine's word for it; a few failures have none.
+    /// Machine-readable reason; a few errors have none.
     pub reason: Option<String>,
-    /// The text for people.
+    /// Text for people.
     pub message: String,
     /// `details`, if any.
     pub details: Option<Map<String, Value>>,
-    /// `metadata.continue`, for expired list tokens only.
+    /// `metadata.continue`, only for expired list tokens.
     pub continue_token: Option<String>,
 }
 
 impl Status {
-    /// A failure without details. An empty `reason` leaves it out.
+    /// Error without details. An empty `reason` is omitted.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         let reason = (!reason.is_empty()).then(|| reason.to_owned());
         Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
-    /// Adds `details` with the object's name, group and kind; `kind` is the word to use, plural or not. Empty words
-    /// are left out.
+    /// Adds `details` with the object's name, group and kind. `kind` is used as it is, plural or not. Empty words
+    /// are omitted.
     pub fn about(mut self, name: &str, group: &str, kind: &str) -> Self {
         let mut details = Map::new();
         for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
@@ -101,17 +101,17 @@ impl Status {
         self
     }
 
-    /// 400: the request makes no sense.
+    /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 500 without a reason, as an unexpected error of Go code becomes.
+    /// 500 without a reason, as for an unexpected error in Go code.
     pub fn plain_error(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
-    /// 404: there is no such object.
+    /// 404: the object does not exist.
     pub fn not_found(kind: &Kind, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{} \"{name}\" not found", kind.qualified_plural())).about(
             name,
@@ -120,7 +120,7 @@ impl Status {
         )
     }
 
-    /// 409: the name is taken.
+    /// 409: the name is in use.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.qualified_plural()))
             .about(name, &kind.group, &kind.plural)
@@ -132,14 +132,14 @@ impl Status {
         Self::new(409, "Conflict", text).about(name, &kind.group, &kind.plural)
     }
 
-    /// 409: somebody else has written since.
+    /// 409: the object has changed since.
     pub fn stale(kind: &Kind, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
     }
 
-    /// 422: fields are wrong. One cause is told as it is, several in brackets.
+    /// 422: fields are invalid. A single cause is the message itself, several are in brackets.
     pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         let told = |cause: &Cause| match &cause.field {
             Some(field) => format!("{field}: {}", cause.message),

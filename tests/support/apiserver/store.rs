@@ -1,7 +1,7 @@
-//! Storage: the objects of every kind with the history of their changes, under one counter of revisions.
+//! Storage: objects of every kind with the history of their changes, under a common revision counter.
 //!
-//! Objects are kept serialised, so that tens of thousands of them are small and lists and watches only copy bytes. It
-//! knows nothing of HTTP, users or rules.
+//! Objects are kept serialized, so that tens of thousands of them are small, and lists and watches only copy bytes.
+//! Independent of HTTP, users and rules.
 
 pub(super) mod entry;
 pub(super) mod shelf;
@@ -19,7 +19,7 @@ use super::kind::registry::Served;
 /// All objects.
 pub(super) struct Store {
     revision: u64,
-    /// Up to here all history is forgotten.
+    /// Revision up to which the history was dropped.
     compacted: u64,
     shelves: HashMap<String, Shelf>,
 }
@@ -30,17 +30,17 @@ impl Store {
         Self { revision: 1, compacted: 0, shelves: HashMap::new() }
     }
 
-    /// The revision of the newest change of any kind.
+    /// Revision of the newest change of any kind.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Passes over revisions, as other kinds' writes and allocations do.
+    /// Skips revisions, as for writes and allocations of other kinds.
     pub(super) fn skip_to(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
     }
 
-    /// The shelf of a kind.
+    /// Shelf of a kind.
     pub(super) fn shelf(&mut self, name: &str) -> &mut Shelf {
         if !self.shelves.contains_key(name) {
             self.shelves.insert(name.to_owned(), Shelf::new(self.compacted));
@@ -53,13 +53,13 @@ impl Store {
         self.shelves.iter_mut()
     }
 
-    /// The object under a key.
+    /// Object with this key.
     pub(super) fn get(&mut self, served: &Served, key: &str) -> Option<Arc<Entry>> {
         self.shelf(&served.shelf).get(key)
     }
 
-    /// Stores an object under the next revision, or under its own `metadata.resourceVersion` if `keep` says so and that
-    /// is newer than any. Objects without a uid get one, and without a creationTimestamp `now`.
+    /// Stores an object under the next revision, or under its own `metadata.resourceVersion` if `keep` is set and it is
+    /// newer than all others. Objects without a UID get one, and without a creationTimestamp they get `now`.
     pub(super) fn put(&mut self, served: &Served, mut object: Value, now: &str, keep: bool) -> Arc<Entry> {
         let own = object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         self.revision = match own {
@@ -78,8 +78,8 @@ impl Store {
         entry
     }
 
-    /// Removes an object under the next revision. The answer is its last content with that revision, which is also
-    /// what watches are told.
+    /// Removes an object under the next revision. Returns its last content with that revision, which watches see as
+    /// well.
     pub(super) fn remove(&mut self, served: &Served, key: &str) -> Option<Arc<Entry>> {
         let entry = self.get(served, key)?;
         self.revision += 1;
@@ -90,7 +90,7 @@ impl Store {
         Some(gone)
     }
 
-    /// Forgets all history: what wants to continue from before is told that it is too old.
+    /// Drops all history. Clients that continue from an earlier revision get an error.
     pub(super) fn compact(&mut self) {
         self.compacted = self.revision;
         self.shelves.values_mut().for_each(|shelf| shelf.compact(self.compacted));

@@ -1,8 +1,8 @@
-//! What becomes of an object when somebody writes it. Knows nothing of HTTP or storage.
+//! Writes: the new object that results from a request. Independent of HTTP and storage.
 //!
-//! A write goes the way of k8s.io/apiserver: the request becomes a candidate object (`candidate`), ownership of fields
-//! is worked out (`managers`), the kind's strategy resets what this write cannot change, gives what is missing and
-//! validates (`commit`, `resource`). Texts and orders are those of the recorded transcripts.
+//! A write takes the steps of k8s.io/apiserver: the request becomes a candidate object (`candidate`), field ownership
+//! is computed (`managers`), and the kind's strategy resets what this write cannot change, adds defaults and validates
+//! (`commit`, `resource`). Texts and order are those of the recorded transcripts.
 
 pub mod allocations;
 mod candidate;
@@ -33,71 +33,71 @@ pub use allocations::Allocations;
 pub use deletion::{Deletion, delete};
 use resource::Resource;
 
-/// How a write request wants to change the object.
+/// Type of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// POST.
     Create,
     /// PUT.
     Update,
-    /// PATCH as RFC 6902.
+    /// PATCH in the format of RFC 6902.
     JsonPatch,
-    /// PATCH as RFC 7396.
+    /// PATCH in the format of RFC 7396.
     MergePatch,
     /// PATCH with list merge keys.
     StrategicMergePatch,
     /// Server-side apply.
     Apply {
-        /// Whether fields of other managers are taken over.
+        /// Whether to take over fields of other managers.
         force: bool,
     },
 }
 
-/// What happens to fields that the kind does not have (query `fieldValidation`).
+/// Treatment of unknown fields (query `fieldValidation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped.
+    /// Unknown fields are dropped.
     Ignore,
-    /// They are dropped, and a `Warning` header tells each.
+    /// Unknown fields are dropped, each with a `Warning` header.
     #[default]
     Warn,
     /// The request is refused.
     Strict,
 }
 
-/// What a write request wants, already parsed from URL, headers and body.
+/// Write request, parsed from URL, headers and body.
 pub struct WriteRequest<'a> {
     pub kind: &'a Kind,
     pub namespace: Option<&'a str>,
-    /// From the URL; `None` for POST. A `generateName` has already become `metadata.name`.
+    /// Name in the URL; `None` for POST. A `generateName` has already become `metadata.name`.
     pub name: Option<&'a str>,
-    /// Such as `status`.
+    /// Subresource, such as `status`.
     pub subresource: Option<&'a str>,
     pub operation: Operation,
     pub body: Value,
-    /// Query `fieldManager`, else User-Agent up to the first `/`.
+    /// Query `fieldManager`, else the User-Agent up to the first `/`.
     pub field_manager: String,
     pub field_validation: FieldValidation,
-    /// Then nothing is allocated: placeholders are shown.
+    /// Whether it is a dry run, which allocates nothing and shows placeholders.
     pub dry_run: bool,
-    /// RFC 3339, whole seconds, UTC.
+    /// Current time: RFC 3339, whole seconds, UTC.
     pub now: String,
-    /// What admission makes of the object before it is looked at.
+    /// Mutation by admission, before validation.
     pub mutation: Option<fn(&mut Value)>,
 }
 
-/// The outcome: the complete new object. The storage sets uid, resourceVersion and creationTimestamp of created
-/// objects, and a new resourceVersion when the object differs from the live one. When the live object has a
-/// deletionTimestamp and the new one no finalizers, the storage removes it.
+/// Result: the complete new object. The storage sets uid, resourceVersion and creationTimestamp of created objects,
+/// and a new resourceVersion if the object differs from the live one. If the live object has a deletionTimestamp and
+/// the new one no finalizers, the storage removes it.
 #[derive(Debug)]
 pub struct Written {
     pub object: Value,
     pub created: bool,
-    /// Each becomes a `Warning` header.
+    /// Texts of `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-/// Applies a write to the live object. An object equal to the live one means that nothing was written.
+/// Applies a write to the live object. If the result equals the live object, nothing is written.
 pub fn write(
     request: &WriteRequest<'_>,
     live: Option<&Value>,

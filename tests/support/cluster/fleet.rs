@@ -1,4 +1,4 @@
-//! The Karmada control plane beside a cluster.
+//! Karmada control plane next to a cluster.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use super::rights::{Rights, text_of};
 use super::{Account, Backing, Cluster, MANAGER, Refusal, documents_of};
 use crate::karmada;
 
-/// Names a real control plane, with the rights of an administrator.
+/// Variable with the kubeconfig of a real control plane, for an administrator.
 const REAL_KARMADA: &str = "SHEAVE_TEST_KARMADA_KUBECONFIG";
-/// What is applied to it, in this repository.
+/// Folder of this repository with the manifests for it.
 const FOLDER: &str = "deploy/karmada";
-/// What is applied beside it where Services are exported, but for the definition that members need.
+/// Additional manifests for exporting Services, except the definition that members need.
 const EXPORT_RIGHTS: &str = "deploy/karmada/exports/rights.yaml";
 const EXPORT_POLICY: &str = "deploy/karmada/exports/policy.yaml";
 
 impl Cluster {
-    /// The Karmada control plane of the environment, with a namespace of the same name: a test API server, unless the
-    /// cluster is real and the environment names one.
+    /// The Karmada control plane of the environment, with a namespace of the same name: a test API server, unless the cluster is
+    /// real and the environment names a control plane.
     pub fn control_plane(&self) -> Self {
         let real = match &self.backing {
             Backing::Test(_) => None,
@@ -31,7 +31,7 @@ impl Cluster {
         let plane = Self::connect(self.namespace.clone(), real, Rights::read(&names), None);
         plane.define_karmada();
         let objects = names.iter().flat_map(|file| documents_of(&text_of(file)));
-        // Namespaces come before what is in them.
+        // Namespaces must exist before their objects.
         let (first, then): (Vec<_>, Vec<_>) = objects.partition(|object| object["kind"] == "Namespace");
         first.into_iter().chain(then).for_each(|object| plane.install_object(object));
         plane.keep_what_is_made();
@@ -40,8 +40,8 @@ impl Cluster {
         plane
     }
 
-    /// Ends the Leases that a killed controller of the last case left: the next one is another installation, and would wait for a
-    /// minute before it writes.
+    /// Deletes the Leases that a killed controller of the last case has left. The next controller is another installation, and
+    /// would otherwise wait for a minute before it writes.
     fn forget_installations(&self) {
         if self.test_server().is_none() {
             let leases = "/apis/coordination.k8s.io/v1/namespaces/sheave-system/leases";
@@ -50,7 +50,7 @@ impl Cluster {
         }
     }
 
-    /// Defines what the server does not serve yet. Clusters are aggregated where that can be had.
+    /// Defines the kinds that the server does not serve yet. The test API server has Clusters as an aggregated kind.
     fn define_karmada(&self) {
         if let Backing::Test(server) = &self.backing {
             server.aggregate_clusters();
@@ -63,7 +63,7 @@ impl Cluster {
             ("Cluster", karmada::CLUSTER),
         ]);
         if self.test_server().is_none() {
-            // Others on a real server do without the accounts' namespace.
+            // Otherwise, only real servers have the namespace of the accounts.
             self.make_namespace("sheave-system");
         }
     }
@@ -78,7 +78,7 @@ impl Cluster {
         }
     }
 
-    /// Serves what Services are exported by. The definitions stay, and nothing else.
+    /// Serves the kinds for exporting Services. The definitions stay, but nothing else.
     pub fn define_exports(&self) {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.define_kinds(&[
@@ -88,10 +88,10 @@ impl Cluster {
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = made;
     }
 
-    /// Gives the controller what `deploy/karmada/exports` gives beside its other rights.
+    /// Gives the controller the additional permissions of `deploy/karmada/exports`.
     pub fn allow_exports(&self) {
         if self.test_server().is_some() {
-            // Karmada makes it; its controllers have their Leases there.
+            // Karmada creates this namespace; the Leases of its controllers are there.
             self.make_namespace("karmada-system");
         }
         for file in [EXPORT_RIGHTS, EXPORT_POLICY] {
@@ -106,19 +106,20 @@ impl Cluster {
         }
     }
 
-    /// Makes the namespace of a member's Works.
+    /// Creates the namespace of a member's Works.
     pub fn make_execution_space(&self, name: &str) {
         self.make_namespace(name);
         self.keep("Namespace", name);
     }
 
-    /// Leaves an object there at the end: a real control plane takes its time to end such, and the next case wants it.
+    /// Excludes an object from deletion at the end. A real control plane takes long to delete such objects, and the next case
+    /// needs them.
     pub fn keep(&self, kind: &str, name: &str) {
         let path = self.path_of(kind, name);
         self.made.lock().unwrap_or_else(PoisonError::into_inner).retain(|made| *made != path);
     }
 
-    /// Puts an object there as it is, by creation and not by apply: for what no schema must touch.
+    /// Creates an object unchanged, rather than by apply, so that no schema alters it.
     pub fn create(&self, object: &Value) -> Result<Value, Refusal> {
         let mut object = object.clone();
         self.place(&mut object);
@@ -130,13 +131,13 @@ impl Cluster {
         Ok(made)
     }
 
-    /// Takes a finalizer off an object, as its owner would.
+    /// Removes a finalizer from an object, like its owner would.
     pub fn release(&self, kind: &str, name: &str) -> Result<Value, Refusal> {
         self.merge(kind, name, MANAGER, &json!({"metadata": {"finalizers": null}}))
     }
 }
 
-/// The manifests of [`FOLDER`].
+/// Manifests of [`FOLDER`].
 fn files() -> Vec<String> {
     let folder = PathBuf::from(crate::program::PROJECT).join(FOLDER);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

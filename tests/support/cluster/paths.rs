@@ -1,8 +1,8 @@
-//! Where the API serves which kind.
+//! URL paths of kinds.
 
 use serde_json::Value;
 
-/// Kind, group and version, plural, and whether its objects are in namespaces.
+/// Kind, group and version, plural, and whether its objects have a namespace.
 const KINDS: &[(&str, &str, &str, bool)] = &[
     ("Service", "v1", "services", true),
     ("Node", "v1", "nodes", false),
@@ -33,14 +33,14 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("PropagationPolicy", "policy.karmada.io/v1alpha1", "propagationpolicies", true),
 ];
 
-/// The path of an object that says its namespace.
+/// Path of an object with a namespace.
 pub(super) fn path(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &object["metadata"];
     of(&text(&object["kind"]), &text(&metadata["namespace"]), &text(&metadata["name"]))
 }
 
-/// The path of an object; of the whole kind, with a slash behind it, if `name` is empty.
+/// Path of an object; if `name` is empty, that of the kind with a trailing slash.
 pub(super) fn of(kind: &str, namespace: &str, name: &str) -> String {
     let (_, version, plural, namespaced) = entry(kind);
     let root = if version.contains('/') { "/apis" } else { "/api" };
@@ -48,7 +48,7 @@ pub(super) fn of(kind: &str, namespace: &str, name: &str) -> String {
     format!("{root}/{version}{scope}/{plural}/{name}")
 }
 
-/// The path of all objects of a kind, in all namespaces.
+/// Path of all objects of a kind, in all namespaces.
 pub(super) fn everywhere(kind: &str) -> String {
     let (_, version, plural, _) = entry(kind);
     format!("{}/{version}/{plural}", if version.contains('/') { "/apis" } else { "/api" })

@@ -1,4 +1,4 @@
-//! Who the processes are for an API server, and what they may do there: read from the roles and bindings of `deploy`.
+//! User names and permissions of the processes at an API server, read from the roles and bindings of `deploy`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Account, documents_of};
 
-/// Who may do everything.
+/// User with all permissions.
 pub(super) const ADMINISTRATOR: &str = "admin";
 
 /// Roles and bindings.
@@ -18,7 +18,7 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Reads these files of the repository. Both accounts are bound there.
+    /// Reads these files of the repository, which bind both accounts.
     pub(super) fn read(files: &[&str]) -> Self {
         let objects: Vec<Value> = files.iter().flat_map(|file| documents_of(&text_of(file))).collect();
         let user = |name: &str| {
@@ -28,7 +28,7 @@ impl Rights {
         Self { gateway: user("sheave-gateway"), controller: user("sheave-controller"), objects }
     }
 
-    /// As whom the API server knows an account.
+    /// User name of an account.
     pub(super) fn user(&self, account: Account) -> &str {
         match account {
             Account::Gateway => &self.gateway,
@@ -37,7 +37,7 @@ impl Rights {
         }
     }
 
-    /// The Roles and ClusterRoles that are bound to an account; none are needed by one who may do everything.
+    /// The Roles and ClusterRoles that are bound to an account; empty for the administrator.
     pub(super) fn roles(&self, account: Account) -> Vec<Value> {
         let user = self.user(account);
         let bindings = self
@@ -70,7 +70,7 @@ fn user_of(subject: &Value) -> String {
     }
 }
 
-/// The text of a file of the repository.
+/// Text of a file of the repository.
 pub(super) fn text_of(file: &str) -> String {
     let path = PathBuf::from(crate::program::PROJECT).join(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

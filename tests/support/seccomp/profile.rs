@@ -1,4 +1,4 @@
-//! The profile in `deploy`, as a container runtime understands it (runtime-spec, config-linux.md), compiled as libseccomp does.
+//! Profile in `deploy`, with the semantics of a container runtime (runtime-spec, config-linux.md), compiled as by libseccomp.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,16 +9,16 @@ use serde::Deserialize;
 
 use super::{ALLOW, AND, ARCHITECTURE, ARGUMENTS, EQUAL, ERRNO, Instruction, KILL_PROCESS, NUMBER};
 
-/// What becomes of calls that the profile does not name.
+/// Result of calls that the profile does not name.
 #[derive(Clone, Copy, Debug)]
 pub enum Otherwise {
-    /// They fail, as the profile says.
+    /// They fail as the profile defines.
     Fail,
-    /// They end the process: none of them goes unnoticed.
+    /// They end the process, so that none goes unnoticed.
     End,
 }
 
-/// The profile.
+/// Seccomp profile.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
@@ -55,7 +55,7 @@ struct Rule {
 struct Argument {
     index: u32,
     value: u32,
-    /// With a mask, the value; the value is the mask then.
+    /// With a mask, this is the value, and `value` is the mask.
     value_two: Option<u32>,
     op: Comparison,
 }
@@ -98,12 +98,12 @@ impl Rule {
             Action::Allow => ALLOW,
             Action::Errno => ERRNO | u32::from(self.errno_ret),
         });
-        // The check of an argument leaves that behind in place of the number.
+        // The check of an argument overwrites the number in the accumulator.
         assert!(self.args.is_empty() || (self.names.len(), self.args.len()) == (1, 1), "{self:?}");
         let condition: Vec<Instruction> = self.args.iter().flat_map(Argument::check).collect();
         let skipped = u8::try_from(condition.len() + 1).expect("a few");
         program.push(Instruction::load(NUMBER));
-        // What this machine does not have is passed over, as libseccomp does.
+        // Calls that this machine does not have are skipped, as in libseccomp.
         for number in self.names.iter().filter_map(|name| numbers.get(name)) {
             program.push(Instruction::skip_unless(*number, skipped));
             program.extend(&condition);
@@ -113,7 +113,7 @@ impl Rule {
 }
 
 impl Argument {
-    /// Skips one instruction behind it unless it is so.
+    /// Skips one instruction after it unless the condition holds.
     fn check(&self) -> Vec<Instruction> {
         let lower = ARGUMENTS + 8 * self.index;
         match (self.op, self.value_two) {
@@ -136,7 +136,7 @@ impl Argument {
 /// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64` of linux/audit.h.
 const AUDIT_ARCH: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
 
-/// The numbers of this machine's system calls, as its C headers have them.
+/// Numbers of this machine's system calls, from its C headers.
 fn numbers() -> HashMap<String, u32> {
     let headers =
         Command::new("cc").args(["-E", "-dM", "-include", "asm/unistd.h", "-x", "c", "/dev/null"]).output();

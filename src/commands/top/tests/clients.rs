@@ -1,9 +1,9 @@
-//! Networks of clients: rows that come with what they had, and one in place of those that are too many.
+//! Tests of client networks: rows that arrive with earlier traffic, and the row that sums up the rest.
 
 use super::*;
 
 impl Scene {
-    /// Two networks that were there, and one that has come.
+    /// Two networks from the start, and one that is new.
     fn of_clients(others: usize) -> Self {
         let mut scene = Self::new(TopRows::Clients);
         let rows = [row(0, "198.51.100.0/24", "shop/web"), row(1, "2001:db8:1:1200::/56", "shop/web")];

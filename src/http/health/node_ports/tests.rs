@@ -1,4 +1,4 @@
-//! What is answered byte by byte, and how ports follow the projection.
+//! Tests of exact responses, and of how ports follow the projection.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::*;
 /// Long enough for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A port that is free in both families, from the range of node ports: no connection gets such a one by chance.
+/// A port that is free in both families, from the node port range, which is not used for outgoing connections.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(31_700);
     loop {
@@ -36,7 +36,7 @@ fn problems(ports: &NodePorts) -> Vec<String> {
     ports.problems().map(|problem| problem.to_string()).collect()
 }
 
-/// Status, Service and count of the answer that comes to a new connection.
+/// Status, Service and count of the response on a new connection.
 async fn ask(to: impl Into<SocketAddr>) -> (u16, String) {
     ask_on(TcpStream::connect(to.into()).await.unwrap()).await
 }
@@ -56,7 +56,7 @@ async fn assert_refused(to: impl Into<SocketAddr>) {
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
 
-/// Status, weight and body of what `local` endpoints come to.
+/// Status, weight and body of the response for `local` endpoints.
 async fn answered(local: usize, serving: bool) -> (u16, String, String) {
     let now = Timestamp::UNIX_EPOCH;
     let report = HealthReport { now, proven: now, healthy: serving, eligible: true, serving };

@@ -1,7 +1,7 @@
-//! The networks of clients: what each has open, and has had since it got a row.
+//! Networks of clients: open connections, and traffic since the network got a row.
 //!
-//! There may be as many as there are connections, so only those have rows that have the most of something, or had it a few seconds ago. All
-//! others are one row together.
+//! There may be as many networks as connections. Only those with the highest counters have rows, or that had them until a few seconds ago.
+//! All others share one row.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,42 +15,42 @@ use sheave_dataplane::{ClientCounts, ClientPrefix, ClientTraffic};
 use super::numbered::{Label, LabelledFrontends, NumberedRows};
 use crate::views::routes::source_name;
 
-/// Networks that have rows because of each of the counters: those sorted by any are right so far down.
+/// Number of networks with rows for each counter. A list that is sorted by any counter is correct down to this position.
 const MOST_BY_EACH: usize = 500;
-/// Counters that networks have rows for.
+/// Counters that decide which networks have rows.
 const RANKS: [fn(&ClientCounts) -> u64; 4] =
     [|it| it.open, |it| it.opened, |it| it.client_bytes, |it| it.endpoint_bytes];
-/// If there are no more, all have rows.
+/// Up to this number, all networks have rows.
 const ROWS: usize = RANKS.len() * MOST_BY_EACH;
-/// Counts for which a row lasts that is not among those any more: clients that come every now and then stand still.
+/// Number of counts for which a row outlives its rank, so that the rows of occasional clients stay.
 const LASTS: u32 = 10;
 
-/// The rows, with what they have had.
+/// Rows with their counts.
 pub(super) struct ClientRows {
     rows: NumberedRows<ClientLabel>,
     known: HashMap<ClientPrefix, KnownClient>,
-    /// Since somebody looks: what has no row.
+    /// Counts of all networks without a row, since the first viewer.
     others: ClientCounts,
 }
 
-/// A network that has a row.
+/// Network with a row.
 #[derive(Default)]
 struct KnownClient {
     counts: ClientCounts,
     service: Option<ServiceKey>,
-    /// Counts since it was last among those with the most of something.
+    /// Number of counts since it was last among the highest.
     since_chosen: u32,
 }
 
-/// A network, or all that have no row.
+/// A network, or all networks without a row.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct ClientLabel {
-    /// Empty for those without a row.
+    /// Empty for the networks without a row.
     prefix: String,
-    /// The Service that has passed on the most bytes for it in the last second, or if none has, where it has the most open.
+    /// Service with the most bytes for this network in the last second, or else with the most open connections.
     service: String,
     source: &'static str,
-    /// How many have no row, about: of so many that they are not kept apart, one that comes again counts again.
+    /// Approximate number of networks without a row. If there are too many to tell apart, one that returns counts again.
     #[serde(skip_serializing_if = "is_zero")]
     others: u64,
 }
@@ -69,15 +69,15 @@ impl Label for ClientLabel {
 }
 
 impl ClientRows {
-    /// None yet, at this time.
+    /// Starts without rows, at this uptime.
     pub(super) fn new(uptime: u64) -> Self {
         let mut rows = NumberedRows::new();
         let _nobody_has_them_yet = rows.advance(uptime, None, &[]);
         Self { rows, known: HashMap::new(), others: ClientCounts::default() }
     }
 
-    /// Takes in what there was since the last time, and gives the event that leads there. Without it, there is none: rates are over the
-    /// time between two events.
+    /// Applies the traffic since the last call and returns the event. Without traffic there is no event, since rates cover the time between
+    /// two events.
     pub(super) fn advance(
         &mut self,
         traffic: Option<ClientTraffic>,
@@ -92,7 +92,7 @@ impl ClientRows {
         self.rows.advance(uptime, Some(labels), &counts)
     }
 
-    /// Takes in what there was since the last time, for the next event.
+    /// Applies the traffic since the last call, for the next event.
     pub(super) fn take(&mut self, traffic: &ClientTraffic) -> HashMap<ClientPrefix, ClientCounts> {
         let mut clients = HashMap::<ClientPrefix, ClientCounts>::new();
         traffic.iter().for_each(|(client, _, counts)| *clients.entry(client).or_default() += counts);
@@ -101,7 +101,7 @@ impl ClientRows {
         clients
     }
 
-    /// As of the last time.
+    /// Event with all rows as of the last call.
     pub(super) fn all(&mut self) -> Bytes {
         self.rows.all()
     }
@@ -134,7 +134,7 @@ impl ClientRows {
             *services.entry(client).or_default().entry(service).or_default() += counts;
         }
         for (client, services) in services {
-            // Of equal ones the first by name, so that none takes turns with another.
+            // Of equal Services, take the first by name, so that they do not alternate.
             let weight = |counts: &ClientCounts| (counts.bytes(), counts.open, counts.opened);
             let most = services.into_iter().rev().max_by_key(|(_, counts)| weight(counts));
             if let Some(known) = self.known.get_mut(&client) {
@@ -143,10 +143,10 @@ impl ClientRows {
         }
     }
 
-    /// The rows in the order of their labels, and their counters.
+    /// Rows in the order of their labels, with their counters.
     fn labelled(&mut self, others: u64) -> (Vec<LabelledFrontends<ClientLabel>>, Vec<u64>) {
         if others == 0 {
-            // Their row goes, and begins from nothing when it returns.
+            // The row disappears, and starts from zero when it returns.
             self.others = ClientCounts::default();
         }
         let known = self.known.iter().map(|(client, known)| (known.label(*client), known.counts));
@@ -174,7 +174,7 @@ impl KnownClient {
     }
 }
 
-/// Those that have the most of something.
+/// Networks that are among the highest by any counter.
 fn with_most(clients: &HashMap<ClientPrefix, ClientCounts>) -> HashSet<ClientPrefix> {
     if clients.len() <= ROWS {
         return clients.keys().copied().collect();
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((labels[0].label.prefix.as_str(), labels[0].label.others), ("", 7));
         assert_eq!(counts[..2], [rows.others.opened, rows.others.open]);
         assert!(labels.is_sorted_by(|one, other| one.label.compare_keys(&other.label).is_lt()));
-        // However many come and go, there is room for so many and for as many that were there.
+        // However many networks come and go, the number of rows is bounded by the highest and the previous ones.
         for second in 1..30 {
             let others =
                 (0..100_000).map(|number| (network(second * 100_000 + number), open(number))).collect();

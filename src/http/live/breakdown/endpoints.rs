@@ -1,4 +1,4 @@
-//! The counters of each endpoint of each Service: new and open connections and flows, and their bytes while somebody looks.
+//! Counters of each endpoint of each Service: new and open connections and flows, and their bytes while there is a viewer.
 
 use std::cmp::Ordering;
 
@@ -11,27 +11,27 @@ use super::Counted;
 use super::numbered::Label;
 use crate::views::routes::source_name;
 
-/// An endpoint of a Service, in one of the clusters that it is in.
+/// Endpoint of a Service, in one of its clusters.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct EndpointLabel {
     service: String,
     source: &'static str,
     cluster: String,
     endpoint: String,
-    /// Of several frontends that judge it, the worst counts.
+    /// The worst state in any frontend.
     state: EndpointCondition,
-    /// Why it is unhealthy.
+    /// Reason for being unhealthy.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
     node: String,
 }
 
-/// How an endpoint is, the worst first.
+/// State of an endpoint, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 enum EndpointCondition {
     Unhealthy,
     Terminating,
-    /// It gets nothing new; what is open goes on.
+    /// Gets no new connections; open ones continue.
     Leaving,
     Ready,
 }

@@ -1,4 +1,4 @@
-//! Rows with numbers that last as long as their rows, and the events that lead from one moment to the next.
+//! Rows with stable numbers, and the events between two states.
 
 use std::cmp::Ordering;
 
@@ -8,22 +8,22 @@ use sheave_model::FrontendAddr;
 
 use crate::http::live::event::event;
 
-/// What a row is about. Its order begins with its key.
+/// Label of a row. Its order starts with its key.
 pub(super) trait Label: Ord + Serialize {
-    /// The name of the events.
+    /// Name of the events.
     const EVENT: &'static str;
-    /// How many counters a row has.
+    /// Number of counters in a row.
     const WIDTH: usize;
 
-    /// Rows with equal keys are the same row.
+    /// Compares the keys. Rows with equal keys are the same row.
     fn compare_keys(&self, other: &Self) -> Ordering;
 }
 
-/// A row without a number.
+/// Row without a number.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LabelledFrontends<L> {
     pub(super) label: L,
-    /// Whose counters the row adds up, sorted.
+    /// Frontends whose counters the row sums up, sorted.
     pub(super) frontends: Vec<FrontendAddr>,
 }
 
@@ -33,31 +33,31 @@ struct NumberedRow<L> {
     counts: Vec<u64>,
 }
 
-/// Rows by key.
+/// Rows, sorted by key.
 pub(super) struct NumberedRows<L> {
     rows: Vec<NumberedRow<L>>,
     uptime: u64,
-    /// Numbers that no row has, below `next`.
+    /// Unused numbers below `next`.
     free: Vec<u32>,
     next: u32,
-    /// The event with all rows, for all that begin to look before the next time.
+    /// Event with all rows, for new viewers until the next change.
     all: Option<Bytes>,
 }
 
-/// As clients get it.
+/// JSON of an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RowsEvent<'a, L> {
-    /// When it was counted.
+    /// Uptime of the count.
     uptime_milliseconds: u64,
-    /// Nothing from before is left.
+    /// Whether all earlier rows are discarded.
     reset: bool,
-    /// Rows that are gone. Their numbers may be used again at once. A row that adds up other frontends than before gets another number:
-    /// counters of a frontend outlast a move to another Service, and are no traffic of this second there.
+    /// Numbers of removed rows, which may be reused at once. A row gets a new number when it sums up different frontends: a frontend
+    /// keeps its counters when it moves to another Service, and they are not traffic of that second.
     gone: Vec<u32>,
-    /// Rows that are new or are labelled anew.
+    /// Rows that are new or have a new label.
     rows: Vec<RowEntry<'a, L>>,
-    /// The number and the counters of each row whose counters changed.
+    /// Number and counters of each row whose counters changed.
     counts: Vec<(u32, &'a [u64])>,
 }
 
@@ -77,7 +77,7 @@ impl<L: Label> NumberedRows<L> {
         self.rows.len()
     }
 
-    /// Takes in the labels, if they are others than before, and the counters of all rows, and gives the event that leads there.
+    /// Applies labels, if they changed, and the counters of all rows. Returns the event with the changes.
     pub(super) fn advance(
         &mut self,
         uptime: u64,
@@ -106,7 +106,7 @@ impl<L: Label> NumberedRows<L> {
         event(L::EVENT, None, &rows_event)
     }
 
-    /// As of the last time.
+    /// Event with all rows as of the last call.
     pub(super) fn all(&mut self) -> Bytes {
         let Self { rows, uptime, all, .. } = self;
         let everything = all.get_or_insert_with(|| {
@@ -124,7 +124,7 @@ impl<L: Label> NumberedRows<L> {
         everything.clone()
     }
 
-    /// The numbers of rows that are gone, and the places of those that are new or are labelled anew.
+    /// Applies labels. Returns the numbers of removed rows, and the indexes of rows that are new or have a new label.
     fn relabel(&mut self, labels: Vec<LabelledFrontends<L>>) -> (Vec<u32>, Vec<usize>) {
         let (mut gone, mut changed) = (Vec::new(), Vec::new());
         let mut old = std::mem::take(&mut self.rows).into_iter().peekable();

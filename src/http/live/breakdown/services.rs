@@ -1,4 +1,4 @@
-//! The counters of each Service: what its frontends have had together.
+//! Counters of each Service: the sum over its frontends.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use super::numbered::Label;
 use crate::views::routes::source_name;
 use crate::views::traffic::TrafficCounts;
 
-/// A Service that has frontends.
+/// Service with frontends.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct ServiceLabel {
     service: String,

@@ -1,4 +1,4 @@
-//! Whoever takes the events in has the rows of the gateway in the end.
+//! Tests that a client that applies all events has the same rows as the gateway.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ impl Label for TestLabel {
     }
 }
 
-/// A row on frontends with these ports.
+/// Row on frontends with these ports.
 fn row(name: u8, state: u8, ports: &[u16]) -> LabelledFrontends<TestLabel> {
     let frontends = ports.iter().map(|port| frontend(*port)).collect();
     LabelledFrontends { label: TestLabel { name, state }, frontends }
@@ -36,7 +36,7 @@ fn frontend(port: u16) -> FrontendAddr {
     FrontendAddr { ip: [192, 0, 2, 1].into(), port, protocol: Protocol::Tcp }
 }
 
-/// What a client knows: by number, the name, the state and the counters.
+/// Rows of a client by number: name, state and counters.
 #[derive(Debug, Default, PartialEq)]
 struct Client(BTreeMap<u64, (u64, u64, Vec<u64>)>);
 
@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// Rows by name: the state, the counters and the port of the frontend.
+/// Rows by name: state, counters and port of the frontend.
 type Moment = BTreeMap<u8, (u8, [u64; 2], u16)>;
 
 fn moments() -> impl Strategy<Value = Vec<Moment>> {
@@ -122,7 +122,7 @@ fn a_row_that_gets_a_frontend_of_another_is_a_new_one() {
         event.contains(r#""gone":[0,1],"rows":[{"id":2,"name":1,"state":0},{"id":3,"name":2,"state":0}]"#),
         "{event}"
     );
-    // Another state is none.
+    // A new state does not change the number.
     let event = rows.advance(3, Some(vec![row(1, 1, &[80]), row(2, 0, &[443, 8080])]), &[1, 2, 1 << 40, 4]);
     assert!(event.contains(r#""gone":[],"rows":[{"id":2,"name":1,"state":1}]"#), "{event}");
 }

@@ -1,4 +1,4 @@
-//! Pages that join, follow and come back have the same rows in the end.
+//! Tests that pages that join, follow and return have the same rows in the end.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ fn row(number: u32, state: ServiceState) -> ServiceRow {
     ServiceRow { service: format!("shop/s{number:05}"), source: "Service", state, ..ServiceRow::default() }
 }
 
-/// A page that takes events in as `services.js` does.
+/// Page that applies events like `services.js`.
 #[derive(Default)]
 struct Page {
     rows: BTreeMap<String, String>,
@@ -71,7 +71,7 @@ fn pages_get_everything_once_and_then_what_changes() {
     assert_eq!(page.taken, 1_236);
     assert_eq!(events.advance(rows), "");
 
-    // It has all, so that it gets nothing when it comes back.
+    // The page is up to date, so it gets nothing when it returns.
     page.catch_up(&mut events);
     assert_eq!(page.taken, 1_236);
 }

@@ -1,4 +1,4 @@
-//! Streams end after a while, and their pages come back.
+//! Tests that streams end after a while and their pages return.
 
 use tokio::time::sleep;
 
@@ -7,7 +7,7 @@ use crate::http::metrics::tests::dataplane;
 use crate::http::query::{ObjectFacts, Overview};
 use crate::views::status::ProcessView;
 
-/// A control loop that has nothing to tell.
+/// Control loop without any changes.
 async fn answer(mut inbox: mpsc::Receiver<Query>) {
     while let Some(query) = inbox.recv().await {
         let Query::Overview(known, reply) = query else { continue };
@@ -42,7 +42,7 @@ async fn a_page_that_comes_back_soon_gets_what_it_lacks_and_another_one_everythi
     sleep(Duration::from_secs(4)).await;
     let (first, next) = join(&joins, Some(id)).await;
     assert!(!first.contains(EVERYTHING), "{first}");
-    // Nothing is computed for nobody.
+    // Without pages, nothing is computed.
     drop(next);
     sleep(2 * LINGER).await;
     let (first, _next) = join(&joins, Some(id)).await;

@@ -1,4 +1,4 @@
-//! ScrapeQueue of a table of a hundred thousand frontends, on the thread of a control loop that has other things to do.
+//! Tests of scrapes with a hundred thousand frontends, next to a busy control loop.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const NEVER: Duration = Duration::from_secs(3_600);
 const MANY: u32 = 100_000;
 
-/// A server before a control loop of this thread, which answers as a gateway's does.
+/// Server with a control loop on this thread that answers like a gateway's.
 struct ScrapedServer {
     addr: SocketAddr,
     scrapes: ScrapeQueue,
@@ -33,7 +33,7 @@ struct ScrapedServer {
 
 async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
     let mut dataplane = dataplane();
-    // Refused to everybody, so that they need no sockets.
+    // Frontends that refuse everyone need no sockets.
     dataplane.apply(table((0..frontends).map(|number| frontend(number, &[]))));
     let own = PrometheusBuilder::new().build_recorder().handle();
     let scrapes = ScrapeQueue { patience, ..ScrapeQueue::new(dataplane.observer(), own) };
@@ -70,7 +70,7 @@ fn facts(health: &Health) -> LoopFacts {
     }
 }
 
-/// Asks, and reads nothing yet.
+/// Sends a request without reading the answer.
 fn ask(addr: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -78,7 +78,7 @@ fn ask(addr: SocketAddr, path: &str) -> TcpStream {
     stream
 }
 
-/// All that comes until the end of the connection, read apart from the server's thread.
+/// Reads until the end of the connection, outside of the server's thread.
 async fn read(mut stream: TcpStream) -> String {
     let read = move || {
         let mut text = String::new();
@@ -88,7 +88,7 @@ async fn read(mut stream: TcpStream) -> String {
     tokio::task::spawn_blocking(read).await.unwrap()
 }
 
-/// Waits until so many turns are free.
+/// Waits until this many turns are free.
 async fn until_free(scrapes: &ScrapeQueue, free: usize) {
     let wait = async {
         while scrapes.turn.available_permits() != free {

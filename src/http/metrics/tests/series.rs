@@ -1,4 +1,5 @@
-//! What the series say of a data plane with traffic: of frontends up to the bound and of all, and of endpoints.
+//! Tests of the series of a data plane with traffic: of frontends up to the limit, of all frontends, and of
+//! endpoints.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +18,7 @@ use super::super::{endpoints, families, frontends};
 use super::{dataplane, frontend, table};
 use crate::config::SeriesLimits;
 
-/// A data plane of which some frontends have series, with one endpoint that answers every client by closing.
+/// Data plane with series for some frontends, and one endpoint that closes every connection.
 struct Scraped {
     dataplane: Dataplane,
     endpoint: SocketAddr,
@@ -37,10 +38,10 @@ impl Scraped {
         self.dataplane.apply(table(numbers.into_iter().map(|number| frontend(number, &[endpoint]))));
     }
 
-    /// One client of a frontend from its first to its last byte.
+    /// One connection to a frontend, from its first to its last byte.
     fn visit(&self, number: u32) {
         let mut client = TcpStream::connect((frontend(number, &[]).addr.ip, 8080)).unwrap();
-        // Until the endpoint's end: it is counted before that is passed on.
+        // The endpoint's close is counted before it is passed on.
         client.read_to_end(&mut Vec::new()).unwrap();
     }
 
@@ -71,7 +72,7 @@ fn frontends_beyond_the_bound_are_in_the_totals_which_never_fall() {
     scraped.visit(1);
     scraped.visit(2);
     assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (2, 0));
-    // Across the bound: the first two by address have series, the others count all the same.
+    // Exceed the limit: only the first two by address have series, but all are counted.
     scraped.apply(1..=4);
     scraped.visit(4);
     let series = |number: u32, count: u32| {
@@ -83,7 +84,7 @@ fn frontends_beyond_the_bound_are_in_the_totals_which_never_fall() {
     assert_eq!(scraped.lines("sheave_frontend_info").len(), 2);
     let endpoints = scraped.lines("sheave_frontend_endpoints");
     assert!(endpoints.len() == 2 && endpoints.iter().all(|line| line.ends_with(" 1")), "{endpoints:?}");
-    // And back, without those that had counted.
+    // Then go back, without the frontends that had counts.
     scraped.apply([3]);
     assert_eq!(scraped.lines("sheave_tcp_connections_total"), [series(3, 0)]);
     assert_eq!((scraped.value(TOTAL), scraped.value("sheave_metrics_frontends_omitted")), (3, 0));
@@ -156,7 +157,7 @@ fn connect_times_are_those_of_a_frontend_while_it_is_there_and_of_all() {
     assert_eq!(scraped.value("sheave_gateway_tcp_connect_seconds_count"), 3);
 }
 
-/// What two endpoints have, the second of which nobody listens at.
+/// Two endpoints; the second one refuses connections.
 #[tokio::test]
 async fn what_an_endpoint_failed_at_is_shown_until_it_leaves() {
     let mut scraped = Scraped::start(1, 2);

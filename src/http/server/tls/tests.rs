@@ -1,4 +1,4 @@
-//! Certificates that come, change and break, as a client sees them.
+//! Tests of certificates that appear, change and break, as a client sees them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::super::{Connections, Server};
 use super::*;
 
-/// A certificate for `localhost` that is its own authority, and its key.
+/// A self-signed certificate for `localhost` with its key.
 fn issue() -> Pem {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("c"), folder.path().join("k"));
@@ -42,7 +42,7 @@ fn issue() -> Pem {
     (fs::read(certificate).unwrap(), fs::read(key).unwrap())
 }
 
-/// The files of a server.
+/// Certificate files of a server.
 struct Place {
     _folder: TempDir,
     files: TlsFiles,
@@ -69,7 +69,7 @@ async fn serve(tls: Tls) -> (Server, SocketAddr) {
     (Server::start_over(listener, router, Connections::of_admin(4), Some(tls)), addr)
 }
 
-/// What a client is answered that trusts this certificate alone.
+/// Response to a client that trusts only this certificate.
 async fn ask(addr: SocketAddr, trusted: &[u8]) -> io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(trusted).unwrap()).unwrap();
@@ -101,7 +101,7 @@ async fn the_next_client_meets_the_certificate_of_the_moment() {
     ask(addr, &first.0).await.expect_err("it is another one now");
 }
 
-/// Whoever says hello and no more takes nothing from the control loop.
+/// Clients that only start a handshake cost the control loop nothing.
 #[tokio::test]
 async fn connections_are_answered_on_a_thread_of_their_own() {
     let place = Place::empty();
@@ -125,7 +125,7 @@ async fn a_broken_certificate_leaves_the_last_good_one() {
         (&b""[..], &good.1[..]),
         (&good.0, b"-----BEGIN PRIVATE KEY-----\nnot base64\n-----END PRIVATE KEY-----\n"),
         (&good.0[..100], &good.1),
-        // Another one's key.
+        // Key of another certificate.
         (&good.0, &other.1),
     ];
     for (certificate, key) in broken {
@@ -147,7 +147,7 @@ async fn who_speaks_without_tls_learns_nothing() {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut got = Vec::new();
-    // The end may be a reset: the request was not read.
+    // The connection may end with a reset, since the request was not read.
     drop(stream.read_to_end(&mut got).await);
     assert!(!String::from_utf8_lossy(&got).contains("well"), "{got:?}");
 }

@@ -1,4 +1,4 @@
-//! Which gateway a client reaches by all answers, and what people read of it.
+//! Tests of which gateway a client reaches according to all answers, and of the text.
 
 use sheave_control::projection::explain::ExplainedEndpoint;
 
@@ -79,7 +79,7 @@ fn gateways_that_do_the_same_are_one_group_whose_answer_is_that_of_the_one_that_
     );
 }
 
-/// As with `externalTrafficPolicy: Local`.
+/// For example, with `externalTrafficPolicy: Local`.
 #[test]
 fn five_hundred_gateways_that_all_differ_make_a_short_answer() {
     let endpoint = |gateway: usize, index: usize| ExplainedEndpoint {
@@ -166,7 +166,7 @@ fn a_silent_gateway_whose_own_address_it_is_is_named() {
     assert!(text.starts_with(expected), "{text}");
 }
 
-/// As with node ports, and while a gateway has an older table.
+/// For example, with node ports, or while a gateway has an older table.
 #[test]
 fn arrivals_are_those_of_one_frontend_which_most_gateways_answer_for() {
     let at = |frontend: &str, kind: &str, here| {

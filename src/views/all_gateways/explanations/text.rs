@@ -1,4 +1,4 @@
-//! The answers of all gateways as text: which gateway the client reaches, what that one does, and what others do otherwise.
+//! Text of the answers of all gateways: which gateway the client reaches, what it does, and what others do differently.
 
 use sheave_control::projection::explain::ExplainView;
 use sheave_control::text::first_few;
@@ -7,7 +7,7 @@ use super::{ANNOUNCED, ExplanationGroupView, ExplanationsView, SilentGatewayView
 use crate::views::explain::{Answer, outcome};
 use crate::views::visible::line;
 
-/// How many gateways a line names, and how many reasons one has that others do not have.
+/// Limit of gateways in a line, and of reasons that only one group has.
 const NAMED: usize = 5;
 
 /// The whole text, with a newline at the end.
@@ -46,7 +46,7 @@ fn headline(view: &ExplanationsView, first: &ExplanationGroupView) -> String {
             format!(" What follows is the same on {count} gateways: {}.", names(&first.gateways))
         }
     };
-    // Of a gateway that the client does not reach.
+    // The explanation is of a gateway that the client does not reach.
     let shown = first.gateways.first().map(|node| format!(" On {node}:")).unwrap_or_default();
     let is_silent = |node: &String| view.silent.iter().any(|it| it.node == *node);
     match (view.known_by.as_deref(), view.comes_to.as_slice()) {
@@ -79,7 +79,7 @@ fn headline(view: &ExplanationsView, first: &ExplanationGroupView) -> String {
     }
 }
 
-/// Where no gateway that answers announces the address, and none that does not answer is named as its owner.
+/// Text if no answering gateway announces the address, and no silent one is named as its owner.
 fn not_announced(view: &ExplanationsView, frontend: &str) -> String {
     let silent: Vec<String> = view.silent.iter().map(|it| it.node.clone()).collect();
     match (view.owners.as_slice(), silent.as_slice()) {

@@ -1,4 +1,4 @@
-//! What becomes of each endpoint in an answer: as the projection has it, and then by the health and the shares of the table in force.
+//! Endpoints of an answer: first by the projection, then by health and shares in the table in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{Basis, FrontendAnswer, candidates};
 use crate::views::percent;
 
 impl FrontendAnswer<'_> {
-    /// The endpoints as the projection has them, less those that the table in force would not choose.
+    /// Endpoints of the projection, of which those that the table in force would not choose are marked.
     pub(super) fn endpoints(
         &self,
         explained: &FrontendExplanation,
@@ -58,7 +58,7 @@ impl FrontendAnswer<'_> {
     }
 }
 
-/// Whether the client meets none but unhealthy endpoints.
+/// Whether the client can only reach unhealthy endpoints.
 pub(super) fn failing(view: &ExplainView) -> bool {
     let meets = |it: &&ExplainedEndpoint| match &view.endpoint {
         Some(endpoint) => it.address == *endpoint,
@@ -68,7 +68,7 @@ pub(super) fn failing(view: &ExplainView) -> bool {
     met.peek().is_some() && met.all(|endpoint| endpoint.unhealthy.is_some())
 }
 
-/// How many of those that may be chosen get nothing all the same.
+/// Sentence about candidates that get no traffic.
 pub(super) fn left_out(route: &Route, endpoints: &[ExplainedEndpoint]) -> Option<String> {
     let may = route.candidates().len();
     let used = endpoints.iter().filter(|endpoint| endpoint.used).count();
@@ -79,13 +79,13 @@ pub(super) fn left_out(route: &Route, endpoints: &[ExplainedEndpoint]) -> Option
     }
 }
 
-/// Why an endpoint is unhealthy, if it is.
+/// Reason for being unhealthy, if the endpoint is.
 fn unhealthy(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> Option<String> {
     let health = basis.active.health().of(&active?.spec().service)?;
     health.reason(addr).map(ToString::to_string)
 }
 
-/// Why a healthy endpoint that may be used gets nothing.
+/// Reason why a healthy candidate gets no traffic.
 fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr) -> String {
     let Some(spec) = active.map(ActiveFrontend::spec) else { return String::new() };
     if spec.failover.is_none() {
@@ -101,7 +101,7 @@ fn no_share(active: Option<&ActiveFrontend>, addr: EndpointAddr) -> String {
     }
 }
 
-/// What to add to the reason of an endpoint that is used, if it starts slowly.
+/// Addition to the reason of a used endpoint in slow start.
 fn slow_start(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<'_>) -> String {
     let algorithm = active.map(ActiveFrontend::algorithm).filter(|algorithm| *algorithm != Algorithm::Maglev);
     let service = active.filter(|_| algorithm.is_some()).map(|active| &active.spec().service);
@@ -111,7 +111,7 @@ fn slow_start(active: Option<&ActiveFrontend>, addr: EndpointAddr, basis: Basis<
         .unwrap_or_default()
 }
 
-/// What part of the traffic each endpoint gets, where that goes by the health of several clusters.
+/// Shares of endpoints in percent, if the health of several clusters decides.
 fn shares(active: &ActiveFrontend, origin: Origin) -> BTreeMap<EndpointAddr, u8> {
     if active.spec().failover.is_none() {
         return BTreeMap::new();

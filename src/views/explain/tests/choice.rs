@@ -1,4 +1,4 @@
-//! Which endpoint is named, against what the table in force picks.
+//! Tests of the named endpoint against the pick of the table in force.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ fn least_connections_round_robin_and_random_choose_anew() {
     }
 }
 
-/// Where the table in force really sends a client.
+/// Endpoint that the table in force picks for a client.
 fn picked(fixture: &Fixture, protocol: Protocol, port: u16, client: &str) -> String {
     let addr = FrontendAddr { ip: "203.0.113.10".parse().unwrap(), port, protocol };
     let request = PickRequest {

@@ -1,4 +1,4 @@
-//! What is said about the client: where it is, whether it is admitted, what endpoints see of it.
+//! Tests of what is reported about the client: location, admission, and what endpoints see of it.
 
 use sheave_model::{ClientSource, ClientSources};
 
@@ -49,7 +49,7 @@ fn source_ranges_admit_or_not_and_say_which() {
         super::super::text::render(&refused)
             .contains("8.8.8.8, outside the cluster, may not use it: its packets are silently dropped")
     );
-    // The ranges have the node's address, so they admit the frontend's own, too.
+    // The ranges contain the node's address, so the frontend's own address is admitted as well.
     let own = fixture.ask("port=80&client=203.0.113.10");
     assert!(own.allowed);
     reason(&own, "203.0.113.10 is admitted: loadBalancerSourceRanges admit this node, whose address it is");

@@ -1,4 +1,4 @@
-//! What is said where objects are in order and traffic fails all the same: endpoints that do not answer, and limits.
+//! Tests of valid objects whose traffic fails nevertheless: endpoints that do not answer, and limits.
 
 use sheave_control::api::problem::reason;
 
@@ -7,7 +7,7 @@ use crate::views::explain::headline;
 use crate::views::problem::PortView;
 
 impl Fixture {
-    /// With these endpoints of `shop/web`, port `http`, unhealthy.
+    /// Makes these endpoints of `shop/web`, port `http`, unhealthy.
     fn unhealthy(mut self, endpoints: &[&str]) -> Self {
         let mut health = self.active.health().clone();
         for frontend in self.active.table().frontends().iter().filter(|it| &*it.service.port_name == "http") {
@@ -20,7 +20,7 @@ impl Fixture {
         self
     }
 
-    /// With a Problem of `shop/web`, port 80.
+    /// Adds a Problem to `shop/web`, port 80.
     fn problem(mut self, reason: &str) -> Self {
         self.problems.push(ProblemView {
             object: "Service shop/web".to_owned(),

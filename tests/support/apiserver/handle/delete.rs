@@ -37,12 +37,13 @@ pub(super) fn one(call: &Call<'_>, bytes: &Bytes) -> Result<Reply, Status> {
     Ok(Reply::bytes(200, JSON, bytes))
 }
 
-/// Most kinds answer the removal with a `Status`; some built-in ones with the object.
+/// Whether the removal is answered with a `Status`, as for most kinds; some built-in kinds answer with the
+/// object.
 fn tells_only_success(served: &Served) -> bool {
     !["services", "pods", "serviceaccounts"].contains(&served.shelf.as_str())
 }
 
-/// DELETE of all objects that match; the answer is the list of them as they were.
+/// DELETE of all objects that match. The answer is the list of their last states.
 pub(super) fn collection(call: &Call<'_>, bytes: &Bytes) -> Result<Reply, Status> {
     let options = Options::parse(call, bytes)?;
     let query = call.query;
@@ -71,9 +72,9 @@ pub(super) fn collection(call: &Call<'_>, bytes: &Bytes) -> Result<Reply, Status
     Ok(Reply::bytes(200, JSON, bytes))
 }
 
-/// What a deletion may say of itself.
+/// Options of a deletion.
 struct Options {
-    /// As `write::delete` takes them.
+    /// Options in the form of `write::delete`.
     given: Value,
     dry_run: bool,
 }
@@ -94,7 +95,7 @@ impl Options {
     }
 }
 
-/// Deletes or marks an object. The answer is what it is now, or was last, and whether it is gone.
+/// Deletes or marks an object. Returns its current or last state, and whether it was removed.
 fn delete(
     call: &Call<'_>,
     world: &mut World,
@@ -120,7 +121,7 @@ fn delete(
     }
 }
 
-/// Removes an object with all that hangs on it.
+/// Removes an object with everything that depends on it.
 pub(super) fn remove(served: &Served, world: &mut World, key: &str) -> Option<Arc<Entry>> {
     let gone = world.store.remove(served, key)?;
     rules::definition::unfollow(world, served, &gone);

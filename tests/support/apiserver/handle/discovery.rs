@@ -1,4 +1,4 @@
-//! What is served, for clients that ask before they use it; and whether the server is well.
+//! Discovery of the served kinds, and health of the server.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::super::shared::Shared;
 use super::super::status::Status;
 
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// The order in which custom kinds tell theirs.
+/// Verbs of custom kinds, in the order of a real server.
 const CUSTOM_VERBS: &[&str] =
     &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// Answers a path that is not about objects. Every known user may ask, as `system:discovery` and
-/// `system:public-info-viewer` grant it.
+/// Answers a path that is not about objects. Every authenticated user may get these, as `system:discovery`
+/// and `system:public-info-viewer` allow.
 pub(super) fn answer(shared: &Shared, path: &str) -> Reply {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let world = shared.world();
@@ -37,7 +37,8 @@ pub(super) fn answer(shared: &Shared, path: &str) -> Reply {
     }
 }
 
-/// The groups stay known while the server behind one of them is away; only that server knows its resources.
+/// Whether the resources of a group version are unavailable. The group itself stays known while its server is
+/// away.
 fn is_away(shared: &Shared, served: &[Arc<Served>], group: &str, version: &str) -> bool {
     let of_version = |served: &&Arc<Served>| served.kind.group == group && served.kind.version == version;
     shared.faults().aggregated_away && served.iter().any(|served| of_version(&served) && served.aggregated)
@@ -70,7 +71,7 @@ fn resources(served: &[Arc<Served>], group: &str, version: &str) -> Value {
     let resources: Vec<Value> = of_version.flat_map(|served| rows(served)).collect();
     let name = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut list = json!({"kind": "APIResourceList", "groupVersion": name, "resources": resources});
-    // The core group's list is of a time before it.
+    // The list of the core group predates this field.
     if !group.is_empty() {
         list["apiVersion"] = json!("v1");
     }

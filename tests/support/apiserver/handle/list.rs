@@ -45,7 +45,7 @@ pub(super) fn get(call: &Call<'_>) -> Result<Reply, Status> {
     Ok(Reply::bytes(200, JSON, bytes))
 }
 
-/// 429 for the first list or watch of a new custom kind, if a test wants that.
+/// Answers 429 to the first list or watch of a new custom kind, if enabled.
 pub(super) fn check_storage(call: &Call<'_>) -> Result<(), Status> {
     let first = call.served.fresh.swap(false, std::sync::atomic::Ordering::SeqCst);
     if first && call.shared.faults().slow_definitions {
@@ -79,14 +79,14 @@ pub(super) fn list(call: &Call<'_>) -> Result<Reply, Status> {
     Ok(Reply::bytes(200, JSON, page.write(call, &selector)))
 }
 
-/// What a list is made of.
+/// Page of a list.
 struct Page<'a> {
     entries: Cow<'a, Entries>,
     revision: u64,
-    /// The key to begin with; empty for the first.
+    /// First key; empty to start at the beginning.
     start: String,
     limit: Option<usize>,
-    /// Whether the client's limit is ignored, as caches do at resourceVersion 0.
+    /// Whether the client's limit is ignored, as by caches at resourceVersion 0.
     unlimited: bool,
 }
 
@@ -144,7 +144,7 @@ fn next_page<'a>(call: &Call<'_>, shelf: &'a Shelf, current: u64) -> Result<Page
 }
 
 impl Page<'_> {
-    /// The list as JSON.
+    /// The page as JSON.
     fn write(&self, call: &Call<'_>, selector: &Selector) -> Vec<u8> {
         let prefix = call.prefix().unwrap_or_default();
         let from = if self.start.is_empty() { prefix.as_str() } else { self.start.as_str() };
@@ -161,7 +161,7 @@ impl Page<'_> {
         }
         if let (Some(last), true) = (items.last(), remaining > 0) {
             let start = format!("{}\0", &last.key[prefix.len()..]);
-            // Keys of kinds that are cached begin with a slash; Events are read from etcd.
+            // Keys of cached kinds begin with a slash. Events are read from etcd.
             let slash = if call.served.shelf == "events" { "" } else { "/" };
             metadata["continue"] = json!(Token { revision: Some(self.revision), start }.encode(slash));
             if selector.is_empty() {

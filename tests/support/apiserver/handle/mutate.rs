@@ -104,7 +104,7 @@ fn write(call: &Call<'_>, operation: Operation, body: Value, name: Option<&str>)
     Ok(Reply::bytes(code, JSON, bytes).with_warnings(&written.warnings))
 }
 
-/// Whoever creates by PUT or apply needs the right to create, and a namespace to create in.
+/// Checks that a PUT or apply that creates has permission to create, and a namespace.
 fn admit_creation(
     call: &Call<'_>,
     world: &mut World,
@@ -117,7 +117,7 @@ fn admit_creation(
     rules::namespace::admit(world, request, name)
 }
 
-/// What would have been stored.
+/// Result of a dry run: the object that would have been stored.
 fn dry(call: &Call<'_>, live: Option<&Value>, mut object: Value, now: &str) -> Entry {
     let metadata = &mut object["metadata"];
     match live {
@@ -130,7 +130,7 @@ fn dry(call: &Call<'_>, live: Option<&Value>, mut object: Value, now: &str) -> E
     Entry::new(&call.served, stored_form(call, object), 0)
 }
 
-/// Stores the object, unless nothing has changed; an object whose last finalizer has gone is removed instead.
+/// Stores the object if it has changed. An object whose last finalizer was removed is deleted instead.
 fn store(
     call: &Call<'_>,
     world: &mut World,
@@ -151,7 +151,7 @@ fn store(
     }
     let finalizers = object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     if !object["metadata"]["deletionTimestamp"].is_null() && !finalizers {
-        // The last content that watches are told still has the finalizer; the answer has not.
+        // The last state that watches see still has the finalizer; the answer does not.
         super::delete::remove(&call.served, world, &key);
         return Arc::new(Entry::new(&call.served, stored_form(call, object), 0));
     }
@@ -169,7 +169,7 @@ fn stored(call: &Call<'_>, world: &mut World, live: Option<&Value>, object: Valu
     entry
 }
 
-/// Events are stored in the core group's shape.
+/// Stored form of an object. Events are stored in the shape of the core group.
 fn stored_form(call: &Call<'_>, object: Value) -> Value {
     if call.served.reshapes_events() { rules::event::to_core(object) } else { object }
 }

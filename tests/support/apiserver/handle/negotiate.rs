@@ -1,9 +1,9 @@
-//! How the client wants to be answered.
+//! Content negotiation.
 
 use super::super::status::Status;
 use super::Query;
 
-/// In which form objects are sent.
+/// Form in which objects are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// Whole objects.
@@ -16,7 +16,7 @@ const WHOLE: &str = "application/json, application/yaml, application/vnd.kuberne
 const STREAM: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 impl Form {
-    /// The first form of the `Accept` header that this server has. Tables, YAML and protobuf it has not.
+    /// First supported form in the `Accept` header. Tables, YAML and protobuf are not supported.
     pub(super) fn negotiate(accept: &str, verb: &str) -> Result<Self, Status> {
         accept.split(',').find_map(form_of).ok_or_else(|| {
             let kinds = if verb == "list" || verb == "watch" {
@@ -43,7 +43,7 @@ fn form_of(range: &str) -> Option<Form> {
     }
 }
 
-/// Whether a person is likely to read the answer.
+/// Whether to indent the answer for a human reader.
 pub(super) fn wants_pretty(query: &Query, user_agent: &str) -> bool {
     if query.has("pretty") {
         return query.get("pretty").is_empty() || query.is_on("pretty");

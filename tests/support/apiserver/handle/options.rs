@@ -1,31 +1,31 @@
-//! Parameters of lists and watches, checked as k8s.io/apimachinery `validation.ValidateListOptions` does.
+//! Parameters of lists and watches, validated as in k8s.io/apimachinery `validation.ValidateListOptions`.
 
 use super::super::status::{Cause, Status};
 use super::Query;
 
-/// Which version of the collection is meant.
+/// Requested version of a collection.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// The newest: no resourceVersion.
+    /// The newest version: no resourceVersion.
     Newest,
-    /// Whatever is at hand: resourceVersion 0.
+    /// Any version: resourceVersion 0.
     Any,
-    /// This or newer.
+    /// This version or a newer one.
     NotOlderThan(u64),
-    /// This.
+    /// Exactly this version.
     Exactly(u64),
 }
 
 const MATCH: &str = "resourceVersionMatch";
 
-/// Refuses combinations that make no sense.
+/// Refuses invalid combinations.
 pub(super) fn validate(query: &Query, watch: bool) -> Result<(), Status> {
     let causes = if watch { watch_causes(query) } else { list_causes(query) };
     if causes.is_empty() { Ok(()) } else { Err(invalid(&causes)) }
 }
 
-/// The moment of a list or get.
+/// Version that a list or get requests.
 pub(super) fn moment(query: &Query, limit: Option<usize>) -> Result<Moment, Status> {
     match query.get("resourceVersion") {
         "" => Ok(Moment::Newest),
@@ -39,7 +39,7 @@ pub(super) fn moment(query: &Query, limit: Option<usize>) -> Result<Moment, Stat
     }
 }
 
-/// A revision, or Go's complaint about it.
+/// Parses a revision, with the error of Go's parser.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let why = || {
         format!(
@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| why())
 }
 
-/// Nothing has reached this revision yet.
+/// Error for a revision in the future.
 pub(super) fn too_large(revision: u64, current: u64) -> Status {
     let cause = Cause {
         reason: Some("ResourceVersionTooLarge".to_owned()),
@@ -114,7 +114,7 @@ fn unsupported(value: &str, supported: &[&str]) -> Cause {
     Cause::new("FieldValueNotSupported", MATCH, text)
 }
 
-/// 422 about options, which are a kind of their own.
+/// 422 about list options, which count as a kind of their own.
 fn invalid(causes: &[Cause]) -> Status {
     options_invalid("ListOptions", causes)
 }

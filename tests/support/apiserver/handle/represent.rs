@@ -1,4 +1,5 @@
-//! Stored objects as bytes of answers: whole or metadata only, in lists or on their own, Events in either group's shape.
+//! Representation of stored objects in answers: whole or metadata only, as items or alone, and Events in the shape of
+//! either group.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +17,7 @@ pub(super) fn whole(served: &Served, form: Form, entry: &Entry, out: &mut Vec<u8
     }
 }
 
-/// Appends an object as an item of a list: built-in kinds leave `apiVersion` and `kind` out.
+/// Appends an object as an item of a list. Items of built-in kinds lack `apiVersion` and `kind`.
 pub(super) fn item(served: &Served, form: Form, entry: &Entry, out: &mut Vec<u8>) {
     match form {
         Form::Whole if served.kind.custom => entry.write_whole(&served.kind, out),
@@ -32,13 +33,13 @@ pub(super) fn item(served: &Served, form: Form, entry: &Entry, out: &mut Vec<u8>
     }
 }
 
-/// The parsed object in the shape of the kind that is asked for.
+/// The parsed object in the shape of the requested kind.
 pub(super) fn object(served: &Served, entry: &Entry) -> Value {
     let object = entry.object(&served.kind);
     if served.reshapes_events() { event::from_core(object) } else { object }
 }
 
-/// The object of a bookmark: a zero value of its kind with a revision.
+/// Object of a bookmark: a zero value of its kind with a revision.
 pub(super) fn bookmark(served: &Served, form: Form, revision: u64, initial_end: bool) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_end {

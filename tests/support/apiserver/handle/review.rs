@@ -1,5 +1,5 @@
-//! TokenReviews and SubjectAccessReviews: answered at once and stored nowhere, as `pkg/registry/authentication/tokenreview` and
-//! `pkg/registry/authorization/subjectaccessreview` of Kubernetes do.
+//! TokenReviews and SubjectAccessReviews: answered at once and not stored, as in `pkg/registry/authentication/tokenreview` and
+//! `pkg/registry/authorization/subjectaccessreview` of Kubernetes.
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
@@ -11,17 +11,17 @@ use super::super::route::Target;
 use super::super::shared::Shared;
 use super::super::status::{Cause, Status};
 
-/// The kinds of reviews.
+/// Kinds of reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Review {
-    /// Whose a token is.
+    /// Authentication of a token.
     Token,
-    /// Whether somebody may do something.
+    /// Authorization of a user.
     SubjectAccess,
 }
 
 impl Review {
-    /// The review that a request is about.
+    /// Review that a request is about.
     pub(super) fn of(target: &Target) -> Option<Self> {
         match (target.group.as_str(), target.version.as_str(), target.resource.as_str()) {
             ("authentication.k8s.io", "v1", "tokenreviews") => Some(Self::Token),
@@ -62,7 +62,8 @@ fn words(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Without audiences the API server's own are meant; the answer names those that the token and the question have in common.
+/// Answers a TokenReview. The default audiences are those of the API server; the answer lists the ones that the token and the
+/// request share.
 fn review_token(access: &Access, spec: &Value) -> Result<Value, Status> {
     let token = spec["token"].as_str().unwrap_or_default();
     if token.is_empty() {
@@ -87,7 +88,7 @@ fn review_token(access: &Access, spec: &Value) -> Result<Value, Status> {
     Ok(json!({"authenticated": true, "user": user, "audiences": [audience]}))
 }
 
-/// As `serviceaccount.MakeGroupNames` and the authenticated group have it.
+/// Groups of a user, as in `serviceaccount.MakeGroupNames`, and the authenticated group.
 fn groups(user: &str) -> Vec<String> {
     let mut groups = Vec::new();
     if let Some((namespace, _)) =
@@ -100,7 +101,7 @@ fn groups(user: &str) -> Vec<String> {
     groups
 }
 
-/// As `ValidateSubjectAccessReviewSpec` has it; of what may be asked, only paths that are no resources are known here.
+/// Answers a SubjectAccessReview, validated like `ValidateSubjectAccessReviewSpec`. Only non-resource paths are supported.
 fn review_access(access: &mut Access, spec: &Value) -> Result<Value, Status> {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let wrong = match (resource.is_null(), path.is_null()) {

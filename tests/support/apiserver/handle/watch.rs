@@ -1,4 +1,4 @@
-//! Watches: what has changed since, then what changes, as one JSON line each.
+//! Watches: past changes since a revision, then new ones, as one JSON line each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +16,27 @@ use super::super::store::{After, Change, Entry};
 use super::negotiate::Form;
 use super::{Call, Watching, list, options, represent};
 
-/// The time limit of watches that name none; a real server takes 30 to 60 minutes.
+/// Timeout of watches that request none; a real server uses 30 to 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// How long before the end the last bookmark is sent: `bookmarkFrequency` handling of the watch cache.
+/// Time from the last bookmark to the end, as for `bookmarkFrequency` in the watch cache.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// How long a streaming list waits for a revision that is not there yet.
+/// How long a streaming list waits for a future revision.
 const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Unsent batches of lines; a reader that is slower than this slows only its own watch.
+/// Limit of unsent batches of lines. A slow reader delays only its own watch.
 const UNSENT: usize = 16;
 
-/// One running watch.
+/// Running watch.
 struct Watch {
     shared: Arc<Shared>,
     served: Arc<Served>,
     selector: Selector,
     form: Form,
-    /// What the keys of the watched namespace begin with.
+    /// Prefix of keys in the watched namespace.
     prefix: String,
-    /// Changes up to this revision have been told.
+    /// Changes up to this revision have been sent.
     told: u64,
     bookmarks: bool,
     lines: mpsc::Sender<Bytes>,
@@ -73,20 +73,20 @@ pub(super) fn watch(call: &Call<'_>) -> Result<Reply, Status> {
     Ok(Reply::lines(receiver))
 }
 
-/// What a watch tells first.
+/// First events of a watch.
 enum Beginning {
     /// These lines, or none.
     Lines(Vec<u8>),
-    /// That its revision is not there yet.
+    /// The revision is in the future.
     Future,
 }
 
-/// How a batch of news was told.
+/// Result of sending a batch.
 #[must_use]
 enum Told {
-    /// All of it.
+    /// The whole batch was sent.
     All,
-    /// The client has gone, or was told that the watch is over.
+    /// The client has gone, or was sent the end of the watch.
     Over,
 }
 
@@ -115,7 +115,7 @@ impl Watch {
             }
             tokio::select! {
                 changed = news.changed() => if changed.is_err() {
-                    // The kind has gone: its last changes are told, then the stream ends.
+                    // The kind was removed: send its last changes, then end the stream.
                     match self.tell_changes().await {
                         Told::All | Told::Over => return,
                     }
@@ -131,8 +131,8 @@ impl Watch {
         }
     }
 
-    /// What is there already, if the client wants that. Taken before the answer begins, so that whoever has seen its
-    /// head knows that later changes are told as changes.
+    /// The initial objects, if the client wants them. They are collected before the answer begins, so that a client
+    /// that has seen its head gets later changes as events.
     fn begin(&mut self, initial: Option<bool>) -> Beginning {
         let synthetic = initial.unwrap_or(self.told == 0);
         if synthetic && initial.is_some() && self.is_future() {
@@ -171,7 +171,7 @@ impl Watch {
         self.fail(&status).await
     }
 
-    /// Tells all changes that have not been told.
+    /// Sends all changes that have not been sent.
     async fn tell_changes(&mut self) -> Told {
         let batch = {
             let mut world = self.shared.world();
@@ -198,7 +198,7 @@ impl Watch {
         }
     }
 
-    /// Appends what a change looks like through the selector.
+    /// Appends the event of a change as seen through the selector.
     fn change(&self, change: &Change, batch: &mut Vec<u8>) {
         if !change.after.entry().key.starts_with(&self.prefix) {
             return;
@@ -209,7 +209,7 @@ impl Watch {
             (After::Live(live), _) if self.selector.matches(live) => {
                 self.line(if before.is_some() { "MODIFIED" } else { "ADDED" }, live, batch);
             }
-            // It has left the selection: the old content under the new revision.
+            // The object no longer matches: send its old content with the new revision.
             (After::Live(live), Some(before)) => {
                 let mut object = represent::object(&self.served, before);
                 object["metadata"]["resourceVersion"] = live.revision.to_string().into();

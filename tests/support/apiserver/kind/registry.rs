@@ -1,4 +1,4 @@
-//! The kinds that are served now: the built-in ones, and those that CustomResourceDefinitions have added.
+//! Registry of the served kinds: the built-in ones, and those of CustomResourceDefinitions.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Kind;
 
-/// Group, version, kind, plural, namespaced, subresources, short names; sorted as discovery tells them.
+/// Group, version, kind, plural, namespaced, subresources and short names, in the order of discovery.
 type Row =
     (&'static str, &'static str, &'static str, &'static str, bool, &'static [&'static str], &'static str);
 
@@ -43,33 +43,33 @@ const BUILT_IN: &[Row] = &[
     ("rbac.authorization.k8s.io", "v1", "Role", "roles", true, &[], ""),
 ];
 
-/// What Karmada's aggregated API server adds once it is joined; all its other kinds are custom ones.
+/// Kind that Karmada's aggregated API server adds; all other Karmada kinds are custom ones.
 const AGGREGATED: &Row =
     &("cluster.karmada.io", "v1alpha1", "Cluster", "clusters", false, &["proxy", "status"], "");
 
-/// One served kind with what only discovery and storage need.
+/// Served kind, with data for discovery and storage.
 #[derive(Debug)]
 pub struct Served {
-    /// What writes are judged by.
+    /// Kind that writes are checked against.
     pub kind: Kind,
-    /// Name of the shelf that holds the objects: versions of a kind share it, and so do both groups of Events.
+    /// Name of the shelf with the objects. Versions of a kind share it, and so do both groups of Events.
     pub shelf: String,
-    /// The name in the singular, as discovery tells it.
+    /// Singular name in discovery.
     pub singular: String,
-    /// Such as `svc`.
+    /// Short names, such as `svc`.
     pub short_names: Vec<String>,
-    /// Such as `karmada-io`, for `kubectl get`.
+    /// Categories for `kubectl get`, such as `karmada-io`.
     pub categories: Vec<String>,
     /// Field paths that a CRD declares as selectable, such as `.spec.type`.
     pub selectable: Vec<String>,
-    /// Whether a first request is to be answered with "storage is (re)initializing".
+    /// Whether the first request is still to be answered with "storage is (re)initializing".
     pub fresh: std::sync::atomic::AtomicBool,
-    /// Whether another server answers, which may be away alone.
+    /// Whether an aggregated server serves the kind, which may be away on its own.
     pub aggregated: bool,
 }
 
 impl Served {
-    /// Whether the objects are Events as `events.k8s.io` shapes them, which are stored in the core group's shape.
+    /// Whether objects have the shape of `events.k8s.io`. They are stored in the shape of the core group.
     pub fn reshapes_events(&self) -> bool {
         self.kind.group == "events.k8s.io"
     }
@@ -87,7 +87,7 @@ impl Registry {
         Self { served: BUILT_IN.iter().map(|row| Arc::new(built_in(row))).collect() }
     }
 
-    /// The kind behind `/apis/<group>/<version>/.../<plural>`.
+    /// Kind of `/apis/<group>/<version>/.../<plural>`.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Served>> {
         let matches = |served: &&Arc<Served>| {
             let kind = &served.kind;
@@ -96,7 +96,7 @@ impl Registry {
         self.served.iter().find(matches).map(Arc::clone)
     }
 
-    /// The kind of an object.
+    /// Kind of an object.
     pub fn find_by_object(&self, object: &Value) -> Option<Arc<Served>> {
         let api_version = object["apiVersion"].as_str()?;
         let name = object["kind"].as_str()?;
@@ -105,18 +105,18 @@ impl Registry {
         self.served.iter().find(matches).map(Arc::clone)
     }
 
-    /// Any version of the kind.
+    /// Any version of a kind.
     pub fn find_plural(&self, group: &str, plural: &str) -> Option<Arc<Served>> {
         let matches = |served: &&Arc<Served>| served.kind.group == group && served.kind.plural == plural;
         self.served.iter().find(matches).map(Arc::clone)
     }
 
-    /// All kinds, grouped.
+    /// All kinds, by group.
     pub fn all(&self) -> &[Arc<Served>] {
         &self.served
     }
 
-    /// Serves what a CustomResourceDefinition defines, in place of what its name defined before.
+    /// Serves the kinds of a CustomResourceDefinition, replacing earlier ones of the same name.
     pub fn define(&mut self, definition: &Value) {
         self.forget(definition);
         self.served.extend(custom(definition).map(Arc::new));
@@ -129,7 +129,7 @@ impl Registry {
         self.served.push(Arc::new(clusters));
     }
 
-    /// Serves the definition's kinds no more.
+    /// Stops serving the kinds of a definition.
     pub fn forget(&mut self, definition: &Value) {
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
         let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: storing one serves its kind, removing it takes the kind away with all objects.
+//! CustomResourceDefinitions: storing one serves its kind, and removing it removes the kind with all objects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::apiserver::store::Entry;
 
 const SHELF: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
-/// What the server's own controllers add to a definition: names, stored versions, and that it is established.
+/// Adds what the server's own controllers set in a definition: names, stored versions, and the Established
+/// condition.
 pub(super) fn complete(object: &mut Value, now: &str) {
     let kind = object["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
     let names = &mut object["spec"]["names"];
@@ -42,14 +43,14 @@ pub(super) fn complete(object: &mut Value, now: &str) {
     });
 }
 
-/// Serves the kind of a definition that is being stored.
+/// Serves the kind of a definition that is stored.
 pub(crate) fn follow(world: &mut World, served: &Served, object: &Value) {
     if served.shelf == SHELF {
         world.registry.define(object);
     }
 }
 
-/// Takes the kind of a removed definition away.
+/// Removes the kind of a removed definition.
 pub(crate) fn unfollow(world: &mut World, served: &Served, gone: &Arc<Entry>) {
     if served.shelf != SHELF {
         return;

@@ -1,8 +1,8 @@
-//! Events: one store with two shapes, pkg/apis/core/v1 and pkg/apis/events/v1.
+//! Events: one store with two shapes, those of pkg/apis/core/v1 and pkg/apis/events/v1.
 
 use serde_json::{Map, Value, json};
 
-/// The names of fields in the core group and in `events.k8s.io`.
+/// Names of fields in the core group and in `events.k8s.io`.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -13,11 +13,11 @@ const NAMES: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// The shape of `events.k8s.io`.
+/// Converts to the shape of `events.k8s.io`.
 pub(crate) fn from_core(mut object: Value) -> Value {
     let Some(map) = object.as_object_mut() else { return object };
     rename(map, NAMES.iter().copied());
-    // The core group sends these empty, the newer one not at all.
+    // The core group sends these even if they are empty, `events.k8s.io` does not.
     for name in ["reportingController", "reportingInstance", "note"] {
         if map.get(name).is_some_and(|value| value == "") {
             map.remove(name);
@@ -26,7 +26,7 @@ pub(crate) fn from_core(mut object: Value) -> Value {
     object
 }
 
-/// The shape of the core group, with the fields that it always sends.
+/// Converts to the shape of the core group, with the fields that it always sends.
 pub(crate) fn to_core(mut object: Value) -> Value {
     let Some(map) = object.as_object_mut() else { return object };
     rename(map, NAMES.iter().map(|&(core, newer)| (newer, core)));

@@ -1,5 +1,5 @@
-//! The admission webhook that Karmada puts before MultiClusterServices (`pkg/webhook/multiclusterservice`): what it adds to
-//! them, and what it refuses. Writes of the status pass it by, which is why a bad one is only found at the next other write.
+//! Karmada's admission webhook for MultiClusterServices (`pkg/webhook/multiclusterservice`): its mutations and validation.
+//! It is not called for writes of the status, so an invalid status is only refused at the next other write.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,12 +16,12 @@ const PERMANENT_ID: &str = "multiclusterservice.karmada.io/permanent-id";
 const LONGEST_CLUSTER_NAME: usize = 48;
 const TYPES: [&str; 2] = ["CrossCluster", "LoadBalancer"];
 
-/// Whether the webhook is asked: creations and updates of the object itself.
+/// Whether the webhook is called: for creations and updates of the object itself.
 pub(crate) fn judges(kind: &Kind, subresource: Option<&str>) -> bool {
     kind.group == "networking.karmada.io" && kind.plural == "multiclusterservices" && subresource.is_none()
 }
 
-/// What the webhook adds: an identity, and the fields that Go writes out because they are no pointers.
+/// Mutations of the webhook: an identity, and the fields that Go always writes since they are not pointers.
 pub(crate) fn mutate(object: &mut Value) {
     let labels = &mut object["metadata"]["labels"];
     if labels[PERMANENT_ID].as_str().is_none_or(str::is_empty) {
@@ -32,7 +32,7 @@ pub(crate) fn mutate(object: &mut Value) {
     }
 }
 
-/// What the webhook refuses.
+/// Validation by the webhook.
 pub(crate) fn validate(live: Option<&Value>, object: &Value) -> Result<(), Status> {
     let mut found = Vec::new();
     if let Some(live) = live {
@@ -55,7 +55,7 @@ fn denied(why: &str) -> Status {
     Status::new(403, "Forbidden", format!("{hook}: {why}"))
 }
 
-/// The name becomes that of Services: DNS-1035, stricter than the definition, which takes subdomains.
+/// Errors of the name, which becomes that of Services: DNS-1035, stricter than the subdomains that the definition allows.
 fn name_errors(object: &Value) -> Option<String> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let starts_with_letter = name.starts_with(|first: char| first.is_ascii_lowercase());
@@ -69,7 +69,7 @@ fn spec_errors(spec: &Value) -> Vec<String> {
         for (index, cluster) in list(&spec[field]).iter().enumerate() {
             let name = cluster["name"].as_str().unwrap_or_default();
             if name.len() > LONGEST_CLUSTER_NAME || !label_errors(name).is_empty() {
-                // The webhook itself names a wrong path here.
+                // The real webhook names a wrong path here.
                 found.push(format!(
                     "spec.range.{field}[{index}]: Invalid value: {name:?}: not a cluster's name"
                 ));
@@ -110,7 +110,7 @@ fn port_errors(ports: &Value) -> Vec<String> {
     found
 }
 
-/// `ValidateLoadBalancerStatus` of Karmada's `pkg/util/lifted/validatingmcs.go`, on the status as it is.
+/// `ValidateLoadBalancerStatus` of Karmada's `pkg/util/lifted/validatingmcs.go`, for the current status.
 fn load_balancer_errors(object: &Value) -> Vec<String> {
     let ingress = list(&object["status"]["loadBalancer"]["ingress"]).iter().enumerate();
     let errors = |(index, entry): (usize, &Value)| {

@@ -1,6 +1,6 @@
-//! Namespaces: they must be there to create something in, and they end in two steps.
+//! Namespaces: they must exist before objects are created in them, and are deleted in two steps.
 //!
-//! As in the recordings there is no namespace controller: a deleted namespace stays in `Terminating`.
+//! There is no namespace controller, as in the recordings: a deleted namespace stays in `Terminating`.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::apiserver::shared::World;
 use crate::apiserver::status::{Cause, Status};
 use crate::apiserver::write::{Deletion, WriteRequest};
 
-/// The admission plugin NamespaceLifecycle.
+/// Admission plugin NamespaceLifecycle.
 pub(crate) fn admit(world: &mut World, request: &WriteRequest<'_>, name: &str) -> Result<(), Status> {
     let Some(namespace) = request.namespace else { return Ok(()) };
     let kind = request.kind;
@@ -30,7 +30,7 @@ pub(crate) fn admit(world: &mut World, request: &WriteRequest<'_>, name: &str) -
     )]))
 }
 
-/// What every namespace has.
+/// Completes fields that every namespace has.
 pub(super) fn complete(object: &mut Value) {
     let name = object["metadata"]["name"].clone();
     object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
@@ -42,7 +42,7 @@ pub(super) fn complete(object: &mut Value) {
     }
 }
 
-/// How a namespace is deleted; `None` for other kinds.
+/// Deletion of a namespace; `None` for other kinds.
 pub(crate) fn delete(served: &Served, live: &Value, now: &str) -> Option<Deletion> {
     if served.shelf != "namespaces" {
         return None;

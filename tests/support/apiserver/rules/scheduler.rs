@@ -1,6 +1,6 @@
-//! Karmada's scheduler, as far as it places ServiceExports (`pkg/scheduler`, as seen at v1.19.0-rc.0). A policy is scheduled
-//! when it is made or changed, and when the labels or the generation of a Cluster change. Clusters without the API are passed
-//! over (plugin `APIEnablement`), and nobody asks again when `status.apiEnablements` change.
+//! Karmada's scheduler, as far as it places ServiceExports (`pkg/scheduler`, as of v1.19.0-rc.0). A policy is scheduled when
+//! it is created or changed, and when the labels or the generation of a Cluster change. Clusters without the API are skipped
+//! (plugin `APIEnablement`), and a change of `status.apiEnablements` does not trigger scheduling.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::apiserver::store::entry::key;
 const CLUSTERS: &str = "clusters.cluster.karmada.io";
 const POLICIES: &str = "propagationpolicies.policy.karmada.io";
 
-/// Schedules what the storing of an object makes Karmada schedule. `live` is what was there before.
+/// Schedules the policies that depend on a stored object. `live` is its earlier state.
 pub(crate) fn follow(world: &mut World, served: &Served, live: Option<&Value>, stored: &Entry, now: &str) {
     let changed = |now: &Value, fields: &[&str]| {
         live.is_none_or(|before| fields.iter().any(|field| before.pointer(field) != now.pointer(field)))

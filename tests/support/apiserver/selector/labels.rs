@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// One term.
+/// Term of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Requirement {
     key: String,
@@ -14,7 +14,7 @@ enum Test {
     Exists,
     Absent,
     In(Vec<String>),
-    /// Holds for absent labels too.
+    /// Also true for missing labels.
     NotIn(Vec<String>),
     Greater(i64),
     Less(i64),
@@ -36,7 +36,7 @@ impl Requirement {
     }
 }
 
-/// Reads a selector; the error is the server's text.
+/// Parses a selector; the error is the server's text.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut tokens = tokens(text).into_iter().peekable();
     let mut requirements = Vec::new();
@@ -123,7 +123,7 @@ fn is_symbol(word: &str) -> bool {
     word.starts_with(|first| "=!(),<>".contains(first))
 }
 
-/// Words and symbols; a run of symbols is cut into the longest known ones.
+/// Splits a selector into words and symbols; a run of symbols is split into the longest known ones.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();

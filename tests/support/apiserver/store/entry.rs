@@ -1,4 +1,4 @@
-//! One stored object: its bytes, and as much beside them as selectors look at.
+//! Stored object: its bytes, and the parts that selectors need.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::apiserver::kind::Kind;
 use crate::apiserver::kind::registry::Served;
 
-/// Fields that can be selected by, beside name and namespace, by shelf: the selector's name and the object's path.
+/// Selectable fields besides name and namespace, by shelf: name in selectors and path in objects.
 const SELECTABLE: &[(&str, &[(&str, &str)])] = &[
     ("services", &[("spec.clusterIP", "/spec/clusterIP"), ("spec.type", "/spec/type")]),
     ("nodes", &[("spec.unschedulable", "/spec/unschedulable")]),
@@ -39,7 +39,7 @@ const SELECTABLE: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// The selectable fields of a kind, and where they stand in its objects.
+/// Selectable fields of a kind, with their paths in objects.
 pub(crate) fn selectable(served: &Served) -> Vec<(String, String)> {
     let built_in =
         SELECTABLE.iter().find(|(shelf, _)| *shelf == served.shelf).map_or(&[][..], |(_, fields)| fields);
@@ -51,23 +51,23 @@ pub(crate) fn selectable(served: &Served) -> Vec<(String, String)> {
     built_in.chain(custom).collect()
 }
 
-/// A stored object.
+/// Stored object.
 #[derive(Debug)]
 pub struct Entry {
-    /// `namespace/name`, or `name` in kinds without namespaces; sorts as etcd does.
+    /// `namespace/name`, or `name` for kinds without namespaces; sorts as in etcd.
     pub key: String,
-    /// What `metadata.resourceVersion` says.
+    /// `metadata.resourceVersion`.
     pub revision: u64,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// Selectable fields with their values.
     pub fields: Vec<(String, String)>,
-    /// The object as JSON without `apiVersion` and `kind`, which depend on how it is asked for.
+    /// JSON without `apiVersion` and `kind`, which depend on the requested version.
     rest: Bytes,
 }
 
 impl Entry {
-    /// Serialises an object.
+    /// Serializes an object.
     pub fn new(served: &Served, mut object: Value, revision: u64) -> Self {
         let metadata = &object["metadata"];
         let name = metadata["name"].as_str().unwrap_or_default();
@@ -111,13 +111,13 @@ impl Entry {
         out.extend_from_slice(&self.rest[1..]);
     }
 
-    /// Appends the object as JSON without `apiVersion` and `kind`, as lists of built-in kinds hold it.
+    /// Appends the object as JSON without `apiVersion` and `kind`, as in lists of built-in kinds.
     pub fn write_bare(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.rest);
     }
 }
 
-/// The key of an object.
+/// Key of an object.
 pub(crate) fn key(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) if !namespace.is_empty() => format!("{namespace}/{name}"),

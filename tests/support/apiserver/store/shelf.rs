@@ -1,4 +1,4 @@
-//! The objects of one kind, and the changes that led to them.
+//! Shelf: the objects of one kind, and their recent changes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,20 +11,21 @@ use super::Entry;
 /// Objects by key.
 pub(crate) type Entries = BTreeMap<String, Arc<Entry>>;
 
-/// How many changes are remembered. A real server's cache holds between 100 and 102,400 per kind, by need.
+/// Number of changes that are kept. The cache of a real server holds between 100 and 102,400 per kind, as
+/// needed.
 const HISTORY: usize = 20_000;
 
-/// What a change made of an object.
+/// Result of a change.
 #[derive(Clone, Debug)]
 pub(crate) enum After {
-    /// This.
+    /// New state of the object.
     Live(Arc<Entry>),
-    /// It was removed; its last content, under the revision of the removal.
+    /// The object was removed; its last content, with the revision of the removal.
     Gone(Arc<Entry>),
 }
 
 impl After {
-    /// The object, dead or alive.
+    /// The object, removed or not.
     pub(crate) fn entry(&self) -> &Arc<Entry> {
         match self {
             Self::Live(entry) | Self::Gone(entry) => entry,
@@ -32,56 +33,56 @@ impl After {
     }
 }
 
-/// One change of one object.
+/// Change of one object.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// What was there.
+    /// State before.
     pub before: Option<Arc<Entry>>,
-    /// What came of it.
+    /// State after.
     pub after: After,
 }
 
 impl Change {
-    /// The change's revision.
+    /// Revision of the change.
     pub(crate) fn revision(&self) -> u64 {
         self.after.entry().revision
     }
 }
 
-/// The history does not reach back to the revision that was asked for.
+/// Error: the history does not reach back to the requested revision.
 #[derive(Debug)]
 pub(crate) struct TooOld;
 
-/// The objects of one kind.
+/// Objects of one kind.
 pub(crate) struct Shelf {
     entries: Entries,
     history: VecDeque<Change>,
-    /// Changes up to this revision are forgotten.
+    /// Revision up to which changes were dropped.
     forgotten: u64,
-    /// The revision of the newest change.
+    /// Revision of the newest change.
     last: u64,
-    /// Tells watches of `last`; dropped when the kind is no longer served.
+    /// Notifies watches of `last`; dropped when the kind is no longer served.
     news: watch::Sender<u64>,
 }
 
 impl Shelf {
-    /// An empty shelf, of whose history nothing is known up to a revision.
+    /// Empty shelf without history up to a revision.
     pub(super) fn new(forgotten: u64) -> Self {
         let news = watch::Sender::new(0);
         Self { entries: Entries::new(), history: VecDeque::new(), forgotten, last: 0, news }
     }
 
-    /// The object under a key.
+    /// Object with this key.
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Entry>> {
         self.entries.get(key).map(Arc::clone)
     }
 
-    /// All objects as they are now.
+    /// Current objects.
     pub(crate) fn entries(&self) -> &Entries {
         &self.entries
     }
 
-    /// All objects as they were at a revision.
+    /// Objects as of a revision.
     pub(crate) fn entries_at(&self, revision: u64) -> Result<Cow<'_, Entries>, TooOld> {
         if revision < self.forgotten {
             return Err(TooOld);
@@ -99,7 +100,7 @@ impl Shelf {
         Ok(Cow::Owned(entries))
     }
 
-    /// The changes after a revision.
+    /// Changes after a revision.
     pub(crate) fn changes_after(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, TooOld> {
         if revision < self.forgotten {
             return Err(TooOld);
@@ -108,27 +109,27 @@ impl Shelf {
         Ok(self.history.range(first..))
     }
 
-    /// The revision of the newest change of this kind; 0 if there was none.
+    /// Revision of the newest change of this kind; 0 if there was none.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Changes up to this revision are forgotten.
+    /// Revision up to which changes were dropped.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Tells of changes; ends when the kind is no longer served.
+    /// Notifications of changes, which end when the kind is no longer served.
     pub(crate) fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 
-    /// Ends all watches once they have told the changes until now.
+    /// Ends all watches after they have sent the changes so far.
     pub(crate) fn close(&mut self) {
         self.news = watch::Sender::new(self.last);
     }
 
-    /// Forgets the changes up to a revision.
+    /// Drops changes up to a revision.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.history.retain(|change| change.revision() > revision);
         self.forgotten = self.forgotten.max(revision);

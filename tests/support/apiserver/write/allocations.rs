@@ -1,6 +1,6 @@
-//! Cluster addresses and node ports that Services have been given, after k8s.io/kubernetes
-//! `pkg/registry/core/service/{ipallocator,portallocator}`: dynamic values are taken above a band that is left to those
-//! who ask for a certain one. Where the real server draws lots, this one counts.
+//! Cluster addresses and node ports of Services, after k8s.io/kubernetes
+//! `pkg/registry/core/service/{ipallocator,portallocator}`. Dynamic values are taken above a band that is reserved for
+//! explicit requests. The real server picks random values, this one counts.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,16 +12,16 @@ use crate::apiserver::kind::Kind;
 
 /// `--service-node-port-range`.
 const NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
-/// How many node ports at the start are not given out by themselves.
+/// Number of node ports at the start of the range that are not assigned dynamically.
 const NODE_PORT_BAND: u16 = 86;
-/// What a dry run shows.
+/// Node port that a dry run shows.
 const DRY_RUN_NODE_PORT: u16 = 32769;
 const V4_RANGE: (Ipv4Addr, u32) = (Ipv4Addr::new(10, 96, 0, 0), 1 << 16);
 const V6_RANGE: (Ipv6Addr, u32) = (Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0), 1 << 16);
-/// How many addresses at the start are not given out by themselves.
+/// Number of addresses at the start of the range that are not assigned dynamically.
 const ADDRESS_BAND: u32 = 256;
 
-/// Why a value could not be taken; the texts are the server's.
+/// Reason why a value is unavailable, with the server's texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     #[error("provided port is already allocated")]
@@ -36,7 +36,7 @@ pub enum Unavailable {
     AddressOutside,
 }
 
-/// An address family of the cluster.
+/// Address family of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     V4,
@@ -44,12 +44,12 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address as text.
+    /// Family of an address in text form.
     pub fn of(address: &str) -> Option<Self> {
         Some(if address.parse::<IpAddr>().ok()?.is_ipv4() { Self::V4 } else { Self::V6 })
     }
 
-    /// As `ipFamilies` names it.
+    /// Name in `ipFamilies`.
     pub fn name(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
@@ -58,7 +58,7 @@ impl Family {
     }
 }
 
-/// What is taken.
+/// Allocated values.
 #[derive(Clone, Debug)]
 pub struct Allocations {
     families: Vec<Family>,
@@ -69,7 +69,7 @@ pub struct Allocations {
 }
 
 impl Default for Allocations {
-    /// A dual-stack cluster that has only the Service `kubernetes`.
+    /// Dual-stack cluster with only the Service `kubernetes`.
     fn default() -> Self {
         Self {
             families: vec![Family::V4, Family::V6],
@@ -82,17 +82,17 @@ impl Default for Allocations {
 }
 
 impl Allocations {
-    /// A cluster with IPv4 alone.
+    /// Cluster with only IPv4.
     pub fn single_stack() -> Self {
         Self { families: vec![Family::V4], ..Self::default() }
     }
 
-    /// The cluster's families, the first one first.
+    /// Families of the cluster, primary first.
     pub fn families(&self) -> &[Family] {
         &self.families
     }
 
-    /// Frees what a Service held that is gone now.
+    /// Frees the values of a removed Service.
     pub fn release(&mut self, kind: &Kind, object: &Value) {
         if kind.kind != "Service" || !kind.group.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Allocations {
         }
     }
 
-    /// Takes a certain address.
+    /// Takes this address.
     pub fn take_address(&mut self, address: &str) -> Result<(), Unavailable> {
         let ip: IpAddr = address.parse().map_err(|_| Unavailable::AddressOutside)?;
         let inside = match ip {
@@ -138,7 +138,7 @@ impl Allocations {
         }
     }
 
-    /// Takes a certain node port.
+    /// Takes this node port.
     pub fn take_port(&mut self, port: u16) -> Result<(), Unavailable> {
         if !NODE_PORTS.contains(&port) {
             return Err(Unavailable::PortOutside);
@@ -162,12 +162,12 @@ impl Allocations {
         self.ports.remove(&port);
     }
 
-    /// The address that a dry run shows.
+    /// Address that a dry run shows.
     pub fn dry_run_address(family: Family) -> String {
         at(family, 0).to_string()
     }
 
-    /// The node port that a dry run shows.
+    /// Node port that a dry run shows.
     pub fn dry_run_port() -> u16 {
         DRY_RUN_NODE_PORT
     }

@@ -1,4 +1,4 @@
-//! The object that a request asks for, before anybody has looked whether it may be so.
+//! Candidate: the requested object, before validation.
 
 use serde_json::{Value, json};
 
@@ -11,24 +11,24 @@ use super::typed::Decoded;
 use super::{FieldValidation, Operation, WriteRequest};
 use crate::apiserver::status::{Cause, Status};
 
-/// Who owned everything before anybody applied anything.
+/// Manager of all fields that were written before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// An object on its way to the storage.
+/// Object on its way to the storage.
 pub(super) struct Candidate {
     pub(super) object: Value,
     pub(super) owners: Vec<Owned>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Works out the object and who owns which of its fields.
+/// Computes the object and the ownership of its fields.
 pub(super) fn of(
     request: &WriteRequest<'_>,
     resource: &Resource<'_>,
     live: Option<&Value>,
 ) -> Result<Candidate, Status> {
     if let (Operation::Create, Some(live)) = (request.operation, live) {
-        // The body is read first, as in a real server.
+        // The body is parsed first, as in a real server.
         sent(request, resource)?;
         return Err(exists(request, live));
     }
@@ -46,7 +46,7 @@ pub(super) fn of(
     let owners = owners(request, live, &object);
     remove_owners(&mut before);
     remove_owners(&mut object);
-    // Objects that nobody has tracked so far stay untracked until the first apply.
+    // Objects without ownership so far stay so until the first apply.
     let tracked = live.is_none() || !owners.is_empty();
     let owners = if tracked {
         let rules = rules(request, resource);
@@ -78,7 +78,7 @@ fn writer(request: &WriteRequest<'_>, applies: bool) -> Writer {
     }
 }
 
-/// The owners to begin with: a PUT may bring its own, an empty list forgets all.
+/// Initial owners. A PUT may bring its own; an empty list removes all.
 fn owners(request: &WriteRequest<'_>, live: Option<&Value>, object: &Value) -> Vec<Owned> {
     let stored = live.map(read).unwrap_or_default();
     let given = &object["metadata"]["managedFields"];
@@ -96,7 +96,7 @@ fn remove_owners(object: &mut Value) {
     }
 }
 
-/// The body of POST and PUT.
+/// Body of POST and PUT.
 fn sent(request: &WriteRequest<'_>, resource: &Resource<'_>) -> Result<Decoded, Status> {
     let (kind, body) = (request.kind, &request.body);
     let unfit = |why: &str| {
@@ -138,7 +138,7 @@ fn check_kind(request: &WriteRequest<'_>) -> Result<(), Status> {
     Err(Status::bad_request(text))
 }
 
-/// The body must not be about another object than the URL.
+/// Checks that the body is about the same object as the URL.
 fn check_place(request: &WriteRequest<'_>, body: &Value) -> Result<(), Status> {
     let name = text(body, "name");
     if let Some(wanted) = request.name.filter(|wanted| !name.is_empty() && *wanted != name) {
@@ -190,7 +190,7 @@ fn warned(request: &WriteRequest<'_>, decoded: &Decoded) -> Vec<String> {
     decoded.unknown.iter().map(|path| format!("unknown field {path:?}")).collect()
 }
 
-/// Name and namespace come from the URL where the body has none.
+/// Adds the name and namespace of the URL if the body has none.
 fn placed(request: &WriteRequest<'_>, mut object: Value) -> Value {
     if let Some(name) = request.name {
         object["metadata"]["name"] = json!(name);

@@ -1,4 +1,4 @@
-//! More words of field errors, and the 422 that tells them.
+//! Further field errors, and the 422 that reports them.
 
 use serde_json::Value;
 
@@ -17,7 +17,8 @@ pub(super) fn duplicate(field: &str, value: &Value) -> Cause {
     Cause::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
 }
 
-/// 422. Some fields are checked twice: `causes` has them twice then, the message once.
+/// Error 422 with these causes. Some fields are checked twice: `causes` then has them twice, but the message
+/// only once.
 pub(super) fn refused(kind: &Kind, name: &str, causes: &[Cause]) -> Status {
     let mut told: Vec<Cause> = Vec::new();
     for cause in causes {

@@ -1,4 +1,5 @@
-//! From candidate to stored object: preconditions, what this write cannot change, allocation and validation.
+//! From candidate to stored object: preconditions, fields that this write cannot change, allocation and
+//! validation.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use super::{Operation, WriteRequest, Written};
 use crate::apiserver::kind::Kind;
 use crate::apiserver::status::{Cause, Status};
 
-/// Makes a new object.
+/// Completes a new object.
 pub(super) fn create(
     request: &WriteRequest<'_>,
     resource: &Resource<'_>,
@@ -30,7 +31,7 @@ pub(super) fn create(
     Ok(Written { object, created: true, warnings })
 }
 
-/// Changes an object.
+/// Completes a changed object.
 pub(super) fn update(
     request: &WriteRequest<'_>,
     resource: &Resource<'_>,
@@ -51,7 +52,7 @@ pub(super) fn update(
     Ok(Written { object, created: false, warnings })
 }
 
-/// The live object itself if nothing but times of managers would change.
+/// The live object itself, if only the times of managers would change.
 fn settled(mut object: Value, owners: Vec<Owned>, live: &Value) -> Value {
     let mut bare = live.clone();
     if let Some(metadata) = bare["metadata"].as_object_mut() {
@@ -91,7 +92,7 @@ fn check_creation(request: &WriteRequest<'_>, resource: &Resource<'_>, object: &
     Ok(())
 }
 
-/// Takes away what only the server says, and what creation cannot set.
+/// Removes what only the server sets, and what cannot be set on creation.
 fn prepare_new(resource: &Resource<'_>, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         let system = [
@@ -121,7 +122,7 @@ fn prepare_new(resource: &Resource<'_>, object: &mut Value) {
     }
 }
 
-/// Optimistic locking, by uid and by resourceVersion.
+/// Checks the preconditions on uid and resourceVersion (optimistic locking).
 fn check_preconditions(
     request: &WriteRequest<'_>,
     resource: &Resource<'_>,
@@ -151,7 +152,7 @@ fn check_preconditions(
     }
 }
 
-/// 409 as the storage layer tells it.
+/// 409 in the form of the storage layer.
 fn precondition(kind: &Kind, object: &Value, wanted: &str, found: &str) -> Status {
     let (name, namespace) = (text(object, "name"), text(object, "namespace"));
     let folder = match (kind.plural.as_str(), kind.custom) {
@@ -168,7 +169,7 @@ fn precondition(kind: &Kind, object: &Value, wanted: &str, found: &str) -> Statu
     Status::conflict(kind, name, &why)
 }
 
-/// What a client may leave out, and what it cannot set (`rest.BeforeUpdate`).
+/// Restores fields that a client may omit but not set (`rest.BeforeUpdate`).
 fn keep_system_fields(object: &mut Value, live: &Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     if let Some(uid) = live["metadata"].get("uid") {
@@ -182,7 +183,7 @@ fn keep_system_fields(object: &mut Value, live: &Value) {
     }
 }
 
-/// What this write cannot change stays as it is.
+/// Restores fields that this write cannot change.
 fn reset(request: &WriteRequest<'_>, resource: &Resource<'_>, object: &mut Value, live: &Value) {
     let restore = |object: &mut Value, key: &str| match live.get(key) {
         Some(kept) => object[key] = kept.clone(),
@@ -214,7 +215,7 @@ fn reset(request: &WriteRequest<'_>, resource: &Resource<'_>, object: &mut Value
     }
 }
 
-/// Gives the object what it needs and validates it; what was given is taken back when that fails.
+/// Allocates and validates. If validation fails, the allocations are undone.
 fn finish(
     request: &WriteRequest<'_>,
     resource: &Resource<'_>,
@@ -223,7 +224,7 @@ fn finish(
     allocations: &mut Allocations,
 ) -> Result<(), Status> {
     let mut held = Held::default();
-    // A Service that PUT /status creates keeps the addresses in the body, taken or not.
+    // A Service that is created with PUT /status keeps the addresses in the body, even if they are taken.
     let allocates = resource.family == Family::Service
         && (request.subresource.is_none() || live.is_none() && request.operation != Operation::Update);
     let allocated = if allocates {
@@ -248,7 +249,7 @@ fn validate(
 ) -> Result<(), Status> {
     let mut causes = Vec::new();
     if let Some(live) = live {
-        // The generic store and the kind's strategy both check metadata.
+        // Both the generic store and the kind's strategy check metadata.
         let times = if matches!(resource.family, Family::Service | Family::Custom) { 2 } else { 1 };
         for _ in 0..times {
             causes.extend(metadata::check_update(live, object));
@@ -267,12 +268,12 @@ fn validate(
     Err(refused(request.kind, name, &causes))
 }
 
-/// Only Services warn about what they are.
+/// Warnings about the object; only Services have any.
 fn warned(resource: &Resource<'_>, object: &Value) -> Vec<String> {
     if resource.family == Family::Service { service::warnings(object) } else { Vec::new() }
 }
 
-/// `metadata.generation` counts changes of what the object wants, not of its metadata or status.
+/// Increments `metadata.generation` if something besides metadata and status has changed.
 fn bump_generation(resource: &Resource<'_>, object: &mut Value, live: &Value) {
     let wish = |object: &Value| {
         let mut wish = object.clone();

@@ -1,4 +1,4 @@
-//! Which fields differ between two objects, after structured-merge-diff `typed/compare.go`.
+//! Comparison of objects by fields, after structured-merge-diff `typed/compare.go`.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,22 @@ use serde_json::Value;
 use super::fields::{FieldSet, field_step, key_step, value_step};
 use super::schema::{ListKind, Schema};
 
-/// What changed from one object to the next.
+/// Changes from one object to the next.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    /// Fields that are new or have another value.
+    /// Fields that are new or have a different value.
     pub changed: FieldSet,
     pub removed: FieldSet,
 }
 
-/// Compares two objects of one kind.
+/// Compares two objects of the same kind.
 pub(super) fn compare(schema: &Schema, before: &Value, after: &Value) -> Comparison {
     let mut walk = Walk { path: Vec::new(), found: Comparison::default() };
     walk.visit(schema, Some(before), Some(after));
     walk.found
 }
 
-/// The elements of a merged list by their step; a duplicated step has several.
+/// Elements of a merged list by their step. A duplicated step has several.
 pub(super) fn by_step<'a>(kind: &ListKind, items: &'a [Value]) -> Vec<(String, Vec<&'a Value>)> {
     let mut found: Vec<(String, Vec<&Value>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -37,7 +37,7 @@ pub(super) fn by_step<'a>(kind: &ListKind, items: &'a [Value]) -> Vec<(String, V
     found
 }
 
-/// The step to one element of a merged list.
+/// Step to an element of a merged list.
 pub(super) fn step_of(kind: &ListKind, item: &Value) -> String {
     match kind {
         ListKind::Keyed { keys, .. } => key_step(keys, item),
@@ -51,7 +51,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Walks both sides, whose parents are at `path`.
+    /// Compares both sides, whose parents are at `path`.
     fn visit(&mut self, schema: &Schema, before: Option<&Value>, after: Option<&Value>) {
         if before.is_none() && after.is_none() {
             return;
@@ -125,7 +125,8 @@ impl Walk {
         false
     }
 
-    /// Duplicates are compared as a whole: nobody can own a part of one of them.
+    /// Compares elements with the same step. Duplicates are compared as a whole, since parts of them cannot
+    /// be owned.
     fn elements(&mut self, step: &str, items: &Schema, before: &[Value], after: &[Value]) {
         let place = [self.path.as_slice(), &[step.to_owned()]].concat();
         match (before, after) {

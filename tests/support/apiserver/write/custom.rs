@@ -1,7 +1,7 @@
 //! Custom resources: pruning, defaults and validation by the structural schema of their definition.
 //!
-//! CEL rules (`x-kubernetes-validations`), `oneOf` and the like are not evaluated: what a real server refuses for those
-//! reasons alone is accepted here.
+//! CEL rules (`x-kubernetes-validations`), `oneOf` and the like are not evaluated, so some objects are accepted that a
+//! real server would refuse.
 
 mod validate;
 
@@ -9,8 +9,7 @@ use serde_json::{Map, Value};
 
 pub(super) use validate::{Place, check};
 
-/// Removes what the schema does not know, and nulls where it allows none. The paths of unknown fields go to
-/// `unknown`.
+/// Removes fields that are not in the schema, and disallowed nulls. Paths of unknown fields go to `unknown`.
 pub(super) fn prune(schema: &Value, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
     let keeps_unknown = schema["x-kubernetes-preserve-unknown-fields"] == Value::Bool(true);
     match value {
@@ -60,7 +59,7 @@ fn prune_fields(
     }
 }
 
-/// Fills in the schema's defaults, from the outside in.
+/// Sets the schema's defaults, from the outside in.
 pub(super) fn set_defaults(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What DELETE does to an object.
+//! DELETE of an object.
 
 use serde_json::{Value, json};
 
@@ -7,26 +7,24 @@ use super::metadata::{finalizers, is_terminating, text};
 use crate::apiserver::kind::Kind;
 use crate::apiserver::status::{Cause, Status};
 
-/// What DELETE does.
+/// Effect of DELETE.
 #[must_use]
 #[derive(Debug)]
 pub enum Deletion {
-    /// Finalizers hold the object, which now has a deletionTimestamp. It is equal to the live object when it had one
-    /// before.
+    /// Finalizers hold the object, which has a deletionTimestamp. It equals the live object if it already had one.
     Marked(Value),
-    /// It is gone.
+    /// The object is removed.
     Removed,
 }
 
-/// Deletes the live object: with finalizers it is only marked.
+/// Deletes the live object. With finalizers it is only marked.
 ///
-/// `options` are the DeleteOptions, with the query's `propagationPolicy` among them. `now` is RFC 3339, whole seconds,
-/// UTC.
+/// `options` are the DeleteOptions, including the query's `propagationPolicy`. `now` is RFC 3339, whole seconds, UTC.
 pub fn delete(kind: &Kind, live: &Value, options: &Value, now: &str) -> Result<Deletion, Status> {
     check_policy(options)?;
     check_preconditions(kind, live, options)?;
     let mut held: Vec<String> = finalizers(live).into_iter().map(str::to_owned).collect();
-    // The garbage collector, which takes this finalizer off again, is not part of an API server.
+    // The garbage collector, which removes this finalizer, is not part of an API server.
     if options["propagationPolicy"] == "Foreground" && !is_terminating(live) {
         held.push("foregroundDeletion".to_owned());
     }

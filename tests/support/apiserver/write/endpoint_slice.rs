@@ -1,4 +1,4 @@
-//! EndpointSlices: the few defaults they have, and `ValidateEndpointSlice`.
+//! EndpointSlices: their few defaults, and `ValidateEndpointSlice`.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(super) fn set_defaults(slice: &mut Value) {
     }
 }
 
-/// What is wrong with the slice; `old` is there on updates.
+/// Validates a slice; `old` is set for updates.
 pub(super) fn check(slice: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let address_type = slice["addressType"].as_str().unwrap_or_default();

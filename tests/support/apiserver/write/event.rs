@@ -1,5 +1,5 @@
-//! Events: `ValidateEventCreate` and `ValidateEventUpdate` for events.k8s.io, which is strict; core Events are not.
-//! Causes name the fields of the internal type, which are those of the core group.
+//! Events: `ValidateEventCreate` and `ValidateEventUpdate` for events.k8s.io, which are strict, unlike those of the
+//! core group. Causes name the fields of the internal type, which are those of the core group.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::metadata::each;
 use super::names::qualified_name_errors;
 use crate::apiserver::status::Cause;
 
-/// Internal names of the fields of events.k8s.io, as far as they differ.
+/// Internal names of fields of events.k8s.io that differ.
 const INTERNAL: [(&str, &str); 6] = [
     ("note", "message"),
     ("regarding", "involvedObject"),
@@ -17,7 +17,7 @@ const INTERNAL: [(&str, &str); 6] = [
     ("deprecatedCount", "count"),
 ];
 
-/// What is wrong with a new Event.
+/// Validates a new Event.
 pub(super) fn check(event: &Value) -> Vec<Cause> {
     let text = |key: &str| event[key].as_str().unwrap_or_default();
     let mut causes = check_namespace(event, event["regarding"]["namespace"].as_str().unwrap_or_default());
@@ -58,7 +58,7 @@ pub(super) fn check(event: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with a change: only the series may change.
+/// Validates a change. Only the series may change.
 pub(super) fn check_update(old: &Value, event: &Value) -> Vec<Cause> {
     let fields = event.as_object().into_iter().flatten().map(|(key, _)| key);
     let changed =
@@ -72,7 +72,7 @@ pub(super) fn check_update(old: &Value, event: &Value) -> Vec<Cause> {
         .collect()
 }
 
-/// What is wrong with an Event of the core group: it lives where its object lives, or in `default`.
+/// Validates an Event of the core group: it is in the namespace of its object, or in `default`.
 pub(super) fn check_core(event: &Value) -> Vec<Cause> {
     let about = &event["involvedObject"]["namespace"];
     if *about == event["metadata"]["namespace"] || about.is_null() {
@@ -81,7 +81,7 @@ pub(super) fn check_core(event: &Value) -> Vec<Cause> {
     vec![Cause::invalid("involvedObject.namespace", about, "does not match event.namespace")]
 }
 
-/// An Event about a cluster-scoped object lives in `default`.
+/// Checks the namespace of an Event about a cluster-scoped object, which must be `default`.
 fn check_namespace(event: &Value, about: &str) -> Vec<Cause> {
     if !about.is_empty() || event["metadata"]["namespace"] == "default" {
         return Vec::new();
@@ -89,7 +89,7 @@ fn check_namespace(event: &Value, about: &str) -> Vec<Cause> {
     vec![Cause::invalid("involvedObject.namespace", &json!(about), "does not match event.namespace")]
 }
 
-/// The server passes no value along.
+/// Cause with an empty value, since the server does not pass one.
 fn empty(field: &str, why: &str) -> Cause {
     Cause::invalid(field, &json!(""), why)
 }

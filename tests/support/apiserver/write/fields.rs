@@ -1,4 +1,4 @@
-//! Sets of fields as `managedFields` stores them (FieldsV1), after sigs.k8s.io/structured-merge-diff `fieldpath`.
+//! Field sets in the format of `managedFields` (FieldsV1), after sigs.k8s.io/structured-merge-diff `fieldpath`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::ListKey;
 
-/// A set of paths, as a tree. Steps keep their stored form: `f:name`, `k:{"type":"Ready"}`, `v:"text"`.
+/// Set of paths, as a tree. Steps keep their stored form: `f:name`, `k:{"type":"Ready"}`, `v:"text"`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FieldSet {
     /// Whether the path that ends here is in the set.
@@ -14,17 +14,17 @@ pub(super) struct FieldSet {
     pub children: BTreeMap<String, FieldSet>,
 }
 
-/// The step to a field.
+/// Step to a field.
 pub(super) fn field_step(name: &str) -> String {
     format!("f:{name}")
 }
 
-/// The step to an element of a set.
+/// Step to an element of a set.
 pub(super) fn value_step(value: &Value) -> String {
     format!("v:{value}")
 }
 
-/// The step to an element of a keyed list; absent keys count as their default.
+/// Step to an element of a keyed list. Missing keys count as their default.
 pub(super) fn key_step(keys: &[ListKey], element: &Value) -> String {
     let found: BTreeMap<&str, &Value> = keys
         .iter()
@@ -56,7 +56,7 @@ impl FieldSet {
         }
     }
 
-    /// Takes the other set's paths out; what lies below them stays.
+    /// Removes the paths of another set, but not the paths below them.
     pub(super) fn difference(&mut self, other: &Self) {
         self.member &= !other.member;
         for (step, child) in &other.children {
@@ -77,7 +77,7 @@ impl FieldSet {
         Self { member: self.member && other.member, children }
     }
 
-    /// Takes out a path and everything below it.
+    /// Removes a path and everything below it.
     pub(super) fn prune(&mut self, path: &[&str]) {
         match path {
             [] => *self = Self::default(),
@@ -91,7 +91,7 @@ impl FieldSet {
         }
     }
 
-    /// Every path in the set, in the order in which they are stored.
+    /// All paths in the set, in stored order.
     pub(super) fn paths(&self) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         self.collect(&mut Vec::new(), &mut found);
@@ -109,7 +109,7 @@ impl FieldSet {
         }
     }
 
-    /// Reads the stored form. What is not an object there is no field.
+    /// Parses the stored form, and ignores values that are not objects.
     pub(super) fn from_json(stored: &Value) -> Self {
         let mut set = Self::default();
         for (step, below) in stored.as_object().into_iter().flatten() {
@@ -124,7 +124,7 @@ impl FieldSet {
         set
     }
 
-    /// The stored form.
+    /// Converts to the stored form.
     pub(super) fn to_json(&self) -> Value {
         let mut stored = Map::new();
         if self.member && !self.children.is_empty() {
@@ -137,7 +137,7 @@ impl FieldSet {
     }
 }
 
-/// A path as conflicts tell it: `.status.conditions[type="Ready"].status`.
+/// Path in the format of conflicts: `.status.conditions[type="Ready"].status`.
 pub(super) fn told(path: &[String]) -> String {
     path.iter().map(|step| told_step(step)).collect()
 }

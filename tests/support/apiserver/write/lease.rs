@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::apiserver::status::Cause;
 
-/// What is wrong with the spec.
+/// Validates the spec.
 pub(super) fn check(lease: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let spec = &lease["spec"];

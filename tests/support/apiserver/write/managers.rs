@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns which fields, and what an apply may do. After structured-merge-diff
+//! `metadata.managedFields`: ownership of fields, and what an apply may do. After structured-merge-diff
 //! `merge/update.go` and k8s.io/apimachinery `util/managedfields`.
 
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::merge::{field_set, merge, with_named_parents, without};
 use super::schema::Schema;
 use crate::apiserver::status::{Cause, Status};
 
-/// Who writes, and how.
+/// Author and type of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Writer {
     pub manager: String,
@@ -18,7 +18,7 @@ pub(super) struct Writer {
     pub subresource: String,
 }
 
-/// One writer's fields.
+/// Fields of one writer.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     pub writer: Writer,
@@ -26,15 +26,15 @@ pub(super) struct Owned {
     pub fields: FieldSet,
 }
 
-/// Everything that ownership depends on beside the objects.
+/// Rules of ownership, besides the objects.
 pub(super) struct Rules<'a> {
     pub schema: &'a Schema,
-    /// Paths that this kind of write cannot change; whoever writes them owns nothing.
+    /// Paths that this kind of write cannot change, and so cannot own.
     pub ignored: &'a [&'a [&'a str]],
     pub now: &'a str,
 }
 
-/// Metadata that the server itself keeps.
+/// Metadata that the server itself maintains.
 const SERVER_OWNED: [&[&str]; 12] = [
     &["f:apiVersion"],
     &["f:kind"],
@@ -50,7 +50,7 @@ const SERVER_OWNED: [&[&str]; 12] = [
     &["f:metadata", "f:deletionGracePeriodSeconds"],
 ];
 
-/// The owners as the object stores them.
+/// Owners as stored in the object.
 pub(super) fn read(object: &Value) -> Vec<Owned> {
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
     object["metadata"]["managedFields"]
@@ -74,7 +74,7 @@ pub(super) fn read(object: &Value) -> Vec<Owned> {
 pub(super) fn store(object: &mut Value, mut owners: Vec<Owned>) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     owners.sort_by(|one, other| {
-        // Apply before Update, then by time; entries without a time come first.
+        // Apply before Update, then by time. Entries without a time come first.
         let rank = |owned: &Owned| (!owned.writer.applies, owned.time.clone());
         rank(one).cmp(&rank(other)).then_with(|| {
             let name = |owned: &Owned| (owned.writer.manager.clone(), owned.writer.subresource.clone());
@@ -107,7 +107,7 @@ fn entry(owned: &Owned) -> Value {
     entry
 }
 
-/// Whether both say the same, whenever that was.
+/// Whether both sides are equal, regardless of times.
 pub(super) fn same(one: &[Owned], other: &[Owned]) -> bool {
     let holds = |owned: &Owned, side: &[Owned]| {
         side.iter().any(|found| found.writer == owned.writer && found.fields == owned.fields)
@@ -115,7 +115,7 @@ pub(super) fn same(one: &[Owned], other: &[Owned]) -> bool {
     one.len() == other.len() && one.iter().all(|owned| holds(owned, other))
 }
 
-/// Ownership after a write that is no apply: the writer takes what it changed.
+/// Ownership after a write other than apply: the writer owns what it changed.
 pub(super) fn after_update(
     rules: &Rules<'_>,
     before: &Value,
@@ -144,7 +144,7 @@ pub(super) fn after_update(
     tidied(owners)
 }
 
-/// The object and its owners after an apply, or the conflicts that forbid it.
+/// Object and owners after an apply, or the conflicts that prevent it.
 pub(super) fn after_apply(
     rules: &Rules<'_>,
     live: &Value,
@@ -191,7 +191,7 @@ pub(super) fn after_apply(
     Ok((object, tidied(owners)))
 }
 
-/// Takes out what the writer applied last time, unless somebody owns it still.
+/// Removes what the writer applied last time, unless another manager owns it.
 fn pruned(schema: &Schema, merged: &Value, last: &FieldSet, owners: &[Owned]) -> Value {
     let mut owned = FieldSet::default();
     for owner in owners {
@@ -226,7 +226,7 @@ fn tidied(mut owners: Vec<Owned>) -> Vec<Owned> {
     owners
 }
 
-/// 409 with one cause for each contested field.
+/// 409 with one cause for each conflicting field.
 fn conflict(conflicts: &[(Writer, Vec<String>)]) -> Status {
     let causes: Vec<Cause> = conflicts
         .iter()

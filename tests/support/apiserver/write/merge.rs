@@ -1,5 +1,5 @@
-//! Server-side apply's view of values: which fields a configuration has, what a live object becomes with it, and what
-//! it becomes without some fields. After structured-merge-diff `typed/{tofieldset,merge,remove,validate}.go`.
+//! Values in server-side apply: the fields of a configuration, and a live object merged with it or without some
+//! fields. After structured-merge-diff `typed/{tofieldset,merge,remove,validate}.go`.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::compare::step_of;
 use super::fields::{FieldSet, field_step, told};
 use super::schema::{ListKind, Schema};
 
-/// The fields that a configuration has an opinion about.
+/// Fields that a configuration sets.
 pub(super) fn field_set(schema: &Schema, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(schema, value, &mut Vec::new(), &mut set);
@@ -47,8 +47,7 @@ fn collect(schema: &Schema, value: &Value, path: &mut Vec<String>, set: &mut Fie
     }
 }
 
-/// What is wrong with an applied configuration: fields that do not exist, values of the wrong type, elements that
-/// cannot be told apart.
+/// Validates an applied configuration: unknown fields, wrong types, and duplicate elements.
 pub(super) fn check(schema: &Schema, value: &Value) -> Result<(), String> {
     check_at(schema, value, &mut Vec::new())
 }
@@ -95,7 +94,7 @@ fn shown(value: &Value) -> String {
     format!("&{{{value}}}")
 }
 
-/// The live value with a configuration laid over it.
+/// Merges a configuration into the live value.
 pub(super) fn merge(schema: &Schema, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let (live, applied) = match (live, applied) {
         (live, None) => return live.cloned(),
@@ -126,8 +125,8 @@ pub(super) fn merge(schema: &Schema, live: Option<&Value>, applied: Option<&Valu
     })
 }
 
-/// Merges keyed lists and sets: the order of the applied list wins among shared elements, live-only elements keep
-/// their place.
+/// Merges keyed lists and sets. Shared elements have the order of the applied list; elements of the live list alone
+/// keep their place.
 fn merge_lists(items: &Schema, kind: &ListKind, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let steps = |list: &[Value]| -> Vec<String> { list.iter().map(|item| step_of(kind, item)).collect() };
     let (live_steps, applied_steps) = (steps(live), steps(applied));
@@ -203,7 +202,7 @@ pub(super) fn without(schema: &Schema, value: &Value, set: &FieldSet) -> Value {
     }
 }
 
-/// The set with every named field on the way to a member, so that "owns `a.b`" includes "owns `a`".
+/// Adds every named field on the way to a member to the set, so that "owns `a.b`" includes "owns `a`".
 pub(super) fn with_named_parents(schema: &Schema, set: &FieldSet) -> FieldSet {
     let mut widened = FieldSet { member: set.member, children: std::collections::BTreeMap::new() };
     for (step, child) in &set.children {

@@ -1,4 +1,4 @@
-//! `metadata` of every kind: what may be in it, and what may change. After k8s.io/apimachinery `api/validation`.
+//! `metadata` of every kind: validation of new and changed objects. After k8s.io/apimachinery `api/validation`.
 
 use serde_json::{Value, json};
 
@@ -8,17 +8,17 @@ use crate::apiserver::status::Cause;
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// `metadata.<key>` as text, empty if absent.
+/// `metadata.<key>` as text; empty if absent.
 pub(super) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"][key].as_str().unwrap_or_default()
 }
 
-/// The finalizers that hold an object.
+/// Finalizers of an object.
 pub(super) fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether somebody has deleted the object already.
+/// Whether the object has been deleted already.
 pub(super) fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
@@ -30,7 +30,7 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
         if matches!(kind.kind.as_str(), "Service" | "Namespace") { label_errors } else { subdomain_errors };
     let prefix = text(object, "generateName");
     if !prefix.is_empty() {
-        // A prefix may end in a dash; what follows makes a valid name of it.
+        // A prefix may end in a dash, since the suffix makes the name valid.
         let masked = prefix.strip_suffix('-').map_or_else(|| prefix.to_owned(), |rest| format!("{rest}a"));
         causes.extend(each("metadata.generateName", prefix, name_errors(&masked)));
     }
@@ -81,7 +81,7 @@ pub(super) fn check_update(old: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-/// `ValidateLabels`, for labels and for selectors.
+/// `ValidateLabels`, for labels and selectors.
 pub(super) fn check_labels(field: &str, labels: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in labels.as_object().into_iter().flatten() {

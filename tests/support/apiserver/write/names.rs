@@ -1,4 +1,4 @@
-//! The formats that names, labels and addresses must have, with the texts of k8s.io/apimachinery `util/validation`.
+//! Formats of names, labels and addresses, with the texts of k8s.io/apimachinery `util/validation`.
 
 mod address;
 

@@ -1,4 +1,4 @@
-//! The patch formats other than apply: what an object looks like with a patch on it.
+//! Patch formats other than apply.
 
 mod strategic;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::apiserver::status::Status;
 pub(super) use strategic::strategic;
 
-/// RFC 6902. Whatever does not fit is 422 without saying what.
+/// RFC 6902. Any mismatch is a 422 without details.
 pub(super) fn json_patched(live: &Value, patch: &Value) -> Result<Value, Status> {
     if !patch.is_array() {
         return Err(unreadable(patch, "[]handlers.jsonPatchOp"));
@@ -22,7 +22,7 @@ pub(super) fn json_patched(live: &Value, patch: &Value) -> Result<Value, Status>
     Ok(object)
 }
 
-/// RFC 7396. As in `evanphx/json-patch`, nulls inside of lists take fields away too.
+/// RFC 7396. As in `evanphx/json-patch`, nulls inside of lists remove fields as well.
 pub(super) fn merge_patched(live: &Value, patch: &Value) -> Result<Value, Status> {
     if !patch.is_object() {
         return Err(unreadable(patch, "map[string]interface {}"));
@@ -45,7 +45,7 @@ fn drop_nulls_in_lists(value: &mut Value, in_list: bool) {
     }
 }
 
-/// 400 as Go's decoder tells it.
+/// 400 with the text of Go's decoder.
 fn unreadable(patch: &Value, go_type: &str) -> Status {
     let found = match patch {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! What sets kinds apart when they are written: the registry strategies of k8s.io/kubernetes, one row each.
+//! Differences between kinds in writes, from the registry strategies of k8s.io/kubernetes.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::{endpoint_slice, event, lease, metadata, service};
 use crate::apiserver::kind::Kind;
 use crate::apiserver::status::Cause;
 
-/// Which rules apply.
+/// Set of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Service,
@@ -20,11 +20,11 @@ pub(super) enum Family {
     Namespace,
     Node,
     Custom,
-    /// Any other built-in kind: stored as it is sent.
+    /// Any other built-in kind, which is stored as sent.
     Other,
 }
 
-/// A kind with its rules.
+/// Kind with its rules.
 pub(super) struct Resource<'a> {
     pub(super) kind: &'a Kind,
     pub(super) family: Family,
@@ -56,12 +56,12 @@ impl<'a> Resource<'a> {
         !matches!(self.family, Family::Lease | Family::Custom)
     }
 
-    /// `AllowCreateOnUpdate`: whether PUT makes an object that is not there, also through `/status`.
+    /// `AllowCreateOnUpdate`: whether PUT creates a missing object, also through `/status`.
     pub(super) fn put_creates(&self) -> bool {
         matches!(self.family, Family::Service | Family::Lease | Family::Event | Family::CoreEvent)
     }
 
-    /// Whether there is a subresource of that name.
+    /// Whether there is a status subresource.
     pub(super) fn has_status(&self) -> bool {
         self.kind.subresources.iter().any(|name| name == "status")
     }
@@ -76,7 +76,7 @@ impl<'a> Resource<'a> {
         }
     }
 
-    /// The object that creation starts from: a Go value that nobody has filled in, or nothing.
+    /// Initial value of a created object: a zero value in Go, or nothing.
     pub(super) fn blank(&self) -> Value {
         match self.family {
             Family::Custom => json!({"metadata": {}}),
@@ -84,7 +84,7 @@ impl<'a> Resource<'a> {
         }
     }
 
-    /// Reads an object as the kind: pruned, types checked for built-in kinds, defaults filled in.
+    /// Decodes an object of the kind: prunes it, checks the types of built-in kinds, and sets defaults.
     pub(super) fn decode(&self, object: &Value) -> Result<Decoded, String> {
         let mut decoded = match &self.kind.schema {
             Some(schema) if self.family == Family::Custom => decode_custom(schema, object)?,
@@ -101,7 +101,7 @@ impl<'a> Resource<'a> {
         Ok(decoded)
     }
 
-    /// What the storage format does to an object: empty lists of EndpointSlices come back as null.
+    /// Changes of the storage format: empty lists of EndpointSlices become null.
     pub(super) fn store(&self, object: &mut Value) {
         if self.family == Family::EndpointSlice {
             for key in ["endpoints", "ports"] {
@@ -112,7 +112,7 @@ impl<'a> Resource<'a> {
         }
     }
 
-    /// Everything wrong with a new object or a changed one.
+    /// Validates a new or changed object.
     pub(super) fn check(&self, object: &Value, old: Option<&Value>, subresource: Option<&str>) -> Vec<Cause> {
         let mut causes = Vec::new();
         match (self.family, subresource, old) {

@@ -1,6 +1,6 @@
-//! The shape of a kind of objects: which fields exist, and which lists and maps are merged instead of replaced.
+//! Schema of a kind: its fields, and which lists and maps are merged instead of replaced.
 //!
-//! One form serves the built-in kinds and those of CustomResourceDefinitions. It knows nothing of values.
+//! Used for built-in kinds and those of CustomResourceDefinitions. Independent of values.
 
 mod builtin;
 mod openapi;
@@ -12,24 +12,24 @@ use serde_json::Value;
 pub(super) use builtin::{builtin, object_meta};
 pub(super) use openapi::from_openapi;
 
-/// What a value looks like.
+/// Type of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Schema {
     Text,
     Flag,
     Int32,
     Int64,
-    /// Go's `IntOrString`.
+    /// `IntOrString` in Go.
     IntOrText,
-    /// `metav1.Time`: any RFC 3339 text is taken and truncated to seconds in UTC.
+    /// `metav1.Time`: any RFC 3339 text, truncated to seconds in UTC.
     Time,
     /// `metav1.MicroTime`: exactly six digits of fraction.
     MicroTime,
-    /// Anything: objects are merged by field, the rest is replaced.
+    /// Any value: objects are merged by field, others are replaced.
     Opaque,
     List(Box<Schema>, ListKind),
     Struct(Struct),
-    /// Free keys. An atomic map has one owner.
+    /// Arbitrary keys. An atomic map has one owner.
     Map {
         values: Box<Schema>,
         atomic: bool,
@@ -39,67 +39,67 @@ pub(super) enum Schema {
 /// Named fields.
 #[derive(Clone, Debug)]
 pub(super) struct Struct {
-    /// The Go type, which JSON errors name.
+    /// Go type, which JSON errors name.
     pub go_name: &'static str,
     pub fields: BTreeMap<String, Field>,
     /// Whether it has one owner as a whole.
     pub atomic: bool,
-    /// Whether fields that are not named here are kept.
+    /// Whether unknown fields are kept.
     pub open: bool,
 }
 
-/// A named field.
+/// Named field.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub schema: Schema,
     pub presence: Presence,
 }
 
-/// When a field is written out.
+/// When a field is serialized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// Only if it says something (Go: a value with `omitempty`).
+    /// If it is not zero (Go: a value with `omitempty`).
     NonZero,
-    /// If it was given, even as zero (Go: a pointer with `omitempty`).
+    /// If it was set, even to zero (Go: a pointer with `omitempty`).
     Pointer,
-    /// Always, as zero or null when it was not given (Go: no `omitempty`).
+    /// Always, as zero or null if it was not set (Go: no `omitempty`).
     Always,
-    /// As it was sent (custom resources).
+    /// As sent (custom resources).
     AsSent,
 }
 
-/// How a list is merged.
+/// Merge rule of a list.
 #[derive(Clone, Debug)]
 pub(super) enum ListKind {
     /// One owner, replaced as a whole.
     Atomic,
     /// A set of scalars.
     Set,
-    /// Objects told apart by some of their fields.
+    /// Objects identified by some of their fields.
     Keyed {
         keys: Vec<ListKey>,
-        /// Strategic merge patch has only one key, sometimes a weaker one.
+        /// The single key of strategic merge patch, which may be weaker.
         patch_key: String,
     },
 }
 
-/// A field that tells list elements apart.
+/// Field that identifies list elements.
 #[derive(Clone, Debug)]
 pub(super) struct ListKey {
     pub name: String,
-    /// What an element that lacks it is taken to have.
+    /// Value of elements without the field.
     pub default: Option<Value>,
 }
 
 impl Struct {
-    /// The schema of a field, if it is known.
+    /// Schema of a field, if known.
     pub(super) fn field(&self, name: &str) -> Option<&Schema> {
         self.fields.get(name).map(|field| &field.schema)
     }
 }
 
 impl Schema {
-    /// The schema of what is under `key` of an object, if it may be there.
+    /// Schema of the value at `key` of an object, if allowed.
     pub(super) fn member(&self, key: &str) -> Option<&Schema> {
         match self {
             Self::Struct(known) => known.field(key).or(if known.open { Some(&Self::Opaque) } else { None }),
@@ -109,7 +109,7 @@ impl Schema {
         }
     }
 
-    /// Whether `key` is one of its named fields.
+    /// Whether `key` is a named field.
     pub(super) fn names(&self, key: &str) -> bool {
         matches!(self, Self::Struct(known) if known.fields.contains_key(key))
     }

@@ -1,5 +1,5 @@
-//! From the JSON that was sent to the JSON that a Go type would write: types checked, unknown fields dropped, empty
-//! fields left out, times normalised.
+//! Conversion of sent JSON to the JSON that a Go type would write: types are checked, unknown fields dropped, empty
+//! fields omitted, and times normalized.
 
 mod time;
 
@@ -7,21 +7,21 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{Field, Presence, Schema, Struct};
 
-/// A decoded value.
+/// Decoded value.
 pub(super) struct Decoded {
     pub value: Value,
-    /// Paths of fields that nobody knows, such as `spec.ports[0].zap`.
+    /// Paths of unknown fields, such as `spec.ports[0].zap`.
     pub unknown: Vec<String>,
 }
 
-/// Reads `value` as the type that `schema` describes. The error is the text that Go's JSON decoder gives.
+/// Decodes `value` as the type of `schema`. The error is the text of Go's JSON decoder.
 pub(super) fn decode(schema: &Schema, value: &Value) -> Result<Decoded, String> {
     let mut reader = Reader { unknown: Vec::new() };
     let value = reader.read(schema, value, "", "")?;
     Ok(Decoded { value, unknown: reader.unknown })
 }
 
-/// The value of a Go type that nobody has filled in.
+/// Zero value of a Go type.
 pub(super) fn zero(schema: &Schema) -> Value {
     match schema {
         Schema::Text => json!(""),
@@ -131,7 +131,7 @@ impl Reader {
     }
 }
 
-/// Go's complaint about a value of another type. Numbers that do not fit are told, others are not.
+/// Error of Go's decoder for a value of another type. It shows numbers that do not fit, but no other values.
 fn mismatch(value: &Value, go_type: &str, path: &str, owner: &str) -> String {
     let found = match value {
         Value::Number(number) if go_type.starts_with("int") => format!("number {number}"),
@@ -160,7 +160,7 @@ fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// `spec.ports[0].port` as Go's decoder names it: `spec.ports.port`.
+/// Path as in Go's decoder: `spec.ports.port` for `spec.ports[0].port`.
 fn without_indexes(path: &str) -> String {
     let mut kept = String::with_capacity(path.len());
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! Continue tokens: where the next page begins, and of which revision; k8s.io/apiserver `pkg/storage/continue.go`.
+//! Continue tokens, with the start and the revision of the next page (k8s.io/apiserver `pkg/storage/continue.go`).
 
 use serde_json::{Value, json};
 
@@ -7,22 +7,22 @@ use crate::apiserver::status::Status;
 /// A decoded token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// `None` to go on with whatever is newest.
+    /// `None` to continue with the newest revision.
     pub(super) revision: Option<u64>,
-    /// The first key of the page, relative to the namespace.
+    /// First key of the page, relative to the namespace.
     pub(super) start: String,
 }
 
 impl Token {
-    /// The token's text; `slash` goes before the key.
+    /// Encodes the token; `slash` precedes the key.
     pub(super) fn encode(&self, slash: &str) -> String {
         let revision = self.revision.map_or_else(|| json!(-1), |revision| json!(revision));
-        // Go's encoder keeps the order of the fields, and the token is opaque only to those who keep it so.
+        // Written by hand, since Go's encoder preserves the order of fields and some clients decode tokens.
         let start = json!(format!("{slash}{}", self.start));
         base64(format!(r#"{{"v":"meta.k8s.io/v1","rv":{revision},"start":{start}}}"#).as_bytes())
     }
 
-    /// Reads a token.
+    /// Decodes a token.
     pub(super) fn decode(text: &str) -> Result<Self, Status> {
         let invalid = |why: &str| {
             Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))

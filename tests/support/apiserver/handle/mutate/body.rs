@@ -1,4 +1,4 @@
-//! Bodies of writes, and how a server refuses those that it cannot read.
+//! Bodies of writes, and errors for invalid ones.
 
 use hyper::body::Bytes;
 use serde_json::{Value, json};
@@ -26,11 +26,11 @@ pub(super) fn object(call: &Call<'_>, bytes: &Bytes) -> Result<Value, Status> {
             kind.kind
         ))
     })?;
-    // Whoever leaves them out means what the URL says.
+    // Missing fields default to what the URL says.
     for (key, expected) in [("apiVersion", kind.api_version()), ("kind", kind.kind.clone())] {
         match object.get(key).and_then(Value::as_str) {
             None | Some("") => object[key] = json!(expected),
-            // What is not what the URL says is the business of the write.
+            // The write itself checks for differences from the URL.
             Some(_) => {}
         }
     }
@@ -50,7 +50,7 @@ pub(super) fn object(call: &Call<'_>, bytes: &Bytes) -> Result<Value, Status> {
     Ok(object)
 }
 
-/// What a PATCH is, by its Content-Type.
+/// Patch format and content, by Content-Type.
 pub(super) fn patch(call: &Call<'_>, bytes: &Bytes) -> Result<(Operation, Value), Status> {
     let operation = match media_type(call) {
         "application/json-patch+json" => Operation::JsonPatch,
@@ -78,7 +78,7 @@ fn media_type<'a>(call: &'a Call<'_>) -> &'a str {
     call.content_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// JSON, or Go's complaint where it is known.
+/// Parses JSON, with the error of Go's decoder where it is known.
 fn parse(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(bytes).map_err(|error| {
         if error.is_eof() {
@@ -95,7 +95,7 @@ fn go_syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
     format!("invalid character '{found}' looking for beginning of value")
 }
 
-/// Who writes: the query says so, else the User-Agent up to its first slash.
+/// Field manager: from the query, else the User-Agent up to its first slash.
 pub(super) fn field_manager(call: &Call<'_>, operation: Operation) -> Result<String, Status> {
     let manager = call.query.get("fieldManager");
     let options = match operation {

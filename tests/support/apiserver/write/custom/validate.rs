@@ -1,4 +1,4 @@
-//! Validation of a value by a structural schema, with the texts of kube-openapi `pkg/validation`.
+//! Validation of a value against a structural schema, with the texts of kube-openapi `pkg/validation`.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use serde_json::{Map, Value, json};
 use super::super::causes::{duplicate, unsupported};
 use crate::apiserver::status::Cause;
 
-/// Where a value stands.
+/// Position of a value.
 #[derive(Clone, Default)]
 pub(crate) struct Place {
-    /// From the object's root, as causes name it.
+    /// Path from the object's root, as in causes.
     pub field: String,
-    /// From the value that was validated, as texts name it: for status writes that is the status.
+    /// Path from the validated value, as in texts; for status writes that is the status.
     pub body: String,
 }
 
 impl Place {
-    /// The place of a field below.
+    /// Position of a field.
     pub(crate) fn member(&self, name: &str) -> Self {
         let below = |path: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         Self { field: below(&self.field), body: below(&self.body) }
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// What is wrong with a value.
+/// Validates a value.
 pub(crate) fn check(schema: &Value, value: &Value, place: &Place) -> Vec<Cause> {
     if value.is_null() && schema["nullable"] == Value::Bool(true) {
         return Vec::new();
@@ -93,7 +93,7 @@ fn check_text(schema: &Value, text: &str, place: &Place) -> Vec<Cause> {
     {
         causes.push(place.invalid(&value, &format!("should be at least {limit} chars long")));
     }
-    // The length is looked at first, and alone.
+    // The length is checked first, and the pattern only if it is valid.
     if let Some(pattern) = schema["pattern"].as_str()
         && causes.is_empty()
         && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
@@ -124,7 +124,7 @@ fn check_number(schema: &Value, value: &Value, place: &Place) -> Vec<Cause> {
     }
     let fits = value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
     if schema["format"] == "int32" && !fits {
-        // The server has no path for this one.
+        // The server has no path for this error.
         let why = format!("Checked value must be of type integer with format int32 in {}", place.body);
         causes.push(Cause::invalid("<nil>", &json!(""), &why));
     }

@@ -1,9 +1,9 @@
-//! IP addresses and CIDRs in the fields that have always been lax ("legacy fields"), and addresses that endpoints and
-//! external IPs may not be.
+//! IP addresses and CIDRs in fields with lax validation ("legacy fields"), and addresses that endpoints and external
+//! IPs must not use.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Go's lax parser: leading zeros are decimal, not octal and not an error.
+/// Parses like Go's lax parser: leading zeros are decimal.
 fn sloppy(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| {
         let octets: Vec<u8> =
@@ -94,14 +94,14 @@ pub(crate) fn special_ip_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// RFC 5952's form of an IPv6 address that is written otherwise.
+/// Canonical form (RFC 5952) of an IPv6 address that is written differently.
 pub(crate) fn canonical_ip(text: &str) -> Option<String> {
     let IpAddr::V6(ip) = text.parse().ok()? else { return None };
     let canonical = ip.to_string();
     (canonical != text).then_some(canonical)
 }
 
-/// RFC 5952's form of an IPv6 CIDR that is written otherwise.
+/// Canonical form (RFC 5952) of an IPv6 CIDR that is written differently.
 pub(crate) fn canonical_cidr(text: &str) -> Option<String> {
     let (ip, _, bits) = split_cidr(text)?;
     let canonical = format!("{ip}/{bits}");

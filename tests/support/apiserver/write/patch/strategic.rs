@@ -1,5 +1,5 @@
 //! Strategic merge patch, after k8s.io/apimachinery `util/strategicpatch`: objects merge by field, keyed lists by
-//! their key, sets of scalars by value; directives begin with `$`.
+//! key, sets of scalars by value; directives begin with `$`.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::apiserver::status::Status;
 
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
 
-/// The live object with a strategic merge patch on it.
+/// Applies a strategic merge patch to the live object.
 pub(crate) fn strategic(schema: &Schema, live: &Value, patch: &Value) -> Result<Value, Status> {
     let Value::Object(patch) = patch else {
         return Err(super::unreadable(patch, "map[string]interface {}"));
@@ -107,7 +107,7 @@ fn merged_list(
     Ok(in_order(patched, kept, place))
 }
 
-/// Weaves both lists together by the order of the live list; new elements come before what follows them.
+/// Merges both lists in the order of the live list. New elements precede what follows them.
 fn in_order(patched: Vec<Value>, kept: Vec<&Value>, place: impl Fn(&Value) -> Option<usize>) -> Vec<Value> {
     let mut kept = kept.into_iter().peekable();
     let mut woven = Vec::new();
@@ -123,7 +123,7 @@ fn in_order(patched: Vec<Value>, kept: Vec<&Value>, place: impl Fn(&Value) -> Op
     woven
 }
 
-/// An object as Go prints a map.
+/// Formats an object like a map in Go.
 fn go_map(value: &Value) -> String {
     let fields: Vec<String> = value
         .as_object()

@@ -1,4 +1,4 @@
-//! The schemas of the built-in kinds, written down from the Go types of k8s.io/api and their list markers.
+//! Schemas of the built-in kinds, transcribed from the Go types of k8s.io/api and their list markers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::Schema::{Flag, Int32, Int64, IntOrText, MicroTime, Opaque, Text, Time
 use super::{Field, ListKey, ListKind, Presence, Schema, Struct};
 use crate::apiserver::kind::Kind;
 
-/// The shape of a built-in kind; kinds that are not listed here keep whatever they are sent.
+/// Schema of a built-in kind. Kinds that are not listed keep whatever they are sent.
 pub(crate) fn builtin(kind: &Kind) -> Schema {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Service") => service(),
@@ -33,7 +33,7 @@ fn structure<const N: usize>(go_name: &'static str, fields: Fields<N>) -> Schema
     Schema::Struct(Struct { go_name, fields, atomic: false, open: false })
 }
 
-/// A structure with what every object has.
+/// Structure with the fields that every object has.
 fn object<const N: usize>(go_name: &'static str, fields: Fields<N>) -> Schema {
     let mut schema = structure(go_name, fields);
     if let Schema::Struct(known) = &mut schema {
@@ -109,7 +109,7 @@ pub(crate) fn object_meta() -> Schema {
             ("annotations", NonZero, map_of(Text)),
             ("ownerReferences", NonZero, keyed("uid", atomic(owner))),
             ("finalizers", NonZero, set_of_texts()),
-            // Pointer: an empty list here means "forget all managers".
+            // A pointer, since an empty list means "remove all managers".
             ("managedFields", Pointer, atomic_list(Opaque)),
         ],
     )
@@ -325,7 +325,7 @@ fn core_event() -> Schema {
     )
 }
 
-/// The fields that load balancing looks at; the rest of a Node is kept as it is sent.
+/// Fields of a Node that matter to load balancing; the rest is kept as sent.
 fn node() -> Schema {
     let taint = structure(
         "Taint",

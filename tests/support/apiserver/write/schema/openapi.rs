@@ -1,4 +1,4 @@
-//! Schemas out of a CustomResourceDefinition's `openAPIV3Schema`.
+//! Schemas from the `openAPIV3Schema` of a CustomResourceDefinition.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Field, ListKey, ListKind, Presence, Schema, Struct, builtin::object_meta};
 
-/// The shape of a custom resource. `metadata`, `apiVersion` and `kind` are those of every object.
+/// Schema of a custom resource. `metadata`, `apiVersion` and `kind` are those of every object.
 pub(crate) fn from_openapi(root: &Value) -> Schema {
     let mut schema = translate(root);
     if let Schema::Struct(known) = &mut schema {

@@ -1,4 +1,4 @@
-//! Cluster addresses, node ports and health check ports for one Service, given and taken back. After
+//! Allocation and release of cluster addresses, node ports and health check ports of a Service. After
 //! `pkg/registry/core/service/storage/alloc.go`.
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{
 use crate::apiserver::kind::Kind;
 use crate::apiserver::status::{Cause, Status};
 
-/// What a write has taken so far, to be given back if it fails, and what it frees once it has succeeded.
+/// Allocations of a write, which are undone if it fails, and values that it frees if it succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     addresses: Vec<String>,
@@ -22,20 +22,20 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The write has failed.
+    /// Undoes the allocations of a failed write.
     pub(crate) fn give_back(self, allocations: &mut Allocations) {
         self.addresses.iter().for_each(|address| allocations.free_address(address));
         self.ports.into_iter().for_each(|port| allocations.free_port(port));
     }
 
-    /// The write has succeeded.
+    /// Frees what a successful write no longer needs.
     pub(crate) fn settle(self, allocations: &mut Allocations) {
         self.freed_addresses.iter().for_each(|address| allocations.free_address(address));
         self.freed_ports.into_iter().for_each(|port| allocations.free_port(port));
     }
 }
 
-/// Gives the Service what it needs and does not have. On failure, `held` says what was taken until then.
+/// Allocates what the Service needs and does not have. On failure, `held` has the allocations so far.
 pub(crate) fn allocate(
     kind: &Kind,
     service: &mut Value,
@@ -124,7 +124,8 @@ impl Allocator<'_> {
         Ok(port)
     }
 
-    /// One number may serve several protocols, of the same port or because the Service says so.
+    /// Allocates node ports. One number may serve several protocols of the same port, or if the Service
+    /// requests it.
     fn node_ports(&mut self, service: &mut Value, old: Option<&Value>) -> Result<(), Vec<Cause>> {
         let node_port = |port: &Value| port_number(&port["nodePort"]);
         let had: Vec<u16> =
@@ -191,7 +192,7 @@ impl Allocator<'_> {
     }
 }
 
-/// 500: the server counts a taken health check port among its own failures.
+/// 500: the server treats a health check port in use as an internal error.
 fn internal(asked: u16, error: Unavailable) -> Status {
     let why = format!("failed to allocate requested HealthCheck NodePort {asked}: {error}");
     let cause = Cause { reason: None, message: why.clone(), field: None };

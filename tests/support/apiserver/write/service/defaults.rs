@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::{is_external, is_load_balancer, text};
 
-/// How long ClientIP affinity lasts unless the Service says otherwise, in seconds.
+/// Default timeout of ClientIP affinity in seconds.
 const AFFINITY_SECONDS: u32 = 10800;
 
-/// Fills in what the Service leaves open.
+/// Sets defaults of the Service.
 pub(crate) fn set_defaults(service: &mut Value) {
     let kind = match text(service, "type") {
         "" => "ClusterIP".to_owned(),
@@ -59,7 +59,7 @@ fn set_if_absent(object: &mut Value, wanted: bool, key: &str, value: Value) {
     }
 }
 
-/// Asking a JSON object for a field to change leaves a null behind; only conditions may have one.
+/// Removes nulls, which mutable indexing of a JSON object inserts. Only conditions may have nulls.
 fn remove_nulls(service: &mut Value) {
     fn clean(fields: &mut Map<String, Value>) {
         fields.retain(|_, value| !value.is_null());

@@ -1,5 +1,5 @@
-//! `ipFamilies`, `ipFamilyPolicy` and `clusterIPs`: what they are when the Service does not say, and what they may be.
-//! After `initIPFamilyFields` and `ValidateServiceClusterIPsRelatedFields`.
+//! `ipFamilies`, `ipFamilyPolicy` and `clusterIPs`: defaults and validation. After `initIPFamilyFields` and
+//! `ValidateServiceClusterIPsRelatedFields`.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::apiserver::status::Cause;
 const SINGLE: &str = "SingleStack";
 const REQUIRE: &str = "RequireDualStack";
 
-/// Completes policy and families; the causes say why that cannot be.
+/// Completes policy and families, or returns the causes that prevent it.
 pub(super) fn complete(service: &mut Value, old: Option<&Value>, allocations: &Allocations) -> Vec<Cause> {
     if !needs_cluster_ip(service) {
         return Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn complete(service: &mut Value, old: Option<&Value>, allocations: &A
     causes
 }
 
-/// Who goes back to SingleStack by the policy alone gives up the second address and family.
+/// Drops the second address and family if only the policy changes to SingleStack.
 fn trim_on_downgrade(service: &mut Value, old: &Value) {
     let was_dual = texts(old, "ipFamilies").len() == 2;
     let unchanged = |key: &str| texts(service, key) == texts(old, key);
@@ -131,7 +131,7 @@ pub(super) fn check_cluster_ips(service: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Whether the addresses are addresses.
+/// Whether all addresses are valid.
 fn check_addresses(addresses: &[&str], causes: &mut Vec<Cause>) -> bool {
     let before = causes.len();
     for (index, address) in addresses.iter().enumerate() {

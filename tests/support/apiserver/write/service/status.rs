@@ -8,7 +8,7 @@ use super::super::names::{ip_errors, subdomain_errors};
 use super::is_load_balancer;
 use crate::apiserver::status::Cause;
 
-/// What is wrong with a new status.
+/// Validates a new status.
 pub(crate) fn check_status(service: &Value) -> Vec<Cause> {
     let entries =
         service["status"]["loadBalancer"]["ingress"].as_array().map(Vec::as_slice).unwrap_or_default();

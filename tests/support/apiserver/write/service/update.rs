@@ -1,5 +1,5 @@
-//! What an update keeps and drops by itself: values that were allocated before, and fields that the new type has no
-//! use for. After `pkg/registry/core/service/strategy.go` and `patchAllocatedValues`.
+//! Fields that an update keeps or drops automatically: allocated values, and fields that the new type does not use.
+//! After `pkg/registry/core/service/strategy.go` and `patchAllocatedValues`.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::{
     needs_health_check_port, port_number, ports, ports_mut, spec_mut, text, texts,
 };
 
-/// `dropTypeDependentFields`: what the new type cannot have goes, unless the same write changed it.
+/// `dropTypeDependentFields`: removes what the new type cannot have, unless the same write changed it.
 pub(crate) fn wipe(service: &mut Value, old: &Value) {
     let same = |service: &Value, key: &str| service["spec"][key] == old["spec"][key];
     let mut gone: Vec<&str> = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn wipe(service: &mut Value, old: &Value) {
     }
 }
 
-/// `patchAllocatedValues`: a client that leaves out what it was given means to keep it.
+/// `patchAllocatedValues`: a client that omits an allocated value keeps it.
 pub(crate) fn fill_from(service: &mut Value, old: &Value) {
     if needs_cluster_ip(old) && needs_cluster_ip(service) {
         if text(service, "clusterIP").is_empty() {

@@ -1,4 +1,4 @@
-//! `ValidateService`, in its order.
+//! `ValidateService`, in the same order.
 
 mod policies;
 mod port;
@@ -17,7 +17,7 @@ use crate::apiserver::status::Cause;
 const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const ONLY_BALANCERS: &str = "may only be used when `type` is 'LoadBalancer'";
 
-/// What is wrong with the spec.
+/// Validates the spec.
 pub(crate) fn check(service: &Value) -> Vec<Cause> {
     let mut causes = check_type(service);
     causes.extend(port::check_ports(service));
@@ -70,7 +70,7 @@ fn check_type(service: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Node ports on the wrong type, and ports that cannot be told apart.
+/// Node ports of the wrong type, and duplicate ports.
 fn check_node_ports(service: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let ports = ports(service);
@@ -129,7 +129,7 @@ fn check_source_ranges(service: &Value) -> Vec<Cause> {
     causes
 }
 
-/// `validateLoadBalancerClassField`: a load balancer keeps its class for life.
+/// `validateLoadBalancerClassField`: the class of a load balancer is immutable.
 pub(crate) fn check_class(old: Option<&Value>, service: &Value) -> Vec<Cause> {
     let field = "spec.loadBalancerClass";
     let class = &service["spec"]["loadBalancerClass"];

@@ -1,11 +1,11 @@
-//! What the server accepts but warns about, after `pkg/api/service/warnings.go`.
+//! Warnings about accepted objects, after `pkg/api/service/warnings.go`.
 
 use serde_json::Value;
 
 use super::super::names::{canonical_cidr, canonical_ip};
 use super::{text, texts};
 
-/// One text for each `Warning` header.
+/// Texts of `Warning` headers.
 pub(crate) fn warnings(service: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for key in ["clusterIPs", "externalIPs"] {

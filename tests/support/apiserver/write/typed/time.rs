@@ -1,9 +1,9 @@
-//! The two time formats of the API and the errors of Go's `time.Parse`.
+//! The two time formats of the API, with the errors of Go's `time.Parse`.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// `metav1.Time`: fractions are cut off and offsets resolved.
+/// `metav1.Time`: truncates fractions and converts to UTC.
 pub(super) fn seconds(value: &Value) -> Result<String, String> {
     let text = text(value)?;
     let time: Timestamp = text.parse().map_err(|_| {
@@ -12,7 +12,7 @@ pub(super) fn seconds(value: &Value) -> Result<String, String> {
     Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// `metav1.MicroTime`: six digits of fraction, no more and no less.
+/// `metav1.MicroTime`: exactly six digits of fraction.
 pub(super) fn micros(value: &Value) -> Result<String, String> {
     let text = text(value)?;
     let refused = |rest: &str, part: &str| {

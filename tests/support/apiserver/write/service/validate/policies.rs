@@ -8,7 +8,7 @@ use crate::apiserver::status::Cause;
 
 const POLICIES: [&str; 2] = ["Cluster", "Local"];
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
-/// The longest affinity, in seconds: one day.
+/// Maximum timeout of affinity in seconds: one day.
 const LONGEST_AFFINITY: i64 = 86400;
 
 pub(super) fn check_affinity(service: &Value) -> Vec<Cause> {

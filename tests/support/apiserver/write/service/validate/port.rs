@@ -10,7 +10,7 @@ use crate::apiserver::status::Cause;
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-/// What is wrong with each port by itself, and with their names.
+/// Validates each port, and the names of all.
 pub(super) fn check_ports(service: &Value) -> Vec<Cause> {
     let all = ports(service);
     let name = |port: &Value| port["name"].as_str().unwrap_or_default().to_owned();
