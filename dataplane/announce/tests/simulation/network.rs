@@ -395,7 +395,8 @@ impl Network {
         let clock = self.clock(machine, self.now);
         let old = self.machines[machine].gateway.take().unwrap();
         let continuation = old.membership.hand_over(clock);
-        self.start_as(machine, Start::Continued(continuation), old.announced);
+        // It finds what is on the interfaces.
+        self.start_as(machine, Start::Continued(continuation), old.on());
     }
 
     pub(crate) fn kill(&mut self, machine: usize) -> BTreeSet<IpAddr> {
@@ -435,10 +436,12 @@ impl Network {
 
     pub(crate) fn set_link(&mut self, from: usize, to: usize, change: impl Fn(&mut Link)) {
         change(self.links.get_mut(&(from, to)).unwrap());
+        self.observe();
     }
 
     pub(crate) fn set_links(&mut self, change: impl Fn(&mut Link)) {
         self.links.values_mut().for_each(change);
+        self.observe();
     }
 
     /// Only within the groups do packets arrive.
@@ -447,6 +450,7 @@ impl Network {
             link.up = group(*from) == group(*to);
             link.frames = link.up;
         }
+        self.observe();
     }
 
     /// Heartbeats arrive only within the groups; all frames of announcements do.
@@ -454,6 +458,7 @@ impl Network {
         for ((from, to), link) in &mut self.links {
             link.up = group(*from) == group(*to);
         }
+        self.observe();
     }
 
     pub(crate) fn set_drift(&mut self, machine: usize, millionths: i64) {
