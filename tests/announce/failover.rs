@@ -190,6 +190,7 @@ fn the_last_gateway_goes_on_alone() {
         let lost = (1..=4).map(|it| (it, segment.wait_for_owner(Family::V4, it))).find(|(_, it)| *it != last);
         let prober =
             lost.map(|(service, _)| Prober::start(&segment.client, service_address(Family::V4, service)));
+        let_pass(Duration::from_millis(200));
         for number in &others {
             segment.kill(*number);
             let_pass(Duration::from_secs(apart));
