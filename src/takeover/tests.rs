@@ -15,7 +15,7 @@ use sheave_dataplane::handover::{
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::channel::Channel;
+use super::channel::{Channel, MOST_RECORDS};
 use super::message::{Hello, Message};
 use super::predecessor::{LastPart, Predecessor};
 use super::successor::{Greeting, Outcome, Successor, Successors};
@@ -379,6 +379,27 @@ async fn a_successor_is_told_what_is_left_until_nothing_is() {
     assert!(timeout(LONG, lifeline.connections()).await.is_err(), "nothing has changed");
     drop(successor);
     assert_eq!(lifeline.connections().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_does_not_read_is_told_as_soon_as_it_does_if_that_is_waited_for() {
+    let (successor, predecessor) = handed_over(greeting()).await;
+    let lifeline = predecessor.into_lifeline();
+    let counts = |open| {
+        let name = |number| format!("{number:063}");
+        let count = |number: u32| ConnectionCount {
+            namespace: "n".repeat(63),
+            name: name(number),
+            of_fleet: false,
+            open,
+        };
+        (0..MOST_RECORDS as u32).map(count).collect::<Vec<_>>()
+    };
+    while successor.connections(&counts(1), Duration::ZERO).await {}
+    let reading = async { while lifeline.connections().await.unwrap() != counts(0) {} };
+    let nothing = counts(0);
+    let (told, read) = tokio::join!(successor.connections(&nothing, LONG), timeout(2 * LONG, reading));
+    assert!(told && read.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,8 @@ use crate::http::metrics;
 use crate::http::metrics::exposition::Exposition;
 use crate::views::status::ProcessView;
 
+mod handing_over;
+
 /// Long enough for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -34,10 +36,15 @@ fn app(manifests: &Path) -> Box<EventLoop> {
     app_of(Sources::new(SourceAdapter::files(manifests::watch(manifests)), None))
 }
 
-fn app_of(sources: Sources) -> Box<EventLoop> {
+fn config() -> Config {
     let mut config = Config::load(None, &Overrides::of_node("n")).unwrap();
     config.workers = 2;
     config.timeouts.drain = DEADLINE;
+    config
+}
+
+fn app_of(sources: Sources) -> Box<EventLoop> {
+    let config = config();
     let shares = Capacity::of_process(&config);
     EventLoop::start(&config, &shares, sources, None).unwrap()
 }
