@@ -28,6 +28,15 @@ pub(crate) fn generation(gateway: &Host) -> Result<u64, Failure> {
     generation.ok_or_else(|| Failure::program("sheave", "/api/routes has no generation"))
 }
 
+/// How many UDP flows there are.
+pub(crate) fn flows(gateway: &Host) -> Result<u64, Failure> {
+    const NAME: &str = "sheave_gateway_udp_flows ";
+    let (_, body) = gateway.call(|| get("/metrics"))??;
+    let value =
+        body.lines().find_map(|line| line.strip_prefix(NAME)).and_then(|text| text.trim().parse().ok());
+    value.ok_or_else(|| Failure::program("sheave", format!("/metrics has no {NAME}")))
+}
+
 /// Length of a page that must answer 200.
 pub(crate) fn fetch(path: &str) -> Result<usize, Failure> {
     let (status, body) = get(path)?;

@@ -59,6 +59,12 @@ pub(crate) enum Scene {
     Swapping,
     /// A table of some size with this many open status pages, and with a Prometheus unless zero.
     Watched(u32),
+    /// A Service has so many UDP flows, and is deleted.
+    Flows(u16),
+    /// The gateway has the kernel's default settings for local ports.
+    DefaultPorts,
+    /// The same, but that a port in TIME_WAIT can be used again after a second.
+    ReusedPorts,
 }
 
 /// One series of a row.
@@ -82,6 +88,9 @@ impl Entrant {
             Scene::Records(count) => format!("{name}{workers}-{count}-records"),
             Scene::Swapping => format!("{name}{workers}-swapping"),
             Scene::Watched(pages) => format!("{name}{workers}-{pages}-pages"),
+            Scene::Flows(count) => format!("{name}{workers}-{count}-flows"),
+            Scene::DefaultPorts => format!("{name}{workers}-default-sysctls"),
+            Scene::ReusedPorts => format!("{name}{workers}-tcp_tw_reuse-1"),
         }
     }
 }

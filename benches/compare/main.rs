@@ -43,21 +43,24 @@ use privilege::Right;
 use report::Circumstances;
 use results::{Results, RowResult};
 use rounds::Bench;
-use rows::{Load, Row};
+use rows::{Load, MANY_FLOWS, Row};
 use run::Setting;
 use subjects::{Installed, Presence};
-use topology::{Pinning, Topology};
+use topology::{LocalPorts, Pinning, Topology};
 use verdict::Baseline;
 
 /// Limit of file descriptors for each proxy, unless a row needs more. HAProxy sizes its tables by this limit, and 30,000 frontends
 /// must be served within it.
 const FILES: u64 = 20_000;
 
-/// File descriptors besides those of idle connections.
-const SPARE_FILES: u64 = 1_000;
+/// File descriptors that are not those of connections or flows.
+const SPARE_FILES: u64 = 1_200;
 
 /// File descriptors for each connection of the crowd. A process needs two; Sheave reserves a share of its own for other Services.
 const CROWD_FILES: u64 = 3;
+
+/// File descriptors for each UDP flow of the Service that is deleted: Sheave leaves a half to TCP.
+const FLOW_FILES: u64 = 2;
 
 /// Load average before the start above which other programs are assumed to be busy.
 const BUSY: f64 = 0.5;
@@ -101,8 +104,8 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     }
     let installed = find(&options.subjects, options.envoy.as_deref(), obstacles);
     let rows = runnable(rows, &installed, &results.workers, obstacles);
-    let setting = setting(options, &rows, results.cores, obstacles)?;
     let pinning = pinning(options, results.cores, &results.workers, obstacles);
+    let setting = setting(options, &rows, results.cores, pinning, obstacles)?;
     results.obstacles.iter().for_each(|obstacle| println!("CANNOT: {obstacle}"));
     if rows.is_empty() {
         return Err(Failure::Unsupported("nothing is left to run".to_owned()));
@@ -111,7 +114,7 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     if let Some(load) = busy {
         println!("the machine is busy (load average {load}): trust ratios, not rates");
     }
-    let topology = Topology::build(&pinning, &subjects::addresses())?;
+    let topology = Topology::build(&setting.pinning, &subjects::addresses(), LocalPorts::Plentiful)?;
     serve::start(&topology.server, setting.load_threads)?;
     let (rounds, workers, cores) = (options.rounds(), results.workers.clone(), results.cores);
     let bench = Bench {
@@ -127,7 +130,7 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
         report::print_row(&result);
         results.rows.push(result);
     }
-    let circumstances = Circumstances { busy, ..circumstances(options, &installed, &setting, &pinning) };
+    let circumstances = Circumstances { busy, ..circumstances(options, &installed, &setting) };
     conclude(options, &results, baseline.as_ref(), &circumstances)
 }
 
@@ -220,15 +223,19 @@ fn setting(
     options: &Options,
     rows: &[&Row],
     cores: usize,
+    pinning: Pinning,
     obstacles: &mut Vec<String>,
 ) -> Result<Setting, Failure> {
     let crowded = rows.iter().any(|row| matches!(row.load, Load::Crowd { .. }));
     let crowd = if crowded { options.crowd_connections() } else { 0 };
-    let files = allow_files(FILES.max(CROWD_FILES * crowd as u64 + SPARE_FILES))?;
-    let mut within = |wanted: usize, files: u64, each: u64| {
+    let removed = rows.iter().any(|row| row.load == Load::RemoveFlows);
+    let flows = if removed { usize::from(MANY_FLOWS) } else { 0 };
+    let most = (CROWD_FILES * crowd as u64).max(FLOW_FILES * flows as u64);
+    let files = allow_files(FILES.max(most + SPARE_FILES))?;
+    let mut within = |what: &str, wanted: usize, files: u64, each: u64| {
         let most = usize::try_from(files.saturating_sub(SPARE_FILES) / each).unwrap_or(usize::MAX);
         if most < wanted {
-            obstacles.push(format!("{wanted} connections: {files} file descriptors allow {most}"));
+            obstacles.push(format!("{wanted} {what}: {files} file descriptors allow {most}"));
         }
         wanted.min(most)
     };
@@ -238,11 +245,13 @@ fn setting(
     Ok(Setting {
         duration,
         warm_up: duration / 5,
-        idle_connections: within(options.idle_connections, files.min(FILES), 2),
-        crowd_connections: within(crowd, files, CROWD_FILES),
+        idle_connections: within("connections", options.idle_connections, files.min(FILES), 2),
+        crowd_connections: within("connections", crowd, files, CROWD_FILES),
+        flows: within("flows", flows, files, FLOW_FILES) as u16,
         files: files.min(FILES),
-        crowd_files: files,
+        most_files: files,
         load_threads: (cores / 2).clamp(1, LOAD_THREADS),
+        pinning,
         dir,
     })
 }
@@ -275,12 +284,7 @@ fn json_file(options: &Options) -> PathBuf {
     options.json.clone().unwrap_or_else(default)
 }
 
-fn circumstances(
-    options: &Options,
-    installed: &[Installed],
-    setting: &Setting,
-    pinning: &Pinning,
-) -> Circumstances {
+fn circumstances(options: &Options, installed: &[Installed], setting: &Setting) -> Circumstances {
     let version = |installed: &Installed| (installed.subject.name(), installed.version.clone());
     let described = json!({
         "rounds": options.rounds().least,
@@ -288,8 +292,8 @@ fn circumstances(
         "idleConnections": setting.idle_connections,
         "crowdConnections": setting.crowd_connections,
         "loadThreads": setting.load_threads,
-        "proxyCores": pinning.gateway,
-        "otherCores": pinning.ends,
+        "proxyCores": setting.pinning.gateway,
+        "otherCores": setting.pinning.ends,
         "workers": options.workers(),
     });
     Circumstances::of_this_machine(installed.iter().map(version).collect(), described)

@@ -91,6 +91,15 @@ pub(crate) fn segments_sent() -> Result<u64, Failure> {
     number(named.find(|(name, _)| *name == "OutSegs").map(|(_, value)| value), FILE)
 }
 
+/// Sockets in TIME_WAIT of the calling thread's network namespace.
+pub(crate) fn time_waits() -> Result<u64, Failure> {
+    const FILE: &str = "/proc/thread-self/net/sockstat";
+    let text = fs::read_to_string(FILE).during(format!("read {FILE}"))?;
+    let mut words = text.lines().filter_map(|line| line.strip_prefix("TCP:")).flat_map(str::split_whitespace);
+    words.find(|word| *word == "tw");
+    number(words.next(), FILE)
+}
+
 /// Memory of the processes in KiB (PSS, which divides shared pages between processes).
 pub(crate) fn memory_kib(processes: &[Pid]) -> Result<u64, Failure> {
     sum(processes, "smaps_rollup", "Pss:")

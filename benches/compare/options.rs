@@ -12,9 +12,8 @@ use crate::sample::ENOUGH_ROUNDS;
 
 /// Compares Sheave with HAProxy, nginx, Envoy, the routed path and kube-proxy's rules, each in the same three network namespaces.
 ///
-/// Takes about 20 minutes, more if marks are within noise. Needs root or user namespaces. Rows that cannot be run are listed, and
-/// the others are run. Answers are verified. The exit code is 1 if a run failed or a figure regressed, and 69 if nothing can be
-/// run.
+/// Takes about half an hour, more where marks are within noise. Needs root or user namespaces. What cannot be run is named, and
+/// the rest is run. Answers are verified; the exit status is 1 when a run failed or a figure regressed, 69 when nothing can be run.
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
 pub(crate) struct Options {

@@ -12,10 +12,13 @@ pub(crate) const DATAGRAM: u16 = 9004;
 /// Answers every datagram with its complement, and a bundle with a bundle.
 pub(crate) const BUNDLE: u16 = 9005;
 
-/// All ports served over TCP.
+/// As [`ECHO`], on every address of the server.
+pub(crate) const MANY: u16 = 9006;
+
+/// The ports that every proxy offers over TCP.
 pub(crate) const TCP: [u16; 3] = [SINK, ECHO, ONCE];
 
-/// All ports served over UDP.
+/// The ports that it offers over UDP.
 pub(crate) const UDP: [u16; 2] = [DATAGRAM, BUNDLE];
 
 /// Length of a request to [`ONCE`].

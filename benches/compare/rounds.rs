@@ -4,7 +4,7 @@ use crate::entrant::Entrant;
 use crate::failure::Failure;
 use crate::load::pace::Pace;
 use crate::results::RowResult;
-use crate::rows::Row;
+use crate::rows::{ArrivalRate, Row};
 use crate::run::{Setting, once};
 use crate::sample::{Metric, Sample};
 use crate::subjects::Installed;
@@ -37,10 +37,9 @@ impl Bench<'_> {
         let subjects: Vec<_> = self.installed.iter().map(|installed| installed.subject).collect();
         let entrants = row.entrants(&subjects, self.workers);
         let mut result = RowResult::new(row, &entrants);
-        let pace = match row.open_loop.map(|share| self.arrivals(row, &entrants, share)) {
-            None => Pace::Closed,
-            Some(Ok(rate)) => Pace::Open { rate },
-            Some(Err(failure)) => {
+        let pace = match self.pace(row, &entrants) {
+            Ok(pace) => pace,
+            Err(failure) => {
                 let failures = result.series.values_mut().map(|series| &mut series.failures);
                 failures.for_each(|failures| failures.push(format!("no arrival rate: {failure}")));
                 return result;
@@ -78,6 +77,14 @@ impl Bench<'_> {
         let program = self.installed.iter().find(|installed| installed.subject == entrant.subject);
         let program = program.ok_or_else(|| Failure::program(entrant.subject.name(), "is not there"))?;
         once(self.topology, entrant, program, row.load, pace, &self.setting.times(row.length))
+    }
+
+    fn pace(&self, row: &Row, entrants: &[Entrant]) -> Result<Pace, Failure> {
+        Ok(match row.open_loop {
+            None => Pace::Closed,
+            Some(ArrivalRate::Fixed(rate)) => Pace::Open { rate },
+            Some(ArrivalRate::Share(share)) => Pace::Open { rate: self.arrivals(row, entrants, share)? },
+        })
     }
 
     /// Arrival rate, which is the same for all entrants so that their latencies are comparable: that of the slowest one in a closed loop,

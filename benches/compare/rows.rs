@@ -2,7 +2,7 @@
 
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::marks::{Mark, Rival};
-use crate::sample::Metric::{IdleKib, P50, P99, ProcessCost, Rate, Refused};
+use crate::sample::Metric::{IdleKib, OtherSlowdown, P50, P99, ProcessCost, Rate, Refused, Standstill};
 use crate::sample::Units;
 
 /// Kind of load.
@@ -25,6 +25,8 @@ pub(crate) enum Load {
         /// Connections under way.
         parallel: usize,
     },
+    /// Connect, one request, close by the client, to a Service with several endpoints; requests to another Service beside it.
+    CloseFirst,
     /// Idle connections.
     Idle,
     /// Very many connections that take turns in sending requests.
@@ -48,6 +50,8 @@ pub(crate) enum Load {
         /// Datagrams of a bundle.
         count: usize,
     },
+    /// A Service with UDP flows is deleted; requests to another Service meanwhile.
+    RemoveFlows,
     /// Single connections, each to a frontend that was not used before.
     NewFrontends,
     /// Single connections, each from a client that was not seen before.
@@ -60,14 +64,23 @@ pub(crate) struct Row {
     /// Name in the table and on the command line.
     pub(crate) name: &'static str,
     pub(crate) load: Load,
-    /// Scenes. With more than one, Sheave runs alone, once in each.
+    /// More than one: Sheave is compared with itself in the first; a peer that takes part does so in the others.
     pub(crate) scenes: &'static [Scene],
     /// Marks of Sheave.
     pub(crate) marks: &'static [Mark],
-    /// Arrival rate of an open loop, relative to the rate of the slowest entrant in a closed loop.
-    pub(crate) open_loop: Option<f64>,
+    /// In an open loop: the arrival rate.
+    pub(crate) open_loop: Option<ArrivalRate>,
     /// Factor of the usual length of runs.
     pub(crate) length: u32,
+}
+
+/// How much an open loop asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ArrivalRate {
+    /// So much of what the slowest entrant does in a closed loop.
+    Share(f64),
+    /// So many units a second.
+    Fixed(f64),
 }
 
 /// Services of the large table.
@@ -86,6 +99,14 @@ const EDITS: &[Scene] = &[Scene::Usual, Scene::Swapping];
 const WATCHERS: &[Scene] = &[Scene::Watched(0), Scene::Watched(PAGES)];
 
 const LOCAL: &[Scene] = &[Scene::Local];
+/// UDP flows of the Service that is deleted, where the limit of open files allows as many.
+pub(crate) const MANY_FLOWS: u16 = 16_000;
+
+const FLOWS: &[Scene] = &[Scene::Flows(1_000), Scene::Flows(MANY_FLOWS)];
+const PORTS: &[Scene] = &[Scene::ReusedPorts, Scene::DefaultPorts];
+
+/// Connections a second of the row in which clients close first: more than the ports of a dozen endpoints allow for long.
+pub(crate) const CLOSE_FIRST_RATE: f64 = 6_000.0;
 
 const HAPROXY: Rival = Rival::Subject(Subject::Haproxy);
 const NGINX: Rival = Rival::Subject(Subject::Nginx);
@@ -98,14 +119,14 @@ const AHEAD_OF_NGINX: [Mark; 2] = [
 const MUCH_FASTER_THAN_HAPROXY: Mark = Mark::at_least("rate", Rate, HAPROXY, 1.10, Some(1.25));
 const TAIL_OF_TWO_WORKERS: Mark = Mark::tail_of_two_workers(HAPROXY, 1.0, 0.8);
 
-/// Load of the slowest entrant in an open loop: busy, but with room so that queues do not grow forever.
-const BUSY: f64 = 0.6;
-/// Same with so many connections that each request finds cold caches.
-const BUSY_AND_COLD: f64 = 0.4;
+/// What an open loop asks of the slowest entrant: busy, and far enough from full that queues do not grow without end.
+const BUSY: ArrivalRate = ArrivalRate::Share(0.6);
+/// The same on connections so many that each request finds the caches cold.
+const BUSY_AND_COLD: ArrivalRate = ArrivalRate::Share(0.4);
 
-/// All rows, in the order of the runs. The last one leaves routing rules behind, and a namespace that ever had any looks up every
-/// route in a slower way (`fib_has_custom_rules` in the kernel's net/ipv4/fib_rules.c).
-pub(crate) static ROWS: [Row; 19] = [
+/// All rows, in the order of the runs. The last one is last because it leaves routing rules behind, and a namespace that ever
+/// had any looks up every route in a slower way (`fib_has_custom_rules` in the kernel's net/ipv4/fib_rules.c).
+pub(crate) static ROWS: [Row; 21] = [
     Row::new(
         "bulk-1",
         Load::Bulk { streams: 1 },
@@ -162,6 +183,23 @@ pub(crate) static ROWS: [Row; 19] = [
         ],
     ),
     Row::new("connect-tail", Load::Connect { parallel: 32 }, &[]).in_open_loop(BUSY),
+    Row::new(
+        "client-closes",
+        Load::CloseFirst,
+        &[
+            Mark::at_most("CPU per connection", ProcessCost, Rival::FirstScene, 1.15, None),
+            Mark::at_most(
+                "median of another Service, to that without load",
+                OtherSlowdown,
+                Rival::Nobody,
+                1.2,
+                None,
+            ),
+        ],
+    )
+    .in_scenes(PORTS)
+    .in_open_loop(ArrivalRate::Fixed(CLOSE_FIRST_RATE))
+    .for_longer(5),
     Row::new("idle", Load::Idle, &[Mark::at_most("KiB per connection", IdleKib, Rival::Nobody, 0.31, None)]),
     Row::new("crowd", Load::Crowd { size: 1024 }, &[]).in_open_loop(BUSY_AND_COLD),
     Row::new("udp-64", Load::Datagram { flows: 32, size: 64 }, &[Mark::per_cpu_second(NGINX, 1.81, 2.5)]),
@@ -175,6 +213,12 @@ pub(crate) static ROWS: [Row; 19] = [
         Load::Bundle { flows: 4, size: 1200, count: 40 },
         &[Mark::per_cpu_second(NGINX, 10.0, 20.0)],
     ),
+    Row::new(
+        "udp-removal",
+        Load::RemoveFlows,
+        &[Mark::at_most("longest wait of a request, in ms,", Standstill, Rival::Nobody, 20.0, None)],
+    )
+    .in_scenes(FLOWS),
     Row::new(
         "frontends",
         Load::NewFrontends,
@@ -227,8 +271,8 @@ impl Row {
         Self { length, ..self }
     }
 
-    const fn in_open_loop(self, share: f64) -> Self {
-        Self { open_loop: Some(share), ..self }
+    const fn in_open_loop(self, rate: ArrivalRate) -> Self {
+        Self { open_loop: Some(rate), ..self }
     }
 
     /// Whether Sheave is compared with itself.
@@ -242,7 +286,8 @@ impl Row {
         for subject in subjects.iter().copied().filter(|subject| self.suits(*subject)) {
             let counts = if subject.is_proxy() && self.scales() { workers } else { &workers[..1] };
             for workers in counts.iter().copied() {
-                entrants.extend(self.scenes.iter().map(|scene| Entrant { subject, workers, scene: *scene }));
+                let scenes = self.scenes_of(subject).iter();
+                entrants.extend(scenes.map(|scene| Entrant { subject, workers, scene: *scene }));
             }
         }
         entrants
@@ -252,7 +297,7 @@ impl Row {
     /// first scene.
     pub(crate) fn reference(&self, entrant: Entrant) -> Entrant {
         if self.is_of_scenes() {
-            return Entrant { scene: self.scenes[0], ..entrant };
+            return Entrant { subject: Subject::Sheave, scene: self.scenes[0], ..entrant };
         }
         Entrant { subject: self.peer(), ..entrant }
     }
@@ -272,9 +317,16 @@ impl Row {
         if self.load.is_tcp() { Subject::Haproxy } else { Subject::Nginx }
     }
 
+    /// Only Sheave needs to be compared with itself.
+    fn scenes_of(&self, subject: Subject) -> &'static [Scene] {
+        if self.is_of_scenes() && subject != Subject::Sheave { &self.scenes[1..] } else { self.scenes }
+    }
+
     fn suits(&self, subject: Subject) -> bool {
         match subject {
             Subject::Sheave => true,
+            // One that leaves the search for local ports to the kernel shows what that costs; without a proxy there is none.
+            _ if self.load == Load::CloseFirst => subject == Subject::Haproxy,
             _ if self.is_of_scenes() => false,
             // HAProxy does not forward arbitrary datagrams.
             Subject::Haproxy => self.load.is_tcp(),
@@ -336,6 +388,10 @@ impl Load {
             Self::Connect { parallel } => {
                 format!("connect, request and answer of 64 B, close; {parallel} under way")
             }
+            Self::CloseFirst => {
+                "connect, request and answer of 64 B, the client closes first; requests to another Service beside it"
+                    .to_owned()
+            }
             Self::Idle => "connections that did one exchange and stay".to_owned(),
             Self::Crowd { size } => {
                 format!("request and answer of {size} B by turns on all connections; KiB: of each connection")
@@ -345,6 +401,9 @@ impl Load {
                 format!(
                     "bundles of {count} datagrams of {size} B and their answers (UDP_SEGMENT), {flows} flows"
                 )
+            }
+            Self::RemoveFlows => {
+                "a Service with UDP flows is deleted; the longest that a request to another Service waits".to_owned()
             }
             Self::NewFrontends => {
                 "connect and first answer at frontends never used before, one at a time, all on one core"
@@ -367,8 +426,8 @@ impl Load {
                 let gib = f64::from(1 << 30);
                 Units { rate: "Gbit/s", rate_scale: 8e-9, cost: "s/GiB", cost_scale: gib, counted: gib }
             }
-            Self::Request { .. } | Self::Crowd { .. } => each("k req/s", "us/req"),
-            Self::Connect { .. } | Self::Idle | Self::NewFrontends | Self::NewClients => {
+            Self::Request { .. } | Self::Crowd { .. } | Self::RemoveFlows => each("k req/s", "us/req"),
+            Self::Connect { .. } | Self::CloseFirst | Self::Idle | Self::NewFrontends | Self::NewClients => {
                 each("k conn/s", "us/conn")
             }
             Self::Datagram { .. } | Self::Bundle { .. } => each("k dgram/s", "us/dgram"),

@@ -1,5 +1,7 @@
 //! A run: starts a new process of the subject, waits until it serves, warms it up, loads it, measures it and ends it.
 
+mod close_first;
+mod remove_flows;
 mod visits;
 mod watchers;
 
@@ -14,14 +16,14 @@ use crate::admin;
 use crate::cores::OneCore;
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::failure::Failure;
-use crate::load::{self, bundle::Shape, pace::Pace, request::Clients};
+use crate::load::{self, bundle::Shape, connect::ClosesFirst, pace::Pace, request::Clients};
 use crate::measure::{Clock, memory_kib, peak_kib, segments_sent};
-use crate::ports::{BUNDLE, DATAGRAM, ECHO, ONCE};
+use crate::ports::{BUNDLE, DATAGRAM, ECHO, MANY, ONCE};
 use crate::rows::Load;
 use crate::sample::{Metric, Moved, Sample, of_run};
 use crate::serve;
-use crate::subjects::{Edits, Installed, Running, Task, address};
-use crate::topology::{CLIENT, Topology, frontend};
+use crate::subjects::{CLOSED_BY_CLIENTS, Edits, Installed, Running, Task, address};
+use crate::topology::{CLIENT, Pinning, Topology, frontend};
 use visits::Tally;
 use watchers::Watchers;
 
@@ -50,10 +52,14 @@ pub(crate) struct Setting {
     pub(crate) load_threads: usize,
     /// Connections of the crowd row.
     pub(crate) crowd_connections: usize,
+    /// Flows of the Service that is deleted, at most.
+    pub(crate) flows: u16,
     /// Files that a proxy may open.
     pub(crate) files: u64,
-    /// Same for the crowd row.
-    pub(crate) crowd_files: u64,
+    /// The same in rows of very many connections or flows.
+    pub(crate) most_files: u64,
+    /// Cores of the hosts.
+    pub(crate) pinning: Pinning,
     /// Folder for configuration files and logs.
     pub(crate) dir: PathBuf,
 }
@@ -85,6 +91,12 @@ pub(crate) fn once(
     pace: Pace,
     setting: &Setting,
 ) -> Result<Sample, Failure> {
+    // What the ports of one run are left in would be found by the next one.
+    let own = match load {
+        Load::CloseFirst => Some(close_first::topology(entrant.scene, setting)?),
+        _ => None,
+    };
+    let topology = own.as_ref().unwrap_or(topology);
     let mut tally = Tally::default();
     loop {
         let mut stage = Stage::set(topology, entrant, installed, (load, pace), setting)?;
@@ -109,10 +121,10 @@ impl<'a> Stage<'a> {
         setting: &'a Setting,
     ) -> Result<Self, Failure> {
         let files = match load {
-            Load::Crowd { .. } => setting.crowd_files,
+            Load::Crowd { .. } | Load::RemoveFlows => setting.most_files,
             _ => setting.files,
         };
-        let task = Task { entrant, load, files };
+        let task = Task { entrant, load, endpoints: close_first::endpoints(setting.duration), files };
         let running = Running::start(task, installed, &topology.gateway, &setting.dir)?;
         let mut stage = Self { topology, entrant, load, pace, setting, running, processes: Vec::new() };
         stage.wait_until_it_serves()?;
@@ -134,6 +146,9 @@ impl<'a> Stage<'a> {
             Load::Datagram { .. } => load::datagram::answers(address, DATAGRAM),
             Load::Bundle { .. } => load::datagram::answers(address, BUNDLE),
             Load::NewFrontends | Load::NewClients => load::answers(address, ONCE),
+            Load::CloseFirst => {
+                load::answers(address, ECHO).and_then(|()| load::answers(CLOSED_BY_CLIENTS, MANY))
+            }
             _ => load::answers(address, ECHO),
         };
         let limit = Instant::now() + START_LIMIT;
@@ -161,6 +176,8 @@ impl<'a> Stage<'a> {
         let mut sample = match self.load {
             Load::Idle => self.weigh_idle()?,
             Load::Crowd { size } => self.weigh_crowd(size)?,
+            Load::CloseFirst => self.close_first()?,
+            Load::RemoveFlows => self.remove_flows()?,
             _ => self.put_under_load()?,
         };
         if self.entrant.subject.is_proxy() {
@@ -228,16 +245,21 @@ impl<'a> Stage<'a> {
                 // Waiting for a free connection would count as latency of the subject.
                 let parallel = if pace.rate().is_some() { OPEN_LOOP_CONNECTIONS } else { parallel };
                 load::spread(threads, parallel, move |part| {
-                    load::connect::run(address, part, pace.share(part, parallel), duration)
+                    let pace = pace.share(part, parallel);
+                    load::connect::run(address, ClosesFirst::Server, part, pace, duration)
                 })
             }
+            Load::CloseFirst => load::spread(threads, OPEN_LOOP_CONNECTIONS, move |part| {
+                let pace = pace.share(part, OPEN_LOOP_CONNECTIONS);
+                load::connect::run(CLOSED_BY_CLIENTS, ClosesFirst::Client, part, pace, duration)
+            }),
             Load::Datagram { flows, size } => {
                 load::spread(threads, flows, move |flows| load::datagram::run(address, flows, size, duration))
             }
             Load::Bundle { flows, size, count } => load::spread(threads, flows, move |flows| {
                 load::bundle::run(address, Shape { flows, size, count }, duration)
             }),
-            Load::Idle | Load::Crowd { .. } | Load::NewFrontends | Load::NewClients => {
+            Load::Idle | Load::Crowd { .. } | Load::RemoveFlows | Load::NewFrontends | Load::NewClients => {
                 Err(Failure::Unsupported("this load has no duration".to_owned()))
             }
         })?

@@ -14,7 +14,7 @@ pub(crate) struct Moved {
     pub(crate) took: Duration,
     /// Latency of each unit, if the load waits for answers.
     pub(crate) latencies: Vec<Duration>,
-    /// Datagrams without an answer, if some may be lost.
+    /// Datagrams or connections without an answer, where some may be lost.
     pub(crate) lost: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Metric {
     P999,
     /// Median latency above that of the routed path.
     Added,
-    /// Datagrams without an answer.
+    /// Datagrams or connections without an answer.
     Lost,
     /// Peak resident memory of the proxy, in KiB.
     PeakKib,
@@ -95,11 +95,21 @@ pub(crate) enum Metric {
     Refused,
     /// Tables put in force per second.
     Swaps,
+    /// Local ports of the gateway that are in TIME_WAIT at the end, towards each endpoint.
+    TimeWait,
+    /// Median latency of requests to another Service at the same time, in microseconds.
+    OtherP50,
+    /// The same, relative to that without load.
+    OtherSlowdown,
+    /// The longest that a request waited while something was done, in milliseconds.
+    Standstill,
+    /// The same in as long a time before.
+    StandstillBefore,
 }
 
 impl Metric {
-    /// All metrics, in the order of the report.
-    pub(crate) const ALL: [Self; 14] = [
+    /// All, in the order of the report.
+    pub(crate) const ALL: [Self; 19] = [
         Self::Rate,
         Self::ProcessCost,
         Self::MachineCost,
@@ -114,6 +124,11 @@ impl Metric {
         Self::IdleKib,
         Self::Refused,
         Self::Swaps,
+        Self::TimeWait,
+        Self::OtherP50,
+        Self::OtherSlowdown,
+        Self::Standstill,
+        Self::StandstillBefore,
     ];
 }
 
@@ -145,6 +160,12 @@ pub(crate) fn of_run(moved: Moved, cost: Cost, units: Units, proxied: bool) -> S
         sample.insert(Metric::Lost, lost as f64);
     }
     sample
+}
+
+/// The median latency in microseconds.
+pub(crate) fn median(mut latencies: Vec<Duration>) -> Option<f64> {
+    latencies.sort_unstable();
+    quantile(&latencies, 0.5).map(|latency| latency.as_secs_f64() * 1e6)
 }
 
 /// Smallest value that at least `share` of the sorted values do not exceed.

@@ -5,7 +5,7 @@ mod datagram;
 mod echo;
 mod sink;
 
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -40,13 +40,13 @@ fn bind(port: u16) -> Result<UdpSocket, Failure> {
     Ok(socket.into())
 }
 
-/// Listens on the server's address. Must be called on the server.
-fn listen(port: u16) -> Result<TcpListener, Failure> {
+/// A listener. To be called on the server.
+fn listen(address: Ipv4Addr, port: u16) -> Result<TcpListener, Failure> {
     let what = || format!("listen on port {port}");
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).during(what())?;
     socket.set_reuse_port(true).during(what())?; // one listener for each thread
     socket.set_tcp_nodelay(true).during(what())?; // inherited by accepted sockets
-    socket.bind(&SocketAddr::from((SERVER, port)).into()).during(what())?;
+    socket.bind(&SocketAddr::from((address, port)).into()).during(what())?;
     socket.listen(BACKLOG).during(what())?;
     Ok(socket.into())
 }

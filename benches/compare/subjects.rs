@@ -18,7 +18,7 @@ use crate::rows::Load;
 use crate::topology::SERVER;
 
 pub(crate) use configure::ADMIN;
-pub(crate) use manifests::Edits;
+pub(crate) use manifests::{Edits, remove_udp};
 pub(crate) use process::Running;
 
 /// Address to which the client connects for `subject`.
@@ -37,10 +37,16 @@ pub(crate) fn address(subject: Subject) -> Ipv4Addr {
 /// Address of a Service of Sheave with session affinity, for rows that measure it. It serves [`crate::ports::ONCE`].
 pub(crate) const WITH_AFFINITY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 14);
 
+/// A Service with several endpoints on [`crate::ports::MANY`], of whoever takes part in the row in which clients close first.
+pub(crate) const CLOSED_BY_CLIENTS: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 17);
+
+/// A Service of Sheave's with UDP flows, which is deleted; it serves [`crate::ports::DATAGRAM`].
+pub(crate) const REMOVED: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 18);
+
 /// Local addresses of the gateway.
 pub(crate) fn addresses() -> Vec<Ipv4Addr> {
     let elsewhere = Subject::ALL.into_iter().filter(|subject| *subject != Subject::Direct);
-    elsewhere.map(address).chain([WITH_AFFINITY]).collect()
+    elsewhere.map(address).chain([WITH_AFFINITY, CLOSED_BY_CLIENTS, REMOVED]).collect()
 }
 
 /// Finds the program of `subject` on this machine; `envoy` is the given path of Envoy.
@@ -83,6 +89,8 @@ pub(crate) struct Task {
     pub(crate) entrant: Entrant,
     /// Load, for settings that are only best for some loads.
     pub(crate) load: Load,
+    /// Endpoints of [`CLOSED_BY_CLIENTS`], where the load is theirs.
+    pub(crate) endpoints: u16,
     /// Limit of open files.
     pub(crate) files: u64,
 }

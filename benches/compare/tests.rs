@@ -218,6 +218,23 @@ fn workers_multiply_proxies_on_rows_of_several_connections_and_nobody_else() {
 }
 
 #[test]
+fn a_peer_of_a_row_of_scenes_has_the_last_one_and_is_compared_with_sheave_in_the_first() {
+    let row = ROWS.iter().find(|row| row.name == "client-closes").expect("a row");
+    let entrants = row.entrants(&Subject::ALL, &[1, 2]);
+    let (reused, default) = (Scene::ReusedPorts, Scene::DefaultPorts);
+    let sheave = [reused, default].map(|scene| entrant(Subject::Sheave, 1, scene));
+    let haproxy = entrant(Subject::Haproxy, 1, default);
+    assert_eq!(entrants, [sheave[0], sheave[1], haproxy]);
+    assert_eq!(row.reference(haproxy), sheave[0]);
+}
+
+#[test]
+fn the_median_of_latencies_is_in_microseconds() {
+    let latencies = [3, 1, 2].map(Duration::from_millis).to_vec();
+    assert_eq!((sample::median(latencies), sample::median(Vec::new())), (Some(2000.0), None));
+}
+
+#[test]
 fn added_latency_is_the_median_beyond_that_of_the_routed_path_in_the_same_round() {
     let (direct, sheave) = (usual(Subject::Direct), usual(Subject::Sheave));
     let mut latency = row("latency", &[(direct, &[(Metric::P50, 30.0)]), (sheave, &[(Metric::P50, 45.0)])]);

@@ -17,6 +17,11 @@ use crate::failure::{During, Failure};
 /// Address of the server, which the client reaches through the gateway.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
 
+/// `10.66.0.0/16`, the server's as a whole: as many endpoints.
+pub(crate) fn endpoint(number: u16) -> Ipv4Addr {
+    Ipv4Addr::from(0x0A42_0000 + u32::from(number))
+}
+
 /// Address of a frontend in `198.18.0.0/15`, which is local to the gateway as a whole (RFC 2544 reserves the block for
 /// benchmarks).
 pub(crate) fn frontend(number: u32) -> Ipv4Addr {
@@ -33,19 +38,43 @@ pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const GATEWAY_TO_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const GATEWAY_TO_SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 
-/// Settings of every host: limits, so that no subject reaches the kernel's small defaults, and a congestion control that
-/// leaves the pace to the receivers. Reno can be set in every namespace. The inherited one may pace by timers (bbr), which
-/// on links without loss or delay halves every rate and doubles its cost.
-const SYSCTLS: [(&str, &str); 6] = [
+/// The same on every host: limits, so that none of the subjects meets the kernel's small defaults, and a congestion control
+/// that leaves the pace to the receivers. It is the one that the kernel lets every namespace choose; what is inherited may
+/// be one that paces by timers (bbr), which over links without loss or delay halves every rate and doubles its cost.
+const SYSCTLS: [(&str, &str); 4] = [
     ("net/ipv4/tcp_congestion_control", "reno"),
     ("net/core/somaxconn", "65535"),
     ("net/ipv4/tcp_max_syn_backlog", "65535"),
-    ("net/ipv4/ip_local_port_range", "10000 65000"),
-    ("net/ipv4/tcp_tw_reuse", "1"),
     // Without an offset for each pair of addresses: behind rules that translate, the server sees a port again that it
     // remembers from the routed path, and takes a timestamp with another offset for an old duplicate (RFC 7323, 5.2).
     ("net/ipv4/tcp_timestamps", "2"),
 ];
+
+/// Local ports that no load exhausts.
+const PLENTIFUL_PORTS: [(&str, &str); 2] =
+    [("net/ipv4/ip_local_port_range", "10000 65000"), ("net/ipv4/tcp_tw_reuse", "1")];
+
+/// Which local ports the gateway has towards each endpoint. The other hosts stand for many, and have plenty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LocalPorts {
+    /// As the other hosts.
+    #[default]
+    Plentiful,
+    /// As every namespace has at first: 28,232, each of them for a minute in TIME_WAIT where the gateway closed first.
+    Default,
+    /// The same, where a port in TIME_WAIT can be used again after a second (`tcp_tw_reuse`).
+    Reused,
+}
+
+impl LocalPorts {
+    fn sysctls(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Plentiful => &PLENTIFUL_PORTS,
+            Self::Default => &[],
+            Self::Reused => &PLENTIFUL_PORTS[1..],
+        }
+    }
+}
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -154,14 +183,19 @@ pub(crate) struct Topology {
 }
 
 impl Topology {
-    /// Builds the hosts. The gateway gets all `virtual_addresses`.
-    pub(crate) fn build(pinning: &Pinning, virtual_addresses: &[Ipv4Addr]) -> Result<Self, Failure> {
+    /// Builds the hosts and gives the gateway every address of `virtual_addresses`.
+    pub(crate) fn build(
+        pinning: &Pinning,
+        virtual_addresses: &[Ipv4Addr],
+        ports: LocalPorts,
+    ) -> Result<Self, Failure> {
         let client = Host::start("client", pinning.ends.clone())?;
         let gateway = Host::start("gateway", pinning.gateway.clone())?;
         let server = Host::start("server", pinning.ends.clone())?;
-        for host in [&client, &gateway, &server] {
+        let plenty = LocalPorts::Plentiful;
+        for (host, ports) in [(&client, plenty), (&gateway, ports), (&server, plenty)] {
             host.ip("link set lo up")?;
-            for (key, value) in SYSCTLS {
+            for (key, value) in SYSCTLS.iter().chain(ports.sysctls()) {
                 host.sysctl(key, value)?;
             }
         }
@@ -174,6 +208,8 @@ impl Topology {
         gateway.ip("route add local 198.18.0.0/15 dev lo")?;
         client.ip("route add local 10.64.0.0/15 dev lo")?;
         gateway.ip(&format!("route add 10.64.0.0/15 via {CLIENT}"))?;
+        server.ip("route add local 10.66.0.0/16 dev lo")?;
+        gateway.ip(&format!("route add 10.66.0.0/16 via {SERVER}"))?;
         Ok(Self { client, gateway, server })
     }
 }

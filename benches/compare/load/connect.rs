@@ -1,5 +1,5 @@
-//! Connection load: connect, one request, its answer, close, at full speed. The server closes first, as HTTP/1.0
-//! servers do, so that TIME_WAIT blocks no port of the client or of a proxy.
+//! Connect, one request, its answer, close; as often as it goes. Either the server closes first, as HTTP/1.0 servers do, so no
+//! port of the client or of a proxy is blocked by TIME_WAIT; or the client does, as most others do.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,58 +9,85 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use super::check;
 use super::pace::{Arrivals, Pace};
+use super::{PATIENCE, check};
 use crate::failure::{During, Failure};
 use crate::pattern;
-use crate::ports::{ONCE, ONCE_LEN};
+use crate::ports::{MANY, ONCE, ONCE_LEN};
 use crate::sample::Moved;
+
+/// What is left of a run in which clients close first has so long to come to an end.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Who closes a connection first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClosesFirst {
+    /// The server, and every connection must succeed.
+    Server,
+    /// The client. Those that break, or are not done when the run is over, are counted as lost: proxies may find no port.
+    Client,
+}
 
 /// Opens connections at this pace on one thread for `duration`, with at most `parallel` at the same time.
 pub(crate) fn run(
     address: Ipv4Addr,
+    first: ClosesFirst,
     parallel: usize,
     pace: Pace,
     duration: Duration,
 ) -> Result<Moved, Failure> {
-    let mut attempts = Attempts::none(SocketAddr::from((address, ONCE)), parallel)?;
+    let mut attempts = Attempts::none(address, first, parallel)?;
     let mut events = Events::with_capacity(parallel);
-    let mut latencies = Vec::with_capacity(1 << 18);
+    let (mut latencies, mut broken) = (Vec::with_capacity(1 << 18), 0);
     let mut arrivals = Arrivals::start(pace, duration, &attempts.poll)?;
     loop {
         attempts.begin(&mut arrivals)?;
         if attempts.free.len() == parallel && arrivals.are_over() {
             break;
         }
-        arrivals.check_hung("a connection")?;
-        arrivals.wait(&mut attempts.poll, &mut events, !attempts.free.is_empty())?;
+        match first {
+            ClosesFirst::Server => arrivals.check_hung("a connection")?,
+            ClosesFirst::Client if arrivals.elapsed() > duration + GRACE => break,
+            ClosesFirst::Client => {}
+        }
+        let most = if first == ClosesFirst::Client { GRACE } else { PATIENCE };
+        arrivals.wait(&mut attempts.poll, &mut events, !attempts.free.is_empty(), most)?;
         for event in &events {
             let slot = event.token().0;
             let Some(attempt) = attempts.slots.get_mut(slot).and_then(Option::as_mut) else { continue };
-            let Some(latency) = attempt.advance(event)? else { continue };
-            latencies.push(latency);
+            match attempt.advance(event) {
+                Ok(None) => continue,
+                Ok(Some(latency)) => latencies.push(latency),
+                Err(_) if first == ClosesFirst::Client => broken += 1,
+                Err(failure) => return Err(failure),
+            }
             attempts.slots[slot] = None;
             attempts.free.push(slot);
             attempts.begin(&mut arrivals)?;
         }
     }
-    Ok(Moved { units: latencies.len() as u64, took: arrivals.elapsed(), latencies, lost: None })
+    let under_way = (parallel - attempts.free.len()) as u64;
+    let lost = (first == ClosesFirst::Client).then(|| broken + under_way + arrivals.never_begun());
+    Ok(Moved { units: latencies.len() as u64, took: arrivals.elapsed(), latencies, lost })
 }
 
 /// Connections of one thread.
 struct Attempts {
     poll: Poll,
     target: SocketAddr,
+    first: ClosesFirst,
     slots: Vec<Option<Attempt>>,
     free: Vec<usize>,
     sequence: u64,
 }
 
 impl Attempts {
-    fn none(target: SocketAddr, parallel: usize) -> Result<Self, Failure> {
+    fn none(address: Ipv4Addr, first: ClosesFirst, parallel: usize) -> Result<Self, Failure> {
+        let port = if first == ClosesFirst::Client { MANY } else { ONCE };
+        let target = SocketAddr::from((address, port));
         let poll = Poll::new().during("make a poll")?;
         let slots = (0..parallel).map(|_| None).collect();
-        Ok(Self { poll, target, slots, free: (0..parallel).rev().collect(), sequence: 0 })
+        Ok(Self { poll, target, first, slots, free: (0..parallel).rev().collect(), sequence: 0 })
     }
 
     /// Opens the connections that are due, as far as there are free slots.
@@ -70,7 +97,8 @@ impl Attempts {
             self.free.pop();
             self.sequence += 1;
             let position = pattern::position(slot, self.sequence);
-            self.slots[slot] = Some(Attempt::open(self.target, slot, position, from, &self.poll)?);
+            let first = self.first;
+            self.slots[slot] = Some(Attempt::open(self.target, first, slot, position, from, &self.poll)?);
         }
         Ok(())
     }
@@ -78,6 +106,7 @@ impl Attempts {
 
 struct Attempt {
     stream: TcpStream,
+    first: ClosesFirst,
     position: u64,
     /// Time from which the connection counts.
     began: Instant,
@@ -89,6 +118,7 @@ struct Attempt {
 impl Attempt {
     fn open(
         target: SocketAddr,
+        first: ClosesFirst,
         slot: usize,
         position: u64,
         began: Instant,
@@ -97,10 +127,10 @@ impl Attempt {
         let mut stream = TcpStream::connect(target).during(format!("connect to {target}"))?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut stream, Token(slot), interest).during("poll a connection")?;
-        Ok(Self { stream, position, began, asked: false, answer: [0; ONCE_LEN], received: 0 })
+        Ok(Self { stream, first, position, began, asked: false, answer: [0; ONCE_LEN], received: 0 })
     }
 
-    /// Continues as far as the event allows. Returns the latency once the server has answered and closed.
+    /// Goes on as far as the event allows; the latency when the server has answered, and has closed if it is to do so first.
     fn advance(&mut self, event: &Event) -> Result<Option<Duration>, Failure> {
         if !self.asked && event.is_writable() {
             match self.stream.write(pattern::at(self.position, ONCE_LEN)) {
@@ -125,6 +155,9 @@ impl Attempt {
             }
             if self.received > ONCE_LEN {
                 return Err(Failure::WrongAnswer("more bytes came than were asked for".to_owned()));
+            }
+            if self.received == ONCE_LEN && self.first == ClosesFirst::Client {
+                break;
             }
         }
         check(&self.answer[..self.received], self.position)?;

@@ -75,6 +75,18 @@ pub(crate) fn answers(address: Ipv4Addr, port: u16) -> Result<(), Failure> {
     super::check(&answer, 0)
 }
 
+/// Makes a flow from each of the first `count` client ports from `first` on, one after the other; they stay when their sockets are closed.
+pub(crate) fn make_flows(address: Ipv4Addr, first: u16, count: u16) -> Result<(), Failure> {
+    for port in first..first + count {
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).during("bind a socket")?;
+        socket.connect((address, DATAGRAM)).during("connect a socket")?;
+        socket.set_read_timeout(Some(LOST_AFTER)).during("limit a read")?;
+        socket.send(pattern::at(0, 2 * NUMBER)).during("send a datagram")?;
+        socket.recv(&mut [0; 2 * NUMBER]).during("receive a datagram")?;
+    }
+    Ok(())
+}
+
 /// A sent datagram without an answer so far.
 #[derive(Clone, Copy, Debug)]
 struct Sent {

@@ -93,17 +93,29 @@ impl Arrivals {
         super::not_after(self.end + PATIENCE, what)
     }
 
-    /// Waits for events, and for the next unit if a connection is free.
-    pub(super) fn wait(&self, poll: &mut Poll, events: &mut Events, free: bool) -> Result<(), Failure> {
+    /// How many units of an open loop should have begun and have not.
+    pub(super) fn never_begun(&self) -> u64 {
+        let due = |rate: f64| (rate * (self.end - self.start).as_secs_f64()).ceil() as u64;
+        self.pace.rate().map_or(0, due).saturating_sub(self.begun)
+    }
+
+    /// Waits for events, for so long at `most`, and for the next unit if there is a connection for it.
+    pub(super) fn wait(
+        &self,
+        poll: &mut Poll,
+        events: &mut Events,
+        free: bool,
+        most: Duration,
+    ) -> Result<(), Failure> {
         let due = self.due(Instant::now());
         let timed = free && self.pace.rate().is_some() && due < self.end;
         let Some(rest) = due.checked_duration_since(Instant::now()).filter(|rest| timed && !rest.is_zero())
         else {
-            return wait(poll, events, if timed { Duration::ZERO } else { PATIENCE });
+            return wait(poll, events, if timed { Duration::ZERO } else { most });
         };
         let expiration = Expiration::OneShot(TimeSpec::from_duration(rest));
         self.timer.set(expiration, TimerSetTimeFlags::empty()).during("set a timer")?;
-        wait(poll, events, PATIENCE)
+        wait(poll, events, most)
     }
 
     fn due(&self, now: Instant) -> Instant {

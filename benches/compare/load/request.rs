@@ -9,7 +9,7 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use super::pace::{Arrivals, Pace};
-use super::{check, open};
+use super::{PATIENCE, check, open};
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::ECHO;
@@ -55,7 +55,7 @@ impl Clients {
                 break;
             }
             arrivals.check_hung("an answer")?;
-            arrivals.wait(&mut self.poll, &mut events, !self.free.is_empty())?;
+            arrivals.wait(&mut self.poll, &mut events, !self.free.is_empty(), PATIENCE)?;
             for event in &events {
                 let Some(client) = self.clients.get_mut(event.token().0) else { continue };
                 if event.is_writable() {

@@ -123,6 +123,17 @@ fn cell(row: &RowResult, series: &Series) -> String {
     parts.extend(counted(Metric::Lost).map(|lost| format!("{lost} lost")));
     parts.extend(counted(Metric::Refused).map(|refused| format!("{refused} refused")));
     parts.extend(figure(Metric::Swaps).map(|swaps| format!("{swaps} tables/s")));
+    parts.extend(figure(Metric::TimeWait).map(|ports| format!("{ports} ports in TIME_WAIT")));
+    parts.extend(
+        figure(Metric::OtherP50)
+            .zip(figure(Metric::OtherSlowdown))
+            .map(|(p50, times)| format!("another Service p50 {p50} us, {times}x of that without load")),
+    );
+    parts.extend(
+        figure(Metric::Standstill)
+            .zip(figure(Metric::StandstillBefore))
+            .map(|(most, before)| format!("longest wait {most} ms, {before} ms before")),
+    );
     if parts.is_empty() { "failed".to_owned() } else { parts.join(", ") }
 }
 

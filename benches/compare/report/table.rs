@@ -79,6 +79,13 @@ fn columns(row: &RowResult) -> Vec<Column> {
         column(format!("KiB/{to}"), Metric::IdleKib, Kind::Ratio),
         column("refused".to_owned(), Metric::Refused, Kind::Median),
         column("tables/s".to_owned(), Metric::Swaps, Kind::Median),
+        column("TIME_WAIT/endpoint".to_owned(), Metric::TimeWait, Kind::Median),
+        column("longest ms".to_owned(), Metric::Standstill, Kind::Median),
+        column("interval".to_owned(), Metric::Standstill, Kind::Spread),
+        column("before ms".to_owned(), Metric::StandstillBefore, Kind::Median),
+        column("other p50 us".to_owned(), Metric::OtherP50, Kind::Median),
+        column("to quiet".to_owned(), Metric::OtherSlowdown, Kind::Median),
+        column("interval".to_owned(), Metric::OtherSlowdown, Kind::Spread),
         column("peak MiB".to_owned(), Metric::PeakKib, Kind::Median),
     ];
     let measured =

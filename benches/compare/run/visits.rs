@@ -69,7 +69,13 @@ impl Stage<'_> {
                 let new = count..count + CLIENTS;
                 new.map(|number| Visit { from: Some(client(number)), to: WITH_AFFINITY }).collect()
             }
-            Scene::Usual | Scene::Local | Scene::Swapping | Scene::Watched(_) => Vec::new(),
+            Scene::Usual
+            | Scene::Local
+            | Scene::Swapping
+            | Scene::Watched(_)
+            | Scene::Flows(_)
+            | Scene::DefaultPorts
+            | Scene::ReusedPorts => Vec::new(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Echo service: answers every byte with its complement, on one thread for any number of connections. On one of its two
-//! ports it closes after one request.
+//! Answers every byte with its complement, on one thread for any number of connections. On one of its three ports it
+//! closes after one request.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,12 +10,13 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::failure::{During, Failure};
 use crate::pattern;
-use crate::ports::{ECHO, ONCE, ONCE_LEN};
-use crate::topology::Host;
+use crate::ports::{ECHO, MANY, ONCE, ONCE_LEN};
+use crate::topology::{Host, SERVER};
 
 const ECHO_LISTENER: Token = Token(0);
 const ONCE_LISTENER: Token = Token(1);
-const FIRST_PEER: usize = 2;
+const MANY_LISTENER: Token = Token(2);
+const FIRST_PEER: usize = 3;
 
 /// Client that connected last.
 static LAST_CLIENT: AtomicU32 = AtomicU32::new(0);
@@ -63,6 +64,7 @@ struct Service {
     poll: Poll,
     echo: TcpListener,
     once: TcpListener,
+    many: TcpListener,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
     scratch: Vec<u8>,
@@ -70,16 +72,20 @@ struct Service {
 
 impl Service {
     fn listen() -> Result<Self, Failure> {
-        let open = |port| {
-            let listener = super::listen(port)?;
+        let open = |address, port| {
+            let listener = super::listen(address, port)?;
             listener.set_nonblocking(true).during("make a listener non-blocking")?;
             Ok(TcpListener::from_std(listener))
         };
-        let (mut echo, mut once) = (open(ECHO)?, open(ONCE)?);
+        let (mut echo, mut once) = (open(SERVER, ECHO)?, open(SERVER, ONCE)?);
+        let mut many = open(Ipv4Addr::UNSPECIFIED, MANY)?;
         let poll = Poll::new().during("make a poll")?;
-        poll.registry().register(&mut echo, ECHO_LISTENER, Interest::READABLE).during("poll a listener")?;
-        poll.registry().register(&mut once, ONCE_LISTENER, Interest::READABLE).during("poll a listener")?;
-        Ok(Self { poll, echo, once, peers: Vec::new(), free: Vec::new(), scratch: vec![0; 65_536] })
+        for (listener, token) in
+            [(&mut echo, ECHO_LISTENER), (&mut once, ONCE_LISTENER), (&mut many, MANY_LISTENER)]
+        {
+            poll.registry().register(listener, token, Interest::READABLE).during("poll a listener")?;
+        }
+        Ok(Self { poll, echo, once, many, peers: Vec::new(), free: Vec::new(), scratch: vec![0; 65_536] })
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -91,17 +97,20 @@ impl Service {
             }
             for event in &events {
                 match event.token() {
-                    ECHO_LISTENER => self.accept(Lifetime::UntilClientCloses)?,
-                    ONCE_LISTENER => self.accept(Lifetime::OneRequest)?,
+                    listener @ (ECHO_LISTENER | ONCE_LISTENER | MANY_LISTENER) => self.accept(listener)?,
                     Token(token) => self.answer(token - FIRST_PEER, event.is_read_closed()),
                 }
             }
         }
     }
 
-    fn accept(&mut self, lifetime: Lifetime) -> io::Result<()> {
+    fn accept(&mut self, listener: Token) -> io::Result<()> {
+        let (listener, lifetime) = match listener {
+            ONCE_LISTENER => (&self.once, Lifetime::OneRequest),
+            MANY_LISTENER => (&self.many, Lifetime::UntilClientCloses),
+            _ => (&self.echo, Lifetime::UntilClientCloses),
+        };
         loop {
-            let listener = if lifetime == Lifetime::OneRequest { &self.once } else { &self.echo };
             let mut stream = match listener.accept() {
                 Ok((stream, client)) => {
                     if let IpAddr::V4(client) = client.ip() {

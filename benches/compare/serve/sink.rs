@@ -8,7 +8,7 @@ use std::thread;
 use crate::failure::Failure;
 use crate::pattern;
 use crate::ports::SINK;
-use crate::topology::Host;
+use crate::topology::{Host, SERVER};
 
 /// Read size, which is limited by the slices of the pattern.
 const CHUNK: usize = 2 * pattern::PERIOD;
@@ -45,7 +45,7 @@ impl Receipt {
 }
 
 pub(super) fn start(server: &Host) -> Result<(), Failure> {
-    let listener = server.call(|| super::listen(SINK))??;
+    let listener = server.call(|| super::listen(SERVER, SINK))??;
     server.spawn(move || accept(&listener)).map(drop)
 }
 

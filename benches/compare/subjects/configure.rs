@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Task, address, envoy, manifests};
+use super::{CLOSED_BY_CLIENTS, Task, address, envoy, manifests};
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::failure::{During, Failure};
-use crate::ports::{BACKLOG, TCP, UDP};
+use crate::ports::{BACKLOG, MANY, TCP, UDP};
 use crate::rows::Load;
-use crate::topology::SERVER;
+use crate::topology::{SERVER, endpoint};
 
 /// Path of nginx's stream module in Debian, if it is a separate package.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
@@ -28,7 +28,7 @@ pub(crate) const ADMIN: &str = "127.0.0.1:9841";
 pub(super) fn write(task: Task, dir: &Path) -> Result<Vec<OsString>, Failure> {
     match task.entrant.subject {
         Subject::Direct | Subject::KubeProxy | Subject::Ipvs => Ok(Vec::new()),
-        Subject::Sheave => sheave(task.entrant, dir),
+        Subject::Sheave => sheave(task, dir),
         Subject::Haproxy => {
             let file = save(dir, "haproxy.cfg", &haproxy_config(task))?;
             Ok(vec!["-db".into(), "-f".into(), file.into()])
@@ -68,6 +68,13 @@ fn haproxy_config(task: Task) -> String {
             format!("listen p{port}\n    bind {address}:{port}\n    server s {SERVER}:{port}{source}\n")
         })
         .concat();
+    let many = match task.load {
+        Load::CloseFirst => {
+            let servers = (0..task.endpoints).map(|n| format!("    server s{n} {}:{MANY}\n", endpoint(n)));
+            format!("listen p{MANY}\n    bind {CLOSED_BY_CLIENTS}:{MANY}\n{}", servers.collect::<String>())
+        }
+        _ => String::new(),
+    };
     format!(
         "global
     nbthread {workers}
@@ -77,7 +84,7 @@ defaults
     {splice}timeout connect 5s
     timeout client 1h
     timeout server 1h
-{listeners}"
+{listeners}{many}"
     )
 }
 
@@ -124,10 +131,10 @@ pub(super) fn nginx_has_stream() -> bool {
     String::from_utf8_lossy(&output.stderr).split_whitespace().any(|flag| flag == "--with-stream")
 }
 
-/// Writes manifests as a user would, for the release binary.
-fn sheave(entrant: Entrant, dir: &Path) -> Result<Vec<OsString>, Failure> {
-    let manifests = manifests::write(entrant.scene, dir)?;
-    let workers = entrant.workers;
+/// Real manifests and the real binary, as a user would run it.
+fn sheave(task: Task, dir: &Path) -> Result<Vec<OsString>, Failure> {
+    let manifests = manifests::write(task, dir)?;
+    let workers = task.entrant.workers;
     let config = format!(
         "node: gateway
 workers: {workers}

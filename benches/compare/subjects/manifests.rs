@@ -8,11 +8,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::configure::save;
-use super::{WITH_AFFINITY, address};
+use super::{CLOSED_BY_CLIENTS, REMOVED, Task, WITH_AFFINITY, address};
 use crate::entrant::{Scene, Subject};
 use crate::failure::{During, Failure};
-use crate::ports::{ONCE, TCP, UDP};
-use crate::topology::{SERVER, frontend};
+use crate::ports::{DATAGRAM, MANY, ONCE, TCP, UDP};
+use crate::topology::{SERVER, endpoint, frontend};
 
 /// Interval of edits: just longer than the pause after which an edit counts as complete (50 ms), so that each edit
 /// gives a table.
@@ -21,8 +21,9 @@ const EDIT_EVERY: Duration = Duration::from_millis(55);
 /// Number of other Services on pages and in scrapes: about as many frontends as have series by default.
 const SHOWN_SERVICES: u32 = 1_000;
 
-/// Writes the folder of manifests for `scene` into `dir`, and returns its path.
-pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
+/// Writes the folder of manifests for `task` into `dir` and answers where it is.
+pub(super) fn write(task: Task, dir: &Path) -> Result<PathBuf, Failure> {
+    let scene = task.entrant.scene;
     let folder = dir.join("manifests");
     fs::create_dir_all(&folder).during("make a folder for manifests")?;
     save(&folder, "bench.yaml", &bench(scene))?;
@@ -31,16 +32,24 @@ pub(super) fn write(scene: Scene, dir: &Path) -> Result<PathBuf, Failure> {
         Scene::Services(count) => save_many(&folder, count)?,
         Scene::Watched(_) => save_many(&folder, SHOWN_SERVICES)?,
         Scene::Records(_) => {
-            let text = small("affine", WITH_AFFINITY, SERVER, "  sessionAffinity: ClientIP\n");
+            let text = small("affine", (WITH_AFFINITY, ONCE), &[SERVER], "  sessionAffinity: ClientIP\n");
             save(&folder, "affine.yaml", &text)?;
         }
         Scene::Swapping => edit(dir, 0)?,
+        Scene::Flows(_) => {
+            let text = small("removed", (REMOVED, DATAGRAM), &[SERVER], "");
+            save(&folder, "removed.yaml", &text.replace("protocol: TCP", "protocol: UDP"))?;
+        }
+        Scene::DefaultPorts | Scene::ReusedPorts => {
+            let endpoints: Vec<_> = (0..task.endpoints).map(endpoint).collect();
+            save(&folder, "many.yaml", &small("many", (CLOSED_BY_CLIENTS, MANY), &endpoints, ""))?;
+        }
     }
     Ok(folder)
 }
 
 fn save_many(folder: &Path, count: u32) -> Result<(), Failure> {
-    let service = |number| small(&format!("s{number}"), frontend(number), SERVER, "");
+    let service = |number| small(&format!("s{number}"), (frontend(number), ONCE), &[SERVER], "");
     save(folder, "services.yaml", &(0..count).map(service).collect::<String>()).map(drop)
 }
 
@@ -84,13 +93,21 @@ impl Drop for Edits {
 /// Changes the endpoint of a Service without load. Replaces the whole file atomically.
 fn edit(dir: &Path, number: u8) -> Result<(), Failure> {
     let endpoint = Ipv4Addr::new(10, 2, 0, 10 + number % 2);
-    let draft = save(dir, "edited.draft", &small("edited", frontend(0), endpoint, ""))?;
+    let draft = save(dir, "edited.draft", &small("edited", (frontend(0), ONCE), &[endpoint], ""))?;
     let file = dir.join("manifests/edited.yaml");
     fs::rename(&draft, &file).during(format!("put {} in place", file.display()))
 }
 
-/// Manifest of a Service with one TCP port and one endpoint.
-fn small(name: &str, address: Ipv4Addr, endpoint: Ipv4Addr, spec: &str) -> String {
+/// Deletes the Service with UDP flows, which was written to `dir`.
+pub(crate) fn remove_udp(dir: &Path) -> Result<(), Failure> {
+    let file = dir.join("manifests/removed.yaml");
+    fs::remove_file(&file).during(format!("delete {}", file.display()))
+}
+
+/// A Service with one TCP port.
+fn small(name: &str, (address, port): (Ipv4Addr, u16), endpoints: &[Ipv4Addr], spec: &str) -> String {
+    let endpoint = |endpoint| format!("{{addresses: [{endpoint}], conditions: {{ready: true}}}}");
+    let endpoints = endpoints.iter().map(endpoint).collect::<Vec<_>>().join(", ");
     format!(
         "---
 apiVersion: v1
@@ -99,7 +116,7 @@ metadata: {{name: {name}, namespace: default}}
 spec:
   type: LoadBalancer
   loadBalancerClass: sheave.dev/l4
-{spec}  ports: [{{name: p, port: {ONCE}, protocol: TCP}}]
+{spec}  ports: [{{name: p, port: {port}, protocol: TCP}}]
 status:
   loadBalancer: {{ingress: [{{ip: {address}}}]}}
 ---
@@ -107,8 +124,8 @@ apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {{name: {name}-1, namespace: default, labels: {{kubernetes.io/service-name: {name}}}}}
 addressType: IPv4
-endpoints: [{{addresses: [{endpoint}], conditions: {{ready: true}}}}]
-ports: [{{name: p, port: {ONCE}, protocol: TCP}}]
+endpoints: [{endpoints}]
+ports: [{{name: p, port: {port}, protocol: TCP}}]
 "
     )
 }

@@ -121,6 +121,19 @@ fn refused_frontends_miss_a_mark_and_the_large_table_is_compared_with_the_small(
 }
 
 #[test]
+fn ports_in_time_wait_are_judged_by_what_a_connection_costs_and_by_what_another_service_feels() {
+    let scenes = [Scene::ReusedPorts, Scene::DefaultPorts];
+    let [reused, default] = scenes.map(|scene| entrant(Subject::Sheave, 1, scene));
+    let figures = |cost, slowdown| [(Metric::ProcessCost, cost), (Metric::OtherSlowdown, slowdown)];
+    let ports = row("client-closes", &[(reused, &figures(20.0, 9.0)), (default, &figures(22.0, 1.3))]);
+    let verdicts = judge(&results(vec![ports]));
+    let cost = verdict(&verdicts, "client-closes CPU per connection <= 1.15x sheave-tcp_tw_reuse-1");
+    assert_eq!(cost, (Outcome::Met, "1.10x (1.10..1.10) met".to_owned()));
+    let other = verdict(&verdicts, "client-closes median of another Service, to that without load <= 1.20");
+    assert_eq!(other, (Outcome::Missed, "1.30 (1.30..1.30) not met, by 8 %".to_owned()));
+}
+
+#[test]
 fn a_gateway_that_is_watched_is_compared_with_itself_unwatched() {
     let [alone, watched] = [0, rows::PAGES].map(|pages| entrant(Subject::Sheave, 1, Scene::Watched(pages)));
     let rates = row("watched", &[(alone, &[(Metric::Rate, 100.0)]), (watched, &[(Metric::Rate, 97.0)])]);
