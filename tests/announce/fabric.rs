@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -34,7 +35,8 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/examples/bgp
 /// How long a probe waits: a SYN that is lost is sent again after a second.
 const PROBE: Duration = Duration::from_millis(300);
 
-fn in_fabric(family: Family, third: u8, fourth: u8) -> IpAddr {
+/// An address beside the router.
+pub(crate) fn in_fabric(family: Family, third: u8, fourth: u8) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(10, 6, third, fourth).into(),
         Family::V6 => Ipv6Addr::new(0xfd06, 0, 0, 0, 0, 0, third.into(), fourth.into()).into(),
@@ -60,8 +62,12 @@ pub(crate) struct FabricShape {
     pub(crate) gateways: u8,
     /// Services, each with an address of either family.
     pub(crate) services: u8,
+    /// The families that gateways have addresses of.
+    pub(crate) families: &'static [Family],
     /// Further Services, with 32 addresses of each family.
     pub(crate) many: u8,
+    /// The router's AS; that of the gateways is 64513.
+    pub(crate) router_as: &'static str,
     /// Further keys of `announce.bgp`.
     pub(crate) bgp: &'static str,
     /// Further keys of the configuration.
@@ -70,7 +76,15 @@ pub(crate) struct FabricShape {
 
 impl Default for FabricShape {
     fn default() -> Self {
-        Self { gateways: 2, services: 1, many: 0, bgp: "drain: 3s", config: "" }
+        Self {
+            gateways: 2,
+            services: 1,
+            families: &Family::BOTH,
+            many: 0,
+            router_as: "64512",
+            bgp: "drain: 3s",
+            config: "",
+        }
     }
 }
 
@@ -125,13 +139,14 @@ impl Fabric {
             "route add default via 10.7.0.1".to_owned(),
             "route add default via fd07::1".to_owned(),
         ]);
-        join(&router, "server", &server, 0, 3);
+        join(&router, "server", &server, 0, 3, &Family::BOTH);
         let endpoints = Family::BOTH.map(|family| {
             tcp::Server::who_am_i(&server, SocketAddr::new(in_fabric(family, 0, 3), TARGET), "server")
         });
         let router_config = example("router.conf")
             .replace("192.0.2.0/24", "10.6.0.0/16")
             .replace("2001:db8::/64", "fd06::/64")
+            .replace("64512", shape.router_as)
             .replace("192.0.2.1", "10.6.0.1");
         let router_frr = Frr::start(&router, &format!("debug bgp updates in\n{router_config}"));
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -148,7 +163,7 @@ impl Fabric {
         };
         for number in 1..=shape.gateways {
             let host = Host::new(&format!("gw-{number}"));
-            join(&fabric.router, &format!("gw-{number}"), &host, 1, number);
+            join(&fabric.router, &format!("gw-{number}"), &host, 1, number, shape.families);
             // The strictest setting must not be in the way.
             host.sysctl("ipv4/conf/all/rp_filter", "1");
             let own = fabric.own_folder(number);
@@ -167,18 +182,23 @@ impl Fabric {
         let mut fabric = Self::new(shape);
         (1..=shape.gateways).for_each(|number| fabric.start(number));
         let all: Vec<u8> = (1..=shape.gateways).collect();
-        for family in Family::BOTH {
+        for &family in shape.families {
             for number in 1..=shape.services {
                 fabric.wait_for_next_hops(family, number, &all);
             }
         }
-        let sessions = all.len() * Family::BOTH.len();
+        let sessions = all.len() * shape.families.len();
         eventually_within(patience(60.0), &format!("{sessions} BFD sessions"), || {
             let peers = fabric.router_frr.show(&fabric.router, "show bfd peers brief");
             let up = peers.lines().filter(|line| line.trim_end().ends_with("up")).count();
             if up == sessions { Ok(()) } else { Err(peers) }
         });
         fabric
+    }
+
+    /// Where passwords are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     fn own_folder(&self, number: u8) -> PathBuf {
@@ -231,13 +251,26 @@ impl Fabric {
 
     /// Starts FRR on a gateway.
     pub(crate) fn start_frr(&mut self, number: u8) {
+        self.start_frr_with(number, str::to_owned);
+    }
+
+    /// Starts FRR on a gateway with a configuration that was edited.
+    pub(crate) fn start_frr_with(&mut self, number: u8, edit: impl Fn(&str) -> String) {
         let [v4, v6] = Family::BOTH.map(|family| in_fabric(family, 0, 1).to_string());
         let config = example("frr.conf")
-            .replace("NODE_IP", &in_fabric(Family::V4, 1, number).to_string())
             .replace("192.0.2.1", &v4)
-            .replace("2001:db8::1", &v6);
+            .replace("2001:db8::1", &v6)
+            .replace("64512", self.shape.router_as);
+        let config = self.rendered(number, &edit(&config));
         let gateway = self.gateways.get_mut(&number).expect("it is there");
         gateway.frr = Some(Frr::start(&gateway.host, &config));
+    }
+
+    /// What the DaemonSet's first step makes of FRR's configuration on the node of a gateway.
+    fn rendered(&self, number: u8, config: &str) -> String {
+        let ips: Vec<String> =
+            self.shape.families.iter().map(|family| in_fabric(*family, 1, number).to_string()).collect();
+        render(&format!("gw-{number}"), &ips.join(","), self.folder.path(), config).expect("it is rendered")
     }
 
     /// Kills FRR on a gateway.
@@ -303,6 +336,11 @@ impl Fabric {
 
     /// The gateways to which the router's kernel sends packets for a Service.
     pub(crate) fn next_hops(&self, family: Family, number: u8) -> BTreeSet<u8> {
+        self.next_hop_addresses(family, number).into_iter().map(gateway_of).collect()
+    }
+
+    /// The addresses to which it sends them.
+    pub(crate) fn next_hop_addresses(&self, family: Family, number: u8) -> BTreeSet<IpAddr> {
         let address = routed_address(family, number).to_string();
         let version = if family == Family::V4 { "-4" } else { "-6" };
         let arguments = ["-j", version, "route", "show", address.as_str()];
@@ -312,7 +350,7 @@ impl Fabric {
         for route in routes.as_array().into_iter().flatten() {
             let several = route["nexthops"].as_array().into_iter().flatten();
             for hop in several.chain([route]) {
-                hops.extend(hop["gateway"].as_str().and_then(|it| it.parse().ok()).map(gateway_of));
+                hops.extend(hop["gateway"].as_str().and_then(|it| it.parse::<IpAddr>().ok()));
             }
         }
         hops
@@ -345,6 +383,22 @@ impl Fabric {
             Ok(gateway_of(tcp::ask_on(stream)?.peer.ip()))
         })
     }
+}
+
+/// Runs `render` of the example, with these names in the folder of passwords; the error if it fails.
+pub(crate) fn render(node: &str, ips: &str, passwords: &Path, config: &str) -> Result<String, String> {
+    let mut command = Command::new("sh");
+    command.arg(format!("{EXAMPLES}/render")).arg(passwords).env("NODE_NAME", node).env("NODE_IPS", ips);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(config.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 fn example(name: &str) -> String {
@@ -392,23 +446,28 @@ fn service(name: &str, addresses: &[IpAddr], local: Option<&BTreeSet<u8>>) -> St
 }
 
 /// Plugs a host into the router's bridge. Its link-local address ends as the others do: routers have it as the next hop.
-fn join(router: &Host, port: &str, host: &Host, third: u8, fourth: u8) {
+fn join(router: &Host, port: &str, host: &Host, third: u8, fourth: u8, families: &[Family]) {
     let peer = host.namespace_path();
     router.ip(&[
         format!("link add {port} type veth peer name eth0 netns {peer}"),
         format!("link set {port} master br0 up"),
     ]);
-    let [v4, v6] = Family::BOTH.map(|family| in_fabric(family, third, fourth));
-    host.ip(&[
-        "link set eth0 addrgenmode none".to_owned(),
-        "link set eth0 up".to_owned(),
-        format!("addr add {v4}/16 dev eth0"),
-        format!("addr add {v6}/64 dev eth0 nodad"),
-        format!("addr add fe80::{fourth:x}/64 dev eth0 nodad"),
-    ]);
-    host.ip(&Family::BOTH.map(|family| format!("route add default via {}", in_fabric(family, 0, 1))));
+    host.ip(&["link set eth0 addrgenmode none".to_owned(), "link set eth0 up".to_owned()]);
+    let mut own = Vec::new();
+    for &family in families {
+        let ip = in_fabric(family, third, fourth);
+        match family {
+            Family::V4 => host.ip(&[format!("addr add {ip}/16 dev eth0")]),
+            Family::V6 => host.ip(&[
+                format!("addr add {ip}/64 dev eth0 nodad"),
+                format!("addr add fe80::{fourth:x}/64 dev eth0 nodad"),
+            ]),
+        }
+        host.ip(&[format!("route add default via {}", in_fabric(family, 0, 1))]);
+        own.push(ip);
+    }
     host.run(|| {
-        for ip in [v4, v6] {
+        for ip in own {
             eventually(&format!("{ip} is usable"), || UdpSocket::bind(SocketAddr::new(ip, 0)));
         }
     });

@@ -78,6 +78,15 @@ impl Frr {
         host.finish("vtysh", &["--vty_socket", &self.sockets(), "-c", command]).expect_success()
     }
 
+    /// Adds lines to the configuration; `end` leads back to commands.
+    pub(crate) fn configure(&self, host: &Host, lines: &[&str]) {
+        let sockets = self.sockets();
+        let mut arguments = vec!["--vty_socket", &sockets, "-c", "configure terminal"];
+        arguments.extend(lines.iter().flat_map(|line| ["-c", line]));
+        let said = host.finish("vtysh", &arguments).expect_success();
+        assert!(!said.contains('%'), "FRR does not understand {lines:?}: {said}");
+    }
+
     /// Kills all daemons.
     pub(crate) fn kill(mut self) {
         for daemon in &mut self.daemons {

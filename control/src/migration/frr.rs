@@ -68,8 +68,11 @@ fn neighbor(name: &str, spec: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         add(format!("timers KEEPALIVE HOLD    ({keepalive} and {hold}, in seconds)"));
     }
     if spec("password").or_else(|| spec("passwordSecret")).is_some() {
-        // Never print the password itself: the output ends up in files and tickets.
-        add("password PASSWORD    (as the BGPPeer has it)".to_owned());
+        // Never the password itself: what is printed ends up in files and tickets.
+        add(
+            "password $(KEY)    (a key of the Secret sheave-frr-passwords, with the password of the BGPPeer)"
+                .to_owned(),
+        );
     }
     lines
 }
@@ -83,10 +86,13 @@ pub(super) fn metallb_peer(object: &RawObject, findings: &mut Findings<'_>) {
     let rest = [
         (
             "nodeSelectors",
-            "frr.conf is the same on all gateways; give Nodes of another router another frr.conf",
+            "frr.conf is the same on all gateways; give Nodes of another router another frr.conf, or write frr.peers of the chart with racks",
         ),
         ("vrf", "gateways announce from the default VRF"),
-        ("routerID", "the router ID is the Node's address; change bgp router-id in frr.conf"),
+        (
+            "routerID",
+            "the router ID is the Node's IPv4 address, or made of its name; change bgp router-id in frr.conf",
+        ),
         ("enableGracefulRestart", "write bgp graceful-restart to frr.conf"),
         ("connectTime", "write timers connect to frr.conf"),
         ("holdTime", "write timers with a keep-alive as well to frr.conf"),

@@ -44,10 +44,11 @@
 {{ merge (include "sheave.labels" . | fromYaml) $root.Values.podMonitor.labels | toJson }}
 {{- end }}
 
-{{/* The files that FRR reads, by name. */}}
+{{/* The files that FRR is started with, by name: (list $ rack). */}}
 {{- define "sheave.frrFiles" -}}
+{{- $root := index . 0 -}}
 frr.conf: |
-  {{- .Values.frr.config | nindent 2 }}
+  {{- $root.Values.frr.config | default (include "sheave.frrConf" .) | nindent 2 }}
 daemons: |
   # Which daemons of FRR run. bgpd and bfdd listen on the node's addresses.
   bgpd=yes
@@ -56,6 +57,8 @@ daemons: |
   zebra_options="-A 127.0.0.1 -s 90000000"
   bgpd_options="-A 127.0.0.1"
   bfdd_options="-A 127.0.0.1"
+render: |
+  {{- $root.Files.Get "files/frr-render" | nindent 2 }}
 {{- end }}
 
 {{/* The Pod's profile, as SecurityContextConstraints name it. */}}
