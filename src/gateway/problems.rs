@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use sheave_announce::Disagreement;
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
 use sheave_dataplane::{BindFailure, Dataplane, LocalPortsError, ReturnPathError};
 use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol};
@@ -30,6 +31,7 @@ struct FailureInputs {
     health: Vec<Problem>,
     /// Reasons why addresses are not announced, with the table generation that names their Services.
     unannounced: (BTreeMap<IpAddr, Unannounced>, u64),
+    disagreements: BTreeMap<Arc<str>, Disagreement>,
 }
 
 /// An address that this gateway should announce but cannot.
@@ -46,6 +48,7 @@ impl Failures {
         dataplane: &Dataplane,
         health: &Health,
         unannounced: BTreeMap<IpAddr, Unannounced>,
+        disagreements: BTreeMap<Arc<str>, Disagreement>,
     ) -> bool {
         let generation = dataplane.table().table().generation();
         let inputs = FailureInputs {
@@ -54,6 +57,7 @@ impl Failures {
             ports_taken: ports_taken(dataplane).map(|error| (error, generation)),
             health: health.problems().collect(),
             unannounced: if unannounced.is_empty() { Default::default() } else { (unannounced, generation) },
+            disagreements,
         };
         if self.inputs.as_ref() == Some(&inputs) {
             return false;
@@ -61,6 +65,7 @@ impl Failures {
         self.all = of(dataplane);
         self.all.extend(inputs.health.iter().cloned().map(Failure::from));
         self.all.extend(not_announced(dataplane, &inputs.unannounced.0));
+        self.all.extend(inputs.disagreements.iter().map(|(node, about)| disagrees(node, *about).into()));
         self.inputs = Some(inputs);
         true
     }
@@ -115,6 +120,25 @@ fn not_announced(dataplane: &Dataplane, unannounced: &BTreeMap<IpAddr, Unannounc
         Some(Problem { object, reason, field: String::new(), message, port: None }.into())
     };
     services.into_iter().filter_map(problem).collect()
+}
+
+/// One for each gateway that announces by something else than this one.
+fn disagrees(node: &Arc<str>, about: Disagreement) -> Problem {
+    let what = match about {
+        Disagreement::Candidates => {
+            "it counts others among the gateways that may own addresses, or other networks or weights of theirs"
+        }
+        Disagreement::Addresses => "it knows other addresses, or other gateways that can serve them",
+    };
+    Problem {
+        object: ObjectRef { kind: "Node", namespace: Arc::default(), name: Arc::clone(node) },
+        reason: reason::GATEWAYS_DISAGREE,
+        field: String::new(),
+        message: format!(
+            "the gateway there does not agree with this one about who owns what: {what}; an address may have two owners, or none"
+        ),
+        port: None,
+    }
 }
 
 /// Frontends of the table that accept nothing here, with the reason. A frontend whose change failed stays open as it was.

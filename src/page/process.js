@@ -117,7 +117,7 @@ function gatewayTables({ node }, { shared, members, addresses, tieBreaker }) {
     make("span", { class: it.state === "notAlive" ? "bad" : "" }, isSilent(it) ? "silent" : (states[it.state] ?? it.state)),
     it.node === node ? "–" : it.heard ? `${count(it.silentMilliseconds ?? 0)} ms ago` : it.heardVia ? `by ${it.heardVia}` : "no",
     it.roundTripMilliseconds == null ? "–" : `${count(it.roundTripMilliseconds)} ms`,
-    it.agrees ? "yes" : "no",
+    make("span", { class: it.disagreement ? "bad" : "" }, it.disagreement ? `no: ${it.disagreement}` : it.agrees ? "yes" : "no"),
     it.ready ? "yes" : "no",
   ]);
   const breaker = tieBreaker ? make("p", { class: "muted" }, `The tie-breaker ${tieBreaker.address} ${tieBreaker.reachable ? "answers" : "does not answer"}.`) : null;

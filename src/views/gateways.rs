@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sheave_announce::{
-    AddressStatus, ConflictAnswer, GatewayState, Here, MemberStatus, NoOwner, RankReason, Ranked, Standing,
-    Status,
+    AddressStatus, ConflictAnswer, Disagreement, GatewayState, Here, MemberStatus, NoOwner, RankReason,
+    Ranked, Standing, Status,
 };
 use sheave_control::projection::{AnnouncePolicies, AnnouncePolicy};
 
@@ -67,6 +67,10 @@ pub(crate) struct MemberView {
     pub(crate) round_trip_milliseconds: Option<u64>,
     /// Whether it agrees with the gateway that answers about all owners.
     pub(crate) agrees: bool,
+    /// About what it has disagreed for more than 10 s: who may own addresses (`candidates`), or which `addresses` there are and who can serve
+    /// them; null if it has not.
+    #[serde(default)]
+    pub(crate) disagreement: Option<String>,
     /// Readiness according to the API server.
     pub(crate) ready: bool,
 }
@@ -158,6 +162,10 @@ impl From<&MemberStatus> for MemberView {
             silent_milliseconds: member.silent_for.map(milliseconds),
             round_trip_milliseconds: member.round_trip.map(milliseconds),
             agrees: member.agrees,
+            disagreement: member.disagreement.map(|about| match about {
+                Disagreement::Candidates => "candidates".to_owned(),
+                Disagreement::Addresses => "addresses".to_owned(),
+            }),
             ready: member.ready,
         }
     }
@@ -300,7 +308,7 @@ mod tests {
                 heard,
                 via,
                 member("gw-4", "notAlive"),
-                member("gw-5", "candidate"),
+                MemberView { disagreement: Some("addresses".to_owned()), ..member("gw-5", "candidate") },
             ],
             addresses: vec![announced, conflict, address("203.0.113.12", Some("gw-2")), nobodys, left_out],
             warnings: vec!["net.ipv4.conf.all.arp_ignore is 8".to_owned()],
@@ -316,7 +324,7 @@ mod tests {
         assert_eq!(keys(&json), "addresses counted heardBy members node shared state tieBreaker warnings");
         assert_eq!(
             keys(&json["members"][0]),
-            "address agrees heard heardVia node ready roundTripMilliseconds silentMilliseconds state"
+            "address agrees disagreement heard heardVia node ready roundTripMilliseconds silentMilliseconds state"
         );
         assert_eq!(keys(&json["addresses"][0]), "address interfaces message owner state");
         assert_eq!(serde_json::from_str::<GatewaysView>(&view().to_json()).unwrap(), view());

@@ -292,3 +292,45 @@ fn what_keeps_gateways_from_knowing_each_other_is_told() {
     segment.set_manifests_without_gateways(1);
     warns(1, "do not name this node");
 }
+
+/// A Service that only one of the gateways knows.
+const ONE_MORE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: more, namespace: shop, annotations: {sheave.dev/addresses: 10.5.100.99}}\n\
+                        spec: {type: LoadBalancer, loadBalancerClass: sheave.dev/l4, clusterIP: 10.96.0.99, ports: [{port: 80}]}\n";
+
+/// The nodes with which a gateway says that it disagrees: by its Problems, and by `sheave gateways`.
+fn disagreements(segment: &Segment, number: u8) -> [Vec<String>; 2] {
+    let numbers = segment.numbers();
+    let names = || numbers.iter().map(|other| format!("gw-{other}"));
+    let problems = segment.problems(number).join("\n");
+    let view = segment.view(number);
+    let shown = view["members"].as_array().expect("members").iter();
+    let shown = shown.filter(|member| member["disagreement"] == "addresses");
+    let told = |name: &String| {
+        problems.lines().any(|it| it.contains("GatewaysDisagree") && it.contains(&format!("Node {name}")))
+    };
+    [
+        names().filter(told).collect(),
+        shown.map(|member| member["node"].as_str().expect("a name").to_owned()).collect(),
+    ]
+}
+
+#[test]
+fn gateways_that_follow_other_manifests_are_told_of_each_other_until_they_agree_again() {
+    let segment = Segment::running(Shape::default());
+    let wait_for = |number: u8, nodes: &[&str]| {
+        let expected =
+            [nodes, nodes].map(|nodes| nodes.iter().map(|&node| node.to_owned()).collect::<Vec<_>>());
+        eventually_within(patience(30.0), &format!("gw-{number} disagrees with {nodes:?}"), || {
+            let found = disagreements(&segment, number);
+            if found == expected { Ok(()) } else { Err(format!("{found:?}: {:?}", segment.problems(number))) }
+        });
+        let metric = segment.metric(number, "sheave_announce_gateways{state=\"disagreeing\"}");
+        assert_eq!(metric as usize, nodes.len());
+    };
+    segment.add_manifest(1, "more.yaml", ONE_MORE);
+    wait_for(1, &["gw-2", "gw-3"]);
+    wait_for(2, &["gw-1"]);
+    wait_for(3, &["gw-1"]);
+    (2..=3).for_each(|number| segment.add_manifest(number, "more.yaml", ONE_MORE));
+    (1..=3).for_each(|number| wait_for(number, &[]));
+}

@@ -9,6 +9,7 @@ use sheave_test_support as support;
 
 mod addresses;
 mod bgp;
+mod bgp_configuration;
 mod dedicated;
 mod fabric;
 mod failover;

@@ -235,6 +235,12 @@ pub(crate) const CASES: &[Case] = &[
         &[("sheave_announce_conflicts_total{instance='gw-1'}", "3")],
     ),
     case(
+        "SheaveGatewaysDisagree",
+        &[("sheave_announce_gateways{instance='gw-1', state='disagreeing'}", "1")],
+        // One is late.
+        &[("sheave_announce_gateways{instance='gw-1', state='disagreeing'}", "0x95 1 0x100")],
+    ),
+    case(
         "SheaveGatewayNotEligible",
         &[("sheave_announce_gateways{instance='gw-1', state='counted'}", "3")],
         &[

@@ -101,6 +101,9 @@ pub mod reason {
     pub const ANNOUNCE_FAILED: &str = "AnnounceFailed";
     /// Another machine on the segment uses the address.
     pub const ADDRESS_CONFLICT: &str = "AddressConflict";
+    /// The gateway of the Node has announced by other candidates or addresses than this one for more than 10 s: it knows other objects or
+    /// other gateways. An address may have two owners, or none.
+    pub const GATEWAYS_DISAGREE: &str = "GatewaysDisagree";
     /// Endpoints should see the client's address but see the gateway's, because the gateway may not use other source addresses.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
     /// Another process uses the local ports that the gateway's UDP flows would share. Each flow takes a port of its own, so there

@@ -44,15 +44,17 @@ impl PortEndpoints {
     }
 }
 
-/// An endpoint in one slice. The order of the fields after `addr` decides which of several entries for one address counts: the
-/// first.
+/// An endpoint as one slice has it. The order of the fields after `addr` says which of several entries for one address
+/// counts: the first, and on each gateway the same, or under `Local` each would take the address for its own node's. kube-proxy lets each
+/// node with an entry have it, since no other one has to agree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SliceEntry<'a> {
     addr: EndpointAddr,
     copy: bool,
     conditions: Conditions,
-    remote: bool,
+    nameless: bool,
     node: &'a str,
+    remote: bool,
     zone: &'a str,
     hints: TopologyHints,
     mark: EntryId,
@@ -297,8 +299,9 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
             addr,
             copy: matches!(listed.origin, SliceOrigin::Copy),
             conditions: Conditions::of(endpoint),
-            remote: !(own && is_local(endpoint, self.context)),
+            nameless: endpoint.node_name.as_deref().unwrap_or_default().is_empty(),
             node: endpoint.node_name.as_deref().unwrap_or_default(),
+            remote: !(own && is_local(endpoint, self.context)),
             zone: endpoint.zone.as_deref().unwrap_or_default(),
             hints: if own { hints(endpoint, self.context) } else { TopologyHints::default() },
             mark,

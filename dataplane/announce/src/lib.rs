@@ -11,6 +11,7 @@ mod announcer;
 mod async_socket;
 mod bgp;
 mod claim;
+mod disagreement;
 mod hash;
 mod heartbeat;
 mod key_folder;
@@ -28,6 +29,7 @@ pub use ability::{Ability, InterfaceId, LARGEST_WEIGHT, Reach, ReachedSubnet};
 pub use announcer::{Announcer, AnnouncerEvent, Options, StartError};
 pub use bgp::{BgpInterface, BgpInterfaces, BgpOptions};
 pub use claim::{Claim, Nodes};
+pub use disagreement::Disagreement;
 pub use heartbeat::{Applied, NodeState};
 pub use keys::{KeyError, KeyRing};
 pub use layer2::{

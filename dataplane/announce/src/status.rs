@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::ability::InterfaceId;
 use crate::claim::Claim;
+use crate::disagreement::Disagreement;
 use crate::layer2::ConflictAnswer;
 use crate::membership::{Candidate, Standing};
 use crate::ownership::{NoOwner, Ranked, explain};
@@ -75,6 +76,11 @@ impl Status {
         })
     }
 
+    /// The gateways that have disagreed with this one for longer than any change takes.
+    pub fn disagreements(&self) -> impl Iterator<Item = (&Arc<str>, Disagreement)> {
+        self.members.iter().filter_map(|member| Some((&member.node, member.disagreement?)))
+    }
+
     /// Publishes it. Only what programs have to follow wakes those who wait for it.
     pub(crate) fn publish(self, to: &watch::Sender<Arc<Self>>) {
         to.send_if_modified(|published| {
@@ -85,7 +91,9 @@ impl Status {
     }
 
     fn differs(&self, other: &Self) -> bool {
-        (self.state, &self.warnings) != (other.state, &other.warnings) || self.addresses != other.addresses
+        (self.state, &self.warnings) != (other.state, &other.warnings)
+            || self.addresses != other.addresses
+            || self.disagreements().ne(other.disagreements())
     }
 }
 
@@ -124,6 +132,8 @@ pub struct MemberStatus {
     pub round_trip: Option<Duration>,
     /// Whether it agrees with this gateway about who owns what.
     pub agrees: bool,
+    /// About what it has disagreed for longer than any change takes.
+    pub disagreement: Option<Disagreement>,
     /// Whether the API server calls it ready.
     pub ready: bool,
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_announce::{
-    AddressStatus, Announcer, AnnouncerEvent, Claim, ConflictAnswer, Continuation, Here, Member,
-    MemberStatus, Standing, Start, Status,
+    AddressStatus, Announcer, AnnouncerEvent, Claim, ConflictAnswer, Continuation, Disagreement, Here,
+    Member, MemberStatus, Standing, Start, Status,
 };
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
@@ -179,6 +179,16 @@ impl Announcing {
             Some((*ip, Unannounced { reason, message }))
         });
         failed.chain(left_out).collect()
+    }
+
+    /// The gateways that have long announced by something else than this one.
+    pub(super) fn disagreements(&self) -> BTreeMap<Arc<str>, Disagreement> {
+        let status = self.announcer.as_ref().map(Announcer::status);
+        status
+            .iter()
+            .flat_map(|status| status.disagreements())
+            .map(|(node, about)| (Arc::clone(node), about))
+            .collect()
     }
 
     /// Moves all addresses to other gateways that can take them. Addresses that only this gateway can announce are served until it

@@ -16,7 +16,8 @@ impl EventLoop {
     pub(super) fn report_failures(&mut self) {
         let generation = self.dataplane.table().table().generation();
         let (announced, shared) = (self.announcing.announced(), self.announcing.is_shared());
-        if self.failures.refresh(&self.dataplane, &self.health, self.announcing.failed()) {
+        let (failed, disagreements) = (self.announcing.failed(), self.announcing.disagreements());
+        if self.failures.refresh(&self.dataplane, &self.health, failed, disagreements) {
             self.revision += 1;
             let report = report::report(&self.node, generation, self.failures.all());
             let draining = self.phase != Phase::Serving;

@@ -9,7 +9,8 @@ use super::families as names;
 pub(super) fn write(text: &mut Exposition, status: &Status) {
     text.family(&names::ANNOUNCE_GATEWAYS)
         .add(&[("state", "heard_by")], status.heard_by as u64)
-        .add(&[("state", "counted")], status.counted as u64);
+        .add(&[("state", "counted")], status.counted as u64)
+        .add(&[("state", "disagreeing")], status.disagreements().count() as u64);
     let eligible = matches!(status.state, GatewayState::Eligible | GatewayState::Minority);
     text.family(&names::ANNOUNCE_ELIGIBLE).add(&[], u64::from(eligible));
     let mut samples = text.family(&names::ANNOUNCE_ADDRESSES);

@@ -76,7 +76,7 @@ families! {
     ENDPOINTS_UNHEALTHY: gauge "sheave_endpoints_unhealthy" [protocol] = "Endpoints of Services that are unhealthy because connections to them or checks of them failed, by protocol.";
     EJECTIONS: counter "sheave_gateway_endpoint_ejections_total" [] = "Times that an endpoint was ejected because connections to it failed, of all endpoints together, those that have left included.";
     HEALTH_CHECKS: counter "sheave_health_checks_total" [result] = "Checks of endpoints, by result.";
-    ANNOUNCE_GATEWAYS: gauge "sheave_announce_gateways" [state] = "Gateways that count for the quorum, by state: heard_by are those that hear this one, itself included; counted are all.";
+    ANNOUNCE_GATEWAYS: gauge "sheave_announce_gateways" [state] = "Gateways, by state: counted are those that count for the quorum; heard_by those of them that hear this one, itself included; disagreeing those that have known other candidates or addresses than this one for more than 10 s.";
     ANNOUNCE_ELIGIBLE: gauge "sheave_announce_eligible" [] = "1 while this gateway may own addresses, else 0.";
     ANNOUNCE_ADDRESSES: gauge "sheave_announce_addresses" [state] = "Addresses that are to be announced, by what this gateway does: announced, waiting, failed, conflict, or other for those of others.";
     ANNOUNCE_HEARTBEATS: counter "sheave_announce_heartbeats_total" [event] = "Heartbeats between gateways: sent, received, or refused.";

@@ -20,9 +20,14 @@ impl MemberView {
             "notEligible" => "waiting",
             other => other,
         };
+        let agrees = match (&self.disagreement, self.agrees) {
+            (Some(about), _) => format!("no: {about}"),
+            (None, true) => "yes".to_owned(),
+            (None, false) => "no".to_owned(),
+        };
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let address = self.address.as_deref().unwrap_or_default();
-        vec![self.node.clone(), or_dash(address), state.to_owned(), heard, yes(self.agrees), yes(self.ready)]
+        vec![self.node.clone(), or_dash(address), state.to_owned(), heard, agrees, yes(self.ready)]
     }
 }
 
@@ -107,12 +112,12 @@ mod tests {
         let expected = "\
 gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, the tie-breaker, answers.
 
-  NODE  ADDRESS    STATE    HEARD      AGREES  READY
-  gw-1  -          alive    -          yes     yes
-  gw-2  192.0.2.2  alive    40 ms ago  yes     yes
-  gw-3  -          waiting  by gw-2    no      yes
-  gw-4  -          dead     no         no      yes
-  gw-5  -          silent   no         no      yes
+  NODE  ADDRESS    STATE    HEARD      AGREES         READY
+  gw-1  -          alive    -          yes            yes
+  gw-2  192.0.2.2  alive    40 ms ago  yes            yes
+  gw-3  -          waiting  by gw-2    no             yes
+  gw-4  -          dead     no         no             yes
+  gw-5  -          silent   no         no: addresses  yes
 
   ADDRESS       OWNER  HERE
   203.0.113.10  gw-1   announced on eth0, eth1

@@ -79,6 +79,9 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         reason::ADDRESS_CONFLICT => {
             "Take the address away from the other machine, or out of the AddressPool."
         }
+        reason::GATEWAYS_DISAGREE => {
+            "Give all gateways the same objects, configuration and version; `sheave status` shows how old what each knows is."
+        }
         reason::CLIENT_SOURCE_LOST => {
             "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`."
         }

@@ -113,6 +113,23 @@ fn of_duplicates_the_one_that_does_not_terminate_counts() {
 }
 
 #[test]
+fn an_address_under_two_nodes_is_of_the_first_by_name_on_every_gateway() {
+    let service = web("externalTrafficPolicy: Local", "");
+    for (one, other, counts) in
+        [("a1", "gw-1", "a1"), ("gw-1", "n2", "gw-1"), ("", "gw-1", "gw-1"), ("", "a1", "a1")]
+    {
+        for (first, second) in [(one, other), (other, one)] {
+            let slice =
+                |name, node| v4(name, HTTP, &format!("{{addresses: [10.1.0.1], nodeName: '{node}'}}"));
+            let projection = project(&[&service, &slice("a", first), &slice("b", second)]);
+            let frontend = projection.table.frontends().iter().next().expect("a frontend");
+            let [endpoint] = &frontend.backends[0].endpoints[..] else { panic!("{frontend:?}") };
+            assert_eq!((&*endpoint.node, endpoint.local), (counts, counts == "gw-1"), "{first}, {second}");
+        }
+    }
+}
+
+#[test]
 fn local_policy_forwards_here_drops_elsewhere_and_rejects_nothing_at_all() {
     let local = web("externalTrafficPolicy: Local", "");
     let here = "{addresses: [10.1.0.1], nodeName: gw-1}";

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::run::Announcing;
 use crate::ability::InterfaceId;
+use crate::heartbeat::Applied;
 use crate::membership::{Listing, Presence, Standing};
 use crate::ownership::{NoOwner, Owner};
 use crate::precedence::Precedence;
@@ -21,6 +22,7 @@ impl Announcing {
         }
         let addresses =
             if addresses_changed { Arc::new(self.addresses()) } else { Arc::clone(&former.addresses) };
+        let members = self.members(&former.node, now);
         let view = self.membership.view();
         let tie_breaker = self.pinger.target().filter(|_| view.quorum.members > 1);
         let status = Status {
@@ -38,7 +40,7 @@ impl Announcing {
             heard_by: view.quorum.votes,
             counted: view.quorum.members,
             tie_breaker: tie_breaker.map(|ip| (ip, view.quorum.tie_breaker)),
-            members: self.members(&former.node, now),
+            members,
             addresses,
             warnings: self.warnings(),
             failure: None,
@@ -117,10 +119,15 @@ impl Announcing {
         owners.iter().map(status).collect()
     }
 
-    fn members(&self, own: &Arc<str>, now: Instant) -> Vec<MemberStatus> {
-        let view = self.membership.view();
+    fn members(&mut self, own: &Arc<str>, now: Instant) -> Vec<MemberStatus> {
         let applied = self.handover.assignment().applied;
+        let stays = self.membership.presence() == Presence::Staying;
+        let follows = if stays { applied } else { Applied::default() };
+        let shown = self.membership.peers(now).map(|peer| (Arc::clone(&peer.node), peer.follows()));
+        self.disagreements.update(follows, shown, now);
+        let view = self.membership.view();
         let others = self.membership.peers(now).map(|peer| MemberStatus {
+            disagreement: self.disagreements.with(&peer.node, now),
             node: peer.node,
             address: peer.address.map(|address| address.ip().to_canonical()),
             standing: peer.standing,
@@ -141,6 +148,7 @@ impl Announcing {
             silent_for: None,
             round_trip: None,
             agrees: true,
+            disagreement: None,
             ready: self.listing == Listing::Ready,
         });
         let mut members: Vec<MemberStatus> = others.chain(own).collect();

@@ -14,6 +14,7 @@ use super::holding::Holdings;
 use super::socket::HeartbeatSocket;
 use super::{Command, Keys, Options, RENEWAL, RETRY, StartError};
 use crate::claim::Claim;
+use crate::disagreement::Disagreements;
 use crate::heartbeat::Applied;
 use crate::layer2::{Layer2, Layer2Options};
 use crate::membership::{Actions, Listing, Membership, Presence, Start};
@@ -81,6 +82,7 @@ pub(super) struct Announcing {
     began: Option<Instant>,
     /// Heartbeats that none of the keys has signed: all until the last look, and whether there were some since the one before.
     pub(super) unsigned: (u64, bool),
+    pub(super) disagreements: Disagreements,
     /// What only other gateways can announce, for people.
     pub(super) out_of_reach: Option<String>,
     /// Which part of the addresses is renewed next.
@@ -143,6 +145,7 @@ impl Announcing {
             unowned: BTreeSet::new(),
             began: None,
             unsigned: (0, false),
+            disagreements: Disagreements::default(),
             out_of_reach: None,
             part: 0,
             pinged: now - RENEWAL,
