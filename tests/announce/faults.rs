@@ -277,6 +277,41 @@ fn the_first_owner_of_an_address_looks_whether_a_machine_has_it() {
 }
 
 #[test]
+fn a_later_owner_looks_too_whether_the_machine_still_has_it() {
+    let mut segment = Segment::new(Shape::default());
+    let address = service_address(Family::V4, 1);
+    segment.server.ip(&[format!("addr add {address}/32 dev eth0")]);
+    segment.numbers().into_iter().for_each(|number| segment.start(number));
+    segment.wait_until_all_eligible();
+    let in_conflict = |segment: &Segment, among: &[u8]| {
+        eventually("the owner tells the conflict", || {
+            let tells =
+                |number: &u8| segment.problems(*number).iter().any(|it| it.contains("AddressConflict"));
+            among.iter().copied().find(tells).ok_or("nobody does")
+        })
+    };
+    let first = in_conflict(&segment, &segment.numbers());
+    segment.kill(first);
+    let others = segment.running_numbers();
+    let watched = std::thread::scope(|scope| {
+        let segment = &segment;
+        let watch = scope.spawn(|| {
+            let began = std::time::Instant::now();
+            let mut held = Vec::new();
+            while began.elapsed() < Duration::from_secs(4) {
+                held.extend(segment.holders(Family::V4, 1));
+                let_pass(Duration::from_millis(20));
+            }
+            held
+        });
+        let next = in_conflict(segment, &others);
+        assert_ne!(next, first);
+        watch.join().unwrap()
+    });
+    assert!(watched.is_empty(), "{watched:?} took what another machine has");
+}
+
+#[test]
 fn what_keeps_gateways_from_knowing_each_other_is_told() {
     let mut segment = Segment::new(Shape { gateways: 2, ..Shape::default() });
     segment.set_keys_of(2, "another key than that of the others\n");

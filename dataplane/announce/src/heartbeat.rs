@@ -2,8 +2,8 @@
 //!
 //! Numbers are big-endian. A header of 16 bytes: magic, major and minor version, hash of the fleet, length of the body. The body: what
 //! the sender is, then what it knows of each other member, 12 bytes each, then what it is able to own, and what those are
-//! able to own whom somebody does not hear (`abilities`), then whatever a newer minor version appends.
-//! The signature follows (`keys`). 100 members with names of 63 characters take 1,305 bytes and 21 of signature, an IPv4 subnet 10: one frame of Ethernet.
+//! able to own whom somebody does not hear (`abilities`), then what another machine uses (`contested`), then whatever a newer minor version appends.
+//! The signature follows (`keys`). 100 members with names of 63 characters take 1,306 bytes and 21 of signature, an IPv4 subnet 10: one frame of Ethernet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,10 @@ use crate::ability::Ability;
 use crate::hash::name_hash;
 
 mod abilities;
+mod contested;
 mod reader;
 
+pub(crate) use contested::{AddressHash, Contested};
 use reader::Reader;
 pub(crate) use reader::WireError;
 
@@ -21,7 +23,7 @@ const MAGIC: [u8; 4] = *b"SHVE";
 /// Another one means another layout: it is refused.
 const MAJOR: u8 = 1;
 /// A newer one appends fields.
-const MINOR: u8 = 1;
+const MINOR: u8 = 2;
 const HEADER: usize = 16;
 /// The longest name of a node: a DNS subdomain (RFC 1123).
 pub(crate) const LONGEST_NAME: usize = 253;
@@ -54,6 +56,8 @@ pub(crate) struct Heartbeat {
     pub(crate) ability: Arc<Ability>,
     /// What other members are able to own, for those who do not hear them.
     pub(crate) passed_on: Vec<PassedOn>,
+    /// The addresses that it leaves to another machine.
+    pub(crate) contested: Contested,
 }
 
 /// What a member is able to own.
@@ -200,6 +204,7 @@ impl Heartbeat {
             body.extend_from_slice(&id.bytes());
             abilities::encode(ability, &mut body);
         }
+        self.contested.encode(&mut body);
 
         let mut bytes = Vec::with_capacity(HEADER + body.len() + 128);
         bytes.extend_from_slice(&MAGIC);
@@ -246,6 +251,7 @@ impl Heartbeat {
         let (entries, _) = reader.take(count * Entry::SIZE)?.as_chunks();
         // What follows is a newer version's.
         let (ability, passed_on) = decode_abilities(&mut reader)?;
+        let contested = Contested::decode(&mut reader)?;
         Ok(Self {
             node,
             incarnation,
@@ -258,6 +264,7 @@ impl Heartbeat {
             entries: entries.iter().map(Entry::decode).collect(),
             ability,
             passed_on,
+            contested,
         })
     }
 }

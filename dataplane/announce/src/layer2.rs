@@ -1,7 +1,7 @@
 //! Layer 2: makes the network send packets for an address to this machine.
 //!
-//! An announced address is on the interfaces whose subnets contain it, for a few seconds from each `refresh`. The kernel
-//! answers for it; this module announces it to neighbours, and watches for others that use it. `README.md` of this crate describes it.
+//! An announced address is on the interfaces whose subnets contain it, for a few seconds from each `refresh`. This module tells
+//! neighbours where it is, in place of the kernel, and watches for others that use it. `README.md` of this crate describes it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -20,8 +20,10 @@ mod changes;
 mod filter;
 mod frame;
 pub(crate) mod kernel_address;
+mod kernel_answers;
 pub(crate) mod links;
 pub(crate) mod netlink;
+mod nftables;
 mod packets;
 pub(crate) mod settings;
 mod work;
@@ -30,6 +32,7 @@ use agenda::Agenda;
 pub use announcement::OnConflict;
 use announcement::{Announcement, Manner};
 pub use frame::MacAddress;
+use kernel_answers::KernelAnswers;
 use links::{Links, Subnet, containing};
 use netlink::{Notifications, Requests};
 use packets::Packets;
@@ -196,6 +199,8 @@ pub enum Layer2Event {
     },
     /// A setting of an interface keeps announcements from working.
     Setting(SettingWarning),
+    /// The kernel cannot be kept from answering for announced addresses itself; without a reason, it is again. Reported when that changes.
+    KernelAnswers(Option<io::Error>),
 }
 
 /// The addresses that this machine announces.
@@ -206,6 +211,11 @@ pub struct Layer2 {
     requests: Requests,
     notifications: Notifications,
     packets: Packets,
+    kernel_answers: KernelAnswers,
+    /// That it cannot be kept from it was reported.
+    kernel_answers_itself: bool,
+    /// Until then the addresses are surely this machine's; unknown where nobody says.
+    trusted_until: Option<Instant>,
     links: Links,
     subnets: Vec<Subnet>,
     /// Since somebody asked.
@@ -221,7 +231,7 @@ pub struct Layer2 {
     checked: BTreeSet<u32>,
     /// When some address was renewed; no other was renewed before.
     oldest: Option<Instant>,
-    /// When the filters for packets are to be made anew.
+    /// When the filters for packets, and what the kernel does not answer, are to be made anew.
     watch_due: Option<Instant>,
     /// More packets wait than were received.
     backlog: bool,
@@ -253,6 +263,9 @@ impl Layer2 {
             requests: Requests::open()?,
             notifications: Notifications::open()?,
             packets: Packets::open()?,
+            kernel_answers: KernelAnswers::new(now),
+            kernel_answers_itself: false,
+            trusted_until: None,
             links: Links::new(lifetime),
             subnets: Vec::new(),
             subnets_changed: true,
@@ -276,6 +289,8 @@ impl Layer2 {
         } else {
             layer2.release_adopted();
         }
+        // After that, so that it does not answer for what is left.
+        layer2.kernel_answers.restore();
         Ok(layer2)
     }
 
@@ -324,7 +339,7 @@ impl Layer2 {
         Ok(self.announced(ip))
     }
 
-    /// Withdraws an address: the kernel answers for it no more when this returns.
+    /// Withdraws an address: this machine answers for it no more when this returns.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.withdraw_these(&[ip]);
     }
@@ -371,7 +386,16 @@ impl Layer2 {
     /// Who keeps an address that another gateway announces as well. A host that is no gateway does not announce what it has, so `on_conflict` is
     /// about it all the same.
     pub fn set_precedence(&mut self, precedence: Precedence) {
-        self.precedence = precedence;
+        let former = std::mem::replace(&mut self.precedence, precedence);
+        if former == precedence || precedence != Precedence::Own {
+            return;
+        }
+        // The other part of the network is about to give way.
+        let now = Instant::now();
+        for (ip, announcement) in self.announcements.iter_mut().filter(|(_, one)| one.is_yielded()) {
+            announcement.probe_again(now);
+            self.agenda.set_first(*ip);
+        }
     }
 
     /// Announces all addresses that are on their interfaces as if they had just been put there.
@@ -381,9 +405,17 @@ impl Layer2 {
         all.into_iter().for_each(|ip| self.announce_anew(ip, now));
     }
 
-    /// Leaves the addresses to a successor on this machine, with the whole of their lifetime.
-    pub fn detach(mut self) {
+    /// Says until when the addresses are surely this machine's, for whoever learns from others whose they are. Once it has been
+    /// called, nothing is answered later than that until it is called again: a process that stood still would speak of what it had.
+    pub fn trust_until(&mut self, until: Instant) {
+        self.trusted_until = Some(until);
+    }
+
+    /// Leaves the addresses to a successor on this machine, with the whole of their lifetime. The kernel answers for them until the
+    /// successor does. To be dropped then.
+    pub fn detach(&mut self) {
         self.refresh();
+        self.kernel_answers.restore();
     }
 
     fn announced(&self, ip: IpAddr) -> Announced {

@@ -16,6 +16,7 @@ use crate::member::Member;
 
 mod agreement;
 mod conclusions;
+mod contested;
 mod hold_down;
 mod minority;
 mod opposition;
@@ -44,6 +45,7 @@ pub(crate) use view::view_hash;
 pub use view::{Candidate, Standing, View};
 
 use conclusions::reached;
+use contested::KnownConflicts;
 use minority::Minority;
 use peer::Peer;
 use quorum::{Others, Standby};
@@ -75,6 +77,7 @@ pub struct Membership {
     stale: bool,
     stale_split: StaleSplit,
     reaching: Reaching,
+    conflicts: KnownConflicts,
     tie_breaker: Option<Instant>,
     applied: Applied,
     view_at: Instant,
@@ -169,6 +172,7 @@ impl Membership {
             standby,
             minority: Minority::default(),
             reaching: Reaching::new(&options),
+            conflicts: KnownConflicts::default(),
             options,
             keys,
             incarnation,

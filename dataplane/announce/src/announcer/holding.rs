@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::ability::Reach;
 use crate::claim::Claim;
-use crate::layer2::{Announced, Layer2, Layer2Event};
+use crate::layer2::{Announced, ConflictAnswer, Layer2, Layer2Event};
 use crate::precedence::Precedence;
 use crate::status::{Counts, Here};
+
+/// The warning that the kernel answers itself, among those that are named after settings.
+const KERNEL_ANSWERS: &str = "nftables";
 
 /// What this gateway holds.
 pub(super) struct Holdings {
@@ -18,6 +22,8 @@ pub(super) struct Holdings {
     held: BTreeMap<IpAddr, Here>,
     /// Those that are to be announced, and whether somebody else may have them.
     queue: VecDeque<(IpAddr, bool)>,
+    /// Those that could not be announced yet, and that somebody else may have.
+    unprobed: BTreeSet<IpAddr>,
     warnings: BTreeMap<String, String>,
     counts: Counts,
     changed: bool,
@@ -40,6 +46,7 @@ impl Holdings {
             interfaces,
             held: BTreeMap::new(),
             queue: VecDeque::new(),
+            unprobed: BTreeSet::new(),
             warnings: BTreeMap::new(),
             counts: Counts::default(),
             changed: true,
@@ -96,6 +103,7 @@ impl Holdings {
     fn put(&mut self, ip: IpAddr, claims: &BTreeMap<IpAddr, Claim>, probe: bool) -> Here {
         let named = claims.get(&ip).map(|claim| &claim.interfaces).filter(|named| !named.is_empty());
         let interfaces = named.unwrap_or(&self.interfaces);
+        let probe = self.unprobed.remove(&ip) || probe;
         match self.layer2.announce(ip, interfaces, probe) {
             // It stays claimed, and is announced as soon as an interface is back.
             Ok(Announced::Now(interfaces)) if interfaces.is_empty() => {
@@ -105,8 +113,22 @@ impl Holdings {
             Ok(Announced::Now(interfaces) | Announced::AfterProbe(interfaces)) => {
                 Here::Announced { interfaces }
             }
-            Err(error) => Here::Failed { error: error.to_string() },
+            Err(error) => {
+                if probe {
+                    self.unprobed.insert(ip);
+                }
+                Here::Failed { error: error.to_string() }
+            }
         }
+    }
+
+    /// The addresses that are left to another machine.
+    pub(super) fn contested(&self) -> Vec<IpAddr> {
+        let left = |here: &Here| match here {
+            Here::Conflict { answer, .. } => *answer != ConflictAnswer::Defended,
+            _ => false,
+        };
+        self.held.iter().filter(|(_, here)| left(here)).map(|(ip, _)| *ip).collect()
     }
 
     /// Goes on with these of what a process before this one has left here, and gives up the rest.
@@ -131,6 +153,7 @@ impl Holdings {
             return;
         }
         self.queue.retain(|(ip, _)| !addresses.contains(ip));
+        self.unprobed.retain(|ip| !addresses.contains(ip));
         let here: Vec<IpAddr> = addresses.into_iter().filter(|ip| self.held.remove(ip).is_some()).collect();
         self.layer2.withdraw_these(&here);
         self.log.withdrawn.extend(&here);
@@ -151,6 +174,16 @@ impl Holdings {
     /// Renews one part of so many of what ends by itself.
     pub(super) fn refresh(&mut self, part: usize, parts: usize) {
         self.layer2.refresh_part(part, parts);
+    }
+
+    /// Questions about addresses are answered until then.
+    pub(super) fn trust_until(&mut self, until: Instant) {
+        self.layer2.trust_until(until);
+    }
+
+    /// Leaves all addresses to a successor.
+    pub(super) fn detach(&mut self) {
+        self.layer2.detach();
     }
 
     /// Waits until something happens to addresses, and takes it in. Cancel safe.
@@ -204,12 +237,29 @@ impl Holdings {
                     "this process stood still for too long: announcing again"
                 );
                 // They may be another's by now: then they are held no more.
-                let held = addresses.into_iter().filter(|ip| self.held.contains_key(ip));
-                self.queue.extend(held.map(|ip| (ip, false)));
+                for ip in addresses {
+                    if let Some(here) = self.held.get(&ip) {
+                        self.queue.push_back((ip, matches!(here, Here::Conflict { .. })));
+                    }
+                }
             }
             Layer2Event::Setting(warning) => {
                 tracing::warn!("{warning}");
                 self.warnings.insert(warning.sysctl.clone(), warning.to_string());
+            }
+            Layer2Event::KernelAnswers(Some(error)) => {
+                let warning = format!(
+                    "nftables cannot keep the kernel from answering for announced addresses ({error}): if this process dies, new clients \
+                     in the network may be refused for up to 4 s"
+                );
+                tracing::warn!("{warning}");
+                self.warnings.insert(KERNEL_ANSWERS.to_owned(), warning);
+            }
+            Layer2Event::KernelAnswers(None) => {
+                tracing::info!(
+                    "the kernel does not answer for announced addresses any more: this process does"
+                );
+                self.warnings.remove(KERNEL_ANSWERS);
             }
         }
     }

@@ -225,12 +225,17 @@ impl Announcing {
                 return ControlFlow::Break(());
             }
         }
+        // A process that stood still for longer has to conclude first whether they are still its own.
+        self.holdings.trust_until(now + self.membership.options().fail_after / 2);
         let follows_another = view_changed || self.outdated;
         self.outdated |= view_changed || fenced;
         self.follow(now);
         self.renew(now);
         self.holdings.announce_some(AT_ONCE, &self.claims);
         let addresses_changed = self.holdings.take_changed() || follows_another;
+        if addresses_changed {
+            self.membership.set_contested(&self.holdings.contested());
+        }
         self.tell(addresses_changed, now);
         ControlFlow::Continue(())
     }
@@ -275,9 +280,9 @@ impl Announcing {
         };
         self.holdings.withdraw(withdraw);
         applied.into_iter().for_each(|applied| self.membership.set_applied(applied, now));
-        // What some gateway had before is nobody else's.
-        let unowned = &mut self.unowned;
-        self.holdings.announce(announce, |ip| unowned.remove(&ip));
+        // What some gateway had before is nobody else's, unless that one or another has left it to somebody.
+        let (unowned, membership) = (&mut self.unowned, &self.membership);
+        self.holdings.announce(announce, |ip| unowned.remove(&ip) || membership.is_contested(ip, now));
         self.membership.set_awaiting(awaiting);
         if std::mem::take(&mut self.adopts) {
             self.holdings.take_adopted(self.handover.announced(), &self.claims);
@@ -376,7 +381,7 @@ impl Announcing {
             Command::Leave => self.depart(Presence::Leaving),
             Command::End => self.depart(Presence::Ending),
             Command::Detach => {
-                self.holdings.refresh(0, 1);
+                self.holdings.detach();
                 return ControlFlow::Break(());
             }
         }

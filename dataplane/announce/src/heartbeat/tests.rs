@@ -36,16 +36,21 @@ prop_compose! {
     }
 }
 
+fn contested() -> impl Strategy<Value = Contested> {
+    proptest::collection::vec(any::<std::net::IpAddr>(), 0..20).prop_map(|ips| Contested::of(&ips))
+}
+
 prop_compose! {
     fn heartbeat()(
         node in "[a-z0-9.-]{1,253}", incarnation: u64, sequence: u32, state in state(), asks: bool, listening: u8,
         fail_after in 1u64..65_536, view: u64, assignment: u64, entries in proptest::collection::vec(entry(), 0..40),
-        ability in ability(), passed_on in proptest::collection::vec(passed_on(), 0..5),
+        ability in ability(), passed_on in proptest::collection::vec(passed_on(), 0..5), contested in contested(),
     ) -> Heartbeat {
         let applied = Applied { view, assignment };
         let (listening, fail_after) = (Silence(listening), Duration::from_millis(fail_after));
         Heartbeat {
             node, incarnation, sequence, state, asks, listening, fail_after, applied, entries, ability, passed_on,
+            contested,
         }
     }
 }
@@ -70,6 +75,7 @@ fn of(members: usize) -> Heartbeat {
         entries: (1..members).map(entry).collect(),
         ability: Arc::default(),
         passed_on: Vec::new(),
+        contested: Contested::default(),
     }
 }
 
@@ -111,7 +117,7 @@ proptest! {
 
 #[test]
 fn a_hundred_members_fit_into_a_frame() {
-    assert_eq!(of(100).encode(FLEET).len(), 1_305);
+    assert_eq!(of(100).encode(FLEET).len(), 1_306);
 }
 
 #[test]
@@ -130,6 +136,23 @@ fn what_a_newer_minor_version_appends_is_ignored() {
     let length = (bytes.len() - HEADER) as u16;
     bytes[HEADER - 2..HEADER].copy_from_slice(&length.to_be_bytes());
     assert_eq!(Heartbeat::decode(&bytes, FLEET), Ok(of(3)));
+}
+
+#[test]
+fn an_older_minor_version_says_of_no_address_that_another_machine_uses_it() {
+    let mut bytes = of(3).encode(FLEET);
+    bytes[5] = MINOR - 1;
+    bytes.pop();
+    let length = (bytes.len() - HEADER) as u16;
+    bytes[HEADER - 2..HEADER].copy_from_slice(&length.to_be_bytes());
+    assert_eq!(Heartbeat::decode(&bytes, FLEET), Ok(of(3)));
+}
+
+#[test]
+fn more_conflicts_than_fit_stand_for_all_addresses() {
+    let ips: Vec<std::net::IpAddr> = (0..17).map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into()).collect();
+    assert_eq!(Contested::of(&ips), Contested::All);
+    assert!(matches!(Contested::of(&ips[..16]), Contested::These(hashes) if hashes.len() == 16));
 }
 
 #[test]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// When an address is announced, counted from the first time. RFC 5227 announces twice, 2 s apart; the others are for
-/// networks that lose a frame or two while they learn of a fail-over.
-const SCHEDULE: [Duration; 5] = [
+/// networks that lose a frame or two while they learn of a fail-over, most of all at its beginning.
+const SCHEDULE: [Duration; 7] = [
     Duration::ZERO,
-    Duration::from_millis(200),
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(400),
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(5),
@@ -139,9 +141,14 @@ impl Announcement {
         matches!(self.phase, Phase::Announcing { .. })
     }
 
-    /// Whether it is being probed.
-    pub(super) fn is_probing(&self) -> bool {
-        matches!(self.phase, Phase::Probing { .. })
+    /// Whether it is left to another machine.
+    pub(super) fn is_yielded(&self) -> bool {
+        matches!(self.phase, Phase::Yielded { .. })
+    }
+
+    /// Asks at once whether the other machine still has it.
+    pub(super) fn probe_again(&mut self, now: Instant) {
+        self.phase = Phase::Probing { sent: 0, next: now };
     }
 
     /// When there is something to do.
@@ -153,14 +160,6 @@ impl Announcement {
                 let next = turn(since, round, manner);
                 [next, self.extra, self.disputed_until].into_iter().flatten().min()
             }
-        }
-    }
-
-    /// Until when questions of others matter, if they do.
-    pub(super) fn questions_until(&self, now: Instant) -> Option<Instant> {
-        match self.phase {
-            Phase::Announcing { .. } if now < self.settled => Some(self.settled),
-            _ => None,
         }
     }
 
@@ -228,7 +227,7 @@ impl Announcement {
         }
     }
 
-    /// Somebody else wants to take the address. Its owner's kernel answers that; only who probes too has to know.
+    /// Somebody else wants to take the address. Its owner answers that; only who probes too has to know.
     pub(super) fn on_probe(&mut self, now: Instant) -> Verdict {
         if self.is_on() { Verdict::Known } else { self.on_claim(now, OnConflict::Defend) }
     }

@@ -91,7 +91,10 @@ impl Layer2 {
             }
         }
         self.take_off(&on);
-        self.watch_due = Some(Instant::now());
+        let now = Instant::now();
+        self.watch_due = Some(now);
+        // The process may end before it waits for anything.
+        self.watch(now);
     }
 
     /// Puts an address on links. It fails only if no link takes it.
@@ -180,7 +183,7 @@ impl Layer2 {
 
     /// Takes over all that has changed.
     pub(super) fn follow_notifications(&mut self) -> io::Result<()> {
-        let (mut removed, mut added) = (Vec::new(), BTreeSet::new());
+        let (mut removed, mut added, mut moved) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         loop {
             match self.notifications.receive()? {
                 Notified::Messages(messages) => {
@@ -188,6 +191,7 @@ impl Layer2 {
                         match self.links.apply(message) {
                             Change::Removed { ip, link } => removed.push((ip, link)),
                             Change::Added { link } => drop(added.insert(link)),
+                            Change::Moved { link } => drop(moved.insert(link)),
                             Change::Other => {}
                         }
                     }
@@ -202,6 +206,7 @@ impl Layer2 {
         self.follow_subnets();
         removed.into_iter().for_each(|(ip, link)| self.restore(ip, link));
         added.into_iter().for_each(|link| self.reorder(link));
+        self.announce_from(&moved);
         Ok(())
     }
 
@@ -292,6 +297,9 @@ impl Layer2 {
         }
         let gone: Vec<u32> = before.iter().copied().filter(|link| !links.contains(link)).collect();
         let new: Vec<u32> = links.into_iter().filter(|link| !before.contains(link)).collect();
+        if !gone.is_empty() || !new.is_empty() {
+            self.watch_due = Some(Instant::now());
+        }
         self.take_off_links(ip, &gone);
         if !new.is_empty() {
             match self.put_on(ip, &new) {
@@ -314,6 +322,10 @@ impl Layer2 {
         let other =
             |subnet: &&Subnet| before.iter().any(|old| old.link == subnet.link && old.mac != subnet.mac);
         let links: BTreeSet<u32> = self.subnets.iter().filter(other).map(|subnet| subnet.link).collect();
+        self.announce_from(&links);
+    }
+
+    fn announce_from(&mut self, links: &BTreeSet<u32>) {
         let on =
             self.announcements.iter().filter(|(_, one)| one.links.iter().any(|link| links.contains(link)));
         let ips: Vec<IpAddr> = on.map(|(ip, _)| *ip).collect();

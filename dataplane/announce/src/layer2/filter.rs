@@ -13,17 +13,14 @@ use socket2::SockFilter;
 pub(super) struct Watched {
     /// The lowest and the highest last 32 bits of the addresses.
     range: Option<(u32, u32)>,
-    /// Whether questions about them pass too, and not only statements.
-    questions: bool,
 }
 
 impl Watched {
     /// Adds an address.
-    pub(super) fn add(&mut self, ip: IpAddr, questions: bool) {
+    pub(super) fn add(&mut self, ip: IpAddr) {
         let last = last_word(ip);
         let (low, high) = self.range.unwrap_or((last, last));
         self.range = Some((low.min(last), high.max(last)));
-        self.questions |= questions;
     }
 }
 
@@ -46,7 +43,7 @@ const NETWORK_HEADER: u32 = -0x10_0000_i32 as u32;
 const PASS: SockFilter = SockFilter::new(RETURN, 0, 0, u32::MAX);
 const DROP: SockFilter = SockFilter::new(RETURN, 0, 0, 0);
 
-/// For frames of ARP: a sender in the range, or, with questions, a target in it.
+/// For frames of ARP: a sender or a target in the range.
 pub(super) fn arp_filter(watched: &Watched) -> Vec<SockFilter> {
     let Some((low, high)) = watched.range else { return vec![DROP] };
     let mut filter = vec![
@@ -60,25 +57,22 @@ pub(super) fn arp_filter(watched: &Watched) -> Vec<SockFilter> {
         SockFilter::new(GREATER, 1, 0, high),
         PASS,
     ];
-    if watched.questions {
-        filter.push(SockFilter::new(LOAD_WORD, 0, 0, 38));
-        filter.extend(in_range(low, high));
-    }
+    filter.push(SockFilter::new(LOAD_WORD, 0, 0, 38));
+    filter.extend(in_range(low, high));
     filter.push(DROP);
     filter
 }
 
-/// For ICMPv6: advertisements, and, with questions, solicitations, of an address in the range, that no router has passed on.
+/// For ICMPv6: advertisements and solicitations of an address in the range, that no router has passed on.
 pub(super) fn neighbour_filter(watched: &Watched) -> Vec<SockFilter> {
     let Some((low, high)) = watched.range else { return vec![DROP] };
-    let other = if watched.questions { 135 } else { 136 };
     let mut filter = vec![
         SockFilter::new(LOAD_BYTE, 0, 0, NETWORK_HEADER.wrapping_add(7)),
         SockFilter::new(EQUAL, 1, 0, 255),
         DROP,
         SockFilter::new(LOAD_BYTE, 0, 0, 0),
         SockFilter::new(EQUAL, 2, 0, 136),
-        SockFilter::new(EQUAL, 1, 0, other),
+        SockFilter::new(EQUAL, 1, 0, 135),
         DROP,
         SockFilter::new(LOAD_WORD, 0, 0, 20),
     ];

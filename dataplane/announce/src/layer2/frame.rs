@@ -24,7 +24,16 @@ pub(super) enum Statement {
     /// The sender is about to take the address, if nobody has it.
     Probes(IpAddr, MacAddress),
     /// The sender looks for whoever has the address.
-    Asks(IpAddr),
+    Asks(IpAddr, Asker),
+}
+
+/// Who looks for an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    /// Its own address; unspecified while it has none.
+    pub(super) ip: IpAddr,
+    /// Neighbour solicitations to a single machine may leave it out.
+    pub(super) mac: Option<MacAddress>,
 }
 
 /// `Request` and `Reply`: some neighbours update their caches by one form, some by the other (RFC 5227, section 3). In
@@ -46,10 +55,11 @@ const ICMPV6: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const OPTION_TARGET_MAC: u8 = 2;
-/// The solicited flag: it answers a question (RFC 4861, section 4.4).
-const SOLICITED: u8 = 0x40;
+const OPTION_SOURCE_MAC: u8 = 1;
 /// The override flag: caches take the MAC address although they have another (RFC 4861, section 4.4).
 const OVERRIDE: u8 = 0x20;
+/// The solicited flag: it is the answer to a question (RFC 4861, section 4.4).
+const SOLICITED: u8 = 0x40;
 /// ff02::1, all nodes.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
@@ -57,19 +67,41 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 pub(super) fn announcements(mac: MacAddress, ip: IpAddr) -> Vec<Vec<u8>> {
     match ip {
         IpAddr::V4(ip) => [ArpForm::Request, ArpForm::Reply].map(|form| gratuitous_arp(mac, ip, form)).into(),
-        IpAddr::V6(ip) => vec![unsolicited_advertisement(mac, ip)],
+        // RFC 4861, section 7.2.6.
+        IpAddr::V6(ip) => vec![advertisement(mac, ip, OVERRIDE, ALL_NODES, group_mac(ALL_NODES))],
     }
 }
 
 /// The frame that asks whether anybody has an address (RFC 5227, section 2.1.1; RFC 4862, section 5.4.2).
 pub(super) fn probe(mac: MacAddress, ip: IpAddr) -> Vec<u8> {
     match ip {
-        IpAddr::V4(ip) => arp(ArpForm::Request, mac, Ipv4Addr::UNSPECIFIED, NOBODY, ip),
+        IpAddr::V4(ip) => arp(ArpForm::Request, (mac, Ipv4Addr::UNSPECIFIED), (NOBODY, ip), BROADCAST),
         IpAddr::V6(ip) => {
             let group = solicited_node(ip);
             let body = [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &ip.octets()].concat();
-            icmpv6(mac, Ipv6Addr::UNSPECIFIED, group, body)
+            icmpv6(mac, Ipv6Addr::UNSPECIFIED, group, group_mac(group), body)
         }
+    }
+}
+
+/// The frame that tells somebody where an address is, as the kernel of its owner would (`arp_process` in net/ipv4/arp.c, `ndisc_recv_ns` in
+/// net/ipv6/ndisc.c).
+pub(super) fn answer(mac: MacAddress, ip: IpAddr, asker: Asker) -> Option<Vec<u8>> {
+    match (ip, asker.ip) {
+        (IpAddr::V4(ip), IpAddr::V4(to)) => {
+            let to_mac = asker.mac?;
+            Some(arp(ArpForm::Reply, (mac, ip), (to_mac, to), to_mac))
+        }
+        // Who probes has no address yet (RFC 4861, section 7.2.4).
+        (IpAddr::V6(ip), IpAddr::V6(to)) if to.is_unspecified() => {
+            Some(advertisement(mac, ip, OVERRIDE, ALL_NODES, group_mac(ALL_NODES)))
+        }
+        // Without its MAC address it still listens to its own group on the network.
+        (IpAddr::V6(ip), IpAddr::V6(to)) => {
+            let to_mac = asker.mac.unwrap_or_else(|| group_mac(solicited_node(to)));
+            Some(advertisement(mac, ip, SOLICITED | OVERRIDE, to, to_mac))
+        }
+        _ => None,
     }
 }
 
@@ -78,31 +110,30 @@ fn gratuitous_arp(mac: MacAddress, ip: Ipv4Addr, form: ArpForm) -> Vec<u8> {
         ArpForm::Request => NOBODY,
         ArpForm::Reply => mac,
     };
-    arp(form, mac, ip, target, ip)
+    arp(form, (mac, ip), (target, ip), BROADCAST)
 }
 
 fn arp(
     form: ArpForm,
-    mac: MacAddress,
-    sender: Ipv4Addr,
-    target_mac: MacAddress,
-    target: Ipv4Addr,
+    sender: (MacAddress, Ipv4Addr),
+    target: (MacAddress, Ipv4Addr),
+    destination: MacAddress,
 ) -> Vec<u8> {
-    let mut frame = ethernet(BROADCAST, mac, ETHERTYPE_ARP);
+    let mut frame = ethernet(destination, sender.0, ETHERTYPE_ARP);
     // Ethernet, IPv4, and the lengths of their addresses.
     frame.extend([0, 1, 0x08, 0, 6, 4, 0, form as u8]);
-    frame.extend(mac.0);
-    frame.extend(sender.octets());
-    frame.extend(target_mac.0);
-    frame.extend(target.octets());
+    for (mac, ip) in [sender, target] {
+        frame.extend(mac.0);
+        frame.extend(ip.octets());
+    }
     frame
 }
 
-/// RFC 4861, section 7.2.6. The source is the address itself, as in the kernel's own (`ndisc_send_unsol_na` in net/ipv6/ndisc.c).
-fn unsolicited_advertisement(mac: MacAddress, ip: Ipv6Addr) -> Vec<u8> {
-    let head = [ADVERTISEMENT, 0, 0, 0, OVERRIDE, 0, 0, 0];
+/// The source is the address itself, as in the kernel's own (`ndisc_send_na` in net/ipv6/ndisc.c).
+fn advertisement(mac: MacAddress, ip: Ipv6Addr, flags: u8, to: Ipv6Addr, to_mac: MacAddress) -> Vec<u8> {
+    let head = [ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0];
     let body = [&head[..], &ip.octets(), &[OPTION_TARGET_MAC, 1], &mac.0].concat();
-    icmpv6(mac, ip, ALL_NODES, body)
+    icmpv6(mac, ip, to, to_mac, body)
 }
 
 /// The group in which whoever has the address listens (RFC 4291, section 2.7.1).
@@ -111,20 +142,30 @@ fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | (high & 0xff), low)
 }
 
-/// A multicast frame of ICMPv6; `body` has zeros in place of its checksum.
-fn icmpv6(mac: MacAddress, source: Ipv6Addr, group: Ipv6Addr, mut body: Vec<u8>) -> Vec<u8> {
-    let length = body.len() as u16;
-    let sum = checksum(source, group, &body);
-    body[2..4].copy_from_slice(&sum.to_be_bytes());
-    // RFC 2464, section 7.
+/// Where frames to a group go (RFC 2464, section 7).
+fn group_mac(group: Ipv6Addr) -> MacAddress {
     let [.., c, d, e, f] = group.octets();
-    let mut frame = ethernet(MacAddress([0x33, 0x33, c, d, e, f]), mac, ETHERTYPE_IPV6);
+    MacAddress([0x33, 0x33, c, d, e, f])
+}
+
+/// A frame of ICMPv6; `body` has zeros in place of its checksum.
+fn icmpv6(
+    mac: MacAddress,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    destination_mac: MacAddress,
+    mut body: Vec<u8>,
+) -> Vec<u8> {
+    let length = body.len() as u16;
+    let sum = checksum(source, destination, &body);
+    body[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = ethernet(destination_mac, mac, ETHERTYPE_IPV6);
     frame.extend([0x60, 0, 0, 0]);
     frame.extend(length.to_be_bytes());
     // The hop limit shows that no router has passed it on (RFC 4861, section 7.1).
     frame.extend([ICMPV6, 255]);
     frame.extend(source.octets());
-    frame.extend(group.octets());
+    frame.extend(destination.octets());
     frame.extend(body);
     frame
 }
@@ -165,12 +206,13 @@ pub(super) fn read_arp(frame: &[u8]) -> [Option<Statement>; 2] {
     if sender == target {
         return [Some(Statement::Announces(sender.into(), Some(mac))), None];
     }
-    [Some(Statement::Has(sender.into(), Some(mac))), request.then_some(Statement::Asks(target.into()))]
+    let asker = Asker { ip: sender.into(), mac: Some(mac) };
+    [Some(Statement::Has(sender.into(), Some(mac))), request.then_some(Statement::Asks(target.into(), asker))]
 }
 
-/// What a message of ICMPv6 says. That somebody probes cannot be told from an own probe that a network sends back (RFC 7527), so
+/// What a message of ICMPv6 from this source says. That somebody probes cannot be told from an own probe that a network sends back (RFC 7527), so
 /// it counts as a question; whoever has the address answers both.
-pub(super) fn read_neighbour_discovery(message: &[u8]) -> Option<Statement> {
+pub(super) fn read_neighbour_discovery(source: Ipv6Addr, message: &[u8]) -> Option<Statement> {
     let ip = IpAddr::V6(Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?));
     match message[0] {
         ADVERTISEMENT => {
@@ -178,7 +220,10 @@ pub(super) fn read_neighbour_discovery(message: &[u8]) -> Option<Statement> {
             let unsolicited = message[4] & SOLICITED == 0;
             Some(if unsolicited { Statement::Announces(ip, mac) } else { Statement::Has(ip, mac) })
         }
-        SOLICITATION => Some(Statement::Asks(ip)),
+        SOLICITATION => {
+            let mac = mac_option(&message[24..], OPTION_SOURCE_MAC);
+            Some(Statement::Asks(ip, Asker { ip: source.into(), mac }))
+        }
         _ => None,
     }
 }
@@ -202,6 +247,7 @@ mod tests {
     use super::*;
 
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 7]);
+    const OTHER: MacAddress = MacAddress([2, 0, 0, 0, 0, 8]);
 
     fn v4(text: &str) -> Ipv4Addr {
         text.parse().unwrap()
@@ -233,9 +279,10 @@ mod tests {
 
     #[test]
     fn a_request_says_where_its_sender_is_and_what_it_looks_for() {
-        let frame = arp(ArpForm::Request, MAC, v4("192.0.2.1"), NOBODY, v4("192.0.2.9"));
+        let frame = arp(ArpForm::Request, (MAC, v4("192.0.2.1")), (NOBODY, v4("192.0.2.9")), BROADCAST);
         let has = Statement::Has(v4("192.0.2.1").into(), Some(MAC));
-        assert_eq!(read_arp(&frame), [Some(has), Some(Statement::Asks(v4("192.0.2.9").into()))]);
+        let asker = Asker { ip: v4("192.0.2.1").into(), mac: Some(MAC) };
+        assert_eq!(read_arp(&frame), [Some(has), Some(Statement::Asks(v4("192.0.2.9").into(), asker))]);
     }
 
     #[test]
@@ -248,7 +295,38 @@ mod tests {
         assert_eq!((body[0], body[4]), (ADVERTISEMENT, OVERRIDE));
         // A body with its checksum sums up to zero.
         assert_eq!(checksum(ip, ALL_NODES, body), 0);
-        assert_eq!(read_neighbour_discovery(body), Some(Statement::Announces(ip.into(), Some(MAC))));
+        assert_eq!(read_neighbour_discovery(ip, body), Some(Statement::Announces(ip.into(), Some(MAC))));
+    }
+
+    #[test]
+    fn an_answer_goes_to_who_has_asked() {
+        let asker = Asker { ip: v4("192.0.2.1").into(), mac: Some(OTHER) };
+        let frame = answer(MAC, v4("192.0.2.9").into(), asker).unwrap();
+        assert_eq!((&frame[..6], &frame[6..12]), (&OTHER.0[..], &MAC.0[..]));
+        assert_eq!(frame[21], ArpForm::Reply as u8);
+        assert_eq!((&frame[22..28], &frame[28..32]), (&MAC.0[..], &[192, 0, 2, 9][..]));
+        assert_eq!((&frame[32..38], &frame[38..42]), (&OTHER.0[..], &[192, 0, 2, 1][..]));
+
+        let (ip, to): (Ipv6Addr, Ipv6Addr) =
+            ("2001:db8::9".parse().unwrap(), "2001:db8::12:3456".parse().unwrap());
+        let to_asker = |mac| answer(MAC, ip.into(), Asker { ip: to.into(), mac }).unwrap();
+        let frame = to_asker(Some(OTHER));
+        assert_eq!((&frame[..6], &frame[38..54]), (&OTHER.0[..], &to.octets()[..]));
+        let body = &frame[ETHERNET + IPV6..];
+        assert_eq!((body[0], body[4]), (ADVERTISEMENT, SOLICITED | OVERRIDE));
+        assert_eq!(checksum(ip, to, body), 0);
+        assert_eq!(read_neighbour_discovery(ip, body), Some(Statement::Has(ip.into(), Some(MAC))));
+        assert_eq!(to_asker(None)[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
+    }
+
+    #[test]
+    fn who_probes_is_answered_without_having_an_address() {
+        let asker = Asker { ip: Ipv4Addr::UNSPECIFIED.into(), mac: Some(OTHER) };
+        let frame = answer(MAC, v4("192.0.2.9").into(), asker).unwrap();
+        assert_eq!((&frame[..6], &frame[38..42]), (&OTHER.0[..], &[0; 4][..]));
+        let ip: Ipv6Addr = "2001:db8::9".parse().unwrap();
+        let asker = Asker { ip: Ipv6Addr::UNSPECIFIED.into(), mac: None };
+        assert_eq!(answer(MAC, ip.into(), asker).unwrap(), announcements(MAC, ip.into())[0]);
     }
 
     #[test]
@@ -258,13 +336,17 @@ mod tests {
         assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
         let body = &frame[ETHERNET + IPV6..];
         assert_eq!(checksum(Ipv6Addr::UNSPECIFIED, "ff02::1:ff12:3456".parse().unwrap(), body), 0);
-        assert_eq!(read_neighbour_discovery(body), Some(Statement::Asks(ip.into())));
+        let nobody = Asker { ip: Ipv6Addr::UNSPECIFIED.into(), mac: None };
+        assert_eq!(
+            read_neighbour_discovery(Ipv6Addr::UNSPECIFIED, body),
+            Some(Statement::Asks(ip.into(), nobody))
+        );
     }
 
     proptest::proptest! {
         #[test]
         fn any_bytes_can_be_read(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..120)) {
-            let _ = (read_arp(&bytes), read_neighbour_discovery(&bytes));
+            let _ = (read_arp(&bytes), read_neighbour_discovery(Ipv6Addr::UNSPECIFIED, &bytes));
         }
     }
 }

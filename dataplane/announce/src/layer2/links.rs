@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{
-    InfoPortKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+    InfoPortKind, LinkAttribute, LinkEvent, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -41,6 +41,8 @@ pub(crate) enum Change {
     Removed { ip: IpAddr, link: u32 },
     /// An IPv4 address of somebody else is new on this link, after those of ours.
     Added { link: u32 },
+    /// The neighbours are to be told again what is on this link: a bond sends by another port, or a virtual machine is on another host.
+    Moved { link: u32 },
     /// Anything else.
     Other,
 }
@@ -74,7 +76,7 @@ impl Links {
         let mut read = Self::new(lifetime);
         for message in links.into_iter().chain(addresses) {
             // Nothing is announced yet, or what is comes from before.
-            let (Change::Added { .. } | Change::Removed { .. } | Change::Other) = read.apply(message);
+            let _ = read.apply(message);
         }
         Ok(read)
     }
@@ -85,7 +87,12 @@ impl Links {
             // A bridge reports its ports as links of its own family.
             RouteNetlinkMessage::NewLink(link) if link.header.interface_family == AddressFamily::Unspec => {
                 self.links.insert(link.header.index, read_link(&link));
-                Change::Other
+                let event = LinkAttribute::Event(LinkEvent::NotifyPeers);
+                if link.attributes.contains(&event) {
+                    Change::Moved { link: link.header.index }
+                } else {
+                    Change::Other
+                }
             }
             RouteNetlinkMessage::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
                 self.links.remove(&link.header.index);
@@ -306,6 +313,14 @@ mod tests {
         let mut other = link(up, None);
         other.header.link_layer_type = LinkLayerType::Infiniband;
         assert!(!can_announce(other));
+    }
+
+    #[test]
+    fn a_bond_that_sends_by_another_port_is_to_be_announced_from_again() {
+        let mut links = Links::new(Duration::from_secs(3));
+        let mut message = link(LinkFlags::Up | LinkFlags::Running, None);
+        message.attributes.push(LinkAttribute::Event(LinkEvent::NotifyPeers));
+        assert_eq!(links.apply(RouteNetlinkMessage::NewLink(message)), Change::Moved { link: 1 });
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::libc;
@@ -25,7 +26,7 @@ pub(crate) const BATCH: usize = 128;
 /// Room for notifications while the thread is busy; the kernel takes memory only for what waits.
 const NOTIFICATION_BUFFER: usize = 4 << 20;
 /// The longest message: a link with many virtual functions.
-const LONGEST: usize = 256 << 10;
+pub(super) const LONGEST: usize = 256 << 10;
 /// Messages begin at multiples of this (NLMSG_ALIGNTO in linux/netlink.h).
 const ALIGNMENT: usize = 4;
 const HEADER: usize = 16;
@@ -103,17 +104,12 @@ impl Requests {
         let (mut bytes, count) = (Vec::new(), requests.len());
         for (place, request) in requests.into_iter().enumerate() {
             self.sequence = self.sequence.wrapping_add(1);
-            let mut header = NetlinkHeader::default();
-            header.flags = NLM_F_REQUEST | flags;
+            let mut message = to_kernel(request, flags);
             if place + 1 == count && flags & NLM_F_DUMP != NLM_F_DUMP {
-                header.flags |= NLM_F_ACK;
+                message.header.flags |= NLM_F_ACK;
             }
-            header.sequence_number = self.sequence;
-            let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
-            message.finalize();
-            let start = bytes.len();
-            bytes.resize(start + message.buffer_len().next_multiple_of(ALIGNMENT), 0);
-            message.serialize(&mut bytes[start..]);
+            message.header.sequence_number = self.sequence;
+            append(&mut bytes, message);
         }
         self.socket.send(&bytes)?;
         Ok(self.sequence)
@@ -159,7 +155,7 @@ impl Notifications {
     pub(crate) fn receive(&mut self) -> io::Result<Notified> {
         match self.socket.get().read(&mut self.buffer) {
             Ok(length) => {
-                let messages = parse(&self.buffer[..length]).into_iter();
+                let messages = parse::<RouteNetlinkMessage>(&self.buffer[..length]).into_iter();
                 let inner = messages.filter_map(|message| match message.payload {
                     NetlinkPayload::InnerMessage(inner) => Some(inner),
                     _ => None,
@@ -177,8 +173,23 @@ fn open() -> io::Result<Socket> {
     Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(Protocol::from(libc::NETLINK_ROUTE)))
 }
 
+/// A message to the kernel, with these additional flags.
+pub(super) fn to_kernel<M>(content: impl Into<NetlinkPayload<M>>, flags: u16) -> NetlinkMessage<M> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | flags;
+    NetlinkMessage::new(header, content.into())
+}
+
+/// Adds a message to a datagram.
+pub(super) fn append<M: NetlinkSerializable>(datagram: &mut Vec<u8>, mut message: NetlinkMessage<M>) {
+    message.finalize();
+    let start = datagram.len();
+    datagram.resize(start + message.buffer_len().next_multiple_of(ALIGNMENT), 0);
+    message.serialize(&mut datagram[start..]);
+}
+
 /// The messages of a datagram. One that cannot be read is left out: a link of a kind that nobody here has heard of must not hide the others.
-fn parse(mut bytes: &[u8]) -> Vec<NetlinkMessage<RouteNetlinkMessage>> {
+pub(super) fn parse<M: NetlinkDeserializable>(mut bytes: &[u8]) -> Vec<NetlinkMessage<M>> {
     let mut messages = Vec::new();
     while let Some(length) = bytes.first_chunk().map(|length| u32::from_ne_bytes(*length) as usize) {
         let Some(message) = bytes.get(..length).filter(|_| length >= HEADER) else { break };

@@ -142,14 +142,16 @@ fn receive_icmpv6(socket: &Socket, buffer: &mut [u8], received: &mut Vec<Receive
     let mut parts = [IoSliceMut::new(buffer)];
     let message = recvmsg::<SockaddrIn6>(socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty());
     let Ok(message) = message else { return false };
-    let length = message.bytes;
+    let (length, source) = (message.bytes, message.address.map(|from| from.ip()));
     let link = message.cmsgs().ok().and_then(|mut messages| {
         messages.find_map(|message| match message {
             ControlMessageOwned::Ipv6PacketInfo(info) => Some(info.ipi6_ifindex),
             _ => None,
         })
     });
-    if let (Some(link), Some(statement)) = (link, read_neighbour_discovery(&buffer[..length])) {
+    if let (Some(link), Some(source)) = (link, source)
+        && let Some(statement) = read_neighbour_discovery(source, &buffer[..length])
+    {
         received.push(Received { link, statement });
     }
     true

@@ -4,8 +4,6 @@ use std::fmt;
 use std::fs;
 use std::io;
 
-/// `arp_ignore`: the kernel answers no question about a local address (`arp_ignore` in net/ipv4/arp.c).
-const ANSWERS_NOTHING: u8 = 8;
 /// `rp_filter`: packets from where this interface would not answer to are dropped (RFC 3704, section 2.2).
 const STRICT: u8 = 1;
 
@@ -32,11 +30,6 @@ impl fmt::Display for SettingWarning {
 /// Checks the settings for IPv4 of an interface. IPv6 has none: where it is disabled there is no subnet either.
 pub(super) fn check_ipv4(interface: &str) -> Vec<SettingWarning> {
     let mut warnings = Vec::new();
-    let arp_ignore = in_force("arp_ignore", interface);
-    if let Some((sysctl, ANSWERS_NOTHING)) = arp_ignore {
-        let effect = "the kernel answers no ARP request for announced addresses";
-        warnings.push(SettingWarning { sysctl, value: ANSWERS_NOTHING, wanted: 1, effect });
-    }
     // Harmless where replies leave by the interface that the packets came in by.
     let elsewhere =
         || fs::read_to_string("/proc/thread-self/net/route").is_ok_and(|r| leads_elsewhere(&r, interface));
@@ -87,8 +80,8 @@ mod tests {
 
     #[test]
     fn a_warning_names_the_setting_and_its_value() {
-        let sysctl = "net.ipv4.conf.eth0.arp_ignore".to_owned();
-        let warning = SettingWarning { sysctl, value: 8, wanted: 1, effect: "no answers" };
-        assert_eq!(warning.to_string(), "net.ipv4.conf.eth0.arp_ignore is 8: no answers; set it to 1");
+        let sysctl = "net.ipv4.conf.eth0.rp_filter".to_owned();
+        let warning = SettingWarning { sysctl, value: 1, wanted: 2, effect: "no packets" };
+        assert_eq!(warning.to_string(), "net.ipv4.conf.eth0.rp_filter is 1: no packets; set it to 2");
     }
 }

@@ -1,14 +1,15 @@
 //! What goes on while addresses are announced: announcements whose time has come, and what others say.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use tracing::{debug, warn};
 
-use super::announcement::{Announcement, Step, Verdict};
+use super::announcement::{Step, Verdict};
 use super::filter::Watched;
-use super::frame::{MacAddress, Statement, announcements, probe};
+use super::frame::{Asker, MacAddress, Statement, announcements, answer, probe};
 use super::packets::{Received, family};
 use super::{ConflictAnswer, Layer2, Layer2Event};
 use crate::precedence::Precedence;
@@ -33,7 +34,9 @@ impl Layer2 {
     fn poll(&mut self, now: Instant) {
         self.lapse(now);
         self.follow_notifications_or_warn();
-        self.listen(now);
+        if self.may_listen(now) {
+            self.listen(now);
+        }
         self.work_off(now);
         self.watch(now);
     }
@@ -46,7 +49,8 @@ impl Layer2 {
     }
 
     async fn wait(&self) -> io::Result<()> {
-        let due = [self.agenda.due(), self.lapse_due(), self.watch_due, self.backlog.then(Instant::now)];
+        let backlog = self.backlog && self.may_listen(Instant::now());
+        let due = [self.agenda.due(), self.lapse_due(), self.watch_due, backlog.then(Instant::now)];
         let due = due.into_iter().flatten().min();
         let sleep = async {
             match due {
@@ -57,8 +61,12 @@ impl Layer2 {
         tokio::select! {
             () = sleep => Ok(()),
             ready = self.notifications.ready() => ready,
-            ready = self.packets.ready() => ready,
+            ready = self.packets.ready(), if self.may_listen(Instant::now()) => ready,
         }
+    }
+
+    fn may_listen(&self, now: Instant) -> bool {
+        self.trusted_until.is_none_or(|until| now < until)
     }
 
     /// Does what an address has to do.
@@ -95,18 +103,21 @@ impl Layer2 {
 
     /// Sends the frames of an address out of each of its links.
     fn send_each(&mut self, ip: IpAddr, frames: impl Fn(MacAddress) -> Vec<Vec<u8>>) {
-        let Some(announcement) = self.announcements.get(&ip) else { return };
-        for &link in &announcement.links {
-            let Some(subnet) = self.subnets.iter().find(|subnet| subnet.link == link) else { continue };
-            for frame in frames(subnet.mac) {
-                if let Err(error) = self.packets.send(link, &frame) {
-                    debug!(%ip, interface = %subnet.interface, %error, "a frame was not sent");
-                }
+        let links = self.announcements.get(&ip).map(|announcement| announcement.links.clone());
+        links.into_iter().flatten().for_each(|link| self.send(ip, link, &frames));
+    }
+
+    /// Sends frames about an address out of a link.
+    fn send(&mut self, ip: IpAddr, link: u32, frames: impl Fn(MacAddress) -> Vec<Vec<u8>>) {
+        let Some(subnet) = self.subnets.iter().find(|subnet| subnet.link == link) else { return };
+        for frame in frames(subnet.mac) {
+            if let Err(error) = self.packets.send(link, &frame) {
+                debug!(%ip, interface = %subnet.interface, %error, "a frame was not sent");
             }
         }
     }
 
-    /// Takes in what others say.
+    /// Takes in what others say, and answers their questions.
     fn listen(&mut self, now: Instant) {
         let mut received = Vec::new();
         self.backlog = !self.packets.receive(&mut received);
@@ -114,7 +125,7 @@ impl Layer2 {
             let (ip, mac) = match statement {
                 Statement::Has(ip, mac) | Statement::Announces(ip, mac) => (ip, mac),
                 Statement::Probes(ip, mac) => (ip, Some(mac)),
-                Statement::Asks(ip) => (ip, None),
+                Statement::Asks(ip, asker) => (ip, asker.mac),
             };
             if mac.is_some_and(|mac| self.links.has_mac(mac)) {
                 continue;
@@ -130,15 +141,22 @@ impl Layer2 {
             if !announcement.links.contains(&link) {
                 continue;
             }
-            let verdict = match statement {
-                Statement::Announces(..) if gives_way && announcement.is_on() => announcement.give_way(now),
-                Statement::Has(..) | Statement::Announces(..) => announcement.on_claim(now, policy),
-                Statement::Probes(..) => announcement.on_probe(now),
-                Statement::Asks(_) => {
+            let is_on = announcement.is_on();
+            let (verdict, asker) = match statement {
+                Statement::Announces(..) if gives_way && is_on => (announcement.give_way(now), None),
+                Statement::Has(..) | Statement::Announces(..) => (announcement.on_claim(now, policy), None),
+                Statement::Probes(..) => {
+                    let asker = Asker { ip: Ipv4Addr::UNSPECIFIED.into(), mac };
+                    (announcement.on_probe(now), Some(asker))
+                }
+                Statement::Asks(_, asker) => {
                     announcement.on_question(now);
-                    Verdict::Known
+                    (Verdict::Known, Some(asker))
                 }
             };
+            if let Some(asker) = asker.filter(|_| is_on) {
+                self.send(ip, link, |mac| answer(mac, ip, asker).into_iter().collect());
+            }
             self.follow_verdict(ip, mac, link, verdict);
         }
     }
@@ -152,6 +170,7 @@ impl Layer2 {
             Verdict::Withdraw => {
                 let links = self.announcements.get(&ip).map_or_else(Vec::new, |one| one.links.clone());
                 self.take_off(&links.into_iter().map(|link| (ip, link)).collect::<Vec<_>>());
+                self.watch_due = Some(Instant::now());
                 ConflictAnswer::Withdrawn
             }
         };
@@ -159,20 +178,29 @@ impl Layer2 {
         self.events.push_back(Layer2Event::Conflict { ip, mac, interface, answer });
     }
 
-    /// Makes the filters anew when what matters has changed.
-    fn watch(&mut self, now: Instant) {
+    /// Makes the filters anew when what matters has changed, and then keeps the kernel from answering.
+    pub(super) fn watch(&mut self, now: Instant) {
         if self.watch_due.is_none_or(|due| now < due) {
             return;
         }
         let mut watched = [Watched::default(); 2];
-        let until = |one: &Announcement| one.questions_until(now);
+        let mut answered = [BTreeSet::new(), BTreeSet::new()];
         for (ip, announcement) in &self.announcements {
-            let questions = announcement.is_probing() || until(announcement).is_some();
-            watched[family(*ip)].add(*ip, questions);
+            watched[family(*ip)].add(*ip);
+            if announcement.is_on() {
+                answered[family(*ip)].extend(announcement.links.iter().map(|&link| (*ip, link)));
+            }
         }
-        self.watch_due = self.announcements.values().filter_map(until).max();
         if let Err(error) = self.packets.watch(watched) {
             warn!(%error, "others that use announced addresses cannot be watched for");
+            // Nobody would answer.
+            answered = [BTreeSet::new(), BTreeSet::new()];
+        }
+        let error = self.kernel_answers.suppress(answered, now).err();
+        self.watch_due = self.kernel_answers.due();
+        if self.kernel_answers_itself != error.is_some() {
+            self.kernel_answers_itself = error.is_some();
+            self.events.push_back(Layer2Event::KernelAnswers(error));
         }
     }
 }

@@ -28,7 +28,7 @@ impl Membership {
             return refused(error);
         }
         let Some(signed) = self.keys.verify(bytes) else { return ReceiveOutcome::Unsigned };
-        let heartbeat = match Heartbeat::decode(signed, self.fleet) {
+        let mut heartbeat = match Heartbeat::decode(signed, self.fleet) {
             Ok(heartbeat) => heartbeat,
             Err(error) => return refused(error),
         };
@@ -46,8 +46,10 @@ impl Membership {
             return ReceiveOutcome::Replayed;
         }
         let Some(proof) = proof else { return self.remember_unproven(from, &heartbeat, now) };
+        let contested = std::mem::take(&mut heartbeat.contested);
         let Effect { news, applied, returned } = peer.take(from, heartbeat, &proof, now);
         self.announce_again |= returned;
+        self.conflicts.note(&contested, now);
         self.urgent |= news.is_urgent();
         self.dirty |= news.is_urgent() || applied || fenced_or_doubtful;
         ReceiveOutcome::Accepted

@@ -78,6 +78,7 @@ impl Membership {
             entries,
             ability: Arc::clone(self.reaching.told()),
             passed_on: self.passed_on_abilities(now),
+            contested: self.conflicts.told(now),
         };
         let mut bytes = heartbeat.encode(self.fleet);
         self.keys.sign(&mut bytes);

@@ -289,3 +289,24 @@ fn wrong_options_are_refused() {
     assert_eq!(error(|options| options.fail_after = ms(65_536)), OptionsError::FailAfter(ms(65_536)));
     assert_eq!(error(|options| options.hold_down = ms(349)), OptionsError::HoldDown(ms(349)));
 }
+
+#[test]
+fn what_a_gateway_leaves_to_another_machine_is_remembered_beyond_its_death() {
+    let now = Instant::now();
+    let (mut a, mut b, _) = pair(now);
+    let ip: IpAddr = "192.0.2.9".parse().unwrap();
+    b.set_contested(&[ip]);
+    assert_eq!(a.receive(from("b"), &heartbeat(&mut b, now), now), ReceiveOutcome::Accepted);
+    // It gives the address up, for example because it leaves.
+    b.set_contested(&[]);
+    assert_eq!(a.receive(from("b"), &heartbeat(&mut b, now), now), ReceiveOutcome::Accepted);
+    let minute = Duration::from_mins(1);
+    for gateway in [&a, &b] {
+        assert!(gateway.is_contested(ip, now + minute - ms(1)) && !gateway.is_contested(ip, now + minute));
+        assert!(!gateway.is_contested("192.0.2.8".parse().unwrap(), now));
+    }
+    let many: Vec<IpAddr> = (0..100).map(|n| IpAddr::from([198, 51, 100, n])).collect();
+    b.set_contested(&many);
+    assert_eq!(a.receive(from("b"), &heartbeat(&mut b, now), now), ReceiveOutcome::Accepted);
+    assert!(a.is_contested("192.0.2.8".parse().unwrap(), now));
+}

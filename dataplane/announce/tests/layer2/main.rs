@@ -7,5 +7,6 @@ use sheave_test_support as support;
 mod cases;
 mod conflicts;
 mod interfaces;
+mod last_word;
 mod network;
 mod scale;

@@ -91,7 +91,7 @@ fn count_announced(host: &Host, v4: bool, count: usize) -> std::thread::JoinHand
     counting
 }
 
-/// What an idle gateway writes: the renewal of its address, once a second.
+/// What an idle gateway writes: the renewal of its address, once a second, and of what the kernel does not answer, every 20 s.
 #[test]
 fn at_rest_nothing_is_sent_but_renewals() {
     let network = Network::new(1);
@@ -107,9 +107,10 @@ fn at_rest_nothing_is_sent_but_renewals() {
     trace.wait();
     let calls = trace.stderr();
     let sent: Vec<&str> = calls.lines().filter(|line| line.starts_with("send")).collect();
-    assert!((3..=5).contains(&sent.len()), "{sent:#?}");
-    assert!(
-        sent.iter().all(|line| line.contains("RTM_NEWADDR") || line.contains("nlmsg_type=0x14")),
-        "{sent:#?}"
-    );
+    let is_address = |line: &&&str| line.contains("RTM_NEWADDR") || line.contains("nlmsg_type=0x14");
+    let (addresses, others): (Vec<&str>, Vec<&str>) =
+        sent.iter().copied().partition(|line| is_address(&line));
+    assert!((3..=5).contains(&addresses.len()), "{sent:#?}");
+    // What keeps the kernel from answering is renewed, too, but seldom.
+    assert!(others.len() <= 1, "{sent:#?}");
 }

@@ -34,9 +34,9 @@ fn it_is_announced_in_the_first_seconds_and_then_every_so_often() {
     let start = Instant::now();
     let mut one = taken_over(start);
     let done = run(&mut one, start, Duration::from_secs(26), &manner(Some(10)));
-    assert_eq!(announced(&done), [0, 200, 1000, 2000, 5000, 15_000, 25_000]);
+    assert_eq!(announced(&done), [0, 20, 100, 400, 1000, 2000, 5000, 15_000, 25_000]);
     let mut one = taken_over(start);
-    assert_eq!(announced(&run(&mut one, start, Duration::from_secs(500), &manner(None))).len(), 5);
+    assert_eq!(announced(&run(&mut one, start, Duration::from_secs(500), &manner(None))).len(), 7);
     assert_eq!(one.due(&manner(None)), None);
 }
 
@@ -101,7 +101,7 @@ fn an_address_that_another_has_is_probed_again_until_it_is_free() {
 }
 
 #[test]
-fn a_probe_of_another_counts_while_it_is_probed_and_not_when_the_kernel_answers() {
+fn a_probe_of_another_counts_while_it_is_probed_and_not_when_it_is_answered() {
     let start = Instant::now();
     let mut one = Announcement::probed(start, Vec::new(), vec![1]);
     let second = probe_twice(&mut one, start);
@@ -114,9 +114,9 @@ fn what_is_left_of_the_former_owner_is_answered_and_not_reported() {
     let start = Instant::now();
     let mut one = taken_over(start);
     assert_eq!(one.step(start, &manner(None)), Some(Step::Announce));
-    one.on_question(start + Duration::from_millis(300));
+    one.on_question(start + Duration::from_millis(150));
     let done = run(&mut one, start, Duration::from_millis(900), &manner(None));
-    assert_eq!(announced(&done), [200, 320]);
+    assert_eq!(announced(&done), [20, 100, 170, 400]);
     for policy in [OnConflict::Defend, OnConflict::Withdraw] {
         assert_eq!(one.on_claim(start + Duration::from_millis(1500), policy), Verdict::Known);
     }
