@@ -29,6 +29,8 @@ const BGP_DRAIN: Duration = Duration::from_secs(3);
 const BGP_INTERFACE: &str = "sheave0";
 /// Length limit of the name, since `-gshut` is appended and interface names have at most 15 bytes.
 const LONGEST_BGP_INTERFACE: usize = 9;
+/// How many times as long round trips make it by default.
+const LONGER: u32 = 4;
 /// Maximum of `failAfter`; clients give up sooner.
 const LONGEST_FAIL_AFTER: Duration = Duration::from_secs(60);
 
@@ -49,7 +51,7 @@ pub(crate) struct Announce {
     pub(crate) heartbeat: Heartbeat,
     /// How long a gateway owns no address after it starts or comes back.
     pub(crate) hold_down: Duration,
-    /// Tie breaker: the half that keeps its addresses if exactly half of the gateways are reachable.
+    /// Address whose answer lets a gateway go on without a majority of the gateways.
     pub(crate) tie_breaker: TieBreaker,
     /// Interface to a routing daemon.
     pub(crate) bgp: Bgp,
@@ -78,6 +80,8 @@ pub(crate) struct Heartbeat {
     pub(crate) interval: Duration,
     /// Silence after which a gateway counts as dead.
     pub(crate) fail_after: Duration,
+    /// The longest silence that long round trips make of it.
+    pub(crate) fail_after_max: Duration,
 }
 
 /// Interface to a routing daemon on the node.
@@ -123,16 +127,20 @@ fn read_section(section: &mut Section<'_>) -> Announce {
     let weight = section.get("weight", 1, values::between(1, LARGEST_WEIGHT));
     let repeat = section.get("repeat", REPEAT, values::delay);
     let on_conflict = section.get("onConflict", OnConflict::Defend, values::one_of(&conflicts));
-    let (heartbeat, keys) = section.nested("heartbeat", read_heartbeat);
-    let hold_down = section.get("holdDown", HOLD_DOWN.max(heartbeat.fail_after), values::delay);
+    let (mut heartbeat, keys, most) = section.nested("heartbeat", read_heartbeat);
+    let least = most.unwrap_or_default().max(heartbeat.fail_after);
+    let hold_down = section.get("holdDown", HOLD_DOWN.max(least), values::delay);
+    let longer = (heartbeat.fail_after * LONGER).min(LONGEST_FAIL_AFTER).min(hold_down);
+    heartbeat.fail_after_max = most.unwrap_or(longer).max(heartbeat.fail_after);
     let tie_breaker = section.get("tieBreaker", TieBreaker::Router, tie_breaker);
     let bgp = section.nested("bgp", |section| Bgp {
         interface: section.get("interface", BGP_INTERFACE.to_owned(), bgp_interface),
         drain: section.get("drain", BGP_DRAIN, values::delay),
     });
-    if hold_down < heartbeat.fail_after {
-        let message = format!("{hold_down:?} is shorter than heartbeat.failAfter");
-        let hint = Some(format!("write {:?} or longer", heartbeat.fail_after));
+    if hold_down < least {
+        let key = if least > heartbeat.fail_after { "failAfterMax" } else { "failAfter" };
+        let message = format!("{hold_down:?} is shorter than heartbeat.{key}");
+        let hint = Some(format!("write {least:?} or longer"));
         section.report("holdDown", ValueError { message, hint });
     }
     let mode = match (mode, keys) {
@@ -148,7 +156,8 @@ fn read_section(section: &mut Section<'_>) -> Announce {
     Announce { mode, interfaces, weight, repeat, on_conflict, heartbeat, hold_down, tie_breaker, bgp }
 }
 
-fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>) {
+/// The section, the folder of keys, and `failAfterMax` if it is given.
+fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>, Option<Duration>) {
     let interval = section.get("interval", INTERVAL, |value| {
         let interval = values::timeout(value)?;
         if interval < SHORTEST_INTERVAL {
@@ -162,9 +171,17 @@ fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>) {
         let message = format!("{fail_after:?} is not between {LOST} intervals and a minute");
         section.report("failAfter", ValueError { message, hint: Some(format!("write {least:?} or longer")) });
     }
+    let most = section.get("failAfterMax", None, values::optional(values::timeout));
+    if let Some(most) = most.filter(|most| !(fail_after..=LONGEST_FAIL_AFTER).contains(most)) {
+        let message = format!("{most:?} is not between failAfter and a minute");
+        section.report(
+            "failAfterMax",
+            ValueError { message, hint: Some(format!("write {fail_after:?} or longer")) },
+        );
+    }
     let port = section.get("port", PORT, values::between(1, u16::MAX));
     let keys = section.get("keys", None, values::optional(values::path));
-    (Heartbeat { port, interval, fail_after }, keys)
+    (Heartbeat { port, interval, fail_after, fail_after_max: fail_after }, keys, most)
 }
 
 fn mode(value: &Value) -> Result<Mode, ValueError> {
@@ -216,7 +233,7 @@ mod tests {
     #[test]
     fn every_key_of_the_section_is_read() {
         let text = "announce: {mode: l2, interfaces: [eth1, bond0.7], weight: 3, repeat: 0s, onConflict: withdraw, holdDown: 1m, \
-                    tieBreaker: '2001:db8::1', heartbeat: {port: 7, interval: 50ms, failAfter: 200ms, keys: /keys}, \
+                    tieBreaker: '2001:db8::1', heartbeat: {port: 7, interval: 50ms, failAfter: 200ms, failAfterMax: 1s, keys: /keys}, \
                     bgp: {interface: vips, drain: 10s}}";
         let expected = Announce {
             mode: AnnounceMode::Layer2 { keys: "/keys".into() },
@@ -228,6 +245,7 @@ mod tests {
                 port: 7,
                 interval: Duration::from_millis(50),
                 fail_after: Duration::from_millis(200),
+                fail_after_max: Duration::from_secs(1),
             },
             hold_down: Duration::from_secs(60),
             tie_breaker: TieBreaker::Address("2001:db8::1".parse().unwrap()),
@@ -238,6 +256,13 @@ mod tests {
             config("announce: {heartbeat: {interval: 3s}}").unwrap().announce.hold_down,
             Duration::from_secs(9),
             "what is not given follows what is"
+        );
+        let most = |text: &str| config(text).unwrap().announce.heartbeat.fail_after_max;
+        assert_eq!(most(""), Duration::from_millis(1_400));
+        assert_eq!(
+            most("announce: {heartbeat: {failAfter: 3s}}"),
+            Duration::from_secs(5),
+            "as long as holdDown"
         );
     }
 
@@ -251,6 +276,14 @@ mod tests {
                 "announce.heartbeat.failAfter: 299ms is not between 3 intervals",
             ),
             ("{heartbeat: {interval: 1s, failAfter: 2s}}", "write 3s or longer"),
+            (
+                "{heartbeat: {failAfterMax: 300ms}}",
+                "announce.heartbeat.failAfterMax: 300ms is not between failAfter",
+            ),
+            (
+                "{holdDown: 1s, heartbeat: {failAfterMax: 2s}}",
+                "announce.holdDown: 1s is shorter than heartbeat.failAfterMax",
+            ),
             ("{holdDown: 100ms}", "announce.holdDown: 100ms is shorter than heartbeat.failAfter"),
             (
                 "{tieBreaker: gateway}",

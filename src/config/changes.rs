@@ -126,6 +126,7 @@ const KEYS: &[KeyRow] = key_rows! {
     "announce.heartbeat.port" => announce.heartbeat.port: Upgrade, Unused;
     "announce.heartbeat.interval" => announce.heartbeat.interval: Upgrade, Unused;
     "announce.heartbeat.failAfter" => announce.heartbeat.fail_after: Upgrade, Unused;
+    "announce.heartbeat.failAfterMax" => announce.heartbeat.fail_after_max: Upgrade, Unused;
     "announce.weight" => announce.weight: Upgrade, Unused;
     "announce.holdDown" => announce.hold_down: Upgrade, Unused;
     "announce.tieBreaker" => announce.tie_breaker: Upgrade, Unused;

@@ -14,8 +14,8 @@ use super::bgp_devices::BgpDevices;
 use super::capacity::Capacity;
 use crate::config::{AnnounceMode, ClusterNetwork, Config};
 
-/// How long a stopping process waits for other gateways to take its addresses: at least this time, and this multiple of `failAfter`.
-/// The others wait for at most twice `failAfter`.
+/// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfterMax`, twice which is what
+/// the others wait for at most.
 const LEAVING: Duration = Duration::from_secs(2);
 const LEAVING_TIMES: u32 = 3;
 
@@ -46,7 +46,7 @@ impl AnnounceOptions {
     /// How long a stopping process may take to give its addresses away.
     pub(crate) fn leaving(&self) -> Duration {
         match self {
-            Self::Layer2(options) => LEAVING.max(options.membership.fail_after * LEAVING_TIMES),
+            Self::Layer2(options) => LEAVING.max(options.membership.fail_after_max * LEAVING_TIMES),
             Self::Bgp(options, _) => LEAVING + options.drain,
         }
     }
@@ -68,6 +68,7 @@ pub(crate) fn announce_options(config: &Config) -> Option<AnnounceOptions> {
         membership: MembershipOptions {
             interval: announce.heartbeat.interval,
             fail_after: announce.heartbeat.fail_after,
+            fail_after_max: announce.heartbeat.fail_after_max,
             hold_down: announce.hold_down,
             weight: announce.weight,
             ..MembershipOptions::new(config.node.as_str().into(), fleet.into(), announce.heartbeat.port)

@@ -70,6 +70,9 @@ pub(crate) struct HandedAnnouncing {
     pub(crate) lease_microseconds: u64,
     /// How long it must send heartbeats before it may own addresses again.
     pub(crate) hold_down_microseconds: u64,
+    /// After which silence it believes others dead; a version before this one does not say.
+    #[serde(default)]
+    pub(crate) fail_after_microseconds: u64,
 }
 
 /// Introduction of a successor.

@@ -30,8 +30,11 @@ pub(crate) struct GatewaysView {
     pub(crate) heard_by: usize,
     /// Number of gateways that count for the majority.
     pub(crate) counted: usize,
-    /// Address that decides if exactly half of the gateways are reachable; null if that cannot happen.
+    /// Address whose answer lets a gateway go on without a majority; null if there is one gateway.
     pub(crate) tie_breaker: Option<TieBreakerView>,
+    /// The silence after which a gateway counts as dead here: what is configured, and room for long round trips.
+    #[serde(default)]
+    pub(crate) fail_after_milliseconds: u64,
     /// All gateways, by node.
     pub(crate) members: Vec<MemberView>,
     /// All addresses to announce, in order.
@@ -110,6 +113,7 @@ impl GatewaysView {
             heard_by: status.heard_by,
             counted: status.counted,
             tie_breaker,
+            fail_after_milliseconds: milliseconds(status.fail_after),
             members: status.members.iter().map(MemberView::from).collect(),
             addresses: status.addresses.iter().map(address).collect(),
             warnings: status.warnings.clone(),
@@ -143,9 +147,12 @@ impl From<&Status> for AnnouncingView {
     }
 }
 
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl From<&MemberStatus> for MemberView {
     fn from(member: &MemberStatus) -> Self {
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let state = match member.standing {
             Standing::Candidate => "candidate",
             Standing::NotAlive => "notAlive",
@@ -303,6 +310,7 @@ mod tests {
             heard_by: 3,
             counted: 4,
             tie_breaker: Some(TieBreakerView { address: "192.0.2.254".to_owned(), reachable: true }),
+            fail_after_milliseconds: 350,
             members: vec![
                 MemberView { agrees: true, ..member("gw-1", "candidate") },
                 heard,
@@ -321,7 +329,10 @@ mod tests {
         let keys = |value: &serde_json::Value| {
             value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(keys(&json), "addresses counted heardBy members node shared state tieBreaker warnings");
+        assert_eq!(
+            keys(&json),
+            "addresses counted failAfterMilliseconds heardBy members node shared state tieBreaker warnings"
+        );
         assert_eq!(
             keys(&json["members"][0]),
             "address agrees disagreement heard heardVia node ready roundTripMilliseconds silentMilliseconds state"

@@ -14,7 +14,7 @@ use crate::figures::{mark, percentile, spread};
 use crate::segment::{Segment, Shape, answering, service_address};
 use crate::support::host::Host;
 use crate::support::length::by_length;
-use crate::support::patience::{eventually, let_pass};
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::world::Family;
 use crate::watch::AddressWatch;
 
@@ -178,6 +178,34 @@ fn a_gateway_that_loses_all_heartbeats_gives_up_what_others_take() {
     }
     println!("two gateways had an address after a split: {}", spread(&overlaps));
     mark("two owners after a split", Duration::from_millis(350), percentile(&overlaps, 100));
+}
+
+/// It answers ARP all the same.
+#[test]
+fn one_of_two_goes_on_by_a_router_that_ignores_pings() {
+    let mut segment = Segment::new(Shape { gateways: 2, ..Shape::default() });
+    segment.server.sysctl("ipv4/icmp_echo_ignore_all", "1");
+    segment.numbers().into_iter().for_each(|number| segment.start(number));
+    segment.wait_until_all_eligible();
+    let owner = segment.wait_for_owner(Family::V4, 1);
+    segment.kill(owner);
+    let next = segment.wait_for_owner(Family::V4, 1);
+    assert_ne!(next, owner);
+    assert_eq!(segment.view(next)["tieBreaker"]["reachable"], true);
+    assert_eq!(segment.metric(next, "sheave_announce_tie_undecided"), 0.0);
+}
+
+/// It is told of before it is needed.
+#[test]
+fn a_tie_breaker_that_does_not_answer_is_told_of() {
+    let segment = Segment::running(Shape { gateways: 2, ..Shape::default() });
+    segment.server.ip(&["addr del 10.5.0.1/16 dev eth0".to_owned()]);
+    eventually_within(patience(20.0), "it is told of", || {
+        let warnings = segment.view(1)["warnings"].to_string();
+        let told = warnings.contains("10.5.0.1 (announce.tieBreaker) has not answered for 10s");
+        let counted = segment.metric(1, "sheave_announce_tie_undecided");
+        if told && counted == 1.0 { Ok(()) } else { Err(format!("{warnings}, {counted}")) }
+    });
 }
 
 #[test]

@@ -291,6 +291,8 @@ fn a_later_owner_looks_too_whether_the_machine_still_has_it() {
         })
     };
     let first = in_conflict(&segment, &segment.numbers());
+    // Gateways that have just begun probe everything.
+    let_pass(Duration::from_secs(2));
     segment.kill(first);
     let others = segment.running_numbers();
     let watched = std::thread::scope(|scope| {

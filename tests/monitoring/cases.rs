@@ -267,6 +267,16 @@ pub(crate) const CASES: &[Case] = &[
         &[("sheave_announce_fenced_total{instance='gw-1'}", "2")],
     ),
     case(
+        "SheaveTieUndecided",
+        &[("sheave_announce_tie_undecided{instance='gw-1'}", "1")],
+        &[("sheave_announce_tie_undecided{instance='gw-1'}", "0")],
+    ),
+    case(
+        "SheaveGatewayAbsent",
+        &[("sheave_announce_absent_gateways{instance='gw-1'}", "1")],
+        &[("sheave_announce_absent_gateways{instance='gw-1'}", "0")],
+    ),
+    case(
         "SheaveNoLeader",
         &[
             ("sheave_controller_leading{instance='c-1'}", "0"),

@@ -43,7 +43,7 @@ pub struct Options {
     pub keys: PathBuf,
     /// The interfaces for addresses whose claims name none; empty = all.
     pub interfaces: Vec<Arc<str>>,
-    /// Who decides where exactly half of the gateways are heard.
+    /// Address whose answer lets this gateway go on without a majority.
     pub tie_breaker: TieBreaker,
     /// How often neighbours are reminded; `None` = never.
     pub repeat: Option<Duration>,

@@ -97,7 +97,7 @@ pub(crate) struct Entry {
     pub(crate) echo: Option<u32>,
     /// The echo is of an incarnation that has not proved yet that it is alive: no lease.
     pub(crate) unproven: bool,
-    /// How long the sender has not heard it.
+    /// How long the sender has not heard it; in an unproven one, since that came.
     pub(crate) silence: Silence,
     /// What it last said of itself; but `minority` says whether the sender went on without it.
     pub(crate) state: NodeState,

@@ -17,6 +17,7 @@ use crate::member::Member;
 mod agreement;
 mod conclusions;
 mod contested;
+mod fail_after;
 mod hold_down;
 mod minority;
 mod opposition;
@@ -46,6 +47,7 @@ pub use view::{Candidate, Standing, View};
 
 use conclusions::reached;
 use contested::KnownConflicts;
+use fail_after::FailAfter;
 use minority::Minority;
 use peer::Peer;
 use quorum::{Others, Standby};
@@ -61,7 +63,7 @@ pub struct Membership {
     fleet: u64,
     incarnation: u64,
     sequence: u32,
-    /// Numbers of heartbeats sent within `fail_after`, consecutive.
+    /// Numbers of heartbeats sent within `fail_after_max`, consecutive.
     sent: VecDeque<(u32, Instant)>,
     last_sent: Option<Instant>,
     last_poll: Instant,
@@ -73,6 +75,7 @@ pub struct Membership {
     peers: Vec<Peer>,
     standby: Standby,
     minority: Minority,
+    fail_after: FailAfter,
     presence: Presence,
     stale: bool,
     stale_split: StaleSplit,
@@ -159,6 +162,10 @@ impl Membership {
     ) -> Result<Self, OptionsError> {
         options.check()?;
         let standby = Standby::new(&options, start, now);
+        let continued = match start {
+            Start::Continued(continuation) => Some(continuation.fail_after),
+            Start::Fresh(_) => None,
+        };
         Ok(Self {
             id: MemberId::of(&options.node),
             fleet: name_hash(&options.fleet),
@@ -173,6 +180,7 @@ impl Membership {
             minority: Minority::default(),
             reaching: Reaching::new(&options),
             conflicts: KnownConflicts::default(),
+            fail_after: FailAfter::new(&options, continued, now),
             options,
             keys,
             incarnation,
@@ -277,9 +285,6 @@ impl Membership {
     /// Takes a datagram.
     pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> ReceiveOutcome {
         let received = self.accept(from, bytes, now);
-        if received == ReceiveOutcome::Unproven {
-            self.note_opposition(bytes, now);
-        }
         self.counters.count(received);
         received
     }
@@ -291,6 +296,7 @@ impl Membership {
         if stood_still {
             self.stand_still(now);
         }
+        self.fail_after.update(&self.options, now);
         self.retire(now);
         self.judge_silence(now);
         self.welcome_back(now);
@@ -330,7 +336,7 @@ impl Membership {
     fn next_conclusions(&self, others: Others) -> Instant {
         let eligible = self.standby.next_due(&self.options, others).filter(|_| self.may_be_eligible());
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
-        let listened = self.view.listening.then(|| self.listening_since + self.options.fail_after);
+        let listened = self.view.listening.then(|| self.listening_since + self.fail_after.promised());
         let split = self.stale_split.due(self.last_poll);
         let reach = self.reaching.next_due(&self.options);
         let risk = self.lease_risk().map(|risk| risk.start).filter(|at| *at > self.last_poll);
@@ -351,11 +357,12 @@ impl Membership {
     /// What a successor on this node starts with.
     pub fn hand_over(&self, now: Instant) -> Continuation {
         let until =
-            if self.members(now) == 1 { Some(now + self.options.fail_after) } else { self.quorum_until() };
+            if self.members(now) == 1 { Some(now + self.fail_after.promised()) } else { self.quorum_until() };
         Continuation {
             eligible: self.standby.eligible,
             lease_left: until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now)),
             hold_down: self.standby.hold_down().time,
+            fail_after: self.fail_after.judged(),
         }
     }
 

@@ -29,6 +29,12 @@ pub struct Status {
     pub counted: usize,
     /// Who decides a tie, and whether it answers; none where no tie is possible or nobody decides.
     pub tie_breaker: Option<(IpAddr, bool)>,
+    /// Exactly half of the gateways may be left, and nothing decides then who goes on.
+    pub tie_undecided: bool,
+    /// The nodes of gateways that the API server calls ready, and that nobody has heard for a while.
+    pub absent: Vec<Arc<str>>,
+    /// The silence after which a gateway counts as dead here: what is configured, and room for long round trips.
+    pub fail_after: Duration,
     /// All gateways, this one included, sorted by node.
     pub members: Vec<MemberStatus>,
     /// All addresses that are to be announced.
@@ -128,7 +134,7 @@ pub struct MemberStatus {
     pub heard_via: Option<Arc<str>>,
     /// Since its last heartbeat.
     pub silent_for: Option<Duration>,
-    /// From a heartbeat to its echo, at most.
+    /// How long a heartbeat and its echo took lately.
     pub round_trip: Option<Duration>,
     /// Whether it agrees with this gateway about who owns what.
     pub agrees: bool,

@@ -1,5 +1,6 @@
-//! The tie-breaker: whether an address, usually the router's, answers pings. Who is heard by half of the gateways or fewer goes on if it does.
+//! The tie-breaker: whether an address, usually the router's, answers. A gateway that half of the others or fewer hear goes on if it does.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -8,7 +9,10 @@ use std::time::{Duration, Instant};
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use self::neighbour::{ArpAsker, advertises, solicitation};
 use crate::async_socket::AsyncSocket;
+
+mod neighbour;
 
 /// ICMP types of an echo and its reply (RFC 792), and the same of ICMPv6 (RFC 4443).
 const ECHO: (u8, u8) = (8, 0);
@@ -16,19 +20,22 @@ const ECHO_V6: (u8, u8) = (128, 129);
 /// How long the routing table is believed for the router's address.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// How many pings may wait for their answers.
+const UNANSWERED: usize = 4;
+
 /// What lets a gateway go on without a majority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TieBreaker {
     /// Nothing: only a majority has a quorum.
     #[default]
     None,
-    /// The next hop of the default route, if it answers pings.
+    /// The next hop of the default route, if it answers pings, or ARP or neighbour discovery.
     Router,
-    /// This address, if it answers pings.
+    /// This address, if it answers in the same ways.
     Address(IpAddr),
 }
 
-/// Pings the tie-breaker.
+/// Asks the tie-breaker: by pings, and where it does not answer them, as a neighbour.
 #[derive(Debug)]
 pub(crate) struct Pinger {
     tie_breaker: TieBreaker,
@@ -36,10 +43,26 @@ pub(crate) struct Pinger {
     target: Option<SocketAddr>,
     looked: Option<Instant>,
     socket: Option<AsyncSocket>,
+    /// Where the target is an IPv4 address in a subnet of this machine.
+    neighbour: Option<ArpAsker>,
     /// Numbers the pings of this process, so that answers to others do not count.
     identifier: u16,
     sequence: u16,
-    sent: Option<Instant>,
+    /// The last pings: an answer may take longer than until the next one.
+    sent: VecDeque<(u16, Instant)>,
+    /// When the neighbour was asked last, and before that.
+    asked: [Option<Instant>; 2],
+    /// When a ping that was answered was sent last, and when anything was that was answered.
+    pinged: Option<Instant>,
+    answered: Option<Instant>,
+}
+
+/// An answer of the tie-breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// When that was sent which is answered.
+    pub(crate) asked: Instant,
+    by_ping: bool,
 }
 
 impl Pinger {
@@ -49,9 +72,13 @@ impl Pinger {
             target: None,
             looked: None,
             socket: None,
+            neighbour: None,
             identifier: std::process::id() as u16,
             sequence: 0,
-            sent: None,
+            sent: VecDeque::new(),
+            asked: [None; 2],
+            pinged: None,
+            answered: None,
         }
     }
 
@@ -60,7 +87,25 @@ impl Pinger {
         self.target.map(|target| target.ip())
     }
 
-    /// Sends a ping; an unanswered one before it is given up. Without a way to the target it only becomes unreachable.
+    /// Who is to be asked.
+    pub(crate) fn tie_breaker(&self) -> TieBreaker {
+        self.tie_breaker
+    }
+
+    /// When that was sent which was answered last.
+    pub(crate) fn answered_at(&self) -> Option<Instant> {
+        self.answered
+    }
+
+    /// Takes an answer into account.
+    pub(crate) fn note(&mut self, Answer { asked, by_ping }: Answer) {
+        self.answered = self.answered.max(Some(asked));
+        if by_ping {
+            self.pinged = self.pinged.max(Some(asked));
+        }
+    }
+
+    /// Sends a ping, and asks the neighbour if pings are not answered. Without a way to the target it only becomes unreachable.
     pub(crate) fn ping(&mut self, now: Instant) {
         if self.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK) {
             self.looked = Some(now);
@@ -69,27 +114,61 @@ impl Pinger {
         let (Some(target), Some(socket)) = (self.target, &self.socket) else { return };
         self.sequence = self.sequence.wrapping_add(1);
         let request = echo(target.ip(), self.identifier, self.sequence);
-        self.sent = Some(now);
+        if self.sent.len() == UNANSWERED {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((self.sequence, now));
         // What cannot be sent is not answered either.
         socket.get().send(&request).ok();
+        if self.sent.iter().all(|(_, sent)| self.pinged.is_none_or(|pinged| pinged < *sent)) {
+            self.asked = [Some(now), self.asked[0]];
+            match target.ip() {
+                IpAddr::V4(_) => self.neighbour.iter().for_each(ArpAsker::ask),
+                IpAddr::V6(ip) => _ = socket.get().send(&solicitation(ip)).ok(),
+            }
+        }
     }
 
-    /// Waits for an answer to the last ping, and gives when that was sent. Cancel safe.
-    pub(crate) async fn answered(&self) -> Instant {
-        let Some(socket) = &self.socket else { return std::future::pending().await };
+    /// Waits for an answer. Cancel safe.
+    pub(crate) async fn answered(&self) -> Answer {
+        let by_neighbour = async {
+            match &self.neighbour {
+                Some(neighbour) if neighbour.answered().await.is_ok() => self.neighbour_answer(),
+                _ => None,
+            }
+        };
+        tokio::select! {
+            Some(answer) = by_neighbour => answer,
+            Some(answer) = self.message() => answer,
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Which question a neighbour answers cannot be told: it is taken for the one before the last.
+    fn neighbour_answer(&self) -> Option<Answer> {
+        let [last, before] = self.asked;
+        Some(Answer { asked: before.or(last)?, by_ping: false })
+    }
+
+    async fn message(&self) -> Option<Answer> {
+        let socket = self.socket.as_ref()?;
         let mut buffer = [0; 256];
         loop {
             // ICMP errors for earlier pings are answers of somebody else.
             while let Ok(length) = socket.get().read(&mut buffer) {
-                if is_reply(&buffer[..length], self.target(), self.identifier, self.sequence)
-                    && let Some(sent) = self.sent
+                let message = &buffer[..length];
+                let sequence = reply(message, self.target(), self.identifier);
+                let sent = self.sent.iter().find(|(number, _)| sequence == Some(*number));
+                if let Some((_, asked)) = sent {
+                    return Some(Answer { asked: *asked, by_ping: true });
+                }
+                if advertises(message, self.target())
+                    && let Some(answer) = self.neighbour_answer()
                 {
-                    return sent;
+                    return Some(answer);
                 }
             }
-            if socket.ready().await.is_err() {
-                return std::future::pending().await;
-            }
+            socket.ready().await.ok()?;
         }
     }
 
@@ -107,6 +186,14 @@ impl Pinger {
                     .ok()
             });
             self.target = target;
+            (self.sent, self.asked) = (VecDeque::new(), [None; 2]);
+            (self.pinged, self.answered) = (None, None);
+        }
+        // Addresses and interfaces of this machine change.
+        if let Some(SocketAddr::V4(target)) = target {
+            self.neighbour = ArpAsker::open(*target.ip()).ok().flatten();
+        } else {
+            self.neighbour = None;
         }
     }
 }
@@ -119,6 +206,10 @@ fn open(target: SocketAddr) -> io::Result<AsyncSocket> {
     let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
     // From then on only what the target sends is received (raw(7)).
     socket.connect(&target.into())?;
+    if target.is_ipv6() {
+        // As neighbour discovery wants it (RFC 4861, 7.1).
+        socket.set_unicast_hops_v6(255)?;
+    }
     AsyncSocket::new(socket)
 }
 
@@ -141,8 +232,8 @@ fn checksum(message: &[u8; 8]) -> u16 {
     !(((folded & 0xffff) + (folded >> 16)) as u16)
 }
 
-/// A raw socket of IPv4 receives the IP header as well.
-fn is_reply(packet: &[u8], target: Option<IpAddr>, identifier: u16, sequence: u16) -> bool {
+/// The number of the ping that a packet answers. A raw socket of IPv4 receives the IP header as well.
+fn reply(packet: &[u8], target: Option<IpAddr>, identifier: u16) -> Option<u16> {
     let (message, kind) = match target {
         Some(IpAddr::V4(_)) => {
             let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
@@ -150,9 +241,12 @@ fn is_reply(packet: &[u8], target: Option<IpAddr>, identifier: u16, sequence: u1
         }
         _ => (packet, ECHO_V6.1),
     };
-    let [a, b] = identifier.to_be_bytes();
-    let [c, d] = sequence.to_be_bytes();
-    matches!(message, [first, 0, _, _, rest @ ..] if *first == kind && rest.starts_with(&[a, b, c, d]))
+    match message {
+        [first, 0, _, _, a, b, c, d, ..] if *first == kind && identifier == u16::from_be_bytes([*a, *b]) => {
+            Some(u16::from_be_bytes([*c, *d]))
+        }
+        _ => None,
+    }
 }
 
 /// The next hop of the default route; IPv4 before IPv6.
@@ -204,22 +298,33 @@ mod tests {
     }
 
     #[test]
-    fn only_the_answer_to_the_last_ping_counts() {
+    fn an_answer_says_to_which_ping_of_this_process() {
         let v4 = Some("192.0.2.1".parse().unwrap());
         let mut packet = vec![0x45; 1];
         packet.resize(20, 0);
         packet.extend([0, 0, 1, 2, 0x12, 0x34, 0, 7]);
-        assert!(is_reply(&packet, v4, 0x1234, 7));
-        assert!(!is_reply(&packet, v4, 0x1234, 8));
-        assert!(!is_reply(&packet, v4, 0x1235, 7));
+        assert_eq!(reply(&packet, v4, 0x1234), Some(7));
+        assert_eq!(reply(&packet, v4, 0x1235), None);
         packet[20] = 8;
-        assert!(!is_reply(&packet, v4, 0x1234, 7), "a request is none");
+        assert_eq!(reply(&packet, v4, 0x1234), None, "a request is none");
         let v6 = Some("2001:db8::1".parse().unwrap());
-        assert!(is_reply(&[129, 0, 0, 0, 0x12, 0x34, 0, 7], v6, 0x1234, 7));
+        assert_eq!(reply(&[129, 0, 0, 0, 0x12, 0x34, 0, 7], v6, 0x1234), Some(7));
         for length in 0..8 {
-            assert!(!is_reply(&[129, 0, 0, 0, 0x12, 0x34, 0, 7][..length], v6, 0x1234, 7));
-            assert!(!is_reply(&packet[..length], v4, 0x1234, 7));
+            assert_eq!(reply(&[129, 0, 0, 0, 0x12, 0x34, 0, 7][..length], v6, 0x1234), None);
+            assert_eq!(reply(&packet[..length], v4, 0x1234), None);
         }
+    }
+
+    /// Each takes longer than until the next ping.
+    #[tokio::test]
+    async fn an_answer_that_comes_after_the_next_ping_counts() {
+        let mut pinger = Pinger::new(TieBreaker::Address(Ipv4Addr::LOCALHOST.into()));
+        let start = Instant::now();
+        pinger.ping(start);
+        pinger.ping(start + Duration::from_millis(100));
+        let first = pinger.answered().await;
+        pinger.note(first);
+        assert_eq!((first.asked, pinger.answered_at()), (start, Some(start)));
     }
 
     #[test]

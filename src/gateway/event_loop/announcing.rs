@@ -221,13 +221,14 @@ impl Announcing {
 
     /// State that another process on this node continues with.
     pub(super) async fn hand_over(&self) -> Option<HandedAnnouncing> {
-        let Continuation { eligible, lease_left, hold_down } =
+        let Continuation { eligible, lease_left, hold_down, fail_after } =
             self.announcer.as_ref()?.continuation().await?;
         let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Some(HandedAnnouncing {
             eligible,
             lease_microseconds: microseconds(lease_left),
             hold_down_microseconds: microseconds(hold_down),
+            fail_after_microseconds: microseconds(fail_after),
         })
     }
 
@@ -273,6 +274,7 @@ impl Announcing {
             eligible: handed.eligible,
             lease_left: lease.saturating_sub(since.elapsed()),
             hold_down: Duration::from_micros(handed.hold_down_microseconds),
+            fail_after: Duration::from_micros(handed.fail_after_microseconds),
         })
     }
 

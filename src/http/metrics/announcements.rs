@@ -13,6 +13,9 @@ pub(super) fn write(text: &mut Exposition, status: &Status) {
         .add(&[("state", "disagreeing")], status.disagreements().count() as u64);
     let eligible = matches!(status.state, GatewayState::Eligible | GatewayState::Minority);
     text.family(&names::ANNOUNCE_ELIGIBLE).add(&[], u64::from(eligible));
+    text.family(&names::ANNOUNCE_TIE_UNDECIDED).add(&[], status.tie_undecided.into());
+    text.family(&names::ANNOUNCE_ABSENT).add(&[], status.absent.len() as u64);
+    text.family(&names::ANNOUNCE_FAIL_AFTER).add_fraction("", status.fail_after.as_secs_f64());
     let mut samples = text.family(&names::ANNOUNCE_ADDRESSES);
     for state in STATES {
         let count = status.addresses.values().filter(|address| state_of(address) == state).count();

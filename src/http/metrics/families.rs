@@ -78,6 +78,9 @@ families! {
     HEALTH_CHECKS: counter "sheave_health_checks_total" [result] = "Checks of endpoints, by result.";
     ANNOUNCE_GATEWAYS: gauge "sheave_announce_gateways" [state] = "Gateways, by state: counted are those that count for the quorum; heard_by those of them that hear this one, itself included; disagreeing those that have known other candidates or addresses than this one for more than 10 s.";
     ANNOUNCE_ELIGIBLE: gauge "sheave_announce_eligible" [] = "1 while this gateway may own addresses, else 0.";
+    ANNOUNCE_FAIL_AFTER: gauge "sheave_announce_fail_after_seconds" [] = "Silence after which another gateway counts as dead here: announce.heartbeat.failAfter, and more where round trips between gateways are long.";
+    ANNOUNCE_TIE_UNDECIDED: gauge "sheave_announce_tie_undecided" [] = "1 while the tie-breaker does not answer, or there is none: if half of the gateways or more are lost, the others give up their addresses; else 0.";
+    ANNOUNCE_ABSENT: gauge "sheave_announce_absent_gateways" [] = "Gateways that the API server calls ready, and that no gateway has heard for 30 s.";
     ANNOUNCE_ADDRESSES: gauge "sheave_announce_addresses" [state] = "Addresses that are to be announced, by what this gateway does: announced, waiting, failed, conflict, or other for those of others.";
     ANNOUNCE_HEARTBEATS: counter "sheave_announce_heartbeats_total" [event] = "Heartbeats between gateways: sent, received, or refused.";
     ANNOUNCE_MOVES: counter "sheave_announce_moves_total" [event] = "Addresses that this gateway began (gained) or ceased (lost) to announce.";

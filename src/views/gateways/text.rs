@@ -53,7 +53,11 @@ impl GatewaysView {
             let answers = if *reachable { "answers" } else { "does not answer" };
             text += &format!(", and {address}, the tie-breaker, {answers}");
         }
-        text = line(&(text + ".")) + "\n";
+        let silence = match self.fail_after_milliseconds {
+            0 => String::new(),
+            milliseconds => format!(" A gateway is dead after {milliseconds} ms of silence."),
+        };
+        text = line(&(text + "." + &silence)) + "\n";
         let head = ["NODE", "ADDRESS", "STATE", "HEARD", "AGREES", "READY"];
         text += &table(&head, self.members.iter().map(|member| member.row(&self.node)));
         text.push('\n');
@@ -110,7 +114,7 @@ mod tests {
     #[test]
     fn the_text_has_a_row_for_each_gateway_and_address() {
         let expected = "\
-gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, the tie-breaker, answers.
+gw-1 may own addresses; heard by 3 of 4 gateways, and 192.0.2.254, the tie-breaker, answers. A gateway is dead after 350 ms of silence.
 
   NODE  ADDRESS    STATE    HEARD      AGREES         READY
   gw-1  -          alive    -          yes            yes

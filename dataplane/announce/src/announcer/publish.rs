@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::RENEWAL;
 use super::run::Announcing;
 use crate::ability::InterfaceId;
 use crate::heartbeat::Applied;
@@ -12,6 +13,12 @@ use crate::membership::{Listing, Presence, Standing};
 use crate::ownership::{NoOwner, Owner};
 use crate::precedence::Precedence;
 use crate::status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
+use crate::tie_breaker::TieBreaker;
+
+/// How long the tie-breaker may be silent.
+const UNDECIDED: Duration = Duration::from_secs(10);
+/// The least change of `failAfter` that the log is told.
+const TOLD: Duration = Duration::from_millis(50);
 
 impl Announcing {
     /// Publishes the status.
@@ -39,10 +46,13 @@ impl Announcing {
             },
             heard_by: view.quorum.votes,
             counted: view.quorum.members,
-            tie_breaker: tie_breaker.map(|ip| (ip, view.quorum.tie_breaker)),
+            tie_breaker: tie_breaker.map(|ip| (ip, view.quorum.tie_breaker || self.tie_breaker_answers(now))),
+            tie_undecided: self.tie_undecided(now),
+            absent: self.absent(now),
+            fail_after: self.membership.fail_after(),
             members,
             addresses,
-            warnings: self.warnings(),
+            warnings: self.warnings(now),
             failure: None,
             counts: self.counts(),
             standings: view.standings.clone(),
@@ -53,8 +63,56 @@ impl Announcing {
         status.publish(&self.publish);
     }
 
-    fn warnings(&self) -> Vec<String> {
+    /// Whether the tie-breaker has answered lately. It is asked seldom where a majority hears this gateway.
+    fn tie_breaker_answers(&self, now: Instant) -> bool {
+        self.pinger.answered_at().is_some_and(|at| now < at + RENEWAL * 3)
+    }
+
+    /// Whether the tie-breaker has not answered for a while. A choice of none is one for majorities, but of an even number of gateways it leaves
+    /// none where half are lost.
+    fn tie_undecided(&self, now: Instant) -> bool {
+        let chosen = self.pinger.tie_breaker() == TieBreaker::None;
+        if chosen && !self.membership.view().quorum.members.is_multiple_of(2) {
+            return false;
+        }
+        let since = self.tie_since.map(|since| self.pinger.answered_at().map_or(since, |at| at.max(since)));
+        since.is_some_and(|since| now >= since + UNDECIDED)
+    }
+
+    fn tie_warning(&self) -> String {
+        let counted = self.membership.view().quorum.members;
+        let why = match (self.pinger.tie_breaker(), self.pinger.target()) {
+            (TieBreaker::None, _) => "announce.tieBreaker is none".to_owned(),
+            (TieBreaker::Router, None) => "this node has no default route".to_owned(),
+            (_, None) => "announce.tieBreaker cannot be reached".to_owned(),
+            (_, Some(ip)) => format!("{ip} (announce.tieBreaker) has not answered for {UNDECIDED:?}"),
+        };
+        format!(
+            "if half of the {counted} gateways or more are lost, the others give up their addresses: {why}. Set announce.tieBreaker to an \
+             address that answers pings"
+        )
+    }
+
+    fn absent(&self, now: Instant) -> Vec<Arc<str>> {
+        self.membership.peers(now).filter(|peer| peer.absent).map(|peer| peer.node).collect()
+    }
+
+    fn warnings(&self, now: Instant) -> Vec<String> {
         let mut warnings = self.holdings.warnings();
+        warnings.extend(self.tie_undecided(now).then(|| self.tie_warning()));
+        let absent = self.absent(now);
+        if let Some(first) = absent.first() {
+            let what = match absent.len() {
+                1 => format!("gateway {first} is ready, but no gateway hears it"),
+                count => {
+                    format!("{count} gateways, {first} among them, are ready, but no gateway hears them")
+                }
+            };
+            warnings.push(format!(
+                "{what}: check UDP port {} (announce.heartbeat.port) between the nodes, and the keys",
+                self.membership.options().port
+            ));
+        }
         warnings.extend(self.out_of_reach.clone());
         if self.listing == Listing::Never {
             warnings.push(
@@ -201,6 +259,7 @@ fn tell_log(former: &Status, status: &Status) {
             GatewayState::Leaving => tracing::info!("this gateway hands its addresses over"),
         }
     }
+    tell_fail_after(former.fail_after, status.fail_after);
     for (node, standing) in &status.standings {
         let known = former.standings.get(node);
         if *node == status.node || known == Some(standing) {
@@ -220,5 +279,21 @@ fn tell_log(former: &Status, status: &Status) {
     }
     for node in former.standings.keys().filter(|node| !status.standings.contains_key(*node)) {
         tracing::info!(%node, "a gateway is gone");
+    }
+}
+
+/// Tells the log when gateways are given longer, or no longer.
+fn tell_fail_after(former: Duration, now: Duration) {
+    let fail_after_ms = now.as_millis();
+    if former.is_zero() || former.abs_diff(now) < TOLD {
+        return;
+    }
+    if now > former {
+        tracing::warn!(
+            fail_after_ms,
+            "round trips between gateways are long: it takes longer until a silent one counts as dead"
+        );
+    } else {
+        tracing::info!(fail_after_ms, "round trips between gateways are shorter again");
     }
 }

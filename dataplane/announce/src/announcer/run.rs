@@ -87,6 +87,8 @@ pub(super) struct Announcing {
     pub(super) out_of_reach: Option<String>,
     /// Which part of the addresses is renewed next.
     part: u32,
+    /// Since when the tie-breaker may be needed.
+    pub(super) tie_since: Option<Instant>,
     pinged: Instant,
     renewal_due: Instant,
     retry_due: Instant,
@@ -125,14 +127,13 @@ impl Announcing {
         let layer2 = layer2.map_err(StartError::no_rights())?;
         let now = Instant::now();
         let membership = Membership::new(options.membership, keys.ring.clone(), start, random(), now)?;
-        let patience = membership.options().hand_over();
         let holdings = Holdings::new(layer2, options.interfaces);
         Ok(Self {
             inbox,
             publish,
             keys,
             socket,
-            handover: Handover::new(node, patience, holdings.adopted()),
+            handover: Handover::new(node, holdings.adopted()),
             membership,
             holdings,
             hold_down,
@@ -148,6 +149,7 @@ impl Announcing {
             disagreements: Disagreements::default(),
             out_of_reach: None,
             part: 0,
+            tie_since: None,
             pinged: now - RENEWAL,
             renewal_due: now,
             retry_due: now + RETRY,
@@ -185,7 +187,10 @@ impl Announcing {
                 None => ControlFlow::Break(()),
             },
             () = self.holdings.event() => {}
-            answered = self.pinger.answered() => self.membership.set_tie_breaker(answered),
+            answer = self.pinger.answered() => {
+                self.pinger.note(answer);
+                self.membership.set_tie_breaker(answer.asked);
+            }
             () = tokio::time::sleep_until(due.into()) => {}
         }
         ControlFlow::Continue(())
@@ -332,7 +337,10 @@ impl Announcing {
             self.holdings.retry();
             self.retry_due = now + RETRY;
         }
-        if self.membership.view().quorum.members > 1 && now >= self.ping_due() {
+        if self.membership.view().quorum.members < 2 {
+            self.tie_since = None;
+        } else if now >= self.ping_due() {
+            self.tie_since.get_or_insert(now);
             self.pinger.ping(now);
             self.pinged = now;
         }

@@ -10,14 +10,14 @@ use socket2::SockFilter;
 
 /// Of which addresses a filter lets something through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Watched {
+pub(crate) struct Watched {
     /// The lowest and the highest last 32 bits of the addresses.
     range: Option<(u32, u32)>,
 }
 
 impl Watched {
     /// Adds an address.
-    pub(super) fn add(&mut self, ip: IpAddr) {
+    pub(crate) fn add(&mut self, ip: IpAddr) {
         let last = last_word(ip);
         let (low, high) = self.range.unwrap_or((last, last));
         self.range = Some((low.min(last), high.max(last)));
@@ -44,7 +44,7 @@ const PASS: SockFilter = SockFilter::new(RETURN, 0, 0, u32::MAX);
 const DROP: SockFilter = SockFilter::new(RETURN, 0, 0, 0);
 
 /// For frames of ARP: a sender or a target in the range.
-pub(super) fn arp_filter(watched: &Watched) -> Vec<SockFilter> {
+pub(crate) fn arp_filter(watched: &Watched) -> Vec<SockFilter> {
     let Some((low, high)) = watched.range else { return vec![DROP] };
     let mut filter = vec![
         // The protocol is IPv4.

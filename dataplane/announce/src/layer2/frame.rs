@@ -105,6 +105,11 @@ pub(super) fn answer(mac: MacAddress, ip: IpAddr, asker: Asker) -> Option<Vec<u8
     }
 }
 
+/// The frame that asks where an address is.
+pub(crate) fn arp_request(mac: MacAddress, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    arp(ArpForm::Request, (mac, sender), (NOBODY, target), BROADCAST)
+}
+
 fn gratuitous_arp(mac: MacAddress, ip: Ipv4Addr, form: ArpForm) -> Vec<u8> {
     let target = match form {
         ArpForm::Request => NOBODY,

@@ -76,7 +76,7 @@ impl Links {
         let mut read = Self::new(lifetime);
         for message in links.into_iter().chain(addresses) {
             // Nothing is announced yet, or what is comes from before.
-            let _ = read.apply(message);
+            let _change = read.apply(message);
         }
         Ok(read)
     }

@@ -1,7 +1,7 @@
 //! What the others follow: whether a gateway may announce what it gains.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Membership;
 use super::peer::{Listing, Peer};
@@ -34,11 +34,21 @@ impl Membership {
         self.shows(node, long_ago, |shown| shown == applied) || self.announces_nothing(node, now)
     }
 
-    /// Whether it is not there, dead, or has said lately that it announces nothing; once it may again, it waits for this gateway.
+    /// How long an address is waited for that a member may announce which does not show what it follows: it has had two leases' time for that, by the
+    /// longest that one of those who are alive gives.
+    pub fn patience(&self) -> Duration {
+        let given = self.peers.iter().filter(|peer| !peer.dead).filter_map(|peer| peer.last.as_ref());
+        let longest = given.map(|last| last.fail_after.min(self.options.fail_after_max)).max();
+        longest.unwrap_or_default().max(self.fail_after.promised()) * 2
+    }
+
+    /// Whether it is not there, dead, or has said lately that it announces nothing; once it may again, it waits for this gateway. Whoever is fenced must
+    /// have said so to a gateway that is not: of two that were fenced, each would take what the other said then for a release otherwise.
     fn announces_nothing(&self, node: &str, now: Instant) -> bool {
         self.peer(node).is_none_or(|peer| {
             let recent = peer.last.as_ref().is_some_and(|last| now < last.lease());
-            peer.dead || (recent && (peer.state.fenced || peer.state.left))
+            let to_this = peer.last.as_ref().is_some_and(|last| last.proof >= self.standby.unfenced_since());
+            peer.dead || (recent && (peer.state.fenced && to_this || peer.state.left))
         })
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Membership;
+use super::options::margin;
 use super::peer::{Listing, Peer};
 use super::quorum::{Others, Quorum, quorum_until};
 use super::view::{self, Candidate, Standing, View, view_hash};
@@ -27,14 +28,14 @@ impl Membership {
 
     /// Forgets who is neither listed nor heard.
     pub(super) fn retire(&mut self, now: Instant) {
-        let kept = UNLISTED.max(self.options.fail_after * 4);
+        let kept = UNLISTED.max(self.options.fail_after_max * 4);
         let listed = |peer: &Peer| matches!(peer.listing, Listing::Ready | Listing::NotReady);
         self.peers.retain(|peer| listed(peer) || now < peer.heard_at.max(peer.since) + kept);
     }
 
     /// Whether a member counts for the quorum.
     pub(super) fn counts(&self, peer: &Peer, now: Instant) -> bool {
-        let heard = peer.is_heard(self.options.fail_after, now) || peer.via.is_some();
+        let heard = peer.is_heard(self.fail_after.judged(), now) || peer.via.is_some();
         match peer.listing {
             _ if peer.state.left => false,
             _ if heard => true,
@@ -50,7 +51,8 @@ impl Membership {
     }
 
     fn tie_breaker_until(&self) -> Option<Instant> {
-        self.tie_breaker.map(|pinged_at| pinged_at + self.options.fail_after - self.options.margin())
+        self.tie_breaker
+            .map(|pinged_at| pinged_at + self.options.fail_after - margin(self.options.fail_after))
     }
 
     pub(super) fn tie_breaker_holds(&self, now: Instant) -> bool {
@@ -117,7 +119,7 @@ impl Membership {
             eligible: eligible().next().is_some(),
             went_on: eligible().any(|peer| !peer.was_away),
             complete: possible.peek().is_some()
-                && possible.all(|peer| said(peer) && peer.is_heard(self.options.fail_after, now)),
+                && possible.all(|peer| said(peer) && peer.is_heard(self.fail_after.judged(), now)),
         }
     }
 
@@ -151,7 +153,7 @@ impl Membership {
             quorum: self.view.quorum,
             fenced: self.standby.fenced,
             eligible: self.standby.eligible,
-            listening: self.view.listening && now < self.listening_since + self.options.fail_after,
+            listening: self.view.listening && now < self.listening_since + self.fail_after.promised(),
         };
         let relevant = |view: &View| (view.fenced, view.listening);
         let changed = !same || relevant(&view) != relevant(&self.view);

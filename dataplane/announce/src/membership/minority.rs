@@ -91,7 +91,7 @@ impl Membership {
 
     /// Whether a member is heard that owns addresses without this gateway.
     fn is_rival(&self, peer: &Peer, now: Instant) -> bool {
-        peer.is_heard(self.options.fail_after, now) && peer.state.eligible && self.went_apart(peer)
+        peer.is_heard(self.fail_after.judged(), now) && peer.state.eligible && self.went_apart(peer)
     }
 
     /// Whether one of both went on without the other, and they have not settled since.
@@ -107,7 +107,7 @@ impl Membership {
 
     /// Forgets that members were taken for dead who are back, and do not give way.
     pub(super) fn welcome_back(&mut self, now: Instant) {
-        let patience = self.options.fail_after * PATIENCE;
+        let patience = self.fail_after.judged() * PATIENCE;
         for peer in self.peers.iter_mut().filter(|peer| !peer.dead) {
             let Some(parted) = &mut peer.parted else { continue };
             let back = *parted.back.get_or_insert(now);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::ability::LARGEST_WEIGHT;
 use crate::heartbeat::{LONGEST_FAIL_AFTER, LONGEST_NAME};
 
+/// How many times `fail_after` it can become by default.
+const LONGER: u32 = 4;
 /// The shortest interval: below, the scheduler of a busy machine decides who is alive.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -22,6 +24,8 @@ pub struct MembershipOptions {
     pub interval: Duration,
     /// The silence after which a member is believed dead.
     pub fail_after: Duration,
+    /// The longest silence that round trips make of it.
+    pub fail_after_max: Duration,
     /// How long a gateway without which others went on has had a quorum before it owns addresses; doubles each time that they do.
     pub hold_down: Duration,
     /// How many addresses it owns, relative to others: 1 to [`LARGEST_WEIGHT`].
@@ -42,8 +46,11 @@ pub enum OptionsError {
     /// One lost heartbeat would be a failure.
     #[error("failAfter is {0:?}; it must be at least three intervals and at most {LONGEST_FAIL_AFTER:?}")]
     FailAfter(Duration),
+    /// It is shorter than what it is the most of.
+    #[error("failAfterMax is {0:?}; it must be at least failAfter and at most {LONGEST_FAIL_AFTER:?}")]
+    FailAfterMax(Duration),
     /// The hold-down would end before others that went on believe the gateway dead.
-    #[error("holdDown is {0:?}; it must not be shorter than failAfter")]
+    #[error("holdDown is {0:?}; it must not be shorter than failAfterMax")]
     HoldDown(Duration),
     /// The weight is out of its range.
     #[error("the weight is {0}; 1 to {LARGEST_WEIGHT} are possible")]
@@ -59,6 +66,7 @@ impl MembershipOptions {
             port,
             interval: Duration::from_millis(100),
             fail_after: Duration::from_millis(350),
+            fail_after_max: Duration::from_millis(350) * LONGER,
             hold_down: Duration::from_secs(5),
             weight: 1,
             longest_hold_down: Duration::from_mins(1),
@@ -76,7 +84,10 @@ impl MembershipOptions {
         if !(self.interval * 3..=LONGEST_FAIL_AFTER).contains(&self.fail_after) {
             return Err(OptionsError::FailAfter(self.fail_after));
         }
-        if self.hold_down < self.fail_after {
+        if !(self.fail_after..=LONGEST_FAIL_AFTER).contains(&self.fail_after_max) {
+            return Err(OptionsError::FailAfterMax(self.fail_after_max));
+        }
+        if self.hold_down < self.fail_after_max {
             return Err(OptionsError::HoldDown(self.hold_down));
         }
         if !(1..=LARGEST_WEIGHT).contains(&self.weight) {
@@ -90,19 +101,19 @@ impl MembershipOptions {
         self.interval / 20
     }
 
-    /// What a lease ends earlier than its grantor believes, and a member is silent longer than it must: room for clocks
-    /// that run apart, and for the withdrawal.
-    pub(super) fn margin(&self) -> Duration {
-        margin(self.fail_after)
+    /// A round trip for which `fail_after` has room anyway.
+    pub(super) fn prompt(&self) -> Duration {
+        self.interval / 2
     }
 
-    /// How long an address that another alive gateway may still announce is waited for.
+    /// How long an address that another alive gateway may still announce is waited for, where round trips are short.
     pub fn hand_over(&self) -> Duration {
         self.fail_after * 2
     }
 }
 
-/// See [`MembershipOptions::margin`].
+/// What a lease ends earlier than its grantor believes, and a member is silent longer than it must: room for clocks
+/// that run apart, and for the withdrawal.
 pub(super) fn margin(fail_after: Duration) -> Duration {
     fail_after / 16
 }

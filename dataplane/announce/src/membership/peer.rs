@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::fail_after::FailAfter;
 use super::options::margin;
 use crate::ability::Ability;
 use crate::heartbeat::{Applied, Entry, Heartbeat, MemberId, NodeState, PassedOn, Silence};
@@ -42,8 +43,8 @@ pub(super) struct Peer {
     /// Since when it is known.
     pub(super) since: Instant,
     pub(super) last: Option<LastHeartbeat>,
-    /// A heartbeat that proved nothing: it is echoed, so that the next one can.
-    pub(super) unproven: Option<(u64, u32)>,
+    /// A heartbeat that proved nothing, and when it came: it is echoed, so that the next one can.
+    pub(super) unproven: Option<(u64, u32, Instant)>,
     /// Since when it shows that it goes on without this gateway, which it does not hear, and when it last did.
     pub(super) opposed: Option<(Instant, Instant)>,
     /// Until when it will not believe this gateway dead.
@@ -64,7 +65,10 @@ pub(super) struct Peer {
     pub(super) via: Option<MemberId>,
     /// Whether it was heard when last judged.
     pub(super) was_heard: bool,
-    pub(super) round_trip: Option<Duration>,
+    /// When the last heartbeat was sent whose echo was measured, and how long the two took.
+    pub(super) round_trip: Option<(Instant, Duration)>,
+    /// The longest one lately, and when it was measured.
+    pub(super) longest_trip: Option<(Duration, Instant)>,
 }
 
 /// The last heartbeat that a member has proved to be new.
@@ -165,6 +169,7 @@ impl Peer {
             via: None,
             was_heard: false,
             round_trip: None,
+            longest_trip: None,
         }
     }
 
@@ -198,13 +203,17 @@ impl Peer {
     }
 
     /// What to write of it into a heartbeat: an echo that is a lease, and one that is none.
-    pub(super) fn entries(&self, fail_after: Duration, now: Instant) -> impl Iterator<Item = Entry> {
-        let silence = Silence::of(now.saturating_duration_since(self.heard_at), fail_after);
+    pub(super) fn entries(&self, fail_after: &FailAfter, now: Instant) -> impl Iterator<Item = Entry> {
+        let silence = fail_after.tell(now.saturating_duration_since(self.heard_at));
         let state = NodeState { minority: self.parted.is_some(), ..self.state };
         let entry = Entry { id: self.id, echo: None, unproven: false, silence, state };
         let heard = Entry { echo: self.last.as_ref().map(|last| last.sequence), ..entry };
-        let unproven =
-            self.unproven.map(|(_, sequence)| Entry { echo: Some(sequence), unproven: true, ..entry });
+        let unproven = self.unproven.map(|(_, sequence, received)| Entry {
+            echo: Some(sequence),
+            unproven: true,
+            silence: fail_after.tell(now.saturating_duration_since(received)),
+            ..entry
+        });
         [Some(heard), unproven].into_iter().flatten()
     }
 

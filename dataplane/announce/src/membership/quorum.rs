@@ -88,11 +88,11 @@ impl Standby {
                 let hold_down = HoldDown { time: HoldDown::continued(options, time).time, doubles };
                 Self { hold_down, uncounted: true, ..fresh }
             }
-            Start::Continued(Continuation { eligible, lease_left, hold_down }) => Self {
+            Start::Continued(Continuation { eligible, lease_left, hold_down, .. }) => Self {
                 fenced: false,
                 eligible,
                 hold_down: HoldDown::continued(options, hold_down),
-                inherited: Some(now + lease_left.min(options.fail_after)),
+                inherited: Some(now + lease_left.min(options.fail_after_max)),
                 ..fresh
             },
         }
@@ -105,6 +105,11 @@ impl Standby {
 
     pub(super) fn inherited(&self) -> Option<Instant> {
         self.inherited
+    }
+
+    /// Since when it has had a quorum, if it has one.
+    pub(super) fn unfenced_since(&self) -> Instant {
+        self.since
     }
 
     /// Since when it has not been eligible.

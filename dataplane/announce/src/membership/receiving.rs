@@ -4,17 +4,30 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::fail_after::CALM;
+use super::opposition::goes_on_without;
 use super::options::margin;
 use super::peer::{LastHeartbeat, Peer};
 use super::{Membership, ReceiveOutcome};
-use crate::heartbeat::{Entry, Heartbeat, MOST_ENTRIES, WireError};
+use crate::heartbeat::{Entry, Heartbeat, MOST_ENTRIES, Silence, WireError};
 
-/// What a heartbeat echoes of this gateway's.
-struct Proof {
+/// What a heartbeat echoes of this gateway's: it proves that the heartbeat is new if it was sent within `failAfter`.
+#[derive(Clone, Copy)]
+struct EchoOfOwn {
     /// When the echoed one was sent.
     sent: Instant,
     /// It is a lease.
     lease: bool,
+    /// How long the echo has waited.
+    held: Silence,
+}
+
+impl EchoOfOwn {
+    /// How long the two heartbeats took, but not what the first waited for the second; nothing is known where that was a silence.
+    fn round_trip(&self, fail_after: Duration, now: Instant) -> Option<Duration> {
+        let held = self.held.at_least(fail_after);
+        (held < fail_after / 2).then(|| now.saturating_duration_since(self.sent + held))
+    }
 }
 
 impl Membership {
@@ -38,16 +51,31 @@ impl Membership {
         if self.shows_a_clock_that_stood_still(&heartbeat, now) {
             (self.clock_stood_still, self.dirty) = (true, true);
         }
-        let proof = self.proof(&heartbeat, now).filter(|_| !self.clock_stood_still);
+        let echoes = || self.echoes(&heartbeat).filter(|_| !self.clock_stood_still);
+        let newest = echoes().max_by_key(|echo| echo.sent);
+        let recent = echoes().filter(|echo| now < echo.sent + self.fail_after.promised());
+        let proof = recent.max_by_key(|echo| (echo.lease, echo.sent));
+        let own_id = self.id;
         let fenced_or_doubtful = self.standby.fenced || self.doubts;
         let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
         let known = peer.last.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
         if known.is_some_and(|known| !is_newer(heartbeat.sequence, known.sequence)) {
             return ReceiveOutcome::Replayed;
         }
-        let Some(proof) = proof else { return self.remember_unproven(from, &heartbeat, now) };
+        if known.is_some() {
+            peer.note_opposition(goes_on_without(&heartbeat, own_id), now);
+        }
+        let opposes = peer.opposed.is_some_and(|(_, at)| at == now);
+        let late = newest.and_then(|echo| peer.late(&echo, heartbeat.fail_after, now));
+        let Some(proof) = proof else {
+            self.note_round_trip(late);
+            self.dirty |= opposes;
+            return self.remember_unproven(from, &heartbeat, now);
+        };
         let contested = std::mem::take(&mut heartbeat.contested);
         let Effect { news, applied, returned } = peer.take(from, heartbeat, &proof, now);
+        self.note_round_trip(late);
+        self.dirty |= opposes;
         self.announce_again |= returned;
         self.conflicts.note(&contested, now);
         self.urgent |= news.is_urgent();
@@ -55,14 +83,18 @@ impl Membership {
         ReceiveOutcome::Accepted
     }
 
-    /// The newest number of this process that the heartbeat echoes, if it was sent within `fail_after`.
-    fn proof(&self, heartbeat: &Heartbeat, now: Instant) -> Option<Proof> {
+    fn note_round_trip(&mut self, trip: Option<Duration>) {
+        trip.into_iter().for_each(|trip| self.fail_after.measured(trip, &self.options));
+    }
+
+    /// What the heartbeat echoes of this process, if that was sent within `fail_after_max`.
+    fn echoes(&self, heartbeat: &Heartbeat) -> impl Iterator<Item = EchoOfOwn> {
         let sent = |entry: &Entry| {
             let sent = self.sent_at(entry.echo?)?;
-            (now < sent + self.options.fail_after).then_some(Proof { sent, lease: !entry.unproven })
+            Some(EchoOfOwn { sent, lease: !entry.unproven, held: entry.silence })
         };
         let own = heartbeat.entries.iter().filter(|entry| entry.id == self.id);
-        own.filter_map(sent).max_by_key(|proof| (proof.lease, proof.sent))
+        own.filter_map(sent)
     }
 
     /// Whether the sender has been without a heartbeat of this process for longer than has passed, by the clock of this machine, since it
@@ -91,7 +123,7 @@ impl Membership {
     fn remember_unproven(&mut self, from: SocketAddr, heartbeat: &Heartbeat, now: Instant) -> ReceiveOutcome {
         let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
         let is_new = match peer.unproven {
-            Some((incarnation, sequence)) if incarnation == heartbeat.incarnation => {
+            Some((incarnation, sequence, _)) if incarnation == heartbeat.incarnation => {
                 if !is_newer(heartbeat.sequence, sequence) {
                     return ReceiveOutcome::Replayed;
                 }
@@ -99,7 +131,7 @@ impl Membership {
             }
             _ => true,
         };
-        peer.unproven = Some((heartbeat.incarnation, heartbeat.sequence));
+        peer.unproven = Some((heartbeat.incarnation, heartbeat.sequence, now));
         peer.from.get_or_insert(from);
         self.urgent |= is_new || heartbeat.asks;
         ReceiveOutcome::Unproven
@@ -144,9 +176,10 @@ impl News {
 }
 
 impl Peer {
-    fn take(&mut self, from: SocketAddr, heartbeat: Heartbeat, proof: &Proof, now: Instant) -> Effect {
+    fn take(&mut self, from: SocketAddr, heartbeat: Heartbeat, proof: &EchoOfOwn, now: Instant) -> Effect {
         let old = self.last.as_ref();
-        let new = !self.was_heard || old.is_none_or(|old| old.incarnation != heartbeat.incarnation);
+        let other_process = old.is_none_or(|old| old.incarnation != heartbeat.incarnation);
+        let new = !self.was_heard || other_process;
         let state = self.state != heartbeat.state || self.ability != heartbeat.ability;
         let news = News { new, state, asks: heartbeat.asks };
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
@@ -161,21 +194,32 @@ impl Peer {
             self.ability = Arc::clone(&heartbeat.ability);
         }
         (self.heard_at, self.was_heard, self.from) = (now, true, Some(from));
-        (self.unproven, self.opposed) = (None, None);
+        self.unproven = None;
+        if other_process {
+            self.opposed = None;
+        }
         let last = LastHeartbeat::new(heartbeat, now, proof.sent);
         if proof.lease {
             self.lease_until = self.lease_until.max(Some(last.lease()));
         }
-        let trip = now.saturating_duration_since(proof.sent);
-        self.round_trip = Some(self.round_trip.map_or(trip, |known| smooth(known, trip)));
         self.last = Some(last);
         Effect { news, applied, returned }
     }
-}
 
-/// The least of the last few: the sender answers at once only when there is news.
-fn smooth(known: Duration, trip: Duration) -> Duration {
-    if trip < known { trip } else { known + (trip - known) / 16 }
+    /// Takes the round trip of an echo that has not come before, and gives how long it and another one lately took at least: a single one may
+    /// have been held up at either end, by a machine that stood still.
+    fn late(&mut self, echo: &EchoOfOwn, fail_after: Duration, now: Instant) -> Option<Duration> {
+        if self.round_trip.is_some_and(|(sent, _)| echo.sent <= sent) {
+            return None;
+        }
+        let trip = echo.round_trip(fail_after, now)?;
+        self.round_trip = Some((echo.sent, trip));
+        let longest = self.longest_trip.filter(|(_, at)| now < *at + CALM);
+        if longest.is_none_or(|(longest, _)| longest <= trip) {
+            self.longest_trip = Some((trip, now));
+        }
+        longest.map(|(longest, _)| longest.min(trip))
+    }
 }
 
 /// Whether a number comes after another (RFC 1982).

@@ -9,6 +9,10 @@ use super::view::Standing;
 use super::{HoldDown, Membership, ReceiveOutcome};
 use crate::heartbeat::{Applied, NodeState};
 
+/// How long a member that is ready may be silent: longer than a restart, and than the API server takes to notice that it is gone, which is 40 s for a
+/// machine by default, but it is told of too soon rather than too late.
+const ABSENT: Duration = Duration::from_secs(30);
+
 /// What this gateway knows of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerReport {
@@ -22,6 +26,8 @@ pub struct PeerReport {
     pub heard: bool,
     /// How long ago the last one came.
     pub silence: Option<Duration>,
+    /// The API server calls it ready, and nobody has heard it for a while.
+    pub absent: bool,
     /// The member that hears it, while this gateway does not.
     pub via: Option<Arc<str>>,
     /// Whether it may own addresses, and why not.
@@ -32,7 +38,7 @@ pub struct PeerReport {
     pub counts: bool,
     /// What it follows.
     pub applied: Option<Applied>,
-    /// From a heartbeat to its echo, at most.
+    /// How long a heartbeat and its echo took lately, without what the echo waited for.
     pub round_trip: Option<Duration>,
     /// How long it will surely not believe this gateway dead.
     pub lease_left: Option<Duration>,
@@ -89,14 +95,17 @@ impl Membership {
             node: peer.node.clone(),
             address: peer.destination(self.options.port),
             listing: peer.listing,
-            heard: peer.is_heard(self.options.fail_after, now),
+            heard: peer.is_heard(self.fail_after.judged(), now),
             silence: peer.last.as_ref().map(|_| now.saturating_duration_since(peer.heard_at)),
+            absent: peer.listing == Listing::Ready
+                && peer.via.is_none()
+                && now >= peer.heard_at.max(peer.since) + ABSENT,
             via: peer.via.and_then(name),
             standing: self.view.standings.get(&peer.node).copied().unwrap_or(Standing::NotAlive),
             state: peer.state,
             counts: self.counts(peer, now),
             applied: peer.last.as_ref().map(|last| last.applied),
-            round_trip: peer.round_trip,
+            round_trip: peer.round_trip.map(|(_, trip)| trip),
             lease_left: peer.lease_until.map(|until| until.saturating_duration_since(now)),
         })
     }
@@ -104,6 +113,11 @@ impl Membership {
     /// What has happened since the start.
     pub fn counters(&self) -> MembershipCounters {
         self.counters
+    }
+
+    /// The silence after which this gateway believes a member dead, by the round trips that it has measured.
+    pub fn fail_after(&self) -> Duration {
+        self.fail_after.promised()
     }
 
     /// How long this gateway must have a quorum before it becomes eligible, while others are.

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::options::margin;
 use super::peer::LastHeartbeat;
 use super::{Membership, Presence};
-use crate::heartbeat::{Heartbeat, MOST_PASSED_ON, NodeState, PassedOn, Silence};
+use crate::heartbeat::{Heartbeat, MOST_PASSED_ON, NodeState, PassedOn};
 
 /// From so many members on, heartbeats are read five times in an interval; of fewer, at most twenty times.
 const MEMBERS_OF_LONGEST_PAUSE: u32 = 50;
@@ -53,7 +54,7 @@ impl Membership {
         self.urgent = false;
         self.last_sent = Some(now);
         self.sequence = self.sequence.wrapping_add(1);
-        let horizon = self.options.fail_after;
+        let horizon = self.options.fail_after_max;
         while self.sent.front().is_some_and(|(_, sent)| now >= *sent + horizon) {
             self.sent.pop_front();
         }
@@ -62,8 +63,8 @@ impl Membership {
         if to.is_empty() {
             return None;
         }
-        let fail_after = self.options.fail_after;
-        let mut entries: Vec<_> = self.peers.iter().flat_map(|peer| peer.entries(fail_after, now)).collect();
+        let told = self.peers.iter().flat_map(|peer| peer.entries(&self.fail_after, now));
+        let mut entries: Vec<_> = told.collect();
         // Once here rather than by everyone who receives it.
         entries.sort_by_key(|entry| entry.id);
         let heartbeat = Heartbeat {
@@ -72,8 +73,8 @@ impl Membership {
             sequence: self.sequence,
             state: self.state(),
             asks: self.asks(),
-            listening: Silence::of(now.saturating_duration_since(self.listening_since), fail_after),
-            fail_after,
+            listening: self.fail_after.tell(now.saturating_duration_since(self.listening_since)),
+            fail_after: self.fail_after.promised(),
             applied: self.applied,
             entries,
             ability: Arc::clone(self.reaching.told()),
@@ -88,7 +89,7 @@ impl Membership {
 
     /// What members are able to own whom others do not hear: as much as leaves room in a frame, and the next time what comes next.
     fn passed_on_abilities(&self, now: Instant) -> Vec<PassedOn> {
-        let heard = || self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
+        let heard = || self.peers.iter().filter(|peer| peer.is_heard(self.fail_after.judged(), now));
         let missed: BTreeSet<_> =
             heard().filter_map(|peer| peer.last.as_ref()).flat_map(LastHeartbeat::missed).collect();
         let missed = heard().filter(|peer| missed.contains(&peer.id));
@@ -119,17 +120,17 @@ impl Membership {
 
     /// Whether a member is silent for so long that it should be dead, and is not proved to be.
     pub(super) fn has_doubts(&self, now: Instant) -> bool {
-        let (fail_after, margin) = (self.options.fail_after, self.options.margin());
-        let doubted = |from: Instant| (from + fail_after + margin..from + fail_after * 2).contains(&now);
+        let fail_after = self.fail_after.judged();
+        let silent = fail_after + margin(fail_after);
+        let doubted = |from: Instant| (from + silent..from + fail_after * 2).contains(&now);
         self.peers.iter().any(|peer| peer.last.is_some() && !peer.dead && doubted(peer.heard_at))
     }
 
     /// When silence means something next: a member is not heard any more, or should be dead.
     pub(super) fn silence_due(&self, after: Instant) -> Option<Instant> {
-        let heard = self.options.fail_after;
+        let heard = self.fail_after.judged();
         let peers = self.peers.iter().filter(|peer| peer.last.is_some());
-        let due =
-            peers.flat_map(|peer| [heard, heard + self.options.margin()].map(|time| peer.heard_at + time));
+        let due = peers.flat_map(|peer| [heard, heard + margin(heard)].map(|time| peer.heard_at + time));
         due.filter(|due| *due > after).min()
     }
 }

@@ -18,7 +18,7 @@ use crate::heartbeat::{MemberId, NodeState};
 impl Membership {
     /// Judges each member that is not heard.
     pub(super) fn judge_silence(&mut self, now: Instant) {
-        let fail_after = self.options.fail_after;
+        let fail_after = self.fail_after.judged();
         let members = self.members(now);
         for index in 0..self.peers.len() {
             let Some(peer) = self.peers.get(index) else { continue };
@@ -50,7 +50,7 @@ impl Membership {
     /// Takes over what a member that is not heard is able to own, from the one of those who say it that heard it last.
     fn take_ability(&mut self, index: usize, now: Instant) {
         let Some(id) = self.peers.get(index).map(|peer| peer.id) else { return };
-        let heard = self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
+        let heard = self.peers.iter().filter(|peer| peer.is_heard(self.fail_after.judged(), now));
         let said = heard.filter_map(|peer| {
             let last = peer.last.as_ref()?;
             Some((last.heard(id)?.0, last.ability(id)?))
@@ -63,7 +63,7 @@ impl Membership {
 
     /// Who heard the member last among those that this gateway hears, when, and what it said.
     pub(super) fn passed_on(&self, id: MemberId, now: Instant) -> Option<(MemberId, Instant, NodeState)> {
-        let heard = self.peers.iter().filter(|peer| peer.is_heard(self.options.fail_after, now));
+        let heard = self.peers.iter().filter(|peer| peer.is_heard(self.fail_after.judged(), now));
         let said = heard.filter_map(|peer| {
             let last = peer.last.as_ref()?;
             let (at, state) = last.heard(id)?;
@@ -74,8 +74,8 @@ impl Membership {
 
     /// Whether a majority of `members` has given the member no lease at one moment.
     fn is_dead(&self, index: usize, members: usize, now: Instant) -> bool {
-        let fail_after = self.options.fail_after;
-        let Some(recent) = now.checked_sub(fail_after) else { return false };
+        let fail_after = self.fail_after.judged();
+        let Some(recent) = now.checked_sub(self.fail_after.promised()) else { return false };
         let Some(peer) = self.peers.get(index) else { return false };
         if now < peer.heard_at + fail_after {
             return false;

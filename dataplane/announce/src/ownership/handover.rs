@@ -19,7 +19,7 @@ use crate::membership::{Membership, Presence};
 #[derive(Debug)]
 pub struct Handover {
     node: Arc<str>,
-    /// The longest wait for a member that is alive and releases nothing.
+    /// The longest wait for a member that is alive and releases nothing: [`Membership::patience`], as of the last call.
     patience: Duration,
     assignment: Arc<Assignment>,
     announced: BTreeSet<IpAddr>,
@@ -61,10 +61,10 @@ pub struct Waiting {
 
 impl Handover {
     /// A gateway that announces `announced`, which the process before it handed over; nothing after a fresh start.
-    pub fn new(node: Arc<str>, patience: Duration, announced: BTreeSet<IpAddr>) -> Self {
+    pub fn new(node: Arc<str>, announced: BTreeSet<IpAddr>) -> Self {
         Self {
             node,
-            patience,
+            patience: Duration::ZERO,
             assignment: Arc::default(),
             announced,
             gained: BTreeMap::new(),
@@ -108,12 +108,13 @@ impl Handover {
     /// The gateway was fenced: withdraw all these, and follow nothing until the fence ends.
     #[must_use]
     pub fn fence(&mut self) -> BTreeSet<IpAddr> {
-        let fenced = Self::new(self.node.clone(), self.patience, BTreeSet::new());
+        let fenced = Self::new(self.node.clone(), BTreeSet::new());
         std::mem::replace(self, fenced).announced
     }
 
     /// Follows another assignment. Not to be called while the view is fenced or listening.
     pub fn update(&mut self, new: Arc<Assignment>, membership: &Membership, now: Instant) -> HandoverSteps {
+        self.patience = membership.patience();
         let own = |address: &IpAddr| owner(&new, address) == Some(&self.node);
         for (address, former) in &self.assignment.owners {
             let former = former.node().filter(|node| **node != self.node);
@@ -143,6 +144,7 @@ impl Handover {
 
     /// Announces what waits no longer.
     pub fn poll(&mut self, membership: &Membership, now: Instant) -> HandoverSteps {
+        self.patience = membership.patience();
         if self.leaving_since.is_some() {
             return self.leave(membership, now);
         }

@@ -28,6 +28,8 @@ enum Fault {
     Resume(usize),
     Upgrade(usize),
     Interface(usize, bool),
+    Delay(u64),
+    Hold(usize, u64),
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
@@ -45,6 +47,8 @@ fn fault() -> impl Strategy<Value = Fault> {
         3 => machine().prop_map(Fault::Resume),
         1 => machine().prop_map(Fault::Upgrade),
         3 => (machine(), any::<bool>()).prop_map(|(machine, up)| Fault::Interface(machine, up)),
+        2 => prop_oneof![Just(0u64), 1u64..150, 150u64..250].prop_map(Fault::Delay),
+        2 => (machine(), 50u64..1_500).prop_map(|(machine, time)| Fault::Hold(machine, time)),
     ]
 }
 
@@ -65,12 +69,16 @@ fn happen(network: &mut Network, fault: Fault) {
         Fault::Resume(machine) => network.resume(machine % count),
         Fault::Upgrade(machine) if network.runs(machine % count) => network.upgrade(machine % count),
         Fault::Interface(machine, up) => network.set_interface(machine % count, up),
+        Fault::Delay(one_way) => network.set_links(|link| link.latency = ms(one_way)),
+        Fault::Hold(machine, time) => {
+            network.hold(ms(time), |from, to| from == machine % count || to == machine % count);
+        }
         Fault::OneWay(..) | Fault::Start(_) | Fault::Upgrade(_) => {}
     }
 }
 
 fn heal(network: &mut Network) {
-    network.set_links(|link| (link.up, link.frames, link.loss) = (true, true, 0.0));
+    network.set_links(|link| (link.up, link.frames, link.loss, link.latency) = (true, true, 0.0, ms(0)));
 }
 
 fn run(mut network: Network, faults: &[(Fault, u64)], overlap: Duration) {

@@ -45,7 +45,7 @@ impl Gateway {
         now: Instant,
     ) -> Self {
         let keys = KeyRing::parse(["a key of some length"]).unwrap();
-        let handover = Handover::new(options.node.clone(), options.hand_over(), announced.clone());
+        let handover = Handover::new(options.node.clone(), announced.clone());
         let membership = Membership::new(options, keys, start, incarnation, now).unwrap();
         Self {
             membership,

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chaos;
+mod delays;
 mod faults;
 mod figures;
 mod gateway;

@@ -29,6 +29,44 @@ pub(crate) struct Link {
     pub(crate) loss: f64,
     pub(crate) latency: Duration,
     pub(crate) jitter: Duration,
+    /// More is sent over it than it can carry.
+    pub(crate) saturation: Option<Saturation>,
+    /// What is sent until then arrives then, all at once.
+    pub(crate) held_until: Duration,
+}
+
+/// A queue that ordinary traffic keeps full: it fills up, packets are lost, senders slow down, it fills up again.
+#[derive(Clone, Copy)]
+pub(crate) struct Saturation {
+    pub(crate) since: Duration,
+    /// How long a packet waits in the full queue.
+    pub(crate) full: Duration,
+    /// Of the packets that find it full.
+    pub(crate) loss: f64,
+    /// Heartbeats overtake ordinary traffic.
+    pub(crate) priority: bool,
+}
+
+/// How long the queue takes to fill up from empty, and from what senders leave in it.
+const FILLS: Duration = Duration::from_millis(300);
+const REFILLS: Duration = Duration::from_secs(2);
+/// A frame of 1,514 bytes that is being sent at 20 Mbit/s.
+const FRAME: Duration = Duration::from_micros(606);
+
+impl Saturation {
+    /// How long a heartbeat waits, and how likely it is lost.
+    fn meets(self, now: Duration) -> (Duration, f64) {
+        if self.priority {
+            return (FRAME, 0.0);
+        }
+        let passed = now.saturating_sub(self.since);
+        let level = match passed.checked_sub(FILLS) {
+            None => passed.as_secs_f64() / FILLS.as_secs_f64(),
+            // Half of it is left where the senders have slowed down.
+            Some(passed) => 0.5 + 0.5 * (passed.as_secs_f64() / REFILLS.as_secs_f64()).fract(),
+        };
+        (self.full.mul_f64(level), if level > 0.9 { self.loss } else { 0.0 })
+    }
 }
 
 /// A machine: a gateway runs on it or not.
@@ -110,8 +148,15 @@ impl Network {
             listed: true,
             wake: Duration::MAX,
         };
-        let link =
-            Link { up: true, frames: true, loss: 0.0, latency: Duration::from_micros(200), jitter: ms(1) };
+        let link = Link {
+            up: true,
+            frames: true,
+            loss: 0.0,
+            latency: Duration::from_micros(200),
+            jitter: ms(1),
+            saturation: None,
+            held_until: Duration::ZERO,
+        };
         let pairs = (0..machines).flat_map(|from| (0..machines).map(move |to| (from, to)));
         Self {
             epoch: Instant::now() + Duration::from_secs(3600),
@@ -146,6 +191,17 @@ impl Network {
         let mut network = Self::new(seed, machines, addresses);
         (0..machines).for_each(|machine| network.set_router(machine, true));
         network.start_pings();
+        network.settle()
+    }
+
+    /// As [`Network::settled_with_tie_breaker`], on links that have been like this from the start.
+    pub(crate) fn settled_on(seed: u64, machines: usize, addresses: u32, change: impl Fn(&mut Link)) -> Self {
+        let mut network = Self::new(seed, machines, addresses);
+        network.set_links(change);
+        if machines == 2 {
+            (0..2).for_each(|machine| network.set_router(machine, true));
+            network.start_pings();
+        }
         network.settle()
     }
 
@@ -343,11 +399,13 @@ impl Network {
 
     fn transmit(&mut self, from: usize, to: usize, address: SocketAddr, bytes: Arc<Vec<u8>>) {
         let link = self.links[&(from, to)];
-        if !link.up || self.chance(link.loss) {
+        let (waits, loss) = link.saturation.map_or((Duration::ZERO, 0.0), |it| it.meets(self.now));
+        if !link.up || self.chance(link.loss) || loss > 0.0 && self.chance(loss) {
             return;
         }
         let jitter = Duration::from_micros(self.below(link.jitter.as_micros() as u64 + 1));
-        self.schedule(self.now + link.latency + jitter, Event::Deliver { to, from: address, bytes });
+        let at = (self.now + link.latency + jitter + waits).max(link.held_until);
+        self.schedule(at, Event::Deliver { to, from: address, bytes });
     }
 
     fn observe(&mut self) {
@@ -442,6 +500,19 @@ impl Network {
     pub(crate) fn set_links(&mut self, change: impl Fn(&mut Link)) {
         self.links.values_mut().for_each(change);
         self.observe();
+    }
+
+    /// For so long nothing arrives, then all of it.
+    pub(crate) fn hold(&mut self, time: Duration, links: impl Fn(usize, usize) -> bool) {
+        let until = self.now + time;
+        let held = self.links.iter_mut().filter(|((from, to), _)| links(*from, *to));
+        held.for_each(|(_, link)| link.held_until = link.held_until.max(until));
+    }
+
+    /// How often gateways were fenced, since each was started.
+    pub(crate) fn fences(&self) -> u64 {
+        let running = self.machines.iter().filter_map(|machine| machine.gateway.as_ref());
+        running.map(|gateway| gateway.membership.counters().fences).sum()
     }
 
     /// Only within the groups do packets arrive.

@@ -1,0 +1,151 @@
+//! Asks an address in a subnet of this machine whether it is there, by ARP and neighbour discovery: a router that ignores pings answers that.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
+
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::libc;
+use nix::sys::socket::{LinkAddr, MsgFlags, sendto};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::async_socket::AsyncSocket;
+use crate::layer2::MacAddress;
+use crate::layer2::filter::{Watched, arp_filter};
+use crate::layer2::frame::arp_request;
+
+/// Where ARP begins in a frame, and how long it is.
+const ARP: std::ops::Range<usize> = 14..42;
+/// ICMPv6 types, and the flag of an answer to a solicitation (RFC 4861, 4.3 and 4.4).
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const SOLICITED: u8 = 0x40;
+
+/// Asks for an IPv4 address.
+#[derive(Debug)]
+pub(super) struct ArpAsker {
+    socket: AsyncSocket,
+    /// The interface, whose address it has to be sent with, and by which it is chosen.
+    link: LinkAddr,
+    mac: MacAddress,
+    source: Ipv4Addr,
+    target: Ipv4Addr,
+}
+
+impl ArpAsker {
+    /// None where the address is in no subnet of this machine.
+    ///
+    /// # Errors
+    /// As socket(2).
+    pub(super) fn open(target: Ipv4Addr) -> io::Result<Option<Self>> {
+        let Some((link, mac, source)) = on_link(target)? else { return Ok(None) };
+        let protocol = i32::from((libc::ETH_P_ARP as u16).to_be());
+        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(protocol)))?;
+        let mut watched = Watched::default();
+        watched.add(target.into());
+        socket.attach_filter(&arp_filter(&watched))?;
+        Ok(Some(Self { socket: AsyncSocket::new(socket)?, link, mac, source, target }))
+    }
+
+    pub(super) fn ask(&self) {
+        let request = arp_request(self.mac, self.source, self.target);
+        // What cannot be sent is not answered either.
+        sendto(self.socket.get().as_raw_fd(), &request, &self.link, MsgFlags::MSG_DONTWAIT).ok();
+    }
+
+    /// Waits for an answer. Cancel safe.
+    pub(super) async fn answered(&self) -> io::Result<()> {
+        let mut buffer = [0; 128];
+        loop {
+            while let Ok(length) = io::Read::read(&mut self.socket.get(), &mut buffer) {
+                if answers(&buffer[..length], self.target, self.mac, self.source) {
+                    return Ok(());
+                }
+            }
+            self.socket.ready().await?;
+        }
+    }
+}
+
+/// Whether a frame is the reply of the target to this machine. What it tells everybody does not show that it hears this one.
+fn answers(frame: &[u8], target: Ipv4Addr, mac: MacAddress, source: Ipv4Addr) -> bool {
+    let Some(arp) = frame.get(ARP) else { return false };
+    arp[..8] == [0, 1, 0x08, 0, 6, 4, 0, 2]
+        && arp[14..18] == target.octets()
+        && arp[18..24] == mac.0
+        && arp[24..28] == source.octets()
+}
+
+/// The interface in whose subnet an address is, if packets to it would leave there, and this machine's addresses on it.
+fn on_link(target: Ipv4Addr) -> io::Result<Option<(LinkAddr, MacAddress, Ipv4Addr)>> {
+    let route = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // Sends nothing. 9 is the port of "discard".
+    route.connect((target, 9))?;
+    let SocketAddr::V4(source) = route.local_addr()? else { return Ok(None) };
+    let source = *source.ip();
+    let all: Vec<InterfaceAddress> = getifaddrs()?.collect();
+    let has_subnet = |found: &&InterfaceAddress| {
+        let ip = |address: Option<nix::sys::socket::SockaddrStorage>| {
+            address.and_then(|it| it.as_sockaddr_in().map(nix::sys::socket::SockaddrIn::ip))
+        };
+        let (Some(ip), Some(mask)) = (ip(found.address), ip(found.netmask)) else { return false };
+        ip == source && ip & mask == target & mask && mask != Ipv4Addr::BROADCAST
+    };
+    let Some(name) = all.iter().find(has_subnet).map(|found| &found.interface_name) else { return Ok(None) };
+    let mut links = all.iter().filter(|found| found.interface_name == *name);
+    let link = links.find_map(|found| found.address?.as_link_addr().copied());
+    Ok(link.and_then(|link| Some((link, MacAddress(link.addr()?), source))))
+}
+
+/// What asks an IPv6 address, sent to it alone. The kernel computes the checksum.
+pub(super) fn solicitation(target: Ipv6Addr) -> Vec<u8> {
+    [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat()
+}
+
+/// Whether a message of ICMPv6 answers that.
+pub(super) fn advertises(message: &[u8], target: Option<IpAddr>) -> bool {
+    let Some(IpAddr::V6(target)) = target else { return false };
+    matches!(message, [ADVERTISEMENT, 0, _, _, flags, ..] if flags & SOLICITED != 0)
+        && message.get(8..24) == Some(&target.octets())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_reply_of_the_target_to_this_machine_counts() {
+        let (own, router) = (Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 1));
+        let mac = MacAddress([2, 0, 0, 0, 0, 7]);
+        let mut frame = vec![0; 14];
+        frame
+            .extend([0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 1, 192, 0, 2, 1, 2, 0, 0, 0, 0, 7, 192, 0, 2, 7]);
+        assert!(answers(&frame, router, mac, own));
+        assert!(!answers(&frame, own, mac, own));
+        assert!(!answers(&frame, router, mac, router), "to somebody else");
+        for length in 0..42 {
+            assert!(!answers(&frame[..length], router, mac, own));
+        }
+        frame[21] = 1;
+        assert!(!answers(&frame, router, mac, own), "a question is none");
+    }
+
+    #[test]
+    fn only_a_solicited_advertisement_of_the_target_counts() {
+        let target: Ipv6Addr = "fe80::1".parse().unwrap();
+        let mut message = solicitation(target);
+        assert!(!advertises(&message, Some(target.into())));
+        (message[0], message[4]) = (ADVERTISEMENT, SOLICITED);
+        assert!(advertises(&message, Some(target.into())));
+        assert!(!advertises(&message, Some("fe80::2".parse().unwrap())));
+        message[4] = 0;
+        assert!(!advertises(&message, Some(target.into())), "it is told to everybody");
+    }
+
+    #[test]
+    fn an_address_elsewhere_is_not_asked_for() {
+        assert!(
+            on_link(Ipv4Addr::LOCALHOST).is_ok_and(|link| link.is_none_or(|(_, mac, _)| mac.0 == [0; 6]))
+        );
+    }
+}
