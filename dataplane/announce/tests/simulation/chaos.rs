@@ -13,6 +13,9 @@ const CALM: Duration = Duration::from_secs(4);
 /// When a hold-down ends, an address moves: from the withdrawal until all agree.
 const MOVE: Duration = Duration::from_millis(100);
 
+/// Of links, one way.
+const LONGEST_DELAY: Duration = Duration::from_millis(250);
+
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Split(u8),
@@ -127,6 +130,7 @@ proptest! {
         machines in 2usize..6,
         faults in proptest::collection::vec((fault(), prop_oneof![0u64..50, 50u64..600, 600u64..8_000]), 1..14),
     ) {
-        run(Network::settled_with_tie_breaker(seed, machines, ADDRESSES), &faults, FAIL_AFTER);
+        // Rivals settle by frames, which take as long as the links: one to the rival, and its answer.
+        run(Network::settled_with_tie_breaker(seed, machines, ADDRESSES), &faults, FAIL_AFTER + LONGEST_DELAY * 2);
     }
 }
