@@ -128,13 +128,14 @@ fn a_router_with_a_resilient_group_keeps_the_connections_of_the_gateways_that_st
 
     let fabric = Fabric::running(shape);
     let ip = |line: String| fabric.router.ip(&[line]);
-    (1..=3).for_each(|id| ip(format!("nexthop add id {id} via 10.6.1.{id} dev br0")));
+    // Those of FRR count from 1.
+    (1..=3).for_each(|id| ip(format!("nexthop add id 900{id} via 10.6.1.{id} dev br0")));
     let resilient = "type resilient buckets 128 idle_timer 120 unbalanced_timer 0";
-    ip(format!("nexthop add id 10 group 1/2/3 {resilient}"));
-    ip(format!("route add {}/32 nhid 10", routed_address(Family::V4, 1)));
+    ip(format!("nexthop add id 9000 group 9001/9002/9003 {resilient}"));
+    ip(format!("route add {}/32 nhid 9000", routed_address(Family::V4, 1)));
     let lost = lost_when_one_of_three_ends(&fabric, |ended| {
         fabric.router_frr.wait_for(ended, &["10.6.1.1", "rcvd UPDATE w/ attr", "graceful-shutdown"]);
-        ip(format!("nexthop replace id 10 group 2/3 {resilient}"));
+        ip(format!("nexthop replace id 9000 group 9002/9003 {resilient}"));
     });
     assert_eq!(lost, 0);
 }

@@ -422,14 +422,17 @@ fn service(name: &str, addresses: &[IpAddr], local: Option<&BTreeSet<u8>>) -> St
         port = if local.is_some() { 32000 + number } else { 0 },
     );
     for family in Family::BOTH {
-        let (address, suffix) = (in_fabric(family, 0, 3), family.to_string().to_lowercase());
+        let suffix = family.to_string().to_lowercase();
         let nodes = local.map_or_else(
             || vec!["elsewhere".to_owned()],
             |gateways| gateways.iter().map(|number| format!("gw-{number}")).collect(),
         );
+        // The first is the server. An address under two nodes would be of the first one everywhere.
         let endpoints: Vec<String> = nodes
             .iter()
-            .map(|node| {
+            .zip(3..)
+            .map(|(node, last)| {
+                let address = in_fabric(family, 0, last);
                 format!("{{addresses: [\"{address}\"], nodeName: {node}, conditions: {{ready: true}}}}")
             })
             .collect();
