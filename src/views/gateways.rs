@@ -198,6 +198,7 @@ impl AddressView {
                 let done = match answer {
                     ConflictAnswer::Defended => "defended",
                     ConflictAnswer::Withdrawn => "given up",
+                    ConflictAnswer::LeftToGateway => "left to it",
                     ConflictAnswer::NotAnnounced => "not taken",
                 };
                 ("conflict", Vec::new(), Some(format!("{mac} on {interface} uses it; {done}")))

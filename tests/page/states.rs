@@ -255,7 +255,7 @@ fn the_gateways_and_their_addresses_are_shown() {
         "40 ms ago",
         "silent",
         "dead",
-        "192.0.2.254, which decides a tie, answers",
+        "The tie-breaker 192.0.2.254 answers",
         "conflict: 00:00:5e:00:53:01 on eth0 uses it; defended",
         "written 42 s ago",
     ];

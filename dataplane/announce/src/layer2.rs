@@ -137,8 +137,10 @@ fn unknown(names: &[Arc<str>]) -> String {
 pub enum ConflictAnswer {
     /// The address stays and is announced again.
     Defended,
-    /// The address was withdrawn. It is probed again, at the latest after 30 s, and announced again when nobody has it.
+    /// The address was withdrawn. It is probed every 30 s, and announced again when nobody has it.
     Withdrawn,
+    /// The address was withdrawn because another gateway has precedence. It is probed every 2 s at the latest.
+    LeftToGateway,
     /// The probe showed that another has it, so it was not announced. It is probed again after 1, 2, 4, 8 and 16 s, then every 30 s.
     NotAnnounced,
 }

@@ -167,6 +167,7 @@ impl Announcing {
                     let done = match answer {
                         ConflictAnswer::Defended => "this gateway announces it as well",
                         ConflictAnswer::Withdrawn => "this gateway has given it up",
+                        ConflictAnswer::LeftToGateway => "this gateway has left it to that one",
                         ConflictAnswer::NotAnnounced => "this gateway does not announce it",
                     };
                     (

@@ -125,7 +125,9 @@ impl Holdings {
     /// The addresses that are left to another machine.
     pub(super) fn contested(&self) -> Vec<IpAddr> {
         let left = |here: &Here| match here {
-            Here::Conflict { answer, .. } => *answer != ConflictAnswer::Defended,
+            Here::Conflict { answer, .. } => {
+                matches!(answer, ConflictAnswer::Withdrawn | ConflictAnswer::NotAnnounced)
+            }
             _ => false,
         };
         self.held.iter().filter(|(_, here)| left(here)).map(|(ip, _)| *ip).collect()

@@ -28,6 +28,8 @@ const CONFLICT_END: Duration = Duration::from_secs(30);
 /// An address that another had when it was probed is probed again after this time, and each time after twice as long, up to
 /// `CONFLICT_END`: what answered may be the kernel of a gateway that has just died.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// How long an address is left to another gateway at most before it is probed again: a gateway that has died is to be relieved.
+const LEFT_TO_GATEWAY: Duration = Duration::from_secs(2);
 
 /// What to do when another machine uses an address that this one announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub(super) enum Verdict {
     Withdraw,
     /// A new conflict; the address was not yet put on.
     NotAnnounced,
+    /// Another gateway is to keep the address, which is to be taken off the interfaces.
+    GiveWay,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +111,8 @@ pub(super) struct Announcement {
     disputed_until: Option<Instant>,
     /// How long it is left to another after each sign of it.
     wait: Duration,
+    /// It is left to another gateway, which may die: it is probed often.
+    gave_way: bool,
     /// The former owner may still answer until then.
     settled: Instant,
 }
@@ -133,7 +139,19 @@ impl Announcement {
     fn new(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>, phase: Phase, settled: Instant) -> Self {
         let (extra, defended, disputed_until) = (None, None, None);
         let wait = FIRST_RETRY;
-        Self { interfaces, links, renewed: now, phase, extra, defended, disputed_until, wait, settled }
+        let gave_way = false;
+        Self {
+            interfaces,
+            links,
+            renewed: now,
+            phase,
+            extra,
+            defended,
+            disputed_until,
+            wait,
+            gave_way,
+            settled,
+        }
     }
 
     /// Whether it is on its interfaces.
@@ -148,6 +166,7 @@ impl Announcement {
 
     /// Asks at once whether the other machine still has it.
     pub(super) fn probe_again(&mut self, now: Instant) {
+        self.wait = FIRST_RETRY;
         self.phase = Phase::Probing { sent: 0, next: now };
     }
 
@@ -173,13 +192,14 @@ impl Announcement {
             }
             Phase::Probing { .. } => {
                 let after_conflict = self.disputed_until.take().is_some();
-                self.wait = FIRST_RETRY;
+                (self.wait, self.gave_way) = (FIRST_RETRY, false);
                 self.phase = Phase::Announcing { since: now, round: 0 };
                 Some(Step::PutOn { after_conflict })
             }
             Phase::Yielded { until } if now < until => None,
             Phase::Yielded { .. } => {
-                self.wait = CONFLICT_END.min(self.wait * 2);
+                let longest = if self.gave_way { LEFT_TO_GATEWAY } else { CONFLICT_END };
+                self.wait = longest.min(self.wait * 2);
                 self.phase = Phase::Probing { sent: 0, next: now };
                 self.step(now, manner)
             }
@@ -234,10 +254,11 @@ impl Announcement {
 
     /// Another gateway announces the address and is to keep it: it is probed again after a while.
     pub(super) fn give_way(&mut self, now: Instant) -> Verdict {
+        self.gave_way = true;
         self.phase = Phase::Yielded { until: now + self.wait };
         self.disputed_until = Some(now + CONFLICT_END);
         self.extra = None;
-        Verdict::Withdraw
+        Verdict::GiveWay
     }
 
     /// Somebody else says that they have the address.

@@ -19,12 +19,14 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::filter::{Watched, arp_filter, neighbour_filter};
 use super::frame::{Statement, read_arp, read_neighbour_discovery};
-use crate::async_socket::AsyncSocket;
+use crate::async_socket::{AsyncSocket, make_room};
 
 /// Nothing that is read here is longer.
 const LONGEST: usize = 512;
 /// How much is received at a time, so that a flood leaves time for everything else.
 const BUDGET: usize = 256;
+/// The receive buffers, in bytes: thousands of neighbours may ask in one busy moment.
+const ROOM: usize = 4 << 20;
 
 /// A statement about an address, and where it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ impl Packets {
         let protocol = i32::from((libc::ETH_P_ARP as u16).to_be());
         let arp = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(protocol)))?;
         arp.attach_filter(&arp_filter(&Watched::default()))?;
+        // Nobody answers what is dropped.
+        make_room(&arp, ROOM)?;
         let icmpv6 = match open_icmpv6() {
             Ok(socket) => Some(AsyncSocket::new(socket)?),
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
@@ -113,6 +117,7 @@ impl Packets {
 fn open_icmpv6() -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6))?;
     socket.attach_filter(&neighbour_filter(&Watched::default()))?;
+    make_room(&socket, ROOM)?;
     setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
     Ok(socket)
 }

@@ -36,8 +36,8 @@ impl Layer2 {
         self.follow_notifications_or_warn();
         if self.may_listen(now) {
             self.listen(now);
+            self.work_off(now);
         }
-        self.work_off(now);
         self.watch(now);
     }
 
@@ -49,8 +49,11 @@ impl Layer2 {
     }
 
     async fn wait(&self) -> io::Result<()> {
-        let backlog = self.backlog && self.may_listen(Instant::now());
-        let due = [self.agenda.due(), self.lapse_due(), self.watch_due, backlog.then(Instant::now)];
+        let trusted = self.may_listen(Instant::now());
+        let backlog = self.backlog && trusted;
+        // It would wake for what it may not do.
+        let agenda = self.agenda.due().filter(|_| trusted);
+        let due = [agenda, self.lapse_due(), self.watch_due, backlog.then(Instant::now)];
         let due = due.into_iter().flatten().min();
         let sleep = async {
             match due {
@@ -61,7 +64,7 @@ impl Layer2 {
         tokio::select! {
             () = sleep => Ok(()),
             ready = self.notifications.ready() => ready,
-            ready = self.packets.ready(), if self.may_listen(Instant::now()) => ready,
+            ready = self.packets.ready(), if trusted => ready,
         }
     }
 
@@ -131,17 +134,20 @@ impl Layer2 {
                 continue;
             }
             let policy = self.manner.on_conflict;
-            let own = self.subnets.iter().find(|subnet| subnet.link == link).map(|subnet| subnet.mac);
-            let gives_way = match self.precedence {
-                Precedence::Own => false,
-                Precedence::LowerMac => mac.zip(own).is_some_and(|(other, own)| other < own),
-                Precedence::Other => true,
-            };
             let Some(announcement) = self.announcements.get_mut(&ip) else { continue };
             if !announcement.links.contains(&link) {
                 continue;
             }
             let is_on = announcement.is_on();
+            // One number for each gateway, or each would give way to the other on one of two links.
+            let own =
+                |link: &u32| self.subnets.iter().find(|subnet| subnet.link == *link).map(|subnet| subnet.mac);
+            let lowest = announcement.links.iter().filter_map(own).min();
+            let gives_way = match self.precedence {
+                Precedence::Own => false,
+                Precedence::LowerMac => mac.zip(lowest).is_some_and(|(other, lowest)| other < lowest),
+                Precedence::Other => true,
+            };
             let (verdict, asker) = match statement {
                 Statement::Announces(..) if gives_way && is_on => (announcement.give_way(now), None),
                 Statement::Has(..) | Statement::Announces(..) => (announcement.on_claim(now, policy), None),
@@ -167,11 +173,15 @@ impl Layer2 {
             Verdict::Known => return,
             Verdict::Defend => ConflictAnswer::Defended,
             Verdict::NotAnnounced => ConflictAnswer::NotAnnounced,
-            Verdict::Withdraw => {
+            Verdict::Withdraw | Verdict::GiveWay => {
                 let links = self.announcements.get(&ip).map_or_else(Vec::new, |one| one.links.clone());
                 self.take_off(&links.into_iter().map(|link| (ip, link)).collect::<Vec<_>>());
                 self.watch_due = Some(Instant::now());
-                ConflictAnswer::Withdrawn
+                if verdict == Verdict::GiveWay {
+                    ConflictAnswer::LeftToGateway
+                } else {
+                    ConflictAnswer::Withdrawn
+                }
             }
         };
         let interface = self.links.name(link);

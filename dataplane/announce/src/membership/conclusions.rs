@@ -56,7 +56,18 @@ impl Membership {
     }
 
     pub(super) fn tie_breaker_holds(&self, now: Instant) -> bool {
-        self.tie_breaker_until().is_some_and(|until| now < until) && !self.is_opposed(now)
+        self.tie_breaker_until().is_some_and(|until| now < until)
+            && !self.is_opposed(now)
+            && !self.is_outvoted(now)
+    }
+
+    /// Whether others say that more than half of the members are alive which this gateway has long not heard: these take it for dead, and
+    /// what it has.
+    fn is_outvoted(&self, now: Instant) -> bool {
+        let long = self.fail_after.judged() * 2;
+        let elsewhere =
+            |peer: &&Peer| peer.via.is_some() && !peer.has_lease(now) && now >= peer.heard_at + long;
+        self.peers.iter().filter(elsewhere).count() * 2 > self.members(now)
     }
 
     /// When the quorum ends if nothing is heard.
@@ -128,7 +139,7 @@ impl Membership {
         let peers = self
             .peers
             .iter()
-            .map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), self.regard(peer))));
+            .map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), self.regard(peer, now))));
         let own = (self.options.node.clone(), view::standing(true, self.state()));
         let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
         self.stale_split.update(&mut standings, now);

@@ -91,12 +91,13 @@ impl Membership {
 
     /// Whether a member is heard that owns addresses without this gateway.
     fn is_rival(&self, peer: &Peer, now: Instant) -> bool {
-        peer.is_heard(self.fail_after.judged(), now) && peer.state.eligible && self.went_apart(peer)
+        peer.is_heard(self.fail_after.judged(), now) && peer.state.eligible && self.went_apart(peer, now)
     }
 
     /// Whether one of both went on without the other, and they have not settled since.
-    fn went_apart(&self, peer: &Peer) -> bool {
-        peer.parted.is_some() || peer.last.as_ref().is_some_and(|last| last.went_on_without(self.id))
+    fn went_apart(&self, peer: &Peer, now: Instant) -> bool {
+        let says = || peer.last.as_ref().is_some_and(|last| last.went_on_without(self.id));
+        peer.parted.is_some() || peer.is_heard(self.fail_after.judged(), now) && says()
     }
 
     /// This gateway has given up its addresses: it goes on without nobody.
@@ -107,11 +108,14 @@ impl Membership {
 
     /// Forgets that members were taken for dead who are back, and do not give way.
     pub(super) fn welcome_back(&mut self, now: Instant) {
-        let patience = self.fail_after.judged() * PATIENCE;
+        let judged = self.fail_after.judged();
+        let (patience, settled) = (judged * PATIENCE, !self.minority.unsettled);
         for peer in self.peers.iter_mut().filter(|peer| !peer.dead) {
             let Some(parted) = &mut peer.parted else { continue };
             let back = *parted.back.get_or_insert(now);
-            if !peer.state.eligible || now >= back + patience {
+            // Of two parts with a majority each, as their lists of members differ, neither gives way.
+            let both_stay = settled && !peer.state.minority && peer.is_heard(judged, now);
+            if !peer.state.eligible || both_stay || now >= back + patience {
                 peer.parted = None;
                 self.urgent = true;
             }
@@ -119,7 +123,7 @@ impl Membership {
     }
 
     /// The state of a member for the view.
-    pub(super) fn regard(&self, peer: &Peer) -> NodeState {
-        NodeState { eligible: peer.state.eligible && !self.went_apart(peer), ..peer.state }
+    pub(super) fn regard(&self, peer: &Peer, now: Instant) -> NodeState {
+        NodeState { eligible: peer.state.eligible && !self.went_apart(peer, now), ..peer.state }
     }
 }

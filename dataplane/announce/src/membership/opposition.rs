@@ -16,7 +16,9 @@ impl Membership {
     /// Whether a member that counts goes on without this gateway, as far as heard lately.
     pub(super) fn is_opposed(&self, now: Instant) -> bool {
         // When two parts of the network that went on hear each other again, whoever hears first is not heard for a moment.
-        let patience = if self.minority.goes_on { self.options.interval * 2 } else { Duration::ZERO };
+        let round_trips = self.fail_after.promised().saturating_sub(self.options.fail_after);
+        let patience =
+            if self.minority.goes_on { self.options.interval * 2 + round_trips } else { Duration::ZERO };
         let opposes = |(since, at): (Instant, Instant)| {
             now < at + self.options.fail_after * LASTS && at >= since + patience
         };

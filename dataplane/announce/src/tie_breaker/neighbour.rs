@@ -21,6 +21,9 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const SOLICITED: u8 = 0x40;
 
+/// How many frames are read at a time, so that a flood leaves time for everything else.
+const AT_ONCE: usize = 256;
+
 /// Asks for an IPv4 address.
 #[derive(Debug)]
 pub(super) struct ArpAsker {
@@ -57,12 +60,16 @@ impl ArpAsker {
     pub(super) async fn answered(&self) -> io::Result<()> {
         let mut buffer = [0; 128];
         loop {
-            while let Ok(length) = io::Read::read(&mut self.socket.get(), &mut buffer) {
+            for _ in 0..AT_ONCE {
+                let Ok(length) = io::Read::read(&mut self.socket.get(), &mut buffer) else {
+                    self.socket.ready().await?;
+                    continue;
+                };
                 if answers(&buffer[..length], self.target, self.mac, self.source) {
                     return Ok(());
                 }
             }
-            self.socket.ready().await?;
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -143,3 +143,67 @@ fn a_flapping_link_moves_little() {
         });
     }
 }
+
+/// Each part has a majority of those whom its API server lists.
+#[test]
+fn two_parts_with_a_majority_each_settle() {
+    for router in [true, false] {
+        seeds(|seed| {
+            let what = format!("router {router}, seed {seed}");
+            let mut network = Network::settled_with_tie_breaker(seed, 5, ADDRESSES);
+            (0..5).for_each(|machine| network.set_router(machine, router));
+            network.split(|n| n / 3);
+            network.run(ms(2_000));
+            network.list_as_ready(3..5, 0..3, false);
+            network.run(ms(5_000));
+            network.judge_from_now();
+            network.split(|_| 0);
+            network.run(ms(500));
+            network.list_as_ready(3..5, 0..3, true);
+            network.run(RETURNED);
+            expect_owned(&network, FAIL_AFTER, ms(500), &what);
+            assert!(network.judge.owned_once(), "{what}: {:?}", network.judge.owners());
+            network.judge_from_now();
+            network.run(ms(10_000));
+            expect_owned(&network, Duration::ZERO, ms(100), &format!("{what}, calm"));
+        });
+    }
+}
+
+/// One of five hears a single other one, which hears all.
+#[test]
+fn a_gateway_that_most_others_do_not_hear_owns_nothing() {
+    seeds(|seed| {
+        let what = format!("seed {seed}");
+        let mut network = Network::settled_with_tie_breaker(seed, 5, ADDRESSES);
+        for other in 2..5 {
+            network.set_link(0, other, |link| link.up = false);
+            network.set_link(other, 0, |link| link.up = false);
+        }
+        network.run(ms(3_000));
+        expect_owned(&network, FAIL_AFTER, ms(1_000), &what);
+        network.judge_from_now();
+        network.run(ms(20_000));
+        expect_one_owner(&network, &format!("{what}, later"));
+        assert!(network.gateway(0).announced.is_empty(), "{what}");
+        assert_eq!(network.judge.moves(), 0, "{what}");
+    });
+}
+
+/// What was left to another gateway is taken back soon after that one has died.
+#[test]
+fn the_holder_of_what_was_left_to_it_dies() {
+    for (machines, part) in PARTS.into_iter().take(2) {
+        seeds(|seed| {
+            let what = format!("{machines} machines, seed {seed}");
+            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
+            network.filter(part);
+            network.run(ms(70_000));
+            network.judge_from_now();
+            (1..machines).for_each(|machine| drop(network.kill(machine)));
+            network.run(ms(4_000));
+            expect_one_owner(&network, &what);
+            expect_owned(&network, Duration::ZERO, ms(2_500), &what);
+        });
+    }
+}

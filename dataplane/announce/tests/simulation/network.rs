@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -378,7 +379,7 @@ impl Network {
                 // It may have been fenced since.
                 let Some(yielded) = gateway.yielded.get_mut(&address) else { return Vec::new() };
                 if taken {
-                    yielded.wait = (yielded.wait * 2).min(Duration::from_secs(30));
+                    yielded.wait = (yielded.wait * 2).min(ms(2_000));
                     yielded.until = clock + yielded.wait;
                 } else {
                     gateway.yielded.remove(&address);
@@ -564,6 +565,19 @@ impl Network {
         self.machines[machine].member.ready = ready;
         let members = self.members();
         for machine in 0..self.machines.len() {
+            let members = members.clone();
+            self.act(machine, |gateway, clock| {
+                gateway.membership.set_members(members, clock);
+                gateway.drive(clock)
+            });
+        }
+    }
+
+    /// What the API server says to some of others.
+    pub(crate) fn list_as_ready(&mut self, to: Range<usize>, of: Range<usize>, ready: bool) {
+        let mut members = self.members();
+        of.for_each(|machine| members[machine].ready = ready);
+        for machine in to {
             let members = members.clone();
             self.act(machine, |gateway, clock| {
                 gateway.membership.set_members(members, clock);
