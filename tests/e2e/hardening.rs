@@ -43,7 +43,8 @@ fn clients_are_served_by_the_calls_that_the_profile_names(family: Family) {
     let connect = || TcpStream::connect(at(family.vip(1), 80));
     let client = world.client.run(connect).expect("the frontend is open");
     assert_eq!(exchange(&client, plan(1)).expect("the client's side"), plan(2).fingerprint());
-    gateway.apply(&[web(family).local_policy().ready_here(family.backend(0))]);
+    let local = App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000);
+    gateway.apply(&[local.local_policy().ready_here(family.backend(0))]);
     let answer = world.client.run(|| tcp::ask_from(family.client(1), vip(family))).expect("it is served");
     assert_eq!(answer.peer.ip(), family.client(1));
     let answer = udp::Client::new(&world.client, family.client(2), vip(family)).ask().expect("an answer");

@@ -207,6 +207,7 @@ impl Network {
     }
 
     fn settle(mut self) -> Self {
+        (0..self.machines.len()).for_each(|machine| self.schedule(self.now, Event::Probe(machine)));
         self.start_all();
         self.run(ms(15_000));
         self.judge_from_now();
@@ -547,7 +548,6 @@ impl Network {
         self.tie_breaker = true;
         for machine in 0..self.machines.len() {
             self.schedule(self.now, Event::Ping(machine));
-            self.schedule(self.now, Event::Probe(machine));
         }
     }
 
