@@ -15,6 +15,8 @@ use crate::gateway::{Claims, Gateway};
 use crate::judge::Judge;
 
 const PORT: u16 = 7946;
+/// When an address is announced once more: some of what `layer2` does.
+const REPEATED: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 
 pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -106,6 +108,11 @@ enum Event {
         from: usize,
         address: IpAddr,
         again: bool,
+    },
+    /// A machine announces an address once more, if it still has it.
+    Repeat {
+        machine: usize,
+        address: IpAddr,
     },
     /// A machine probes what it has left to others.
     Probe(usize),
@@ -302,6 +309,7 @@ impl Network {
                     self.announce(to, address, true);
                 }
             }
+            Event::Repeat { machine, address } => self.repeat(machine, address),
             Event::Probe(machine) => self.probe(machine),
             Event::Ping(machine) => {
                 if self.machines[machine].router {
@@ -345,7 +353,12 @@ impl Network {
             }
         }
         self.wake_at(machine, due);
-        announced.into_iter().for_each(|address| self.announce(machine, address, false));
+        for address in announced {
+            self.announce(machine, address, false);
+            for later in REPEATED {
+                self.schedule(self.now + later, Event::Repeat { machine, address });
+            }
+        }
         if changed {
             self.observe();
         }
@@ -361,6 +374,14 @@ impl Network {
                 let at = self.now + self.links[&(from, to)].latency;
                 self.schedule(at, Event::Announce { to, from, address, again });
             }
+        }
+    }
+
+    fn repeat(&mut self, machine: usize, address: IpAddr) {
+        let Machine { gateway, paused, frozen, .. } = &self.machines[machine];
+        let has = gateway.as_ref().is_some_and(|gateway| gateway.on().contains(&address));
+        if has && !paused && frozen.is_none() {
+            self.announce(machine, address, false);
         }
     }
 
