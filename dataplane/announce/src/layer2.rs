@@ -24,7 +24,7 @@ mod kernel_answers;
 pub(crate) mod links;
 pub(crate) mod netlink;
 mod nftables;
-mod packets;
+pub(crate) mod packets;
 pub(crate) mod settings;
 mod work;
 

@@ -32,6 +32,7 @@ impl Announcing {
         let members = self.members(&former.node, now);
         let view = self.membership.view();
         let tie_breaker = self.pinger.target().filter(|_| view.quorum.members > 1);
+        let (tie_undecided, absent) = (self.tie_undecided(now), self.absent(now));
         let status = Status {
             node: Arc::clone(&former.node),
             shared: false,
@@ -47,12 +48,12 @@ impl Announcing {
             heard_by: view.quorum.votes,
             counted: view.quorum.members,
             tie_breaker: tie_breaker.map(|ip| (ip, view.quorum.tie_breaker || self.tie_breaker_answers(now))),
-            tie_undecided: self.tie_undecided(now),
-            absent: self.absent(now),
             fail_after: self.membership.fail_after(),
             members,
             addresses,
-            warnings: self.warnings(now),
+            warnings: self.warnings(tie_undecided, &absent),
+            tie_undecided,
+            absent,
             failure: None,
             counts: self.counts(),
             standings: view.standings.clone(),
@@ -97,10 +98,9 @@ impl Announcing {
         self.membership.peers(now).filter(|peer| peer.absent).map(|peer| peer.node).collect()
     }
 
-    fn warnings(&self, now: Instant) -> Vec<String> {
+    fn warnings(&self, tie_undecided: bool, absent: &[Arc<str>]) -> Vec<String> {
         let mut warnings = self.holdings.warnings();
-        warnings.extend(self.tie_undecided(now).then(|| self.tie_warning()));
-        let absent = self.absent(now);
+        warnings.extend(tie_undecided.then(|| self.tie_warning()));
         if let Some(first) = absent.first() {
             let what = match absent.len() {
                 1 => format!("gateway {first} is ready, but no gateway hears it"),

@@ -44,21 +44,19 @@ const PASS: SockFilter = SockFilter::new(RETURN, 0, 0, u32::MAX);
 const DROP: SockFilter = SockFilter::new(RETURN, 0, 0, 0);
 
 /// For frames of ARP: a sender or a target in the range.
-pub(crate) fn arp_filter(watched: &Watched) -> Vec<SockFilter> {
+pub(super) fn arp_filter(watched: &Watched) -> Vec<SockFilter> {
     let Some((low, high)) = watched.range else { return vec![DROP] };
     let mut filter = vec![
         // The protocol is IPv4.
         SockFilter::new(LOAD_HALF, 0, 0, 16),
         SockFilter::new(EQUAL, 1, 0, 0x0800),
         DROP,
-        // The sender.
-        SockFilter::new(LOAD_WORD, 0, 0, 28),
-        SockFilter::new(AT_LEAST, 0, 2, low),
-        SockFilter::new(GREATER, 1, 0, high),
-        PASS,
     ];
-    filter.push(SockFilter::new(LOAD_WORD, 0, 0, 38));
-    filter.extend(in_range(low, high));
+    // The sender and the target.
+    for offset in [28, 38] {
+        filter.push(SockFilter::new(LOAD_WORD, 0, 0, offset));
+        filter.extend(in_range(low, high));
+    }
     filter.push(DROP);
     filter
 }

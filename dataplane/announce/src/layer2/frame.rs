@@ -52,14 +52,15 @@ const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const ICMPV6: u8 = 58;
-const SOLICITATION: u8 = 135;
-const ADVERTISEMENT: u8 = 136;
+/// Types of ICMPv6 (RFC 4861, sections 4.3 and 4.4).
+pub(crate) const SOLICITATION: u8 = 135;
+pub(crate) const ADVERTISEMENT: u8 = 136;
 const OPTION_TARGET_MAC: u8 = 2;
 const OPTION_SOURCE_MAC: u8 = 1;
 /// The override flag: caches take the MAC address although they have another (RFC 4861, section 4.4).
 const OVERRIDE: u8 = 0x20;
 /// The solicited flag: it is the answer to a question (RFC 4861, section 4.4).
-const SOLICITED: u8 = 0x40;
+pub(crate) const SOLICITED: u8 = 0x40;
 /// ff02::1, all nodes.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 

@@ -24,7 +24,7 @@ use crate::async_socket::{AsyncSocket, make_room};
 /// Nothing that is read here is longer.
 const LONGEST: usize = 512;
 /// How much is received at a time, so that a flood leaves time for everything else.
-const BUDGET: usize = 256;
+pub(crate) const BUDGET: usize = 256;
 /// The receive buffers, in bytes: thousands of neighbours may ask in one busy moment.
 const ROOM: usize = 4 << 20;
 
@@ -47,9 +47,7 @@ pub(super) struct Packets {
 
 impl Packets {
     pub(super) fn open() -> io::Result<Self> {
-        let protocol = i32::from((libc::ETH_P_ARP as u16).to_be());
-        let arp = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(protocol)))?;
-        arp.attach_filter(&arp_filter(&Watched::default()))?;
+        let arp = open_arp(&Watched::default())?;
         // Nobody answers what is dropped.
         make_room(&arp, ROOM)?;
         let icmpv6 = match open_icmpv6() {
@@ -112,6 +110,17 @@ impl Packets {
         }
         false
     }
+}
+
+/// A socket for ARP that receives what is said about these addresses, on all interfaces, and sends any frame.
+///
+/// # Errors
+/// Those of socket(2), for example without CAP_NET_RAW.
+pub(crate) fn open_arp(watched: &Watched) -> io::Result<Socket> {
+    let protocol = i32::from((libc::ETH_P_ARP as u16).to_be());
+    let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(protocol)))?;
+    socket.attach_filter(&arp_filter(watched))?;
+    Ok(socket)
 }
 
 fn open_icmpv6() -> io::Result<Socket> {

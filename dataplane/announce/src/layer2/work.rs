@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use tracing::{debug, warn};
 
-use super::announcement::{Step, Verdict};
+use super::announcement::{Announcement, Step, Verdict};
 use super::filter::Watched;
 use super::frame::{Asker, MacAddress, Statement, announcements, answer, probe};
+use super::links::Subnet;
 use super::packets::{Received, family};
 use super::{ConflictAnswer, Layer2, Layer2Event};
 use crate::precedence::Precedence;
@@ -139,17 +140,12 @@ impl Layer2 {
                 continue;
             }
             let is_on = announcement.is_on();
-            // One number for each gateway, or each would give way to the other on one of two links.
-            let own =
-                |link: &u32| self.subnets.iter().find(|subnet| subnet.link == *link).map(|subnet| subnet.mac);
-            let lowest = announcement.links.iter().filter_map(own).min();
-            let gives_way = match self.precedence {
-                Precedence::Own => false,
-                Precedence::LowerMac => mac.zip(lowest).is_some_and(|(other, lowest)| other < lowest),
-                Precedence::Other => true,
-            };
             let (verdict, asker) = match statement {
-                Statement::Announces(..) if gives_way && is_on => (announcement.give_way(now), None),
+                Statement::Announces(_, mac)
+                    if is_on && gives_way(self.precedence, &self.subnets, announcement, mac) =>
+                {
+                    (announcement.give_way(now), None)
+                }
                 Statement::Has(..) | Statement::Announces(..) => (announcement.on_claim(now, policy), None),
                 Statement::Probes(..) => {
                     let asker = Asker { ip: Ipv4Addr::UNSPECIFIED.into(), mac };
@@ -211,6 +207,25 @@ impl Layer2 {
         if self.kernel_answers_itself != error.is_some() {
             self.kernel_answers_itself = error.is_some();
             self.events.push_back(Layer2Event::KernelAnswers(error));
+        }
+    }
+}
+
+/// Whether the machine with this MAC address keeps an address that it announces as well.
+fn gives_way(
+    precedence: Precedence,
+    subnets: &[Subnet],
+    announcement: &Announcement,
+    other: Option<MacAddress>,
+) -> bool {
+    match precedence {
+        Precedence::Own => false,
+        Precedence::Other => true,
+        // One number for each gateway, or each would give way to the other on one of two links.
+        Precedence::LowerMac => {
+            let own = subnets.iter().filter(|subnet| announcement.links.contains(&subnet.link));
+            let lowest = own.map(|subnet| subnet.mac).min();
+            other.zip(lowest).is_some_and(|(other, lowest)| other < lowest)
         }
     }
 }

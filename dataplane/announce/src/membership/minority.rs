@@ -100,7 +100,7 @@ impl Membership {
         peer.parted.is_some() || peer.is_heard(self.fail_after.judged(), now) && says()
     }
 
-    /// This gateway has given up its addresses: it goes on without nobody.
+    /// Forgets the other part: this gateway has given up its addresses.
     pub(super) fn end_minority(&mut self) {
         self.minority = Minority::default();
         self.peers.iter_mut().for_each(|peer| peer.parted = None);

@@ -29,16 +29,16 @@ impl Membership {
 }
 
 /// Whether the sender does not hear a member, and may announce something nevertheless.
-pub(super) fn goes_on_without(heartbeat: &Heartbeat, member: MemberId) -> bool {
+pub(super) fn opposes(heartbeat: &Heartbeat, member: MemberId) -> bool {
     let entry = heartbeat.entries.iter().find(|entry| entry.id == member);
     let heard = entry.map_or(heartbeat.listening, |entry| entry.silence).is_heard();
     !heard && !heartbeat.state.fenced && !heartbeat.state.left
 }
 
 impl Peer {
-    /// Notes whether it shows that it goes on without this gateway.
-    pub(super) fn note_opposition(&mut self, opposes: bool, now: Instant) {
+    /// Notes whether it goes on without this gateway.
+    pub(super) fn note_opposition(&mut self, opposed: bool, now: Instant) {
         let since = self.opposed.map_or(now, |(since, _)| since);
-        self.opposed = opposes.then_some((since, now));
+        self.opposed = opposed.then_some((since, now));
     }
 }

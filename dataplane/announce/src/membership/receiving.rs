@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::fail_after::CALM;
-use super::opposition::goes_on_without;
+use super::opposition::opposes;
 use super::options::margin;
 use super::peer::{LastHeartbeat, Peer};
 use super::{Membership, ReceiveOutcome};
@@ -62,24 +62,23 @@ impl Membership {
         if known.is_some_and(|known| !is_newer(heartbeat.sequence, known.sequence)) {
             return ReceiveOutcome::Replayed;
         }
+        let opposed = known.is_some() && opposes(&heartbeat, own_id);
         if known.is_some() {
-            peer.note_opposition(goes_on_without(&heartbeat, own_id), now);
+            peer.note_opposition(opposed, now);
         }
-        let opposes = peer.opposed.is_some_and(|(_, at)| at == now);
         let late = newest.and_then(|echo| peer.late(&echo, heartbeat.fail_after, now));
         let Some(proof) = proof else {
             self.note_round_trip(late);
-            self.dirty |= opposes;
+            self.dirty |= opposed;
             return self.remember_unproven(from, &heartbeat, now);
         };
         let contested = std::mem::take(&mut heartbeat.contested);
         let Effect { news, applied, returned } = peer.take(from, heartbeat, &proof, now);
         self.note_round_trip(late);
-        self.dirty |= opposes;
         self.announce_again |= returned;
         self.conflicts.note(&contested, now);
         self.urgent |= news.is_urgent();
-        self.dirty |= news.is_urgent() || applied || fenced_or_doubtful;
+        self.dirty |= news.is_urgent() || applied || opposed || fenced_or_doubtful;
         ReceiveOutcome::Accepted
     }
 
@@ -183,9 +182,8 @@ impl Peer {
         let state = self.state != heartbeat.state || self.ability != heartbeat.ability;
         let news = News { new, state, asks: heartbeat.asks };
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
-        let continues = old.is_some_and(|old| old.incarnation == heartbeat.incarnation);
-        let returned = self.dead && continues || self.state.minority && !heartbeat.state.minority;
-        if !(old.is_none() || continues) || !heartbeat.state.eligible {
+        let returned = self.dead && !other_process || self.state.minority && !heartbeat.state.minority;
+        if old.is_some() && other_process {
             self.parted = None;
         }
         self.set_state(heartbeat.state);

@@ -5,24 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::libc;
 use nix::sys::socket::{LinkAddr, MsgFlags, sendto};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::async_socket::AsyncSocket;
 use crate::layer2::MacAddress;
-use crate::layer2::filter::{Watched, arp_filter};
-use crate::layer2::frame::arp_request;
+use crate::layer2::filter::Watched;
+use crate::layer2::frame::{ADVERTISEMENT, SOLICITATION, SOLICITED, arp_request};
+use crate::layer2::packets::{BUDGET, open_arp};
 
 /// Where ARP begins in a frame, and how long it is.
 const ARP: std::ops::Range<usize> = 14..42;
-/// ICMPv6 types, and the flag of an answer to a solicitation (RFC 4861, 4.3 and 4.4).
-const SOLICITATION: u8 = 135;
-const ADVERTISEMENT: u8 = 136;
-const SOLICITED: u8 = 0x40;
-
-/// How many frames are read at a time, so that a flood leaves time for everything else.
-const AT_ONCE: usize = 256;
 
 /// Asks for an IPv4 address.
 #[derive(Debug)]
@@ -42,12 +34,10 @@ impl ArpAsker {
     /// As socket(2).
     pub(super) fn open(target: Ipv4Addr) -> io::Result<Option<Self>> {
         let Some((link, mac, source)) = on_link(target)? else { return Ok(None) };
-        let protocol = i32::from((libc::ETH_P_ARP as u16).to_be());
-        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(protocol)))?;
         let mut watched = Watched::default();
         watched.add(target.into());
-        socket.attach_filter(&arp_filter(&watched))?;
-        Ok(Some(Self { socket: AsyncSocket::new(socket)?, link, mac, source, target }))
+        let socket = AsyncSocket::new(open_arp(&watched)?)?;
+        Ok(Some(Self { socket, link, mac, source, target }))
     }
 
     pub(super) fn ask(&self) {
@@ -60,7 +50,7 @@ impl ArpAsker {
     pub(super) async fn answered(&self) -> io::Result<()> {
         let mut buffer = [0; 128];
         loop {
-            for _ in 0..AT_ONCE {
+            for _ in 0..BUDGET {
                 let Ok(length) = io::Read::read(&mut self.socket.get(), &mut buffer) else {
                     self.socket.ready().await?;
                     continue;
