@@ -63,7 +63,7 @@ pub(crate) enum Scene {
     Flows(u16),
     /// The gateway has the kernel's default settings for local ports.
     DefaultPorts,
-    /// The same, but that a port in TIME_WAIT can be used again after a second.
+    /// Default sysctls, except that a port in TIME_WAIT can be reused after a second.
     ReusedPorts,
 }
 

@@ -12,7 +12,7 @@ pub(crate) const DATAGRAM: u16 = 9004;
 /// Answers every datagram with its complement, and a bundle with a bundle.
 pub(crate) const BUNDLE: u16 = 9005;
 
-/// As [`ECHO`], on every address of the server.
+/// Like [`ECHO`], on every address of the server.
 pub(crate) const MANY: u16 = 9006;
 
 /// The ports that every proxy offers over TCP.

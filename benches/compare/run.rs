@@ -56,7 +56,7 @@ pub(crate) struct Setting {
     pub(crate) flows: u16,
     /// Files that a proxy may open.
     pub(crate) files: u64,
-    /// The same in rows of very many connections or flows.
+    /// Limit in rows of very many connections or flows.
     pub(crate) most_files: u64,
     /// Cores of the hosts.
     pub(crate) pinning: Pinning,

@@ -99,11 +99,11 @@ pub(crate) enum Metric {
     TimeWait,
     /// Median latency of requests to another Service at the same time, in microseconds.
     OtherP50,
-    /// The same, relative to that without load.
+    /// Median of the other Service, relative to its median without load.
     OtherSlowdown,
     /// The longest that a request waited while something was done, in milliseconds.
     Standstill,
-    /// The same in as long a time before.
+    /// Longest wait in an equally long time before the deletion.
     StandstillBefore,
 }
 

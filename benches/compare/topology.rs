@@ -57,12 +57,12 @@ const PLENTIFUL_PORTS: [(&str, &str); 2] =
 /// Which local ports the gateway has towards each endpoint. The other hosts stand for many, and have plenty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LocalPorts {
-    /// As the other hosts.
+    /// Like the other hosts.
     #[default]
     Plentiful,
-    /// As every namespace has at first: 28,232, each of them for a minute in TIME_WAIT where the gateway closed first.
+    /// Default of a namespace: 28,232 ports, each of them for a minute in TIME_WAIT where the gateway closed first.
     Default,
-    /// The same, where a port in TIME_WAIT can be used again after a second (`tcp_tw_reuse`).
+    /// Default ports, where a port in TIME_WAIT can be reused after a second (`tcp_tw_reuse`).
     Reused,
 }
 

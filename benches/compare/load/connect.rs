@@ -16,10 +16,10 @@ use crate::pattern;
 use crate::ports::{MANY, ONCE, ONCE_LEN};
 use crate::sample::Moved;
 
-/// What is left of a run in which clients close first has so long to come to an end.
+/// Time for the connections of a run in which clients close first to finish.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Who closes a connection first.
+/// Side that closes a connection first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClosesFirst {
     /// The server, and every connection must succeed.

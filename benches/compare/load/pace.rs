@@ -99,7 +99,7 @@ impl Arrivals {
         self.pace.rate().map_or(0, due).saturating_sub(self.begun)
     }
 
-    /// Waits for events, for so long at `most`, and for the next unit if there is a connection for it.
+    /// Waits for events for `most` at most, and for the next unit if there is a connection for it.
     pub(super) fn wait(
         &self,
         poll: &mut Poll,

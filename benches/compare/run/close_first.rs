@@ -14,7 +14,7 @@ use crate::serve;
 use crate::subjects;
 use crate::topology::{LocalPorts, Topology};
 
-/// The same load comes before, for so many times as long as what is measured.
+/// Length of the load before the measurement, as a multiple of the measurement.
 const BEFORE: u32 = 3;
 
 /// The most ports that are in use at the end, as a share of all. The kernel alone is slow from a half on.

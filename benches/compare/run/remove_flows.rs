@@ -17,7 +17,7 @@ const FIRST_PORT: u16 = 12_000;
 const OTHER: Pace = Pace::Open { rate: 1_000.0 };
 const OTHER_SIZE: usize = 64;
 
-/// The Service is deleted so long after the first request.
+/// Time from the first request to the deletion of the Service.
 const BEFORE: Duration = Duration::from_millis(200);
 
 impl Stage<'_> {

@@ -16,7 +16,7 @@ const MOST_CHANGES: usize = 256;
 /// About what a gateway disagrees with this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disagreement {
-    /// Who may own addresses, and what those are able to own.
+    /// The gateways that may own addresses, and what they are able to own.
     Candidates,
     /// Which addresses there are, and who can serve them.
     Addresses,
@@ -29,14 +29,14 @@ pub(crate) struct Disagreements {
     others: BTreeMap<Arc<str>, Other>,
 }
 
-/// What another gateway showed, and until when both followed the same, be it one after the other.
+/// Course of another gateway, and the last time at which both followed the same, even if one did so later.
 #[derive(Debug)]
 struct Other {
     shown: Course,
     agreed_at: Instant,
 }
 
-/// What one gateway followed, and until when; the last one is what it follows now.
+/// The views that a gateway followed, each with its last time; the last entry is the present one.
 #[derive(Debug, Default)]
 struct Course(VecDeque<(Applied, Instant)>);
 
@@ -97,7 +97,7 @@ impl Disagreements {
 }
 
 impl PeerReport {
-    /// What it follows, unless it announces nothing, is about to end, or is not heard.
+    /// The view and assignment that it follows; none if it announces nothing, is about to end, or is not heard.
     pub(crate) fn follows(&self) -> Option<Applied> {
         let counts = self.heard && !(self.state.fenced || self.state.leaving || self.state.left);
         self.applied.filter(|applied| counts && *applied != Applied::default())

@@ -85,7 +85,7 @@ pub struct NodeState {
     pub stale: bool,
     /// It has no quorum and announces nothing.
     pub fenced: bool,
-    /// It goes on without a majority, because the tie-breaker answers it.
+    /// Goes on without a majority, because the tie-breaker answers.
     pub minority: bool,
 }
 

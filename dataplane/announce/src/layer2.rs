@@ -385,7 +385,7 @@ impl Layer2 {
         std::mem::take(&mut self.subnets_changed)
     }
 
-    /// Who keeps an address that another gateway announces as well. A host that is no gateway does not announce what it has, so `on_conflict` is
+    /// Sets which gateway keeps an address that another one announces as well. A host that is no gateway does not announce what it has, so `on_conflict` is
     /// about it all the same.
     pub fn set_precedence(&mut self, precedence: Precedence) {
         let former = std::mem::replace(&mut self.precedence, precedence);

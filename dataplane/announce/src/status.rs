@@ -108,7 +108,7 @@ impl Status {
 pub enum GatewayState {
     /// It owns what falls to it.
     Eligible,
-    /// It owns addresses although half of the gateways or fewer hear it, because the tie-breaker answers.
+    /// Owns addresses although half of the gateways or fewer hear it, because the tie-breaker answers.
     Minority,
     /// Too few others hear it: they may have taken over what it had.
     #[default]

@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How many pings may wait for their answers.
 const UNANSWERED: usize = 4;
 
-/// What lets a gateway go on without a majority.
+/// Address whose answers let a gateway go on without a majority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TieBreaker {
     /// Nothing: only a majority has a quorum.
@@ -87,7 +87,7 @@ impl Pinger {
         self.target.map(|target| target.ip())
     }
 
-    /// Who is to be asked.
+    /// The configured tie-breaker.
     pub(crate) fn tie_breaker(&self) -> TieBreaker {
         self.tie_breaker
     }

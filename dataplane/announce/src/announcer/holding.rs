@@ -22,7 +22,7 @@ pub(super) struct Holdings {
     held: BTreeMap<IpAddr, Here>,
     /// Those that are to be announced, and whether somebody else may have them.
     queue: VecDeque<(IpAddr, bool)>,
-    /// Those that could not be announced yet, and that somebody else may have.
+    /// Addresses that could not be announced yet, and that another machine may have.
     unprobed: BTreeSet<IpAddr>,
     warnings: BTreeMap<String, String>,
     counts: Counts,
@@ -163,7 +163,7 @@ impl Holdings {
         self.changed = true;
     }
 
-    /// Who keeps an address that another gateway announces as well.
+    /// Sets which gateway keeps an address that another one announces as well.
     pub(super) fn set_precedence(&mut self, precedence: Precedence) {
         self.layer2.set_precedence(precedence);
     }

@@ -17,7 +17,7 @@ use crate::tie_breaker::TieBreaker;
 
 /// How long the tie-breaker may be silent.
 const UNDECIDED: Duration = Duration::from_secs(10);
-/// The least change of `failAfter` that the log is told.
+/// Smallest change of `failAfter` that is logged.
 const TOLD: Duration = Duration::from_millis(50);
 
 impl Announcing {

@@ -111,7 +111,7 @@ pub(super) struct Announcement {
     disputed_until: Option<Instant>,
     /// How long it is left to another after each sign of it.
     wait: Duration,
-    /// It is left to another gateway, which may die: it is probed often.
+    /// Left to another gateway, which may die: probed often.
     gave_way: bool,
     /// The former owner may still answer until then.
     settled: Instant,

@@ -27,7 +27,7 @@ pub(super) enum Statement {
     Asks(IpAddr, Asker),
 }
 
-/// Who looks for an address.
+/// Sender of a question for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asker {
     /// Its own address; unspecified while it has none.

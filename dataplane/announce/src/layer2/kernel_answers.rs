@@ -30,7 +30,7 @@ struct Suppressed {
 }
 
 impl KernelAnswers {
-    /// What a process before this one has left stays as it is.
+    /// Leaves the tables of a process before this one as they are.
     pub(super) fn new(now: Instant) -> Self {
         let suppressed = |table| Suppressed { table, places: BTreeSet::new(), exists: false, renewed: now };
         let tables = [Table::Arp, Table::NeighbourDiscovery].map(suppressed);

@@ -48,7 +48,7 @@ pub(super) struct Packets {
 impl Packets {
     pub(super) fn open() -> io::Result<Self> {
         let arp = open_arp(&Watched::default())?;
-        // Nobody answers what is dropped.
+        // A dropped question stays unanswered, since the kernel does not answer.
         make_room(&arp, ROOM)?;
         let icmpv6 = match open_icmpv6() {
             Ok(socket) => Some(AsyncSocket::new(socket)?),

@@ -10,7 +10,7 @@ use crate::heartbeat::{AddressHash, Contested};
 /// How long a gateway remembers what one has said: longer than it takes to follow one that has died, and to say the same.
 const REMEMBERED: Duration = Duration::from_mins(1);
 
-/// What this gateway says, and what was said.
+/// Contested addresses, as this gateway and others have reported them.
 #[derive(Debug, Default)]
 pub(super) struct KnownConflicts {
     own: Contested,
@@ -19,7 +19,7 @@ pub(super) struct KnownConflicts {
 }
 
 impl KnownConflicts {
-    /// Remembers what a gateway says.
+    /// Remembers the addresses that a gateway reports.
     pub(super) fn note(&mut self, contested: &Contested, now: Instant) {
         match contested {
             Contested::All => self.all_said = Some(now),
@@ -31,7 +31,7 @@ impl KnownConflicts {
         }
     }
 
-    /// What the next heartbeat says.
+    /// Contents of the next heartbeat.
     pub(super) fn told(&mut self, now: Instant) -> Contested {
         let own = self.own.clone();
         self.note(&own, now);

@@ -13,7 +13,7 @@ pub(super) const CALM: Duration = Duration::from_secs(30);
 /// How often a round trip counts: a lease is renewed by one, and asked for by another where a heartbeat was lost.
 const ROUND_TRIPS: u32 = 2;
 
-/// What is promised to others, and what they may rely on.
+/// The `failAfter` promised to others, and the longest that they may still rely on.
 #[derive(Debug)]
 pub(super) struct FailAfter {
     promised: Duration,
@@ -26,7 +26,7 @@ pub(super) struct FailAfter {
 }
 
 impl FailAfter {
-    /// Of a process that goes on with what others may expect of the one before it, or of a fresh one.
+    /// Starts with the promise of the process before this one, if there was one.
     pub(super) fn new(options: &MembershipOptions, continued: Option<Duration>, now: Instant) -> Self {
         let most = options.fail_after_max;
         let promised = continued.unwrap_or_default().clamp(options.fail_after, most);
@@ -38,7 +38,7 @@ impl FailAfter {
         Self { promised, outstanding: Some((before, now + before)), longest: [round_trip; 2], since: now }
     }
 
-    /// What heartbeats say that are sent now.
+    /// Value in heartbeats that are sent now.
     pub(super) fn promised(&self) -> Duration {
         self.promised
     }
@@ -55,7 +55,7 @@ impl FailAfter {
         Silence::of(less.max(silence.min(self.promised / 2)), self.promised)
     }
 
-    /// A round trip of so long was measured.
+    /// Takes a measured round trip into account.
     pub(super) fn measured(&mut self, round_trip: Duration, options: &MembershipOptions) {
         let [longest, _] = &mut self.longest;
         *longest = round_trip.max(*longest);

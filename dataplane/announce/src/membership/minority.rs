@@ -17,9 +17,9 @@ const PATIENCE: u32 = 4;
 /// Whether this gateway goes on without a majority.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Minority {
-    /// It has no majority, and takes others for dead.
+    /// Without a majority, and others are taken for dead.
     pub(super) goes_on: bool,
-    /// It has had no majority, and has not settled with the others since.
+    /// Lost the majority, and has not settled with the others since.
     unsettled: bool,
     /// How many members its part of the network had, itself included.
     votes: usize,
@@ -33,7 +33,7 @@ impl Membership {
         !self.view.quorum.is_majority() && self.standby.inherited().is_none_or(|until| until < self.last_poll)
     }
 
-    /// Who keeps an address that this gateway and another one announce. The leases that a process before this one had do not say how many there were.
+    /// Which gateway keeps an address that this one and another one announce. The leases that a process before this one had do not say how many there were.
     pub fn precedence(&self) -> Precedence {
         let quorum = self.view.quorum;
         match () {

@@ -59,7 +59,7 @@ pub(super) struct Peer {
     pub(super) was_away: bool,
     /// A majority has not heard it for so long that it has fenced itself.
     pub(super) dead: bool,
-    /// It was taken for dead, and has not shown since that it gave up its addresses.
+    /// Set since it was taken for dead, until it shows that it gave up its addresses.
     pub(super) parted: Option<Parted>,
     /// Who says that it hears it, while this gateway does not.
     pub(super) via: Option<MemberId>,
@@ -107,7 +107,7 @@ impl LastHeartbeat {
             .and_then(|index| self.entries.get(index))
     }
 
-    /// What the sender said of a member that it heard. Of those that a process never heard it only knows for how long.
+    /// When the sender last heard a member, and the state that this one reported; none if its process never heard it.
     pub(super) fn heard(&self, id: MemberId) -> Option<(Instant, NodeState)> {
         let entry = self.entry(id).filter(|entry| entry.silence.is_heard() && entry.echo.is_some())?;
         Some((self.heard_at(entry.silence)?, entry.state))

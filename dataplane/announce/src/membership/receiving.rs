@@ -11,7 +11,7 @@ use super::peer::{LastHeartbeat, Peer};
 use super::{Membership, ReceiveOutcome};
 use crate::heartbeat::{Entry, Heartbeat, MOST_ENTRIES, Silence, WireError};
 
-/// What a heartbeat echoes of this gateway's: it proves that the heartbeat is new if it was sent within `failAfter`.
+/// Echo of a heartbeat of this gateway. It proves that the heartbeat with it is new if the echoed one was sent within `failAfter`.
 #[derive(Clone, Copy)]
 struct EchoOfOwn {
     /// When the echoed one was sent.
@@ -86,7 +86,7 @@ impl Membership {
         trip.into_iter().for_each(|trip| self.fail_after.measured(trip, &self.options));
     }
 
-    /// What the heartbeat echoes of this process, if that was sent within `fail_after_max`.
+    /// Echoes of heartbeats that this process sent within `fail_after_max`.
     fn echoes(&self, heartbeat: &Heartbeat) -> impl Iterator<Item = EchoOfOwn> {
         let sent = |entry: &Entry| {
             let sent = self.sent_at(entry.echo?)?;
@@ -156,7 +156,7 @@ struct Effect {
     news: News,
     /// It follows another assignment.
     applied: bool,
-    /// It was away, and may have owned addresses meanwhile that this gateway owns as well.
+    /// The member was away, and may have owned addresses meanwhile that this gateway owns as well.
     returned: bool,
 }
 

@@ -23,6 +23,6 @@ pub struct Continuation {
     pub lease_left: Duration,
     /// Its hold-down.
     pub hold_down: Duration,
-    /// What others may rely on by its heartbeats.
+    /// Longest `failAfter` that others may rely on.
     pub fail_after: Duration,
 }

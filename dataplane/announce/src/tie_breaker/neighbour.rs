@@ -31,7 +31,7 @@ impl ArpAsker {
     /// None where the address is in no subnet of this machine.
     ///
     /// # Errors
-    /// As socket(2).
+    /// Those of socket(2) and getifaddrs(3).
     pub(super) fn open(target: Ipv4Addr) -> io::Result<Option<Self>> {
         let Some((link, mac, source)) = on_link(target)? else { return Ok(None) };
         let mut watched = Watched::default();
@@ -94,7 +94,7 @@ fn on_link(target: Ipv4Addr) -> io::Result<Option<(LinkAddr, MacAddress, Ipv4Add
     Ok(link.and_then(|link| Some((link, MacAddress(link.addr()?), source))))
 }
 
-/// What asks an IPv6 address, sent to it alone. The kernel computes the checksum.
+/// Neighbour solicitation for an address, to be sent to it alone. The kernel computes the checksum.
 pub(super) fn solicitation(target: Ipv6Addr) -> Vec<u8> {
     [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat()
 }

@@ -1,4 +1,4 @@
-//! Who answers for an address whose owner has died: its kernel has the address for seconds yet.
+//! Answers for an address whose owner has died while its kernel still has the address.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ const PORT: u16 = 4000;
 /// When others take over, after a kill.
 const TAKEOVER: Duration = Duration::from_millis(350);
 
-/// What became of a connection of a client that did not know yet where the address is.
+/// Outcome of a connection from a client without a neighbour entry.
 fn connect_anew(client: &Host, ip: IpAddr) -> Result<(), ErrorKind> {
     client.ip(&[format!("neigh flush to {ip}")]);
     client.run(|| {

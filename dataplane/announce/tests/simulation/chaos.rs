@@ -14,7 +14,7 @@ const CALM: Duration = Duration::from_secs(4);
 /// When a hold-down ends, an address moves: from the withdrawal until all agree.
 const MOVE: Duration = Duration::from_millis(100);
 
-/// Of links, one way.
+/// Longest one-way delay of links.
 const LONGEST_DELAY: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ fn run(mut network: Network, faults: &[(Fault, u64)], overlap: Duration) {
     assert!(network.judge.gap() <= MOVE, "{:?} without an owner in the calm", network.judge.gap());
 }
 
-/// The same 50 cases each time; PROPTEST_CASES runs more, at random. Of a thousand of those with a tie-breaker one or two still have two owners for up
+/// Draws the same 50 cases each time; PROPTEST_CASES runs more, at random. Of a thousand of those with a tie-breaker one or two still have two owners for up
 /// to 1.1 s, where heartbeats were held up before a split, or a process was upgraded during one.
 fn config() -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };

@@ -22,13 +22,13 @@ pub(crate) struct Gateway {
     pub(crate) announced: BTreeSet<IpAddr>,
     /// How often that has changed.
     pub(crate) changes: u64,
-    /// What it has left to another gateway that announces it, and when it probes whether that one still does.
+    /// Addresses left to another gateway that announces them, each with its next probe.
     pub(crate) yielded: BTreeMap<IpAddr, Yielded>,
-    /// It has announced all again.
+    /// Set when it announces all its addresses again.
     pub(crate) announced_again: bool,
 }
 
-/// As `layer2` does it: probed after a second, and each time after twice as long.
+/// Retry of a probe, as in `layer2`: after a second, then every two.
 #[derive(Clone, Copy)]
 pub(crate) struct Yielded {
     pub(crate) until: Instant,
@@ -129,7 +129,7 @@ impl Gateway {
         }
     }
 
-    /// What is on its interfaces.
+    /// The addresses on its interfaces.
     pub(crate) fn on(&self) -> BTreeSet<IpAddr> {
         self.announced.iter().filter(|address| !self.yielded.contains_key(*address)).copied().collect()
     }

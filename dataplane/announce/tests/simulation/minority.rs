@@ -190,7 +190,7 @@ fn a_gateway_that_most_others_do_not_hear_owns_nothing() {
     });
 }
 
-/// What was left to another gateway is taken back soon after that one has died.
+/// An address that was left to another gateway is taken back soon after that one has died.
 #[test]
 fn the_holder_of_what_was_left_to_it_dies() {
     for (machines, part) in PARTS.into_iter().take(2) {

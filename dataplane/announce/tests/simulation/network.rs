@@ -44,7 +44,7 @@ pub(crate) struct Saturation {
     pub(crate) since: Duration,
     /// How long a packet waits in the full queue.
     pub(crate) full: Duration,
-    /// Of the packets that find it full.
+    /// Share of packets that are lost when it is full.
     pub(crate) loss: f64,
     /// Heartbeats overtake ordinary traffic.
     pub(crate) priority: bool,
@@ -594,7 +594,7 @@ impl Network {
         }
     }
 
-    /// What the API server says to some of others.
+    /// Changes what some machines learn from the API server about others.
     pub(crate) fn list_as_ready(&mut self, to: Range<usize>, of: Range<usize>, ready: bool) {
         let mut members = self.members();
         of.for_each(|machine| members[machine].ready = ready);
