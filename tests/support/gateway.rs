@@ -217,6 +217,11 @@ impl<'w> Gateway<'w> {
             let log = successor.stderr();
             if log.contains("took over") { Ok(()) } else { Err(log) }
         });
+        // Until then the predecessor answers on the admin address as well, with its own generation.
+        eventually("the former process has left the admin address", || {
+            let log = self.process.stderr();
+            if log.contains("draining: new connections are not accepted") { Ok(()) } else { Err(log) }
+        });
         std::mem::replace(&mut self.process, successor)
     }
 
