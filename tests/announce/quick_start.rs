@@ -1,4 +1,4 @@
-//! The quick start for two machines without Kubernetes, from deploy/README.md: its configuration, key and manifests, as a user would copy them.
+//! The quick start for two machines without Kubernetes, from deploy/announce.md: its configuration, key and manifests, as a user would copy them.
 //! systemd is not part of it; tests/deploy has it read the unit with the drop-in.
 
 use std::fs;
@@ -10,9 +10,10 @@ use crate::support::world::Family;
 
 /// The blocks of the section, without their fences, each with its language.
 fn blocks() -> Vec<(String, String)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/README.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/announce.md");
     let text = fs::read_to_string(path).expect("the document is there");
-    let (_, section) = text.split_once("\n### Two machines without Kubernetes\n").expect("the section");
+    let (_, section) =
+        text.split_once("\n### Layer 2 on two machines without Kubernetes\n").expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let mut parts = section.split("```");
     parts.next();

@@ -56,7 +56,8 @@ fn the_package_is_as_large_as_its_files() {
 /// Files that documents tell users to install are created by the release.
 #[test]
 fn documents_name_files_of_the_release() {
-    let (script, document) = (files::text("release"), files::text("README.md"));
+    let (script, document) =
+        (files::text("release"), files::text("README.md") + &files::text("releasing.md"));
     let version = env!("CARGO_PKG_VERSION");
     let arch = "amd64";
     for (made, named) in [
@@ -66,7 +67,7 @@ fn documents_name_files_of_the_release() {
         ("SHA256SUMS", "SHA256SUMS".to_owned()),
     ] {
         assert!(script.contains(made), "deploy/release makes no {made}");
-        assert!(document.contains(&named), "deploy/README.md does not name {named}");
+        assert!(document.contains(&named), "deploy/README.md and deploy/releasing.md do not name {named}");
     }
     // `helm push` uses the name inside the chart, so it needs its own folder next to the image.
     assert!(document.contains("\"oci://$REGISTRY/charts/sheave\" --version "));

@@ -71,7 +71,7 @@ fn systemd_takes_the_unit_and_finds_it_closed() {
 /// Additions that the document tells users to make with `systemctl edit`, each alone.
 #[test]
 fn systemd_takes_the_unit_with_each_addition_of_the_document() {
-    let document = files::text("README.md");
+    let document = files::text("announce.md");
     let additions: Vec<&str> = document.split("```ini\n# systemctl edit sheave\n").skip(1).collect();
     assert!(additions.len() >= 2, "for either way to announce");
     for addition in additions {

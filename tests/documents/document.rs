@@ -6,12 +6,19 @@ use std::path::Path;
 use snapbox::Data;
 
 /// All documents for users or contributors.
-pub(crate) const DOCUMENTS: [&str; 11] = [
+pub(crate) const DOCUMENTS: [&str; 18] = [
     "README.md",
+    "SECURITY.md",
     "benches/README.md",
     "control/README.md",
     "dataplane/README.md",
     "deploy/README.md",
+    "deploy/announce.md",
+    "deploy/releasing.md",
+    "deploy/security.md",
+    "deploy/sizing.md",
+    "deploy/troubleshooting.md",
+    "deploy/upgrade.md",
     "deploy/helm/README.md",
     "deploy/karmada/README.md",
     "deploy/monitoring/README.md",
