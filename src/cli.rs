@@ -1,10 +1,5 @@
 //! Command line: commands, flags and their help.
 
-mod arguments;
-mod diff;
-mod object;
-mod question;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,15 +7,13 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-
-pub(crate) use self::arguments::{
-    ApiServerArgs, Folders, LineFormat, ManifestArgs, NodeArgs, RunningArgs, SourceArgs, TableFormat,
-    TextFormat, TopRows,
+use sheave_console::arguments::{
+    ApiServerArgs, Diff, Explain, Gateways, ManifestArgs, NodeArgs, Routes, RunningArgs, Status, TextFormat,
+    Top, Validate, Watch,
 };
-pub(crate) use self::diff::Diff;
-pub(crate) use self::question::QuestionArgs;
+use sheave_console::exit::Exit;
+
 use crate::config::{self, Overrides};
-use crate::exit::Exit;
 
 /// A Layer-4 load balancer for Kubernetes and Karmada fleets
 #[derive(Debug, PartialEq, Parser)]
@@ -158,110 +151,6 @@ pub(crate) struct Controller {
     pub(crate) node: NodeArgs,
     #[command(flatten)]
     pub(crate) api: ApiServerArgs,
-}
-
-/// `sheave routes`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct Routes {
-    #[command(flatten)]
-    pub(crate) sources: SourceArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = TableFormat::Table)]
-    pub(crate) output: TableFormat,
-}
-
-/// `sheave explain`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct Explain {
-    #[command(flatten)]
-    pub(crate) asked: QuestionArgs,
-    /// Ask a controller, and through it all gateways: which gateway a client reaches, and what each would do
-    #[arg(long, conflicts_with_all = ["manifests", "karmada_manifests", "node", "gateway"])]
-    pub(crate) fleet: bool,
-    #[command(flatten)]
-    pub(crate) sources: SourceArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
-    pub(crate) output: TextFormat,
-}
-
-/// `sheave watch`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct Watch {
-    #[command(flatten)]
-    pub(crate) asked: QuestionArgs,
-    #[command(flatten)]
-    pub(crate) running: RunningArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = LineFormat::Text)]
-    pub(crate) output: LineFormat,
-}
-
-/// `sheave status`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct Status {
-    #[command(flatten)]
-    pub(crate) running: RunningArgs,
-    /// Only check whether a process of another container serves on this node: exits 2 if so, else 0
-    ///
-    /// For startup probes: a process that is to take over shares the ports of the process that still serves.
-    #[arg(long, conflicts_with_all = ["admin", "gateway"])]
-    pub(crate) here: bool,
-    /// Show all gateways and how they differ, as seen by a controller
-    ///
-    /// Exits 0 (all gateways are healthy and agree), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
-    ///
-    /// kubectl forwards a port to a controller in the cluster if --context or --kubeconfig is given, or if there is no --admin and no
-    /// controller listens on `admin.listen`.
-    #[arg(long, conflicts_with_all = ["here", "gateway"])]
-    pub(crate) fleet: bool,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
-    pub(crate) output: TextFormat,
-}
-
-/// `sheave gateways`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct Gateways {
-    #[command(flatten)]
-    pub(crate) running: RunningArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
-    pub(crate) output: TextFormat,
-}
-
-/// `sheave top`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct Top {
-    #[command(flatten)]
-    pub(crate) running: RunningArgs,
-    /// What each row shows
-    #[arg(long, value_enum, value_name = "ROWS", default_value_t = TopRows::Services)]
-    pub(crate) view: TopRows,
-    /// Column to sort by, for example open, new, in, out, errors or state [default: new]
-    #[arg(long, value_name = "COLUMN")]
-    pub(crate) sort: Option<String>,
-    /// Show only rows that have all of these words
-    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
-    pub(crate) filter: String,
-    /// Print the traffic of one second, and exit
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// Output format of --once
-    #[arg(short, long, value_enum, default_value_t = TextFormat::Text, requires = "once")]
-    pub(crate) output: TextFormat,
-}
-
-/// `sheave validate`.
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct Validate {
-    #[command(flatten)]
-    pub(crate) manifests: ManifestArgs,
-    #[command(flatten)]
-    pub(crate) node: NodeArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
-    pub(crate) output: TextFormat,
 }
 
 /// `sheave migrate`.

@@ -1,17 +1,8 @@
-//! One-shot commands, and the demo.
+//! Commands that change something or need nothing of a process: demo, migrate, uninstall, version and completions.
 
-mod admin_client;
-pub(crate) mod admin_server;
 pub(crate) mod completions;
 pub(crate) mod demo;
-pub(crate) mod diff;
-pub(crate) mod inspect;
-pub(crate) mod manifests;
 pub(crate) mod migrate;
-mod port_forward;
-mod stdout;
-pub(crate) mod top;
+pub(crate) mod status_here;
 pub(crate) mod uninstall;
-pub(crate) mod validate;
 pub(crate) mod version;
-pub(crate) mod watch;

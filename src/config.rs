@@ -15,15 +15,16 @@ mod timeouts;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::Serialize;
 use serde_json::Value;
+use sheave_console::http::server::guarded::Authorization;
+use sheave_console::views::steering;
+use sheave_console::views::validation::ConfigMistake;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
 use sheave_control::projection::RESERVED_PORTS;
@@ -31,17 +32,15 @@ use sheave_dataplane::SteeringMode;
 use sheave_model::FrontendKind;
 
 pub(crate) use self::announce::{Announce, AnnounceMode};
-pub(crate) use self::authorization::Authorization;
 pub(crate) use self::connection_log::LoggedConnections;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::logging::{LogFormat, LogLevel, Logging};
-pub(crate) use self::metrics::{Metrics, SeriesLimits, TlsFiles};
+pub(crate) use self::metrics::Metrics;
 pub(crate) use self::origin::ConfigOrigin;
 use self::section::Section;
 pub(crate) use self::timeouts::Timeouts;
 use self::values::ValueError;
 use crate::takeover::MOST_WORKERS;
-use crate::views::steering;
 pub(crate) use sheave_control::time::parse_duration;
 
 /// Default name of the own cluster. It has no effect in a single cluster.
@@ -192,29 +191,6 @@ impl Overrides {
     #[cfg(test)]
     pub(crate) fn of_node(node: &str) -> Self {
         Self { node: Some(node.to_owned()), ..Self::default() }
-    }
-}
-
-/// A mistake in the configuration. Its JSON keys may be added to, but are never renamed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ConfigMistake {
-    /// Key, for example `timeouts.connect`; empty for the file as a whole.
-    #[serde(rename = "key")]
-    pub(crate) path: String,
-    /// Error message.
-    pub(crate) message: String,
-    /// Suggested correction, if known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hint: Option<String>,
-}
-
-impl fmt::Display for ConfigMistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
-        }
-        f.write_str(&self.message)?;
-        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use sheave_console::views::visible::{visible, visible_json};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{EnvFilter, Targets};
@@ -21,7 +22,6 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 use self::escape::{Escape, EscapingWriter, visible_with_colors};
 use crate::config::{LogFormat, LogLevel, Logging};
-use crate::views::visible::{visible, visible_json};
 
 /// Lines that may wait to be written: about a megabyte, as much as a large change of the table logs at once.
 const QUEUE: usize = 8192;

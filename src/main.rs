@@ -3,22 +3,22 @@
 mod cli;
 mod commands;
 mod config;
-mod exit;
 mod gateway;
-mod http;
 mod logging;
 mod process;
-mod retry;
 mod takeover;
-mod views;
 
 use std::process::ExitCode;
 
-use cli::{Cli, Command, RunningArgs};
-use commands::admin_server::AdminServer;
-use commands::{completions, demo, diff, inspect, migrate, top, uninstall, validate, version, watch};
+use sheave_console::admin_server::AdminServer;
+use sheave_console::arguments::RunningArgs;
+use sheave_console::exit::Exit;
+use sheave_console::{diff, inspect, top, validate, watch};
+
+use cli::{Cli, Command};
+use commands::{completions, demo, migrate, status_here, uninstall, version};
 use config::{Config, ConfigOrigin};
-use exit::Exit;
+use gateway::options::console_options;
 use process::gateway::{Lifetime, ObjectSource, Takeover};
 use process::{controller, serve};
 
@@ -37,24 +37,33 @@ fn execute(cli: Cli) -> Exit {
         (Command::Version(version), _) => version::run(&version),
         (Command::Completions { shell }, _) => completions::completions(shell),
         (Command::Man { command }, _) => completions::man(command.as_deref()),
-        (Command::Validate(validate), config) => validate::run(&validate, config),
+        (Command::Validate(validate), config) => {
+            // The manifests are checked with the default configuration if there are mistakes in it.
+            let (config, mistakes) = match config {
+                Ok(config) => (config, Vec::new()),
+                Err(mistakes) => (Config::fallback(), mistakes),
+            };
+            validate::run(&validate, &console_options(&config), mistakes)
+        }
         (_, Err(mistakes)) => validate::print_mistakes(&mistakes),
-        (Command::Routes(routes), Ok(config)) => inspect::routes(&routes, &config),
+        (Command::Routes(routes), Ok(config)) => inspect::routes(&routes, &console_options(&config)),
         (Command::Migrate(options), Ok(config)) => migrate::run(&options, &config),
-        (Command::Diff(diff), Ok(config)) => diff::run(&diff, &config),
-        (Command::Explain(explain), Ok(config)) => inspect::explain(&explain, &config),
+        (Command::Diff(diff), Ok(config)) => diff::run(&diff, &console_options(&config)),
+        (Command::Explain(explain), Ok(config)) => inspect::explain(&explain, &console_options(&config)),
         (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),
         (Command::Gateway(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::Api),
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config, origin)),
         (Command::Watch(options), Ok(config)) => with_server(&options.running, &config, |server| {
-            serve(&config, watch::run(&options, &config, server))
+            serve(&config, watch::run(&options, &console_options(&config), server))
         }),
         (Command::Status(status), Ok(config)) if status.here => {
-            serve(&config, inspect::served_elsewhere(&config))
+            serve(&config, status_here::run(&config.state_dir))
         }
-        (Command::Status(status), Ok(config)) if status.fleet => inspect::all_gateways(&status, &config),
-        (Command::Status(status), Ok(config)) => inspect::status(&status, &config),
-        (Command::Gateways(gateways), Ok(config)) => inspect::gateways(&gateways, &config),
+        (Command::Status(status), Ok(config)) if status.fleet => {
+            inspect::all_gateways(&status, &console_options(&config))
+        }
+        (Command::Status(status), Ok(config)) => inspect::status(&status, &console_options(&config)),
+        (Command::Gateways(gateways), Ok(config)) => inspect::gateways(&gateways, &console_options(&config)),
         (Command::Top(options), Ok(config)) => {
             with_server(&options.running, &config, |server| serve(&config, top::run(&options, server)))
         }
@@ -69,7 +78,7 @@ fn execute(cli: Cli) -> Exit {
 /// Runs a command that queries a process repeatedly. The connection is opened before this process gives up its privileges, which
 /// kubectl and its plugins may need.
 fn with_server(running: &RunningArgs, config: &Config, command: impl FnOnce(AdminServer) -> Exit) -> Exit {
-    AdminServer::of_process(running, config).map_or_else(|exit| exit, command)
+    AdminServer::of_process(running, &console_options(config)).map_or_else(|exit| exit, command)
 }
 
 /// Runs a gateway on manifests, or on `otherwise` if there are none.

@@ -8,11 +8,11 @@ mod signals;
 
 use std::time::Duration;
 
+use sheave_console::exit::Exit;
 use sheave_control::sources::connection::Connection;
 use sheave_dataplane::give_up_privileges;
 
 use crate::config::Config;
-use crate::exit::Exit;
 use crate::logging;
 
 /// How long the process may wait at its end for work that cannot be cancelled, such as a scan of a hung file

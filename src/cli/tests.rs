@@ -1,12 +1,12 @@
 //! Tests of how command lines are parsed.
 
 use clap::CommandFactory as _;
+use sheave_console::arguments::{AdminUrl, Folders, TableFormat};
+use sheave_console::views::explain::{Client, Port, Question};
 use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
-use super::arguments::AdminUrl;
 use super::*;
-use crate::views::explain::{Client, Port, Question};
 
 fn parse(line: &str) -> Result<Cli, ErrorKind> {
     Cli::try_parse_from(line.split(' ')).map_err(|error| error.kind())

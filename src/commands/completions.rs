@@ -4,10 +4,10 @@
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 use clap_mangen::Man;
+use sheave_console::exit::Exit;
+use sheave_console::stdout;
 
-use super::stdout;
 use crate::cli::Cli;
-use crate::exit::Exit;
 
 /// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Exit {

@@ -15,11 +15,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sheave_console::exit::Exit;
+use sheave_console::stdout;
 use tempfile::TempDir;
 
-use crate::commands::stdout;
 use crate::config::{ADMIN_LISTEN, Config};
-use crate::exit::Exit;
 use crate::process::gateway::{self, Lifetime, ObjectSource, Takeover};
 use backends::Backends;
 use clusters::Clusters;

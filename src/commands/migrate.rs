@@ -3,15 +3,15 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use sheave_console::exit::Exit;
+use sheave_console::stdout::{complain, print};
+use sheave_console::views::problem::ProblemView;
+use sheave_console::views::visible::line;
 use sheave_control::migration::{self, Migration};
 use sheave_control::sources::manifests::{FileProblem, RawManifests};
 
-use super::stdout::{complain, print};
 use crate::cli::Migrate;
 use crate::config::Config;
-use crate::exit::Exit;
-use crate::views::problem::ProblemView;
-use crate::views::visible::line;
 
 /// Path that stands for standard input.
 const STDIN: &str = "-";

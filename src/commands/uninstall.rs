@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use sheave_console::exit::Exit;
+use sheave_console::stdout;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError, leader};
 use sheave_control::sources::connection::Connection;
 
 use crate::cli;
-use crate::commands::stdout;
 use crate::config::Config;
-use crate::exit::Exit;
 use crate::process::{connect, connect_karmada};
 
 /// Runs the command. Exits 0 if everything is removed, and 69 if something is left or may be.

@@ -1,11 +1,11 @@
 //! `sheave version`: version and build of this program.
 
 use serde::Serialize;
+use sheave_console::exit::Exit;
+use sheave_console::stdout;
+use sheave_console::views::View;
 
-use super::stdout;
 use crate::cli::Version;
-use crate::exit::Exit;
-use crate::views::View;
 
 /// JSON output: keys may be added, but are never renamed.
 #[derive(Serialize)]

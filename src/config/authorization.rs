@@ -1,21 +1,10 @@
 //! Authorization of listeners that are open to the network: the keys `authorization` and `tokenFile` of their
 //! sections.
 
-use std::path::PathBuf;
+use sheave_console::http::server::guarded::Authorization;
 
 use super::section::Section;
 use super::values::{self, ValueError};
-
-/// Clients that may use a listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Authorization {
-    /// Anyone who can connect.
-    Open,
-    /// Clients with the bearer token of this file.
-    TokenFile(PathBuf),
-    /// Clients whose bearer token the API server accepts, and whom it authorizes to get the path.
-    Kubernetes,
-}
 
 /// Value of `authorization`.
 #[derive(Clone, Copy, PartialEq, Eq)]

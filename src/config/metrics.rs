@@ -1,11 +1,13 @@
 //! Section `metrics`: a second listener for Prometheus, and limits of series.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 
 use serde_json::Value;
+use sheave_console::http::metrics::SeriesLimits;
+use sheave_console::http::server::guarded::Authorization;
+use sheave_console::http::server::tls::TlsFiles;
 
-use super::authorization::{self, Authorization};
+use super::authorization;
 use super::section::Section;
 use super::values;
 use super::values::ValueError;
@@ -38,22 +40,19 @@ impl Metrics {
     pub(crate) fn port(&self) -> Option<u16> {
         self.listen.map(MetricsListen::port)
     }
-}
 
-/// The files of a TLS server, in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    /// Certificate chain, from the server's certificate to the last intermediate one.
-    pub(crate) certificate: PathBuf,
-    /// Private key.
-    pub(crate) key: PathBuf,
-}
+    /// Address of the additional listener, if any.
+    ///
+    /// # Errors
+    /// If `$NODE_IP` is not set or is not an address, as text.
+    pub(crate) fn addr(&self) -> Result<Option<SocketAddr>, String> {
+        self.listen.map(MetricsListen::addr).transpose()
+    }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SeriesLimits {
-    pub(crate) frontends: usize,
-    /// Endpoints of frontends.
-    pub(crate) endpoints: usize,
+    /// Protection of the additional listener.
+    pub(crate) fn guard(&self) -> (&Authorization, Option<&TlsFiles>) {
+        (&self.authorization, self.tls.as_ref())
+    }
 }
 
 /// Listen address of the metrics listener.
@@ -67,11 +66,7 @@ pub(crate) enum MetricsListen {
 }
 
 impl MetricsListen {
-    /// Listen address of this process.
-    ///
-    /// # Errors
-    /// If `$NODE_IP` is not set or is not an address, as text.
-    pub(crate) fn addr(self) -> Result<SocketAddr, String> {
+    fn addr(self) -> Result<SocketAddr, String> {
         self.addr_on(std::env::var(NODE_IP).ok().as_deref())
     }
 

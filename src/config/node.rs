@@ -1,8 +1,9 @@
 //! Name of the Node that this process runs on.
 
 use serde_json::Value;
+use sheave_console::views::validation::ConfigMistake;
 
-use super::{ConfigMistake, values};
+use super::values;
 
 /// Environment of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

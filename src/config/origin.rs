@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Config, ConfigMistake, Overrides, node, unreadable, values};
+use sheave_console::views::validation::ConfigMistake;
+
+use super::{Config, Overrides, node, unreadable, values};
 
 /// The file, and the flags that override it.
 #[derive(Clone, Debug, Default)]

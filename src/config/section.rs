@@ -1,9 +1,9 @@
 //! Mapping of the configuration. Each key is read once, and keys that are never read are mistakes.
 
 use serde_json::{Map, Value};
+use sheave_console::views::validation::ConfigMistake;
 use sheave_control::text;
 
-use super::ConfigMistake;
 use super::values::{self, ValueError};
 
 /// A mapping that is being read.

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use sheave_console::http::metrics::SeriesLimits;
+use sheave_console::http::server::tls::TlsFiles;
 use sheave_model::{Ipv6Prefix, ServiceLimits};
 
 use super::*;

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::Value;
+use sheave_console::views::validation::ConfigMistake;
 use sheave_control::api::address_pool::is_interface_name;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::text;
 use sheave_control::time;
-
-use super::ConfigMistake;
 
 /// Reason why a value is invalid, without its key.
 #[derive(Debug, PartialEq, Eq)]

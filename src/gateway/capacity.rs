@@ -1,10 +1,10 @@
 //! Capacity of the process in file descriptors. Some are reserved for the process itself, so that probes, the admin server, the API
 //! client and the snapshot work while clients are refused.
 
+use sheave_console::http::server::Connections;
 use sheave_dataplane::{CapacityLimits, raise_open_files};
 
 use crate::config::Config;
-use crate::http::server::Connections;
 
 /// Assumed limit of open files if it cannot be read: the default of Linux.
 const USUAL_OPEN_FILES: u64 = 1024;

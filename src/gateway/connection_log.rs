@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sheave_console::http::metrics::LineCounts;
+use sheave_console::views::visible::visible_json;
 use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::ConnectionRecord;
 
 use self::line::Line;
-use crate::views::visible::visible_json;
 
 /// Records per write.
 const BATCH: usize = 256;
@@ -23,17 +24,6 @@ const BATCH: usize = 256;
 const LAST_LINES: Duration = Duration::from_millis(1500);
 /// Window in which the lines of a Service are counted.
 const WINDOW: Duration = Duration::from_secs(1);
-
-/// Number of records by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LineCounts {
-    /// Written lines.
-    pub(crate) written: u64,
-    /// Dropped, since the Service exceeded its rate.
-    pub(crate) over_rate: u64,
-    /// Dropped, since the reader is too slow or has gone.
-    pub(crate) lost: u64,
-}
 
 /// Running writer. Dropping it waits briefly for the last lines, if workers have ended.
 #[derive(Debug)]

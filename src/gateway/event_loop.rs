@@ -16,6 +16,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_console::exit::Exit;
+use sheave_console::http::health::{self, Health};
+use sheave_console::http::metrics::SeriesLimits;
+use sheave_console::http::metrics::families::UPDATE_SECONDS;
+use sheave_console::http::query::Query;
+use sheave_console::http::report;
+use sheave_console::retry;
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::api::store::{ServiceKey, Store};
 use sheave_control::controller::ControllerStatus;
@@ -34,13 +41,7 @@ use super::overload::Overload;
 use super::problem_log::ProblemLog;
 use super::problems::Failures;
 use super::sources::{SourceUpdate, Sources};
-use crate::config::{Config, SeriesLimits};
-use crate::exit::Exit;
-use crate::http::health::{self, Health};
-use crate::http::metrics::families::UPDATE_SECONDS;
-use crate::http::query::Query;
-use crate::http::report;
-use crate::retry;
+use crate::config::Config;
 use crate::takeover::predecessor::{Lifeline, Predecessor};
 use crate::takeover::successor::{Outcome, Successor};
 use announcing::Announcing;
@@ -422,7 +423,7 @@ fn end_process(StuckWorker { worker, step, time }: StuckWorker) {
 
 /// Addresses that this process listens on, apart from frontends.
 fn servers(config: &Config) -> BTreeSet<SocketAddr> {
-    let metrics = config.metrics.listen.and_then(|listen| listen.addr().ok());
+    let metrics = config.metrics.addr().ok().flatten();
     let servers = [Some(config.admin_listen), config.healthz_listen, config.report_listen, metrics];
     servers.into_iter().flatten().collect()
 }

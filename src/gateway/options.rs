@@ -82,6 +82,17 @@ pub(crate) fn announce_options(config: &Config) -> Option<AnnounceOptions> {
     }))
 }
 
+/// Options of the commands that query a process or read manifests.
+pub(crate) fn console_options(config: &Config) -> sheave_console::options::Options {
+    sheave_console::options::Options {
+        admin_listen: config.admin_listen,
+        kubeconfig: config.kubeconfig.clone(),
+        context: config.context.clone(),
+        namespace: config.lease.namespace.to_string(),
+        projection: projection_options(config, Role::Standalone),
+    }
+}
+
 pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Options {
     // A controller's own listeners do not matter to the projection, since gateways have another configuration.
     let here = !matches!(role, Role::Controller { .. });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::views::problem::ProblemView;
+use sheave_console::views::problem::ProblemView;
 
 /// How many Problems are logged individually at a time. A shortage may affect every frontend at once, and thousands of lines
 /// would push others out of the log.

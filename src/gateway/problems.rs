@@ -5,13 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use sheave_announce::Disagreement;
+use sheave_console::http::health::Health;
+use sheave_console::http::report::Failure;
+use sheave_console::retry;
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
 use sheave_dataplane::{BindFailure, Dataplane, LocalPortsError, ReturnPathError};
 use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol};
-
-use crate::http::health::Health;
-use crate::http::report::Failure;
-use crate::retry;
 
 /// Failures, cached between changes: there can be thousands when descriptors are short.
 #[derive(Debug, Default)]

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sheave_console::views::problem::ProblemView;
+use sheave_console::views::status::{GuardView, KindView, SourceView, collect};
 use sheave_control::api::problem::{ObjectRef, Problem};
 use sheave_control::api::store::ControlPlane;
 use sheave_control::api::store::Store;
@@ -15,8 +17,6 @@ use sheave_control::sources::manifests::{FieldLines, FileWatch, Loaded};
 
 pub(crate) use self::api::ApiSource;
 use self::api::ApiUpdate;
-use crate::views::problem::ProblemView;
-use crate::views::status::{GuardView, KindView, SourceView, collect};
 
 /// All sources.
 pub(crate) struct Sources {

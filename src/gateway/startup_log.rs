@@ -4,11 +4,12 @@
 use std::fs;
 use std::net::SocketAddr;
 
+use sheave_console::views::status::ProcessView;
+use sheave_console::views::steering;
+
 use crate::config::Config;
 use crate::gateway::capacity::Capacity;
 use crate::gateway::memory::memory_limit;
-use crate::views::status::ProcessView;
-use crate::views::steering;
 
 /// Capabilities that affect a gateway, with their numbers (linux/capability.h).
 const CAPABILITIES: [(u8, &str); 6] = [

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use crate::views::visible::visible;
+use sheave_console::views::visible::visible;
 
 /// Makes the text of one event safe to print.
 pub(super) type Escape = fn(&str) -> Cow<'_, str>;
@@ -64,11 +64,11 @@ fn color_length(text: &str) -> usize {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use sheave_console::views::visible::visible_json;
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::{Registry, fmt};
 
     use super::*;
-    use crate::views::visible::visible_json;
 
     const HOSTILE: &str = "web\n2026-01-01T00:00:00Z ERROR forged\r\u{202e}\u{1b}[2J\u{9b}31m\u{200b}";
 

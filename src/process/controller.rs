@@ -4,6 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sheave_console::exit::Exit;
+use sheave_console::http::admin as admin_server;
+use sheave_console::http::all_gateways::AllGateways;
+use sheave_console::http::controller_pages::ControllerPages;
+use sheave_console::http::metrics::recorder;
+use sheave_console::http::server::{Connections, Server};
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
@@ -15,14 +21,9 @@ use tokio::sync::watch;
 use super::{connect, connect_karmada};
 use crate::config::changes::ProcessParts;
 use crate::config::{Config, ConfigOrigin};
-use crate::exit::Exit;
 use crate::gateway::options::projection_options;
 use crate::gateway::startup_log::{self, StartupInfo};
-use crate::http::admin as admin_server;
-use crate::http::all_gateways::AllGateways;
-use crate::http::controller_pages::ControllerPages;
-use crate::http::metrics::recorder;
-use crate::http::server::{Connections, Server};
+use crate::logging;
 use crate::process::reload::Reloads;
 use crate::process::signals::{Hangup, Termination};
 
@@ -107,11 +108,14 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
     let reloads =
         Reloads::listen(Some(origin), ProcessParts::Controller, config, hangup).map_err(no_handlers)?;
     let listener = admin_server::bind("admin", config.admin_listen).await?;
-    let metrics = admin_server::bind_metrics(&config.metrics).await?;
+    let metrics = match config.metrics.addr()? {
+        Some(listen) => Some(admin_server::bind("metrics", listen).await?),
+        None => None,
+    };
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let connection = connect(config, "controller").await?;
     let karmada = connect_karmada(config, "controller").await?;
-    let metrics = admin_server::guard_metrics(metrics, &config.metrics, Some(&connection))?;
+    let metrics = admin_server::guard_metrics(metrics, config.metrics.guard(), Some(&connection))?;
     let server = connection.server().as_ref().to_owned();
     let karmada_server = karmada.as_ref().map(|karmada| karmada.server().as_ref().to_owned());
     let admin = listener.local_addr().map_err(|error| format!("admin address: {error}"))?;
@@ -127,6 +131,7 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
         karmada: karmada_server,
         status: controller.status(),
         own_metrics,
+        dropped_log_lines: logging::dropped_lines,
         gateways: AllGateways::new(config.node.clone(), controller.gateway_client(), controller.status()),
     };
     let metrics = metrics.map(|listener| {

@@ -6,6 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheave_console::exit::Exit;
+use sheave_console::http::admin;
+use sheave_console::http::live::LivePages;
+use sheave_console::http::metrics::scrape::ScrapeQueue;
+use sheave_console::http::metrics::{families, recorder};
+use sheave_console::http::report;
+use sheave_console::http::server::guarded::GuardedListener;
 use sheave_control::api::store::ControlPlane;
 use sheave_control::controller::Controller;
 use sheave_control::sources::connection::Connection;
@@ -17,18 +24,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::{connect, connect_karmada, controller};
 use crate::config::changes::ProcessParts;
 use crate::config::{Config, ConfigOrigin};
-use crate::exit::Exit;
 use crate::gateway::capacity::Capacity;
 use crate::gateway::event_loop::{Ended, EventLoop, Inbox, NewConfig, Servers};
 use crate::gateway::options::announce_options;
 use crate::gateway::sources::{ApiSource, SourceAdapter, Sources};
 use crate::gateway::startup_log::{self, StartupInfo};
-use crate::http::admin;
-use crate::http::live::LivePages;
-use crate::http::metrics::scrape::ScrapeQueue;
-use crate::http::metrics::{families, recorder};
-use crate::http::report;
-use crate::http::server::guarded::GuardedListener;
 use crate::process::reload::Reloads;
 use crate::process::service_manager;
 use crate::process::signals::{Hangup, Requester, Termination};
@@ -162,14 +162,14 @@ async fn start(
     let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
     let healthz = open_optional("healthz", config.healthz_listen, &mut predecessor).await?;
     let report = open_optional("report", config.report_listen, &mut predecessor).await?;
-    let metrics = open_optional("metrics", metrics_addr(config)?, &mut predecessor).await?;
+    let metrics = open_optional("metrics", config.metrics.addr()?, &mut predecessor).await?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     // Creates the series even if there are no takeovers.
     metrics::gauge!(families::TAKEOVER_SECONDS.name).set(0.0);
     metrics::counter!(families::TAKEOVER_FAILURES.name).increment(0);
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
-    let report = report::guard(report, config, connection.as_ref())?;
-    let metrics = admin::guard_metrics(metrics, &config.metrics, connection.as_ref())?;
+    let report = report::guard(report, &config.report_authorization, connection.as_ref())?;
+    let metrics = admin::guard_metrics(metrics, config.metrics.guard(), connection.as_ref())?;
     let local = match (&source, &connection) {
         (ObjectSource::Manifests(manifests), _) => SourceAdapter::files(manifests::watch(manifests)),
         (_, Some(connection)) => SourceAdapter::Api(Box::new(ApiSource::start(connection, config))),
@@ -264,13 +264,6 @@ async fn find_predecessor(config: &Config) -> Result<Option<Predecessor>, String
     Ok(predecessor)
 }
 
-fn metrics_addr(config: &Config) -> Result<Option<SocketAddr>, String> {
-    match config.metrics.listen {
-        Some(listen) => listen.addr().map(Some),
-        None => Ok(None),
-    }
-}
-
 /// Takes the socket of the predecessor, or binds a new one.
 async fn open(
     section: &str,
@@ -316,7 +309,7 @@ impl GatewayProcess {
         let config = reloads.in_force().clone();
         let serve = |app: &EventLoop| {
             let config = &config;
-            let metrics = metrics.zip(metrics_addr(config).ok().flatten()).map(|(listener, addr)| {
+            let metrics = metrics.zip(config.metrics.addr().ok().flatten()).map(|(listener, addr)| {
                 let (queries, scrapes, connections) = (queries.clone(), scrapes.clone(), shares.metrics());
                 (addr, admin::serve_metrics(listener, queries, scrapes, &config.node, connections))
             });

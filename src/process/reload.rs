@@ -5,12 +5,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use sheave_console::views::validation::ConfigMistake;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::service_manager;
 use super::signals::Hangup;
 use crate::config::changes::{ConfigChanges, ProcessParts, merge};
-use crate::config::{Config, ConfigMistake, ConfigOrigin};
+use crate::config::{Config, ConfigOrigin};
 use crate::logging;
 
 /// Configuration of a process, and the signal to reload it.

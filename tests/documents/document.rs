@@ -23,7 +23,7 @@ pub(crate) const DOCUMENTS: [&str; 18] = [
     "deploy/karmada/README.md",
     "deploy/monitoring/README.md",
     "src/README.md",
-    "src/page/README.md",
+    "src/console/src/page/README.md",
     "tests/README.md",
 ];
 

@@ -39,13 +39,14 @@ pub(crate) fn crates() -> Vec<Crate> {
 /// Whether the folder cannot contain crates of the workspace: build products, hidden files, tests.
 fn is_foreign(root: &Path, path: &Path) -> bool {
     let name = below(root, path);
-    name.starts_with('.') || ["target", "tests", "benches", "src"].iter().any(|part| name == *part)
+    name.starts_with('.') || ["target", "tests", "benches"].iter().any(|part| name == *part)
 }
 
 fn read(root: &Path, folder: &Path) -> Crate {
     let src = folder.join("src");
     let mut paths = Vec::new();
-    collect(&src, &mut paths, &|_| true);
+    // A folder with a manifest is a crate of its own.
+    collect(&src, &mut paths, &|path| !path.join("Cargo.toml").is_file());
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     let inline_tests = regex(r"(?m)^#\[cfg\(test\)\]\n(?:#\[[^\n]*\n)*mod \w+ \{");
     let test_files = regex(r"(?m)^#\[cfg\(test\)\]\n(?:#\[[^\n]*\n)*(?:pub(?:\([^)]*\))? )?mod (\w+);");

@@ -124,7 +124,7 @@ struct DeclaredFamily {
 /// Declarations in the code.
 fn declared_families() -> BTreeMap<String, DeclaredFamily> {
     let sources = crates();
-    let mut files = sources.iter().filter(|of| of.name == "sheave").flat_map(|of| of.files.values());
+    let mut files = sources.iter().filter(|of| of.name == "src/console").flat_map(|of| of.files.values());
     let file = files.find(|file| file.path.ends_with("http/metrics/families.rs")).expect("the families");
     let row = regex(r#"(?m)^ +[A-Z_]+: (\w+) "(\w+)" \[([\w, ]*)\] = "(.*)";$"#);
     let declared = row.captures_iter(&file.text).map(|found| {

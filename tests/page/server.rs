@@ -11,7 +11,7 @@ use crate::scene::{Gateway, Service, host};
 use crate::support::http::{self, Response};
 use crate::support::patience::{eventually_within, io_deadline, patience};
 
-/// Limit of concurrent streams in `src/http/live.rs`.
+/// Limit of concurrent streams in `src/console/src/http/live.rs`.
 const STREAMS: usize = 16;
 
 impl Gateway<'_> {

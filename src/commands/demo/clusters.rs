@@ -9,12 +9,12 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::any;
+use sheave_console::http::server::{Connections, Server};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::backends::serve_web;
-use crate::http::server::{Connections, Server};
 
 /// Address of the switch.
 const SWITCH: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 30);

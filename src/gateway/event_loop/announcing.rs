@@ -11,6 +11,9 @@ use sheave_announce::{
     AddressStatus, Announcer, AnnouncerEvent, Claim, ConflictAnswer, Continuation, Disagreement, Here,
     Member, MemberStatus, Standing, Start, Status,
 };
+use sheave_console::retry;
+use sheave_console::views::View as _;
+use sheave_console::views::gateways::GatewaysView;
 use sheave_control::api::gateway_members::gateway_members;
 use sheave_control::api::problem::reason;
 use sheave_control::projection::{AnnouncePolicies, SharedAddresses};
@@ -22,10 +25,7 @@ use crate::gateway::announcements::{ClaimContext, Claims, members};
 use crate::gateway::bgp_devices::BgpDevices;
 use crate::gateway::options::AnnounceOptions;
 use crate::gateway::problems::Unannounced;
-use crate::retry;
 use crate::takeover::message::HandedAnnouncing;
-use crate::views::View as _;
-use crate::views::gateways::GatewaysView;
 
 /// How long the API server may be unreachable before addresses should move to gateways that reach it.
 const STALE: Duration = Duration::from_secs(30);

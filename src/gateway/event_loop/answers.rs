@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sheave_console::http::metrics::LoopFacts;
+use sheave_console::http::query::{ObjectFacts, Overview, ProbeResult, Query};
+use sheave_console::views::View as _;
+use sheave_console::views::explain::{self, Answer, Basis, Question};
+use sheave_console::views::problem::{LISTED, ProblemView};
+use sheave_console::views::routes::RoutesView;
+use sheave_console::views::services::{self, ServiceFacts};
+use sheave_console::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect, table_hash};
 use sheave_model::FrontendAddr;
 
 use super::lame_duck::Phase;
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::gateway::problems;
-use crate::http::metrics::LoopFacts;
-use crate::http::query::{ObjectFacts, Overview, ProbeResult, Query};
-use crate::views::View as _;
-use crate::views::explain::{self, Answer, Basis, Question};
-use crate::views::problem::{LISTED, ProblemView};
-use crate::views::routes::RoutesView;
-use crate::views::services::{self, ServiceFacts};
-use crate::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect, table_hash};
 
 impl EventLoop {
     /// All known Problems of objects and of serving them here.
@@ -154,6 +154,7 @@ impl EventLoop {
             health: self.dataplane.health_counts(),
             announcements: self.announcing.status().unwrap_or_default(),
             connection_log: self.connection_log.counts(),
+            dropped_log_lines: crate::logging::dropped_lines(),
             series: self.series,
         }
     }

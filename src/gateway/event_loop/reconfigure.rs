@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_console::http::metrics::SeriesLimits;
 use sheave_control::projection;
 use sheave_dataplane::Settings;
 use tokio::sync::oneshot;
 
 use super::EventLoop;
-use crate::config::{Config, SeriesLimits};
+use crate::config::Config;
 use crate::gateway::capacity::Capacity;
 use crate::gateway::options::{dataplane_settings, projection_options};
 

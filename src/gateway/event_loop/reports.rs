@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sheave_console::http::report;
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::api::problem::{Problem, ProblemChanges};
 use sheave_model::ClientSource;
@@ -9,7 +10,6 @@ use sheave_model::ClientSource;
 use super::EventLoop;
 use super::lame_duck::Phase;
 use crate::gateway::startup_log;
-use crate::http::report;
 
 impl EventLoop {
     /// Logs and reports failures of the data plane when they change.

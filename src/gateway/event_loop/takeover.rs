@@ -8,14 +8,14 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use sheave_console::http::query::Query;
+use sheave_console::http::server::Server;
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::handover::{AffinityRecord, ConnectionCount};
 use tokio::sync::mpsc;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
-use crate::http::query::Query;
-use crate::http::server::Server;
 use crate::takeover::predecessor::{Estate, LastPart, Lifeline, Predecessor};
 use crate::takeover::successor::{Greeting, Outcome, Successor, Successors};
 use crate::takeover::{self, ServingPlace, TakeoverError};

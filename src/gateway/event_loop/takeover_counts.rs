@@ -5,9 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use metrics::{Counter, CounterFn};
-
-use crate::http::metrics::families::{TAKEOVER_FAILURES, TAKEOVER_SECONDS};
-use crate::views::status::TakeoverView;
+use sheave_console::http::metrics::families::{TAKEOVER_FAILURES, TAKEOVER_SECONDS};
+use sheave_console::views::status::TakeoverView;
 
 /// Takeover counts of one process.
 #[derive(Debug, Default)]

@@ -5,6 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
+use sheave_console::http::metrics;
+use sheave_console::http::metrics::exposition::Exposition;
+use sheave_console::views::status::ProcessView;
 use sheave_control::api::store::ControlPlane;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::sources::manifests;
@@ -15,9 +18,6 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::config::Overrides;
 use crate::gateway::sources::{SourceAdapter, Update};
-use crate::http::metrics;
-use crate::http::metrics::exposition::Exposition;
-use crate::views::status::ProcessView;
 
 mod handing_over;
 

@@ -4,6 +4,8 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use sheave_console::http::metrics::families::PROGRAMMING_SECONDS;
+use sheave_console::views::status::{GuardView, SourceView, collect};
 use sheave_control::api::problem::Problem;
 use sheave_control::api::store::{Change, ControlPlane, Delta, Objects, Store};
 use sheave_control::sources::api_server::{self, ApiWatch, Batch, FleetWanted, Wanted};
@@ -14,8 +16,6 @@ use sheave_control::time::wait_until;
 use tokio::time::sleep_until;
 
 use crate::config::{AnnounceMode, Config};
-use crate::http::metrics::families::PROGRAMMING_SECONDS;
-use crate::views::status::{GuardView, SourceView, collect};
 
 /// How long to wait for the server before it counts as unreachable. A refused connection counts at once.
 const PATIENCE: Duration = Duration::from_secs(3);

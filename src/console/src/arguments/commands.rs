@@ -1,0 +1,122 @@
+//! Arguments of the commands that query a process or read manifests.
+
+use clap::Args;
+
+use super::{
+    LineFormat, ManifestArgs, NodeArgs, QuestionArgs, RunningArgs, SourceArgs, TableFormat, TextFormat,
+    TopRows,
+};
+
+/// `sheave routes`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Routes {
+    /// Manifests or a running gateway.
+    #[command(flatten)]
+    pub sources: SourceArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TableFormat::Table)]
+    pub output: TableFormat,
+}
+
+/// `sheave explain`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Explain {
+    /// Service, client and frontend.
+    #[command(flatten)]
+    pub asked: QuestionArgs,
+    /// Ask a controller, and through it all gateways: which gateway a client reaches, and what each would do
+    #[arg(long, conflicts_with_all = ["manifests", "karmada_manifests", "node", "gateway"])]
+    pub fleet: bool,
+    /// Manifests or a running gateway.
+    #[command(flatten)]
+    pub sources: SourceArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub output: TextFormat,
+}
+
+/// `sheave watch`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Watch {
+    /// Service, client and frontend.
+    #[command(flatten)]
+    pub asked: QuestionArgs,
+    /// Running process to query.
+    #[command(flatten)]
+    pub running: RunningArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = LineFormat::Text)]
+    pub output: LineFormat,
+}
+
+/// `sheave status`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Status {
+    /// Running process to query.
+    #[command(flatten)]
+    pub running: RunningArgs,
+    /// Only check whether a process of another container serves on this node: exits 2 if so, else 0
+    ///
+    /// For startup probes: a process that is to take over shares the ports of the process that still serves.
+    #[arg(long, conflicts_with_all = ["admin", "gateway"])]
+    pub here: bool,
+    /// Show all gateways and how they differ, as seen by a controller
+    ///
+    /// Exits 0 (all gateways are healthy and agree), 1 (something is wrong or differs) or 2 (no controller or no gateway answers).
+    ///
+    /// kubectl forwards a port to a controller in the cluster if --context or --kubeconfig is given, or if there is no --admin and no
+    /// controller listens on `admin.listen`.
+    #[arg(long, conflicts_with_all = ["here", "gateway"])]
+    pub fleet: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub output: TextFormat,
+}
+
+/// `sheave gateways`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Gateways {
+    /// Running process to query.
+    #[command(flatten)]
+    pub running: RunningArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub output: TextFormat,
+}
+
+/// `sheave top`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Top {
+    /// Running process to query.
+    #[command(flatten)]
+    pub running: RunningArgs,
+    /// What each row shows
+    #[arg(long, value_enum, value_name = "ROWS", default_value_t = TopRows::Services)]
+    pub view: TopRows,
+    /// Column to sort by, for example open, new, in, out, errors or state [default: new]
+    #[arg(long, value_name = "COLUMN")]
+    pub sort: Option<String>,
+    /// Show only rows that have all of these words
+    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
+    pub filter: String,
+    /// Print the traffic of one second, and exit
+    #[arg(long)]
+    pub once: bool,
+    /// Output format of --once
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text, requires = "once")]
+    pub output: TextFormat,
+}
+
+/// `sheave validate`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Validate {
+    /// Manifests to read.
+    #[command(flatten)]
+    pub manifests: ManifestArgs,
+    /// Node to read them for.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub output: TextFormat,
+}

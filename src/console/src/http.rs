@@ -1,0 +1,13 @@
+//! HTTP servers of the process: admin pages and status page, metrics, health checks, and a gateway's report for the controller.
+
+pub mod admin;
+pub mod all_gateways;
+pub mod controller_pages;
+pub mod health;
+pub mod live;
+pub mod metrics;
+pub mod page;
+pub mod query;
+pub mod questions;
+pub mod report;
+pub mod server;

@@ -1,0 +1,90 @@
+//! Report of a gateway's failures to the controller, over HTTP and within the process, and the gateway's answers to the controller's
+//! queries.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use sheave_control::api::gateway_report::{self, GatewayReport, Trouble, TroubledFrontend};
+use sheave_control::api::problem::Problem;
+use sheave_control::sources::connection::Connection;
+use sheave_model::FrontendAddr;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::http::query::QuerySender;
+use crate::http::questions::{self, Asker};
+use crate::http::server::guarded::{Authorization, GuardedListener, Page};
+use crate::http::server::{Connections, Server};
+
+/// A failure of the data plane, with the affected frontend.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Reason and message.
+    pub problem: Problem,
+    /// `None` if the whole object is affected.
+    pub frontend: Option<FrontendAddr>,
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self { problem, frontend: None }
+    }
+}
+
+/// Builds the report of a gateway on `node`, with the generation of its routing table.
+pub fn report(node: &str, generation: u64, failures: &[Failure]) -> GatewayReport {
+    let mut troubles: Vec<Trouble> = failures.iter().map(trouble).collect();
+    troubles.sort_unstable();
+    GatewayReport { node: node.to_owned(), generation, troubles, ..GatewayReport::default() }.bounded()
+}
+
+fn trouble(Failure { problem, frontend }: &Failure) -> Trouble {
+    Trouble {
+        kind: problem.object.kind.to_owned(),
+        namespace: problem.object.namespace.as_ref().to_owned(),
+        name: problem.object.name.as_ref().to_owned(),
+        reason: problem.reason.to_owned(),
+        message: problem.message.clone(),
+        frontend: frontend.map(|addr| TroubledFrontend {
+            address: addr.ip,
+            port: addr.port,
+            protocol: addr.protocol.name().to_owned(),
+        }),
+    }
+}
+
+/// Adds the configured authorization to `listener`.
+///
+/// # Errors
+/// Like [`GuardedListener::new`].
+pub fn guard(
+    listener: Option<TcpListener>,
+    authorization: &Authorization,
+    connection: Option<&Connection>,
+) -> Result<Option<GuardedListener>, String> {
+    let page =
+        Page { section: "report", path: gateway_report::PATH, audience: Some(gateway_report::AUDIENCE) };
+    let guard = (authorization, None);
+    listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
+}
+
+/// Serves the controller on `listener` until the result is dropped. Without authorization it only serves the report, since status and
+/// explanations reveal and cost more.
+pub fn serve(
+    listener: GuardedListener,
+    report: watch::Receiver<GatewayReport>,
+    queries: QuerySender,
+    connections: Connections,
+) -> Server {
+    let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
+    let router =
+        if listener.is_open() { router } else { router.merge(questions::router(queries, Asker::Controller)) };
+    listener.serve(router, connections)
+}
+
+async fn answer(State(report): State<watch::Receiver<GatewayReport>>) -> Response {
+    let report = report.borrow().clone();
+    ([(header::CACHE_CONTROL, "no-store")], Json(report)).into_response()
+}

@@ -1,0 +1,218 @@
+//! `sheave routes`, `explain`, `status` and `gateways`: the decisions of a gateway, projected from manifests or queried from a
+//! running one.
+
+use serde::de::DeserializeOwned;
+use sheave_control::sources::connection::default_namespace;
+
+use crate::admin_client::{self, Reply};
+use crate::admin_server::{self, AdminServer};
+use crate::arguments::{Explain, Gateways, Routes, RunningArgs, Status, TableFormat};
+use crate::exit::Exit;
+use crate::manifests::ManifestProjection;
+use crate::options::Options;
+use crate::stdout::{complain, print, render};
+use crate::views::View as _;
+use crate::views::all_gateways::{AllGatewaysView, ExplanationsView};
+use crate::views::explain::{Answer, Question};
+use crate::views::gateways::GatewaysView;
+use crate::views::routes::RoutesView;
+use crate::views::status::ProcessView;
+use crate::views::visible;
+
+/// Default namespace of objects, if the context sets none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Prints the routing table of manifests, or of a running gateway.
+pub fn routes(command: &Routes, config: &Options) -> Exit {
+    let sources = &command.sources;
+    let view: Result<RoutesView, Exit> = match sources.manifests.folders() {
+        Some(folders) => ManifestProjection::read(folders, config).map(|projected| projected.routes(config)),
+        None => routes_of_gateway(&sources.running, config),
+    };
+    match (view, command.output) {
+        (Err(exit), _) => exit,
+        (Ok(view), TableFormat::Table) => print(&visible::lines(&view.to_text())),
+        (Ok(view), TableFormat::Wide) => print(&visible::lines(&view.to_wide_text())),
+        (Ok(view), TableFormat::Json) => print(&view.to_json()),
+        (Ok(view), TableFormat::Yaml) => print(&view.to_yaml()),
+    }
+}
+
+/// Queries the routing table of a running gateway.
+pub(crate) fn routes_of_gateway(running: &RunningArgs, config: &Options) -> Result<RoutesView, Exit> {
+    query(running, config, "/api/routes").map(|(_, view)| view)
+}
+
+/// Prints why a client reaches an endpoint, from manifests or a running gateway.
+pub fn explain(command: &Explain, config: &Options) -> Exit {
+    let folders = command.sources.manifests.folders();
+    let namespace = || match folders {
+        // Manifests without a namespace are read into this one, regardless of the kubeconfig.
+        Some(_) => DEFAULT_NAMESPACE.to_owned(),
+        None => namespace_of_context(config),
+    };
+    let question = match command.asked.question(namespace) {
+        Ok(question) => question,
+        Err(why) => {
+            complain(&why);
+            return Exit::Usage;
+        }
+    };
+    if command.fleet {
+        return explain_by_all(command, &question, config);
+    }
+    let answer = match folders {
+        Some(folders) => {
+            ManifestProjection::read(folders, config).map(|projected| projected.explain(&question))
+        }
+        None => AdminServer::of_process(&command.sources.running, config).and_then(|server| {
+            let answer = explained(&server.authority, &question.path());
+            answer.map_err(|error| unanswered(&server.authority, &error))
+        }),
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(exit) => return exit,
+    };
+    let view = answer.view();
+    match (print(&render(view, || answer.to_text(), command.output)), answer) {
+        (Exit::Ok, Answer::NotFound(_)) => Exit::Data,
+        (exit, _) => exit,
+    }
+}
+
+/// Prints which gateways the client reaches and what each would do, as collected by a controller.
+fn explain_by_all(command: &Explain, question: &Question, config: &Options) -> Exit {
+    let path = question.path().replacen("/api/", "/api/fleet/", 1);
+    let (status, view) = match of_all::<ExplanationsView>(&command.sources.running, config, &path) {
+        Ok(answer) => answer,
+        Err(exit) => return exit,
+    };
+    match (print(&render(&view, || view.to_text(), command.output)), status) {
+        (Exit::Ok, _) if view.groups.is_empty() => Exit::Unavailable,
+        (Exit::Ok, NOT_FOUND) => Exit::Data,
+        (exit, _) => exit,
+    }
+}
+
+/// Namespace of objects that are named without one.
+pub(crate) fn namespace_of_context(config: &Options) -> String {
+    let of_context = default_namespace(config.kubeconfig.as_deref(), config.context.as_deref());
+    of_context.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+}
+
+/// Queries a running gateway with the path of a question.
+///
+/// # Errors
+/// If it does not answer, with the reason as text.
+pub(crate) fn explained(authority: &str, path: &str) -> Result<Answer, String> {
+    parsed(authority, path).map(|(status, view)| match status {
+        NOT_FOUND => Answer::NotFound(view),
+        _ => Answer::Explained(view),
+    })
+}
+
+/// Prints the state of a running process. The exit code is that of a monitoring check.
+pub fn status(command: &Status, config: &Options) -> Exit {
+    let Ok((_, view)) = query::<ProcessView>(&command.running, config, "/api/status") else {
+        return Exit::Down;
+    };
+    match print(&render(&view, || view.to_text(), command.output)) {
+        Exit::Ok => view.exit(),
+        failed => failed,
+    }
+}
+
+/// Prints the state of all gateways, as collected by a controller.
+pub fn all_gateways(command: &Status, config: &Options) -> Exit {
+    let Ok((_, view)) = of_all::<AllGatewaysView>(&command.running, config, "/api/fleet") else {
+        return Exit::Down;
+    };
+    match print(&render(&view, || view.to_text(), command.output)) {
+        Exit::Ok => view.exit(),
+        failed => failed,
+    }
+}
+
+/// Prints the gateways as the queried gateway sees them.
+pub fn gateways(command: &Gateways, config: &Options) -> Exit {
+    match query::<GatewaysView>(&command.running, config, "/api/gateways") {
+        Ok((_, view)) => print(&render(&view, || view.to_text(), command.output)),
+        Err(exit) => exit,
+    }
+}
+
+const OK: u16 = 200;
+const NOT_FOUND: u16 = 404;
+
+/// Queries a controller about all gateways, and reports a failure.
+fn of_all<T: DeserializeOwned>(
+    running: &RunningArgs,
+    config: &Options,
+    path: &str,
+) -> Result<(u16, T), Exit> {
+    let namespace = &config.namespace;
+    let advice = format!(
+        "ask a controller, as in `kubectl -n {namespace} exec deployment/sheave-controller -- /sheave status --fleet`"
+    );
+    let unanswered = |authority: &str, error: String| {
+        complain(&format!("http://{authority} does not answer for all gateways: {error}; {advice}"));
+        Exit::Unavailable
+    };
+    if let Some(AdminServer { authority, .. }) = &AdminServer::here(running, config) {
+        let reply = admin_client::get(authority, path).map_err(|error| unanswered(authority, error))?;
+        match read(&reply, path) {
+            Ok(answer) => return Ok(answer),
+            // A gateway or another program has the port on this machine.
+            Err(_) if admin_server::may_be_elsewhere(running) && reply.status == NOT_FOUND => {
+                let not_here = |error| format!("no controller listens on http://{authority}, and {error}");
+                return of_cluster(config, path, &advice, not_here);
+            }
+            Err(error) => return Err(unanswered(authority, error)),
+        }
+    }
+    of_cluster(config, path, &advice, |error| admin_server::not_here(running, config, &error))
+}
+
+/// Queries a controller of the cluster. `no_way` makes the message for a failed port-forward.
+fn of_cluster<T: DeserializeOwned>(
+    config: &Options,
+    path: &str,
+    advice: &str,
+    no_way: impl FnOnce(String) -> String,
+) -> Result<(u16, T), Exit> {
+    let unavailable = |why: String| {
+        complain(&format!("{why}; {advice}"));
+        Exit::Unavailable
+    };
+    let controller = AdminServer::of_controller(config).map_err(|error| unavailable(no_way(error)))?;
+    let authority = &controller.authority;
+    parsed(authority, path)
+        .map_err(|error| unavailable(format!("http://{authority} does not answer for all gateways: {error}")))
+}
+
+/// Queries a running process, by default the configured one, and reports a failure.
+fn query<T: DeserializeOwned>(running: &RunningArgs, config: &Options, path: &str) -> Result<(u16, T), Exit> {
+    let server = AdminServer::of_process(running, config)?;
+    parsed(&server.authority, path).map_err(|error| unanswered(&server.authority, &error))
+}
+
+/// Reports that the gateway does not answer.
+pub(crate) fn unanswered(authority: &str, why: &str) -> Exit {
+    complain(&format!("the gateway at http://{authority} does not answer: {why}"));
+    Exit::Unavailable
+}
+
+/// Gets a path, and returns the status code and the parsed body.
+fn parsed<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T), String> {
+    read(&admin_client::get(authority, path)?, path)
+}
+
+/// Parses the body. A gateway answers 404 with a body of the same type.
+fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<(u16, T), String> {
+    match serde_json::from_str(&reply.body) {
+        Ok(view) if matches!(reply.status, OK | NOT_FOUND) => Ok((reply.status, view)),
+        Err(error) if reply.status == OK => Err(format!("this is not an answer to {path}: {error}")),
+        _ => Err(reply.refusal()),
+    }
+}

@@ -1,0 +1,41 @@
+//! Views of a process for users and programs: routing table, status and explanations, as JSON and as text. JSON keys may be
+//! added, but are never renamed.
+
+pub mod all_gateways;
+pub mod diff;
+pub mod explain;
+pub mod gateways;
+pub mod numbers;
+mod percent;
+pub mod problem;
+pub mod routes;
+pub mod services;
+pub mod status;
+pub mod steering;
+pub mod text_table;
+pub mod top;
+pub mod traffic;
+pub mod validation;
+pub mod visible;
+pub mod watch;
+
+use serde::Serialize;
+
+/// View that commands and the admin server show.
+pub trait View: Serialize + Sized {
+    /// Indented JSON with a newline at the end.
+    fn to_json(&self) -> String {
+        // Serialization fails only for maps with other keys than strings, or a failing `Serialize`; there are none here.
+        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+    }
+
+    /// JSON in one line, for other Sheave processes.
+    fn to_compact_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// YAML, for people who keep manifests.
+    fn to_yaml(&self) -> String {
+        serde_saphyr::to_string(self).unwrap_or_default()
+    }
+}

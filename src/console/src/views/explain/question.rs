@@ -1,0 +1,160 @@
+//! Question: a Service, and which of its clients and frontends. The command line and the admin server parse it with the
+//! same functions.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Deserialize;
+use sheave_control::api::store::ServiceKey;
+use sheave_model::Protocol;
+
+/// Service, and which of its clients and frontends the answer is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Service or MultiClusterService.
+    pub service: ServiceKey,
+    /// Whether the MultiClusterService is meant even if a Service has the same name.
+    pub multi_cluster: bool,
+    /// Selects frontends by port.
+    pub port: Option<Port>,
+    /// Selects frontends by protocol.
+    pub protocol: Option<Protocol>,
+    /// Selects frontends by address.
+    pub address: Option<IpAddr>,
+    /// `None` = any client outside the cluster.
+    pub client: Option<Client>,
+}
+
+/// A port of the Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// Number of the frontend's or the Service's port.
+    Number(u16),
+    /// Name of the Service's port.
+    Name(String),
+}
+
+/// Client of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Source address.
+    pub ip: IpAddr,
+    /// Source port, if known.
+    pub port: Option<u16>,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.ip, port).fmt(f),
+            None => self.ip.fmt(f),
+        }
+    }
+}
+
+/// Parses `namespace/name`.
+pub(crate) fn parse_service(text: &str) -> Result<ServiceKey, String> {
+    let word = |word: &str| {
+        !word.is_empty() && word.chars().all(|char| char.is_ascii_alphanumeric() || "-.".contains(char))
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if word(namespace) && word(name) => Ok(ServiceKey::new(namespace, name)),
+        _ => Err("write it as NAMESPACE/NAME, as shop/web".to_owned()),
+    }
+}
+
+/// Parses the number or name of a port.
+pub(crate) fn parse_port(text: &str) -> Result<Port, String> {
+    let named = text.chars().any(|char| char.is_ascii_alphabetic())
+        && text.chars().all(|char| char.is_ascii_alphanumeric() || char == '-');
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(Port::Number(number)),
+        _ if named => Ok(Port::Name(text.to_owned())),
+        _ => Err("this is neither a port number (1 to 65535) nor the name of a Service port".to_owned()),
+    }
+}
+
+/// Parses `TCP` or `UDP`.
+pub(crate) fn parse_protocol(text: &str) -> Result<Protocol, String> {
+    Protocol::named(&text.to_ascii_uppercase()).ok_or_else(|| "this is not TCP or UDP".to_owned())
+}
+
+/// Parses `ip` or `ip:port`; IPv6 with a port is in brackets.
+pub(crate) fn parse_client(text: &str) -> Result<Client, String> {
+    let with_port = |addr: SocketAddr| Client { ip: addr.ip().to_canonical(), port: Some(addr.port()) };
+    let without = |ip: IpAddr| Client { ip: ip.to_canonical(), port: None };
+    let read = text.parse().map(without).or_else(|_| text.parse().map(with_port));
+    read.map_err(|_| "write it as an address, or as address:port ([address]:port for IPv6)".to_owned())
+}
+
+/// Parses an address.
+pub(crate) fn parse_address(text: &str) -> Result<IpAddr, String> {
+    text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| "this is not an IP address".to_owned())
+}
+
+/// Question as the query of a URL.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct QuestionQuery {
+    service: String,
+    #[serde(default)]
+    multi_cluster: bool,
+    port: Option<String>,
+    protocol: Option<String>,
+    address: Option<String>,
+    client: Option<String>,
+}
+
+impl QuestionQuery {
+    /// Parses each value; the error names the wrong one.
+    pub(crate) fn read(&self) -> Result<Question, String> {
+        Ok(Question {
+            service: read("service", &self.service, parse_service)?,
+            multi_cluster: self.multi_cluster,
+            port: self.port.as_ref().map(|text| read("port", text, parse_port)).transpose()?,
+            protocol: self
+                .protocol
+                .as_ref()
+                .map(|text| read("protocol", text, parse_protocol))
+                .transpose()?,
+            address: self.address.as_ref().map(|text| read("address", text, parse_address)).transpose()?,
+            client: self.client.as_ref().map(|text| read("client", text, parse_client)).transpose()?,
+        })
+    }
+}
+
+fn read<T>(name: &str, text: &str, parse: fn(&str) -> Result<T, String>) -> Result<T, String> {
+    parse(text).map_err(|why| format!("{name}={text:?}: {why}"))
+}
+
+impl Question {
+    /// Path and query with which a gateway is asked.
+    pub(crate) fn path(&self) -> String {
+        let mut path = format!("/api/explain?service={}", self.service);
+        let parts = [
+            ("multiCluster", self.multi_cluster.then(|| "true".to_owned())),
+            ("port", self.port.as_ref().map(ToString::to_string)),
+            ("protocol", self.protocol.map(|protocol| protocol.to_string())),
+            ("address", self.address.map(|ip| ip.to_string())),
+            ("client", self.client.map(|client| client.to_string())),
+        ];
+        for (name, value) in parts {
+            if let Some(value) = value {
+                // Brackets are not allowed in a query (RFC 3986, section 3.4). These values contain no other special
+                // characters.
+                let value = value.replace('[', "%5B").replace(']', "%5D");
+                path += &format!("&{name}={value}");
+            }
+        }
+        path
+    }
+}

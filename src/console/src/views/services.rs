@@ -1,0 +1,127 @@
+//! Summary of a gateway's Services for the status page: state, addresses, clusters and Problems. JSON keys may be added, but are never
+//! renamed.
+
+mod findings;
+mod row;
+
+use std::collections::BTreeMap;
+use std::ops::Not;
+use std::sync::Arc;
+
+use serde::Serialize;
+use sheave_announce::Status;
+pub(crate) use sheave_control::projection::service_health::ServiceState;
+use sheave_dataplane::select::ActiveTable;
+use sheave_model::{Frontend, FrontendAddr, FrontendSource};
+
+pub(crate) use self::findings::{FindingsView, ServiceCounts};
+use crate::views::problem::ProblemView;
+use crate::views::routes::source_name;
+
+/// One Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceRow {
+    /// `namespace/name`.
+    pub service: String,
+    /// Kind of the object: `Service` or `MultiClusterService`.
+    pub source: &'static str,
+    /// State for clients.
+    pub state: ServiceState,
+    /// Reason for the state, or a remark; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// `address:port/protocol` of each frontend, in order.
+    pub frontends: Vec<String>,
+    /// Nodes of the gateways that announce its addresses; empty if gateways announce nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<String>,
+    /// Whether it works, but not for clients outside the cluster at this gateway: its endpoints are on other nodes, and the policy is
+    /// Local.
+    #[serde(skip_serializing_if = "Not::not")]
+    pub elsewhere: bool,
+    /// Whether source ranges admit only some clients.
+    #[serde(skip_serializing_if = "Not::not")]
+    pub restricted: bool,
+    /// Clusters of the port with the fewest endpoints that serve.
+    pub clusters: Vec<ClusterRow>,
+    /// Number of Problems.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub problems: usize,
+}
+
+impl ServiceRow {
+    /// Name of the object in Problems.
+    pub(crate) fn object(&self) -> String {
+        format!("{} {}", self.source, self.service)
+    }
+}
+
+/// The endpoints of a Service in one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRow {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Endpoints that serve, including unhealthy ones.
+    pub serving: usize,
+    /// All endpoints, including those that do not serve at present.
+    pub of: usize,
+    /// Endpoints that serve but that new traffic avoids.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unhealthy: usize,
+    /// Percentage of new traffic from clients outside the cluster.
+    pub share: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// Input of the rows.
+#[derive(Clone, Copy)]
+pub struct ServiceFacts<'a> {
+    /// The table in force.
+    pub active: &'a ActiveTable,
+    /// All known Problems.
+    pub problems: &'a [ProblemView],
+    /// Frontends of the table that accept nothing on this gateway, with the reason.
+    pub closed: &'a BTreeMap<FrontendAddr, String>,
+    /// State of announcements, if gateways announce addresses.
+    pub announcements: Option<&'a Status>,
+}
+
+/// Services by `namespace/name` and kind: those with frontends, and those that have none because of a Problem.
+pub fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
+    let mut of_object = BTreeMap::<&str, Vec<&ProblemView>>::new();
+    for problem in facts.problems {
+        of_object.entry(&problem.object).or_default().push(problem);
+    }
+    let mut rows = Vec::new();
+    for ((service, source), frontends) in by_service(facts.active) {
+        let problems = of_object.remove(format!("{source} {service}").as_str()).unwrap_or_default();
+        rows.push(row::of_frontends(service, source, &frontends, &problems, facts));
+    }
+    let sources = [FrontendSource::Service, FrontendSource::MultiClusterService].map(source_name);
+    for (object, problems) in of_object {
+        let Some((kind, service)) = object.split_once(' ') else { continue };
+        if let Some(source) = sources.into_iter().find(|source| *source == kind) {
+            rows.push(row::without_frontends(service, source, &problems));
+        }
+    }
+    rows.sort_unstable_by(|one, other| (&one.service, one.source).cmp(&(&other.service, other.source)));
+    rows
+}
+
+fn by_service(active: &ActiveTable) -> BTreeMap<(String, &'static str), Vec<&Arc<Frontend>>> {
+    let mut services = BTreeMap::<_, Vec<_>>::new();
+    for frontend in active.table().frontends() {
+        let key = (frontend.service.to_string(), source_name(frontend.service.source));
+        services.entry(key).or_default().push(frontend);
+    }
+    services
+}
+
+#[cfg(test)]
+mod tests;
