@@ -1,12 +1,9 @@
 //! Gateway: sources fill the store, the projection builds the routing table, and the data plane forwards traffic
 //! by it.
 
-mod announcements;
 mod bgp_devices;
 pub(crate) mod capacity;
-pub(crate) mod connection_log;
 pub(crate) mod event_loop;
-pub(crate) mod memory;
 pub(crate) mod options;
 mod overload;
 mod problem_log;

@@ -10,6 +10,7 @@ mod addresses;
 mod allocation_order;
 mod allocator;
 mod annotations;
+pub mod announce_claims;
 mod class;
 mod conflicts;
 mod eligibility;
@@ -60,7 +61,7 @@ pub use self::options::{
 use self::service_addresses::ServiceAddresses;
 use self::service_health::{Fault, GatewayScope, Live, ServiceState};
 use self::shared_addresses::LocalSharing;
-pub use self::shared_addresses::{SharedAddresses, common_nodes, nodes_with_endpoints};
+pub use self::shared_addresses::SharedAddresses;
 pub use self::status::{
     ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
     PortStatus, ResolvedRefs, port_error,

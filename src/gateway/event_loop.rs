@@ -16,6 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_console::connection_log::ConnectionLogWriter;
 use sheave_console::exit::Exit;
 use sheave_console::http::health::{self, Health};
 use sheave_console::http::metrics::SeriesLimits;
@@ -29,13 +30,11 @@ use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::PATIENCE_WITH_ONE;
 use sheave_control::projection::{Projection, Projector, Role};
 use sheave_control::time::{self, wait_until};
-use sheave_dataplane::{ConnectionLog, Dataplane, Drained, Observer, StuckWorker};
+use sheave_dataplane::{ConnectionLog, Dataplane, Drained, MemoryWatch, Observer, StuckWorker};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
 use super::capacity::Capacity;
-use super::connection_log::ConnectionLogWriter;
-use super::memory::MemoryWatch;
 use super::options::{announce_options, dataplane_options, projection_options};
 use super::overload::Overload;
 use super::problem_log::ProblemLog;

@@ -1,15 +1,15 @@
 //! Startup log: one line with role and privileges, and for a gateway a second line when its first routing table is in force.
 //! Operators search for these fields, so they are never renamed.
 
+use sheave_console::views::status::ProcessView;
+use sheave_console::views::steering;
+use sheave_dataplane::memory_limit;
+
 use std::fs;
 use std::net::SocketAddr;
 
-use sheave_console::views::status::ProcessView;
-use sheave_console::views::steering;
-
 use crate::config::Config;
 use crate::gateway::capacity::Capacity;
-use crate::gateway::memory::memory_limit;
 
 /// Capabilities that affect a gateway, with their numbers (linux/capability.h).
 const CAPABILITIES: [(u8, &str); 6] = [

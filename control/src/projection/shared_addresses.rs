@@ -75,7 +75,7 @@ impl LocalSharing {
 
 /// The nodes that serve all of these Services, given highest rank first, and the Services without a node in common with those
 /// before them. The latter are ignored for the nodes, and so are Services without any node.
-pub fn common_nodes<K>(
+pub(super) fn common_nodes<K>(
     services: impl IntoIterator<Item = (K, BTreeSet<Arc<str>>)>,
 ) -> (BTreeSet<Arc<str>>, Vec<K>) {
     let mut common = BTreeSet::new();
@@ -94,7 +94,7 @@ pub fn common_nodes<K>(
 
 /// Nodes with a ready endpoint or, if there is none, with one that terminates but still serves, as in kube-proxy
 /// (`CategorizeEndpoints` in pkg/proxy/topology.go). `cluster` is the gateways' own.
-pub fn nodes_with_endpoints(frontend: &Frontend, cluster: &str) -> BTreeSet<Arc<str>> {
+pub(super) fn nodes_with_endpoints(frontend: &Frontend, cluster: &str) -> BTreeSet<Arc<str>> {
     let endpoints = || {
         let own = frontend.backends.iter().filter(|backend| *backend.cluster == *cluster);
         own.flat_map(|backend| &backend.endpoints).filter(|endpoint| !endpoint.node.is_empty())

@@ -19,8 +19,8 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::socket::HeartbeatSocket;
+use crate::Claim;
 use crate::bgp::{BgpInterfaces, BgpOptions};
-use crate::claim::Claim;
 use crate::key_folder::KeyFolder;
 use crate::keys::{KeyError, KeyRing};
 use crate::layer2::{Layer2, OnConflict};

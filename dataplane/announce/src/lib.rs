@@ -10,7 +10,6 @@ mod ability;
 mod announcer;
 mod async_socket;
 mod bgp;
-mod claim;
 mod disagreement;
 mod hash;
 mod heartbeat;
@@ -28,7 +27,6 @@ mod tie_breaker;
 pub use ability::{Ability, InterfaceId, LARGEST_WEIGHT, Reach, ReachedSubnet};
 pub use announcer::{Announcer, AnnouncerEvent, Options, StartError};
 pub use bgp::{BgpInterface, BgpInterfaces, BgpOptions};
-pub use claim::{Claim, Nodes};
 pub use disagreement::Disagreement;
 pub use heartbeat::{Applied, NodeState};
 pub use keys::{KeyError, KeyRing};
@@ -46,5 +44,6 @@ pub use ownership::{
     Assignment, Handover, HandoverSteps, NoOwner, Owner, RankReason, Ranked, Waiting, assign, explain,
 };
 pub use precedence::Precedence;
+pub use sheave_model::{Claim, Nodes};
 pub use status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
 pub use tie_breaker::TieBreaker;

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::Claim;
 use crate::ability::InterfaceId;
-use crate::claim::Claim;
 use crate::hash::{mix, name_hash};
 use crate::heartbeat::Applied;
 use crate::membership::{Candidate, view_hash};

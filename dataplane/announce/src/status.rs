@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::Claim;
 use crate::ability::InterfaceId;
-use crate::claim::Claim;
 use crate::disagreement::Disagreement;
 use crate::layer2::ConflictAnswer;
 use crate::membership::{Candidate, Standing};

@@ -7,6 +7,7 @@
 
 mod address_set;
 mod backend;
+mod claim;
 mod endpoint;
 mod failover;
 mod frontend;
@@ -20,6 +21,7 @@ pub mod test_util;
 
 pub use address_set::AddressSet;
 pub use backend::Backend;
+pub use claim::{Claim, Nodes};
 pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 pub use failover::{Failover, Spread};
 pub use frontend::{

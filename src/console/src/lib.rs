@@ -4,6 +4,7 @@
 mod admin_client;
 pub mod admin_server;
 pub mod arguments;
+pub mod connection_log;
 pub mod diff;
 pub mod exit;
 pub mod http;

@@ -14,14 +14,14 @@ use sheave_announce::{
 use sheave_console::retry;
 use sheave_console::views::View as _;
 use sheave_console::views::gateways::GatewaysView;
-use sheave_control::api::gateway_members::gateway_members;
+use sheave_control::api::gateway_members::{ListedGateway, gateway_members};
 use sheave_control::api::problem::reason;
+use sheave_control::projection::announce_claims::{AddressClaims, ClaimContext};
 use sheave_control::projection::{AnnouncePolicies, SharedAddresses};
 use sheave_model::RoutingTable;
 use tokio::task::JoinHandle;
 
 use super::EventLoop;
-use crate::gateway::announcements::{ClaimContext, Claims, members};
 use crate::gateway::bgp_devices::BgpDevices;
 use crate::gateway::options::AnnounceOptions;
 use crate::gateway::problems::Unannounced;
@@ -37,7 +37,7 @@ const OPENING: Duration = Duration::from_secs(2);
 pub(super) struct Announcing {
     options: Option<AnnounceOptions>,
     announcer: Option<Announcer>,
-    claims: Claims,
+    claims: AddressClaims,
     /// Inputs of the claims that the announcer has.
     inputs: Option<ClaimInputs>,
     /// Reason for a missing announcer.
@@ -324,6 +324,10 @@ impl Announcing {
     }
 }
 
+fn member(ListedGateway { node, addresses, ready }: ListedGateway) -> Member {
+    Member { node, addresses, ready }
+}
+
 /// Sets the claims once their listeners are open, and after earlier claims: routers send connections within milliseconds.
 fn set_claims_once(
     opened: impl Future<Output = bool> + Send + 'static,
@@ -378,7 +382,7 @@ impl EventLoop {
             node_addresses: Arc::clone(&projection.all_node_addresses),
             policies: Arc::clone(&projection.announce_policies),
             shared: Arc::clone(&projection.shared_addresses),
-            members: members(gateway_members(self.store.objects(), &self.gateways)),
+            members: gateway_members(self.store.objects(), &self.gateways).into_iter().map(member).collect(),
         };
         if new || announcing.inputs.as_ref() != Some(&inputs) {
             let opened = self.dataplane.answers(OPENING);

@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::holding::some_of;
 use super::{Command, RENEWAL, RETRY, StartError};
+use crate::Claim;
 use crate::bgp::{BgpInterfaces, BgpOptions, BgpPhase, Routed};
-use crate::claim::Claim;
 use crate::layer2::AnnounceError;
 use crate::ownership::NoOwner;
 use crate::status::{AddressStatus, Counts, GatewayState, Here, Status};

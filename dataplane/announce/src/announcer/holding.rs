@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::Claim;
 use crate::ability::Reach;
-use crate::claim::Claim;
 use crate::layer2::{Announced, ConflictAnswer, Layer2, Layer2Event};
 use crate::precedence::Precedence;
 use crate::status::{Counts, Here};

@@ -13,7 +13,7 @@ use super::hold_down_file::HoldDownFile;
 use super::holding::Holdings;
 use super::socket::HeartbeatSocket;
 use super::{Command, Keys, Options, RENEWAL, RETRY, StartError};
-use crate::claim::Claim;
+use crate::Claim;
 use crate::disagreement::Disagreements;
 use crate::heartbeat::Applied;
 use crate::layer2::{Layer2, Layer2Options};

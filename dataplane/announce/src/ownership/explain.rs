@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Fitness, assign, fitness, rank::Ranks};
-use crate::claim::Claim;
+use crate::Claim;
 use crate::membership::{Candidate, Standing};
 
 /// A member in the ranking of an address.

@@ -23,6 +23,7 @@ use sheave_dataplane::{HealthCounts, Observer};
 use sheave_model::RoutingTable;
 use sheave_model::{Frontend, FrontendAddr, FrontendKind, Protocol, Route};
 
+use crate::connection_log::LineCounts;
 use crate::http::health::{HealthPages, PageCounter};
 use crate::http::metrics::exposition::Exposition;
 use crate::http::metrics::families::{self as names, Family};
@@ -37,17 +38,6 @@ pub struct SeriesLimits {
     pub frontends: usize,
     /// Endpoints of frontends.
     pub endpoints: usize,
-}
-
-/// Lines of the connection log by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LineCounts {
-    /// Written lines.
-    pub written: u64,
-    /// Dropped, since the Service exceeded its rate.
-    pub over_rate: u64,
-    /// Dropped, since the reader is too slow or has gone.
-    pub lost: u64,
 }
 
 /// Facts that only the control loop knows. Their size does not grow with the table, except for Problems.

@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 
 use super::super::tests::{dataplane, frontend, table};
 use super::*;
+use crate::connection_log::LineCounts;
 use crate::http::health::Health;
-use crate::http::metrics::LineCounts;
 use crate::http::metrics::SeriesLimits;
 use crate::http::query::Query;
 use crate::http::server::{Connections, Server};

@@ -8,8 +8,7 @@ use std::sync::Arc;
 pub struct Claim {
     /// The gateways that can serve it.
     pub nodes: Nodes,
-    /// The interfaces on which it is announced, of those with a subnet that contains it; empty = as each gateway has it
-    /// ([`Options::interfaces`](crate::Options::interfaces)).
+    /// The interfaces on which it is announced, of those with a subnet that contains it; empty = as each gateway has it in its configuration.
     pub interfaces: Vec<Arc<str>>,
 }
 

@@ -1,44 +1,39 @@
-//! Claims for announcements: which addresses of the routing table gateways announce, which gateways may own each, and on which interfaces.
+//! AddressClaims for announcements: which addresses of the routing table gateways announce, which gateways may own each, and on which interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sheave_announce::{Claim, Member, Nodes};
-use sheave_control::api::gateway_members::ListedGateway;
-use sheave_control::api::store::ServiceKey;
-use sheave_control::projection::{AnnouncePolicies, SharedAddresses, common_nodes, nodes_with_endpoints};
-use sheave_model::{FrontendKind, RoutingTable};
+use sheave_model::{Claim, FrontendKind, Nodes, RoutingTable};
 
-/// Converts the listed gateways to members.
-pub(super) fn members(gateways: Vec<ListedGateway>) -> Vec<Member> {
-    let member = |ListedGateway { node, addresses, ready }| Member { node, addresses, ready };
-    gateways.into_iter().map(member).collect()
-}
+use super::allocator::AnnouncePolicies;
+use super::shared_addresses::{SharedAddresses, common_nodes, nodes_with_endpoints};
+use crate::api::store::ServiceKey;
 
 /// Input of claims.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ClaimContext<'a> {
-    pub(super) table: &'a RoutingTable,
+pub struct ClaimContext<'a> {
+    /// The table whose addresses are announced.
+    pub table: &'a RoutingTable,
     /// Addresses of Nodes, which are never announced.
-    pub(super) node_addresses: &'a BTreeSet<IpAddr>,
+    pub node_addresses: &'a BTreeSet<IpAddr>,
     /// Name of the gateways' own cluster.
-    pub(super) cluster: &'a str,
+    pub cluster: &'a str,
     /// Nodes with a gateway; empty = unknown.
-    pub(super) gateways: &'a BTreeSet<Arc<str>>,
+    pub gateways: &'a BTreeSet<Arc<str>>,
     /// Announcement policies of the pools.
-    pub(super) policies: &'a AnnouncePolicies,
+    pub policies: &'a AnnouncePolicies,
     /// Services with `externalTrafficPolicy: Local` that share an address.
-    pub(super) shared: &'a SharedAddresses,
+    pub shared: &'a SharedAddresses,
 }
 
-/// Claims for the load balancer addresses of a table.
+/// AddressClaims for the load balancer addresses of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Claims {
+pub struct AddressClaims {
     /// Gateways that may own each address.
-    pub(super) all: BTreeMap<IpAddr, Claim>,
+    pub all: BTreeMap<IpAddr, Claim>,
     /// Reason why no gateway may own an address, if its pool leaves none.
-    pub(super) left_out: BTreeMap<IpAddr, String>,
+    pub left_out: BTreeMap<IpAddr, String>,
 }
 
 impl ClaimContext<'_> {
@@ -48,11 +43,11 @@ impl ClaimContext<'_> {
     /// address. If several such Services share an address, only gateways that serve all of them may own it; Services that have no gateway
     /// in common with older ones are ignored. If no gateway has an endpoint, the address has no owner, unless another Service there is
     /// served from all gateways. Gateways that the pool excludes do not count.
-    pub(super) fn claims(&self) -> Claims {
+    pub fn claims(&self) -> AddressClaims {
         let mut served: BTreeMap<IpAddr, BTreeMap<Arc<str>, usize>> = BTreeMap::new();
         let mut from_everywhere: BTreeSet<IpAddr> = BTreeSet::new();
         let mut sharing: BTreeMap<(IpAddr, ServiceKey), BTreeSet<Arc<str>>> = BTreeMap::new();
-        let mut claims = Claims::default();
+        let mut claims = AddressClaims::default();
         for frontend in self.table.frontends().iter() {
             let ip = frontend.addr.ip;
             let announced = frontend.kind == FrontendKind::LoadBalancer
@@ -138,12 +133,12 @@ fn most(by_node: BTreeMap<Arc<str>, usize>) -> BTreeSet<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
-    use sheave_control::api::store::Dirty;
-    use sheave_control::projection::{Options, Projector};
-    use sheave_control::sources::manifests;
     use sheave_model::{Algorithm, Endpoint, EndpointState, Frontend, FrontendAddr, test_util};
 
     use super::*;
+    use crate::api::store::Dirty;
+    use crate::projection::{Options, Projector};
+    use crate::sources::manifests;
 
     fn node_local(ip: &str, port: u16, nodes: &[(&str, EndpointState)]) -> Frontend {
         let mut frontend = on(ip, port);
@@ -164,8 +159,8 @@ mod tests {
         Frontend { addr, ..frontend }
     }
 
-    /// Claims with these pools and the Nodes a, b and c, each in a rack of its name.
-    fn claims(frontends: Vec<Frontend>, pools: &str) -> Claims {
+    /// AddressClaims with these pools and the Nodes a, b and c, each in a rack of its name.
+    fn claims(frontends: Vec<Frontend>, pools: &str) -> AddressClaims {
         let folder = tempfile::tempdir().unwrap();
         let node = |name: &str| {
             format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{rack: {name}}}}}\n---\n")

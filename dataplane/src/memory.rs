@@ -11,9 +11,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use sheave_dataplane::{MemoryGauge, MemoryLeft};
-
 use self::cgroup::Groups;
+use crate::limits::capacity::{MemoryGauge, MemoryLeft};
 
 /// Interval of checks while memory is plentiful, and while it is short.
 const CALM: Duration = Duration::from_secs(1);
@@ -64,7 +63,7 @@ impl Level {
 
 /// Running memory watch, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct MemoryWatch {
+pub struct MemoryWatch {
     /// Sends changes of the configured limit. The thread ends when this is dropped.
     limits: mpsc::Sender<Option<u64>>,
 }
@@ -74,7 +73,7 @@ impl MemoryWatch {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(super) fn start(limit: Option<u64>, gauge: MemoryGauge) -> io::Result<Self> {
+    pub fn start(limit: Option<u64>, gauge: MemoryGauge) -> io::Result<Self> {
         let (limits, others) = mpsc::channel();
         let (groups, mut limit) = (Groups::of_process(), limit);
         let mut every = look(&groups, limit, &gauge);
@@ -92,14 +91,14 @@ impl MemoryWatch {
     }
 
     /// Changes the configured limit.
-    pub(super) fn set_limit(&self, limit: Option<u64>) {
+    pub fn set_limit(&self, limit: Option<u64>) {
         // Fails only if the thread has ended, which it does not on its own.
         self.limits.send(limit).ok();
     }
 }
 
 /// The smallest limit of memory in bytes: of the process's cgroups, the machine and the configuration.
-pub(crate) fn memory_limit(configured: Option<u64>) -> Option<u64> {
+pub fn memory_limit(configured: Option<u64>) -> Option<u64> {
     let groups = Groups::of_process();
     let levels = groups.levels().chain(machine());
     levels.map(|level| level.limit).chain(configured).min()

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sheave_console::views::routes::source_name;
 use sheave_dataplane::ConnectionRecord;
+
+use crate::views::routes::source_name;
 
 /// JSON object of a line. Keys may be added, but are never renamed.
 #[derive(Serialize)]

@@ -11,12 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sheave_console::http::metrics::LineCounts;
-use sheave_console::views::visible::visible_json;
 use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::ConnectionRecord;
 
 use self::line::Line;
+use crate::views::visible::visible_json;
 
 /// Records per write.
 const BATCH: usize = 256;
@@ -25,9 +24,20 @@ const LAST_LINES: Duration = Duration::from_millis(1500);
 /// Window in which the lines of a Service are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
+/// Lines of the connection log by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineCounts {
+    /// Written lines.
+    pub written: u64,
+    /// Dropped, since the Service exceeded its rate.
+    pub over_rate: u64,
+    /// Dropped, since the reader is too slow or has gone.
+    pub lost: u64,
+}
+
 /// Running writer. Dropping it waits briefly for the last lines, if workers have ended.
 #[derive(Debug)]
-pub(crate) struct ConnectionLogWriter {
+pub struct ConnectionLogWriter {
     shared: Arc<Shared>,
     /// Disconnects when the writer ends. In a mutex, since a receiver is not `Sync`.
     ended: Mutex<Receiver<()>>,
@@ -47,7 +57,7 @@ impl ConnectionLogWriter {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn start(
+    pub fn start(
         records: Receiver<ConnectionRecord>,
         lost: Arc<AtomicU64>,
         lines_per_service: u32,
@@ -68,12 +78,12 @@ impl ConnectionLogWriter {
     }
 
     /// Sets the limit of lines per second for each Service.
-    pub(crate) fn set_lines_per_service(&self, lines: u32) {
+    pub fn set_lines_per_service(&self, lines: u32) {
         self.shared.lines_per_service.store(lines, Ordering::Relaxed);
     }
 
     /// Counts since the start.
-    pub(crate) fn counts(&self) -> LineCounts {
+    pub fn counts(&self) -> LineCounts {
         let Shared { written, over_rate, unwritable, lost, .. } = &*self.shared;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LineCounts {
