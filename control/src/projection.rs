@@ -63,8 +63,8 @@ use self::service_health::{Fault, GatewayScope, Live, ServiceState};
 use self::shared_addresses::LocalSharing;
 pub use self::shared_addresses::SharedAddresses;
 pub use self::status::{
-    ClusterState, DrainReason, FleetStatus, Ingress, LoadBalancerStatus, MemberClusterStatus, NoEndpoints,
-    PortStatus, ResolvedRefs, port_error,
+    ClusterState, DrainReason, FleetStatus, IP_MODE, Ingress, LoadBalancerStatus, MemberClusterStatus,
+    NoEndpoints, PortStatus, ResolvedRefs, port_error,
 };
 use crate::api::address_pool::AddressPool;
 use crate::api::problem::{Problem, ProblemChanges, ProblemSet};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::known::{CIRCLES, TWINS};
+use crate::known::{CIRCLES, ROOM_CIRCLES, TWINS};
 use crate::sources::{Crate, ModulePath, crates, regex};
 
 #[test]
@@ -35,6 +35,13 @@ fn imports_between_files_make_no_circle() {
     assert_known(&circles, CIRCLES);
 }
 
+/// A room is a file or folder directly below `src`, without the crate's root.
+#[test]
+fn imports_between_rooms_make_no_circle() {
+    let circles: Vec<String> = each_crate(room_circles);
+    assert_known(&circles, ROOM_CIRCLES);
+}
+
 /// Checks that findings equal the known ones: no new ones, and none on the list that are gone.
 fn assert_known(found: &[String], known: &[&str]) {
     let new: Vec<&String> = found.iter().filter(|found| !known.contains(&found.as_str())).collect();
@@ -55,25 +62,44 @@ fn each_crate(find: impl Fn(&Crate) -> Vec<String>) -> Vec<String> {
 fn circles(of: &Crate) -> Vec<String> {
     let imports: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
         of.files.iter().map(|(module, file)| (module, imports(of, module, &file.text))).collect();
-    let reached: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> =
-        imports.keys().map(|module| (*module, reach(&imports, module))).collect();
-    let circle = |(module, reach): (&&ModulePath, &BTreeSet<&ModulePath>)| {
-        let back = reach.iter().filter(|other| reached[*other].contains(module));
-        let files: Vec<&str> = back.map(|other| of.files[*other].path.as_str()).collect();
-        (!files.is_empty()).then(|| files.join(", "))
-    };
-    reached.iter().filter_map(circle).collect::<BTreeSet<String>>().into_iter().collect()
+    groups(&imports)
+        .into_iter()
+        .map(|group| joined(group.iter().map(|module| of.files[*module].path.as_str())))
+        .collect()
 }
 
-fn reach<'a>(
-    imports: &BTreeMap<&'a ModulePath, BTreeSet<&'a ModulePath>>,
-    from: &ModulePath,
-) -> BTreeSet<&'a ModulePath> {
+/// Groups of rooms whose files import each other.
+fn room_circles(of: &Crate) -> Vec<String> {
+    let mut imports = BTreeMap::<&String, BTreeSet<&String>>::new();
+    for (module, file) in &of.files {
+        let Some(room) = module.first() else { continue };
+        let others = self::imports(of, module, &file.text).into_iter().filter_map(|other| other.first());
+        imports.entry(room).or_default().extend(others.filter(|other| *other != room));
+    }
+    groups(&imports).into_iter().map(|group| joined(group.into_iter().map(String::as_str))).collect()
+}
+
+fn joined<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Groups that reach each other, each once.
+fn groups<'a, T: Ord>(imports: &BTreeMap<&'a T, BTreeSet<&'a T>>) -> BTreeSet<Vec<&'a T>> {
+    let reached: BTreeMap<&T, BTreeSet<&T>> =
+        imports.keys().map(|from| (*from, reach(imports, from))).collect();
+    let group = |(from, reach): (&&'a T, &BTreeSet<&'a T>)| {
+        let back: Vec<&T> = reach.iter().copied().filter(|other| reached[other].contains(from)).collect();
+        (!back.is_empty()).then_some(back)
+    };
+    reached.iter().filter_map(group).collect()
+}
+
+fn reach<'a, T: Ord>(imports: &BTreeMap<&'a T, BTreeSet<&'a T>>, from: &T) -> BTreeSet<&'a T> {
     let mut reached = BTreeSet::new();
-    let mut next: Vec<&ModulePath> = imports[from].iter().copied().collect();
-    while let Some(module) = next.pop() {
-        if reached.insert(module) {
-            next.extend(&imports[module]);
+    let mut next: Vec<&T> = imports[from].iter().copied().collect();
+    while let Some(other) = next.pop() {
+        if reached.insert(other) {
+            next.extend(&imports[other]);
         }
     }
     reached

@@ -5,3 +5,7 @@ pub(crate) const TWINS: &[&str] = &[];
 
 /// Files of one crate that import each other.
 pub(crate) const CIRCLES: &[&str] = &[];
+
+/// Rooms of one crate whose files import each other.
+pub(crate) const ROOM_CIRCLES: &[&str] =
+    &["dataplane: client_traffic, health, limits, listener, select, tcp, udp, worker"];

@@ -136,3 +136,21 @@ fn a_service_that_is_looked_for_in_vain_may_be_in_a_file_that_cannot_be_read() {
     assert_eq!(browser.value("document.querySelector('#verdict').className"), json!("warned"));
     browser.expect_well_behaved();
 }
+
+/// The unit tests of the console check its functions against the same table.
+#[test]
+fn numbers_are_as_the_shared_table_has_them() {
+    let host = host();
+    let gateway = Gateway::start(&host, &twelve(), "");
+    let browser = Browser::open(&host, Look::default());
+    browser.visit(&gateway.url("/"));
+    let table = include_str!("../../src/console/src/page/formats.json");
+    browser.run(&format!(
+        "import('/page/format.js').then((format) => {{ window.shown = Object.entries({table}).flatMap(([name, rows]) => \
+         rows.map(([number, text]) => [name, number, format[name](number), text])) }})"
+    ));
+    browser.until("window.shown !== undefined");
+    assert!(browser.value("window.shown.length").as_u64() > Some(40));
+    let wrong = browser.value("window.shown.filter(([, , shown, text]) => shown !== text)");
+    assert_eq!(wrong, json!([]));
+}

@@ -14,7 +14,7 @@ use crate::api::names::ANNOUNCED;
 use crate::api::problem::Problem;
 use crate::net;
 use crate::projection::service_health::Fault;
-use crate::projection::{FleetStatus, Ingress, NodeFamilies};
+use crate::projection::{FleetStatus, IP_MODE, Ingress, NodeFamilies};
 
 /// The desired state of one Service in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl DesiredStatus {
             let ports = port_statuses(object, entry, &self.failed_ports);
             LoadBalancerIngress {
                 ip: Some(entry.ip.to_string()),
-                ip_mode: Some("Proxy".into()),
+                ip_mode: Some(IP_MODE.into()),
                 // Keep a hostname that others wrote, unless Karmada would reject the object for it.
                 hostname: entry.hostname.clone().filter(|name| net::is_host_name(name)),
                 // API servers do not store an empty list, so it would always differ.

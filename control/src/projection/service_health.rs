@@ -179,13 +179,74 @@ fn used<'f>(frontend: &'f Frontend, gateways: GatewayScope<'f>) -> impl Iterator
     })
 }
 
+/// Health of a Service: its state, and the frontend that explains it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceHealth {
+    /// State of the Service as a whole.
+    pub state: ServiceState,
+    /// Index of the worst frontend: of those with the worst state, the first with the fewest healthy endpoints. `None` without
+    /// frontends.
+    pub worst: Option<usize>,
+}
+
+impl ServiceHealth {
+    /// Combines the frontends of a Service, each with its fault and the number of its healthy endpoints. A Service without frontends
+    /// is broken. A Problem degrades a Service that serves: what the user asked for is not done.
+    pub fn new<'f>(
+        frontends: impl IntoIterator<Item = (Option<&'f Fault>, usize)>,
+        has_problem: bool,
+    ) -> Self {
+        let rank = |(fault, healthy): (Option<&Fault>, usize)| {
+            (fault.map_or(ServiceState::Serving, Fault::state), healthy)
+        };
+        let ranks: Vec<(ServiceState, usize)> = frontends.into_iter().map(rank).collect();
+        let state = match state_of(ranks.iter().map(|(state, _)| *state)) {
+            ServiceState::Serving if has_problem => ServiceState::Degraded,
+            state => state,
+        };
+        let worst = ranks.iter().enumerate().min_by_key(|(_, rank)| **rank).map(|(index, _)| index);
+        Self { state, worst }
+    }
+}
+
 /// State of a Service with these states of frontends: broken only if all are.
-pub fn state_of(frontends: impl IntoIterator<Item = ServiceState>) -> ServiceState {
+fn state_of(frontends: impl IntoIterator<Item = ServiceState>) -> ServiceState {
     let mut states: Vec<ServiceState> = frontends.into_iter().collect();
     states.sort_unstable();
     match (states.first(), states.last()) {
         (Some(ServiceState::Broken), Some(ServiceState::Broken)) | (None, _) => ServiceState::Broken,
         (Some(ServiceState::Broken | ServiceState::Degraded), _) => ServiceState::Degraded,
         (Some(ServiceState::Serving), _) => ServiceState::Serving,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_broken_if_every_frontend_is_and_degraded_if_some_is_or_it_has_a_problem() {
+        use ServiceState::{Broken, Degraded, Serving};
+        let (broken, degraded) = (Fault::AdmitsNobody, Fault::OnlyTerminating);
+        let health = |frontends: &[Option<&Fault>], has_problem| {
+            ServiceHealth::new(frontends.iter().map(|fault| (*fault, 1)), has_problem)
+        };
+        let state = |frontends: &[Option<&Fault>], has_problem| health(frontends, has_problem).state;
+        assert_eq!(state(&[None, None], false), Serving);
+        assert_eq!(state(&[None, None], true), Degraded);
+        assert_eq!(state(&[None, Some(&degraded)], false), Degraded);
+        assert_eq!(state(&[None, Some(&broken)], true), Degraded);
+        assert_eq!(state(&[Some(&broken), Some(&broken)], false), Broken);
+        assert_eq!(health(&[], true), ServiceHealth { state: Broken, worst: None });
+    }
+
+    #[test]
+    fn the_frontend_that_explains_a_state_is_the_worst_and_the_first_of_those() {
+        let (broken, degraded) = (Fault::AdmitsNobody, Fault::OnlyTerminating);
+        let worst = |frontends: &[(Option<&Fault>, usize)]| {
+            ServiceHealth::new(frontends.iter().copied(), false).worst
+        };
+        assert_eq!(worst(&[(None, 0), (Some(&degraded), 2), (Some(&broken), 3)]), Some(2));
+        assert_eq!(worst(&[(None, 2), (None, 1), (None, 1)]), Some(1));
     }
 }

@@ -18,8 +18,11 @@ pub struct LoadBalancerStatus {
     pub node_families: NodeFamilies,
 }
 
-/// An address. Its `ipMode` is always `Proxy`: with `VIP`, the default, kube-proxy on this node would intercept the traffic
+/// `ipMode` of every address: with `VIP`, the default, kube-proxy on this node would intercept the traffic
 /// before our sockets get it (KEP-1860).
+pub const IP_MODE: &str = "Proxy";
+
+/// An address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ingress {
     /// Address where the Service is served.

@@ -1,4 +1,4 @@
-// How numbers and foreign text are shown.
+// How numbers and foreign text are shown; formats.json holds the numbers of this file and those of `sheave top` to the same results.
 
 // What changes other text, or cannot be seen: control characters, line and paragraph separators, direction marks, zero-width
 // characters, variation selectors, tags.
@@ -25,21 +25,21 @@ export function counted(number, one, several = `${one}s`) {
 
 /** A rate per second, in at most five characters: 0, 0.4, 17, 1,204, 12k, 3.4M. */
 export function rate(number) {
-  if (number >= 10_000) {
-    return scaled(number, 1000, ["", "k", "M", "G"]);
+  if (number >= 9_999.5) {
+    return scaled(number, ["", "k", "M", "G", "T"]);
   }
   return number > 0 && number < 9.95 ? fractions.format(number) : count(number);
 }
 
 /** Bytes: 0 B, 812 B, 1.2 kB, 34 MB. */
 export function bytes(number) {
-  return number < 1000 ? `${count(number)} B` : `${scaled(number, 1000, [" B", " kB", " MB", " GB", " TB", " PB"])}`;
+  return number < 999.5 ? `${count(number)} B` : scaled(number, [" B", " kB", " MB", " GB", " TB", " PB", " EB"]);
 }
 
-function scaled(number, base, units) {
+function scaled(number, units) {
   let unit = 0;
-  while (number >= base * 0.9995 && unit + 1 < units.length) {
-    number /= base;
+  while (number >= 999.5 && unit + 1 < units.length) {
+    number /= 1000;
     unit += 1;
   }
   return (number < 9.95 && unit > 0 ? fractions.format(number) : count(number)) + units[unit];

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use sheave_announce::Status;
+use sheave_control::projection::service_health::Fault;
 pub(crate) use sheave_control::projection::service_health::ServiceState;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::{Frontend, FrontendAddr, FrontendSource};
@@ -48,6 +49,9 @@ pub struct ServiceRow {
     /// Number of Problems.
     #[serde(skip_serializing_if = "is_zero")]
     pub problems: usize,
+    /// The worst fault of its frontends.
+    #[serde(skip)]
+    pub fault: Option<Fault>,
 }
 
 impl ServiceRow {

@@ -5,7 +5,6 @@ pub mod table_hash;
 mod text;
 mod unhealthy;
 
-pub(crate) use self::text::span;
 pub use self::unhealthy::UnhealthyView;
 
 use std::fmt;

@@ -7,8 +7,9 @@ use sheave_control::controller::all_gateways::KnownGateway;
 use sheave_control::text::first_few;
 
 use super::{GatewayAnswer, GatewayStatusView, MOST, SharedEndpointView, SharedProblemView};
+use crate::views::numbers::span;
 use crate::views::problem::{PortView, ProblemView};
-use crate::views::status::{ProcessView, UnhealthyView, span};
+use crate::views::status::{ProcessView, UnhealthyView};
 
 /// Age from which a table counts as settled, and not as part of a burst of changes that gateways apply at different times.
 const SETTLED_SECONDS: u64 = 10;

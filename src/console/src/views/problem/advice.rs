@@ -36,6 +36,9 @@ pub(crate) fn unhealthy_endpoints(source: &str, service: &str) -> String {
     format!("Check that its Pods{which} listen on that port, and the path from this gateway to them.")
 }
 
+/// Advice for an object whose source ranges admit no client.
+pub(crate) const NOBODY_ADMITTED: &str = "Add the networks of its clients to spec.loadBalancerSourceRanges.";
+
 /// Namespace and name of a Service, if they are safe to paste into a shell. Manifests may contain any text as a
 /// name.
 fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> {

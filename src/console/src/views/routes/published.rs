@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sheave_control::api::problem::reason;
-use sheave_control::projection::{HealthCheck, Ingress, LoadBalancerStatus, PortStatus, port_error};
+use sheave_control::projection::{HealthCheck, IP_MODE, Ingress, LoadBalancerStatus, PortStatus, port_error};
 use sheave_model::{FrontendAddr, Protocol};
 
 use super::source_name;
-
-/// `ipMode` of all published addresses.
-const IP_MODE: &str = "Proxy";
 
 /// Published status of one Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

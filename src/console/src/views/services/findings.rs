@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sheave_control::controller::conditions::NOBODY_ADMITTED;
+use sheave_control::projection::service_health::Fault;
 
 use super::{ServiceRow, ServiceState};
 use crate::views::problem::{ProblemView, advice};
@@ -112,6 +114,7 @@ fn of_row(row: &ServiceRow) -> Option<FindingView> {
     let failing = row.clusters.iter().any(|cluster| cluster.unhealthy > 0);
     let (reason, advice) = match row.state {
         ServiceState::Serving => return None,
+        _ if row.fault == Some(Fault::AdmitsNobody) => (NOBODY_ADMITTED, advice::NOBODY_ADMITTED.to_owned()),
         _ if failing => (advice::UNHEALTHY_ENDPOINTS, advice::unhealthy_endpoints(row.source, &row.service)),
         _ => (advice::NO_READY_ENDPOINT, advice::no_ready_endpoint(row.source, &row.service, has_endpoints)),
     };

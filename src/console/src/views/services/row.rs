@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sheave_control::projection::service_health::{self, GatewayScope, Live, ServiceState};
+use sheave_control::projection::service_health::{
+    self, Fault, GatewayScope, Live, ServiceHealth, ServiceState,
+};
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_model::{Backend, EndpointAddr, Frontend, FrontendKind, Route};
 
@@ -17,10 +19,9 @@ const NOT_HERE: &str = "externalTrafficPolicy is Local and no endpoint is on thi
 /// Same for a cluster address.
 const NOT_HERE_INSIDE: &str = "internalTrafficPolicy is Local and no endpoint is on this node: packets to its cluster address are dropped here";
 
-/// State of one frontend.
+/// A frontend as its clients find it.
 struct FrontendHealth {
-    state: ServiceState,
-    why: String,
+    fault: Option<Fault>,
     clusters: Vec<ClusterRow>,
 }
 
@@ -31,20 +32,17 @@ pub(super) fn of_frontends(
     problems: &[&ProblemView],
     facts: ServiceFacts<'_>,
 ) -> ServiceRow {
-    let mut health: Vec<FrontendHealth> = frontends.iter().map(|frontend| health(frontend, facts)).collect();
-    let of_all = service_health::state_of(health.iter().map(|frontend| frontend.state));
-    // The sort is stable, so frontends of equal state stay in the order of their addresses.
-    health.sort_by_key(|frontend| (frontend.state, healthy(&frontend.clusters)));
-    let worst = health.into_iter().next();
-    let worst_state = worst.as_ref().map_or(ServiceState::Broken, |worst| worst.state);
-    let state = match of_all {
-        ServiceState::Serving if !problems.is_empty() => ServiceState::Degraded,
-        state => state,
+    let mut all: Vec<FrontendHealth> = frontends.iter().map(|frontend| health(frontend, facts)).collect();
+    let ranks = all.iter().map(|it| (it.fault.as_ref(), healthy(&it.clusters)));
+    let ServiceHealth { state, worst } = ServiceHealth::new(ranks, !problems.is_empty());
+    let note = worst.map_or("", |worst| note(frontends[worst]));
+    let (fault, clusters) =
+        worst.map(|worst| all.swap_remove(worst)).map_or_else(Default::default, |it| (it.fault, it.clusters));
+    let why = match (&fault, problems.first()) {
+        (Some(fault), _) => fault.to_string(),
+        (None, Some(problem)) => problem.message.clone(),
+        (None, None) => note.to_owned(),
     };
-    let FrontendHealth { why, clusters, .. } =
-        worst.unwrap_or_else(|| FrontendHealth { state, why: String::new(), clusters: Vec::new() });
-    let problem = problems.first().map(|problem| problem.message.clone());
-    let why = if worst_state == ServiceState::Serving { problem.unwrap_or(why) } else { why };
     ServiceRow {
         service,
         source,
@@ -56,6 +54,7 @@ pub(super) fn of_frontends(
         restricted: frontends.iter().any(|frontend| is_restricted(frontend)),
         clusters,
         problems: problems.len(),
+        fault,
     }
 }
 
@@ -87,36 +86,27 @@ pub(super) fn without_frontends(
 }
 
 fn health(frontend: &Frontend, facts: ServiceFacts<'_>) -> FrontendHealth {
-    let active = facts.active.get(frontend.addr);
-    let clusters = clusters(frontend, active.map(AsRef::as_ref), facts);
-    let (state, why) = judged(frontend, active.map(AsRef::as_ref), &clusters, facts);
-    FrontendHealth { state, why, clusters }
-}
-
-/// State of a frontend for the clients of this gateway, with the reason.
-fn judged(
-    frontend: &Frontend,
-    active: Option<&ActiveFrontend>,
-    clusters: &[ClusterRow],
-    facts: ServiceFacts<'_>,
-) -> (ServiceState, String) {
-    let chosen = |origin| active.is_some_and(|active| active.choices(origin).next().is_some());
-    let failing = total(clusters, |it| it.unhealthy);
+    let active = facts.active.get(frontend.addr).map(AsRef::as_ref);
+    let clusters = clusters(frontend, active, facts);
+    let chosen =
+        |origin| active.is_some_and(|active: &ActiveFrontend| active.choices(origin).next().is_some());
+    let failing = total(&clusters, |it| it.unhealthy);
     let live = Live {
         closed: facts.closed.get(&frontend.addr).cloned(),
         failing,
         first_failing: (failing > 0).then(|| first_unhealthy(frontend, facts)).flatten(),
         none_chosen: !chosen(Origin::External) && !chosen(Origin::Internal),
     };
-    if let Some(fault) = service_health::fault_of(frontend, GatewayScope::This, live) {
-        return (fault.state(), fault.to_string());
-    }
-    let note = match (&frontend.external, frontend.kind) {
+    FrontendHealth { fault: service_health::fault_of(frontend, GatewayScope::This, live), clusters }
+}
+
+/// Remark about a frontend that serves; may be empty.
+fn note(frontend: &Frontend) -> &'static str {
+    match (&frontend.external, frontend.kind) {
         (Route::Drop, FrontendKind::ClusterIp) => NOT_HERE_INSIDE,
         (Route::Drop, _) => NOT_HERE,
         _ => "",
-    };
-    (ServiceState::Serving, note.to_owned())
+    }
 }
 
 /// Address and error of the first unhealthy endpoint.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
-use sheave_model::{Algorithm, Backend, EndpointState, Frontend, FrontendKind, Route, SourceRanges};
+use sheave_model::{
+    AddressSet, Algorithm, Backend, EndpointState, Frontend, FrontendKind, Route, SourceRanges,
+};
 
 use super::*;
 
@@ -156,4 +158,14 @@ fn what_is_unhealthy_without_a_problem_is_found() {
     let [finding] = view.findings.as_slice() else { panic!("{view:?}") };
     assert_eq!(finding.problem.reason, "UnhealthyEndpoints");
     assert!(finding.advice.contains("kubectl -n shop get endpointslices"), "{}", finding.advice);
+}
+
+#[test]
+fn a_service_that_admits_nobody_is_not_said_to_lack_endpoints() {
+    let nobody = SourceRanges::showing(Vec::new(), AddressSet::default());
+    let rows = rows_of(&active([Frontend { source_ranges: nobody.into(), ..web(1) }], &[]), &[]);
+    let view = FindingsView::new(&rows, &[], &[]);
+    let [finding] = view.findings.as_slice() else { panic!("{view:?}") };
+    assert_eq!(finding.problem.reason, "NobodyAdmitted");
+    assert!(finding.advice.contains("spec.loadBalancerSourceRanges"), "{}", finding.advice);
 }

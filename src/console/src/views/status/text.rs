@@ -1,6 +1,7 @@
 //! Text of the status: what the process does, the source of its objects, and what is wrong, with remedies.
 
 use super::{AnnouncingView, ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
+use crate::views::numbers::span;
 use crate::views::problem::ProblemView;
 use crate::views::services::ServiceCounts;
 use crate::views::steering::SteeringView;
@@ -343,15 +344,4 @@ fn doubted(guard: &GuardView) -> String {
          {} in case the list is wrong; if they were deleted on purpose, wait",
         span(*remaining_seconds)
     )
-}
-
-/// Time span in short form: `42 s`, `3 min`, `5 h 20 min`, `9 d 4 h`.
-pub(crate) fn span(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{minutes} min"),
-        7_200..172_800 => format!("{hours} h {} min", minutes % 60),
-        _ => format!("{days} d {} h", hours % 24),
-    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sheave_dataplane::UnhealthyEndpoint;
 
-use super::text::span;
+use crate::views::numbers::span;
 
 /// Unhealthy endpoint of one Service port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
