@@ -12,6 +12,7 @@ mod client_traffic;
 mod connection_log;
 pub mod counters;
 mod dataplane;
+mod event_loop;
 pub mod handover;
 mod health;
 mod limits;
@@ -26,8 +27,10 @@ mod sys;
 mod tcp;
 pub mod transparent;
 mod udp;
+mod upstream_addresses;
 mod weak_map;
 mod worker;
+mod worker_port;
 
 // Under the path `crate::sync`, so that tests/interleavings can substitute its own module.
 use std::sync;
@@ -38,10 +41,11 @@ pub use dataplane::{
     Dataplane, Drained, HandedListeners, ListenersToHandOver, Observer, Options, claim_local_ports,
     local_ports_claim, take_over_local_ports,
 };
+pub use event_loop::watchdog::StuckWorker;
 pub use health::{EndpointCounts, EndpointFailures, HealthCounts, UnhealthyEndpoint};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
-pub use limits::overload::Overloaded;
 pub use listener::BindFailure;
+pub use listener::overload::Overloaded;
 pub use listener::steering::{SteeringMode, SteeringReport};
 pub use memory::{MemoryWatch, memory_limit};
 pub use sys::parent_death::kill_with_parent;
@@ -51,4 +55,3 @@ pub use sys::tun::{check_tun, open_tun};
 pub use transparent::return_path::ReturnPathError;
 pub use udp::local_ports::claim::LocalPortsError;
 pub use worker::context::{Settings, Timeouts};
-pub use worker::watchdog::StuckWorker;

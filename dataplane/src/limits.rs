@@ -1,6 +1,5 @@
-//! Limits of traffic: capacity of the gateway, limits of Services, and overload.
+//! Limits of traffic: capacity of the gateway, limits of Services, and refusals.
 
 pub(crate) mod capacity;
-pub(crate) mod overload;
 pub(crate) mod refusals;
 pub(crate) mod service;

@@ -12,6 +12,7 @@ mod choose_binding;
 mod dedicated;
 mod handover;
 mod open;
+pub(crate) mod overload;
 pub(crate) mod sk_lookup;
 mod source_filter;
 mod state;
@@ -27,7 +28,7 @@ use socket2::Socket;
 
 use crate::counters::{CounterRegistry, FrontendCounters, FrontendUse, KernelDrops, Totals};
 use crate::limits::capacity::Capacity;
-use crate::limits::overload::{Frontends, SynPolicy};
+use crate::listener::overload::{Frontends, SynPolicy};
 use crate::weak_map::{ServiceId, WeakMap, service_id};
 use crate::worker::context::BrokenSocket;
 use crate::worker::{Command, WorkerHandle};

@@ -17,7 +17,6 @@ mod registry;
 mod reply;
 mod sockets;
 mod steered;
-pub(crate) mod upstream_addresses;
 mod walk;
 
 use std::collections::{HashMap, VecDeque};

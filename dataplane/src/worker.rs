@@ -1,28 +1,19 @@
-//! Worker: one OS thread with its own event loop, sockets and buffers. It serves a connection that it accepted to the end, unless
-//! it hands the new connection to a worker with clearly fewer. It makes no decisions: sockets come from the listener, endpoints
-//! from the table.
+//! Worker: what a thread of the data plane shares among TCP, UDP and its event loop, and the handle by which others command it. A worker
+//! makes no decisions: sockets come from the listener, endpoints from the table. [`event_loop`](crate::event_loop) runs it.
 
 mod command;
 pub(crate) mod context;
 pub(crate) mod deadlines;
-mod event_loop;
-pub(crate) mod pool;
-pub(crate) mod port;
-mod standstill;
 pub(crate) mod steps;
 pub(crate) mod token;
-pub(crate) mod watchdog;
 
-use std::io;
-use std::sync::{Arc, mpsc as thread_channel};
-use std::thread;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::worker_port::WorkerPorts;
+
 pub(crate) use command::Command;
-use event_loop::EventLoop;
-pub(crate) use event_loop::WorkerSeed;
-use port::WorkerPorts;
 
 /// Owner's handle of a running worker. Dropping it ends the thread and everything that the thread serves, as soon as the thread
 /// notices. The drop does not wait for the thread, so a stuck thread cannot block its owner; it ends with the process.
@@ -56,30 +47,14 @@ impl Drop for CommandSender {
 }
 
 impl WorkerHandle {
-    /// Starts a worker's thread.
-    ///
-    /// # Errors
-    /// Returns an error if the thread or its epoll instance cannot be created.
-    pub(crate) fn start(seed: WorkerSeed) -> io::Result<Self> {
-        let (commands, inbox) = mpsc::unbounded_channel();
-        let (started, outcome) = thread_channel::channel();
-        let (alive, over) = oneshot::channel();
-        let (index, ports) = (seed.index, Arc::clone(&seed.shared.ports));
-        thread::Builder::new().name(format!("sheave-w{index}")).spawn(move || {
-            // Declared before the loop, so that it is dropped after it.
-            let _alive = alive;
-            match EventLoop::new(seed, inbox) {
-                Ok(event_loop) => {
-                    started.send(Ok(())).ok();
-                    if let Err(error) = event_loop.run() {
-                        tracing::error!(worker = index, %error, "a worker gets no more events");
-                    }
-                }
-                Err(error) => drop(started.send(Err(error))),
-            }
-        })?;
-        outcome.recv().map_err(io::Error::other)??;
-        Ok(Self { commands: CommandSender { channel: Some(commands), ports, index }, over })
+    /// Creates the handle of the worker `index`, whose thread receives `commands` and drops the sender of `over` when it ends.
+    pub(crate) fn new(
+        commands: mpsc::UnboundedSender<Command>,
+        ports: Arc<WorkerPorts>,
+        index: usize,
+        over: oneshot::Receiver<()>,
+    ) -> Self {
+        Self { commands: CommandSender { channel: Some(commands), ports, index }, over }
     }
 
     /// Ends the worker, which cuts its connections and flows, and waits until the thread has ended.
@@ -108,6 +83,3 @@ impl WorkerHandle {
         self.commands.channel().is_some()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::thread::spawn;
 
 use crate::limits::capacity::{Capacity, CapacityLimits, MemoryLeft};
-use crate::worker::port::WorkerPorts;
+use crate::worker_port::WorkerPorts;
 
 /// Two workers each take up to two connections while there is room for two.
 pub(crate) fn limit() {

@@ -11,6 +11,7 @@
 mod capacity;
 mod counters_and_refusals;
 mod limiter;
+mod ports;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,13 +40,8 @@ mod limits {
 #[path = "../../dataplane/src/weak_map.rs"]
 mod weak_map;
 
-#[path = "../../dataplane/src/worker"]
-mod worker {
-    // In this module, since they call private items of the workers.
-    #[path = "../../../tests/interleavings/ports.rs"]
-    pub(crate) mod models;
-    pub(crate) mod port;
-}
+#[path = "../../dataplane/src/worker_port.rs"]
+mod worker_port;
 
 /// Stand-ins for the kernel.
 mod sys {
@@ -101,9 +97,9 @@ const MODELS: [(&str, fn()); 10] = [
     ("limiter::connections_of_a_service_never_exceed_its_limit", limiter::connections),
     ("limiter::connections_of_a_client_never_exceed_its_limit", limiter::connections_of_a_client),
     ("limiter::no_more_are_admitted_than_the_rate_allows", limiter::rate),
-    ("ports::a_connection_left_for_a_worker_is_served_or_reset", worker::models::served_or_reset),
-    ("ports::a_worker_sleeps_only_if_nothing_is_left_for_it", worker::models::woken),
-    ("ports::who_has_drained_gets_nothing_more", worker::models::drained),
+    ("ports::a_connection_left_for_a_worker_is_served_or_reset", ports::served_or_reset),
+    ("ports::a_worker_sleeps_only_if_nothing_is_left_for_it", ports::woken),
+    ("ports::who_has_drained_gets_nothing_more", ports::drained),
     ("refusals::a_refusal_is_seen_or_the_next_one_is_announced", counters_and_refusals::refusals),
 ];
 

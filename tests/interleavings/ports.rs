@@ -7,7 +7,7 @@ use loom::thread::spawn;
 use sheave_model::{ClientAddr, test_util};
 use socket2::{Domain, Socket, Type};
 
-use super::port::{Accepted, WorkerPorts};
+use crate::worker_port::{Accepted, WorkerPorts};
 
 fn accepted() -> (Accepted, Socket) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::counts::ClientTraffic;
-use crate::worker::port::WorkerPorts;
+use crate::worker_port::WorkerPorts;
 
 /// Maximum number of networks with their frontends that are kept separately after merging all workers: four megabytes.
 const MOST: usize = 57_344;

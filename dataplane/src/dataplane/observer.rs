@@ -11,7 +11,7 @@ use crate::counters::{CounterRegistry, FrontendCounters, Totals};
 use crate::health::EndpointFailures;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
-use crate::worker::port::WorkerPorts;
+use crate::worker_port::WorkerPorts;
 
 /// A view of a data plane that stays current. Clones are equivalent.
 #[derive(Clone, Debug)]

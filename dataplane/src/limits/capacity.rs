@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::counters::ShedReason;
 use crate::sync::atomic::{AtomicI64, AtomicIsize, AtomicUsize, Ordering};
-use crate::worker::port::{WorkerPort, WorkerPorts};
+use crate::worker_port::{WorkerPort, WorkerPorts};
 
 /// Multiple of the free capacity that a Service may use: a single Service gets four fifths of all.
 const SHARE: usize = 4;

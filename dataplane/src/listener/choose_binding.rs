@@ -12,7 +12,7 @@ use super::state::Admission;
 use super::steering::SteeringMode;
 use super::{ListenerSet, serve};
 use crate::counters::FrontendCounters;
-use crate::limits::overload::SynPolicy;
+use crate::listener::overload::SynPolicy;
 use crate::sys::Errno;
 use crate::worker::WorkerHandle;
 

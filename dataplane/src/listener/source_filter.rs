@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use socket2::{SockFilter, Socket};
 
-use crate::limits::overload::SynPolicy;
 use crate::listener::allowed_sources::{AllowedSources, Family};
+use crate::listener::overload::SynPolicy;
 use crate::sys::Errno;
 use crate::sys::bpf::SocketFilter;
 use crate::sys::bpf::classic::LONGEST;

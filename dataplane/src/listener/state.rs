@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::limits::overload::SynPolicy;
+use crate::listener::overload::SynPolicy;
 use sheave_model::{AddressSet, SourceRanges};
 use sheave_model::{Frontend, Route};
 

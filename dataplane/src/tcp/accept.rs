@@ -18,8 +18,8 @@ use crate::sys::errnos::is_shortage;
 use crate::sys::{self, Errno};
 use crate::worker::context::WorkerContext;
 use crate::worker::deadlines::Deadlines;
-use crate::worker::port::Accepted;
 use crate::worker::token::{Key, KeyedSlab, Token};
+use crate::worker_port::Accepted;
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 
 /// Action after a failed accept.

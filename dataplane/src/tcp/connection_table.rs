@@ -30,11 +30,11 @@ use crate::sys::epoll::Readiness;
 use crate::sys::epoll::Watch;
 use crate::worker::context::{Timeouts, WorkerContext};
 use crate::worker::deadlines::Deadlines;
-use crate::worker::port::Accepted;
 use crate::worker::steps::Step;
 #[cfg(test)]
 use crate::worker::token::Token;
 use crate::worker::token::{Key, KeyedSlab};
+use crate::worker_port::Accepted;
 use max_age::{Overage, with_jitter};
 use removed::RemovedFrontends;
 use sweep::Sweep;

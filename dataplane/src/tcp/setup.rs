@@ -23,8 +23,8 @@ use crate::select::ActiveFrontend;
 use crate::sys::epoll::{Readiness, Watch};
 use crate::sys::sockets::reset_on_close;
 use crate::worker::context::WorkerContext;
-use crate::worker::port::Accepted;
 use crate::worker::token::{Key, Token};
+use crate::worker_port::Accepted;
 
 /// The worker's parts that a setup uses.
 pub(super) struct SetupContext {

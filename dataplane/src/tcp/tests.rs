@@ -20,7 +20,7 @@ use self::rig::{TableRig, accepted, connecting, table_towards};
 use super::splice::Direction;
 use crate::counters::{CloseReason, TcpCounters};
 use crate::worker::context::{Shared, Timeouts};
-use crate::worker::port::Accepted;
+use crate::worker_port::Accepted;
 
 const LONG: Duration = Duration::from_secs(3600);
 /// Enough to fill every socket buffer on the path many times.

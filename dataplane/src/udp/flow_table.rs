@@ -21,7 +21,6 @@ use self::expiry::{BUSY, Queues};
 pub(super) use self::flow::Flow;
 use self::routing::{Decision, forwarded};
 use self::silence::Silence;
-use super::upstream_addresses::UpstreamAddresses;
 use crate::client_traffic::Meter;
 use crate::counters::ShedReason;
 use crate::counters::{DropReason, UdpCounters};
@@ -29,6 +28,7 @@ use crate::limits::service::Permit;
 use crate::select::affinity::AffinityTable;
 use crate::select::{ActiveFrontend, ActiveTable};
 use crate::splitmix64::SplitMix64;
+use crate::upstream_addresses::UpstreamAddresses;
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr, Protocol};
 
 /// Path from a client to an endpoint.

@@ -12,11 +12,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::batch::BundleLimit;
 use super::flow_table::FlowOwner;
 use super::local_ports::{LocalPorts, PortLease};
-use super::upstream_addresses::{KnownAddress, UpstreamAddresses};
 use crate::paths::Paths;
 use crate::sys::bind::{bind_freebind, bind_transparent_udp};
 use crate::sys::sockets::UDP_RECEIVE_BUFFER;
 use crate::sys::{Errno, mmsg};
+use crate::upstream_addresses::{KnownAddress, UpstreamAddresses};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 
 /// Maximum number of ports tried before a flow is refused: other programs of the machine may use some.

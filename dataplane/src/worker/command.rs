@@ -51,7 +51,7 @@ pub(crate) enum Command {
 
 impl Command {
     /// The step of the watchdog's record that the command belongs to, and the frontend that it concerns.
-    pub(super) fn step(&self) -> (Step, Option<FrontendAddr>) {
+    pub(crate) fn step(&self) -> (Step, Option<FrontendAddr>) {
         match self {
             Self::ListenTcp { addr, .. } | Self::ListenUdp { addr, .. } | Self::Steer { addr, .. } => {
                 (Step::Open, Some(*addr))

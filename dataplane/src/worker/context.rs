@@ -23,9 +23,9 @@ use crate::select::affinity::AffinityTable;
 use crate::splitmix64::SplitMix64;
 use crate::sys::epoll::Poller;
 use crate::transparent::Transparency;
-use crate::udp::upstream_addresses::UpstreamAddresses;
+use crate::upstream_addresses::UpstreamAddresses;
+use crate::worker_port::{WorkerPort, WorkerPorts};
 
-use super::port::{WorkerPort, WorkerPorts};
 use super::steps::{Steps, WorkerProgress};
 use super::token::Token;
 

@@ -17,7 +17,7 @@ use crate::counters::{CloseReason, TcpCounters};
 use crate::tcp::splice::Direction;
 use crate::tcp::tests::rig::{TableRig, accepted, connecting, now, table_towards};
 use crate::worker::context::{Shared, Timeouts};
-use crate::worker::port::{Accepted, WorkerPorts};
+use crate::worker_port::{Accepted, WorkerPorts};
 use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
 use std::sync::Arc;
 

@@ -14,11 +14,13 @@ use tokio::time::timeout;
 
 use crate::counters::FrontendCounters;
 use crate::counters::{CloseReason, TcpCounters};
+use crate::event_loop::WorkerSeed;
+use crate::event_loop::pool::start_thread;
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::transparent::Transparency;
 use crate::worker::context::Timeouts;
-use crate::worker::{Command, WorkerHandle, WorkerSeed};
+use crate::worker::{Command, WorkerHandle};
 use sheave_model::RoutingTable;
 use sheave_model::test_util;
 use sheave_model::{AddressSet, AffinityScope, SourceRanges};
@@ -67,7 +69,7 @@ impl Gateway {
         seed.shared.table.store(Arc::new(ActiveTable::compile(table, &ActiveTable::default())));
         let affinity = Arc::clone(&seed.shared.affinity);
         let transparency = Arc::clone(&seed.shared.transparency);
-        let worker = WorkerHandle::start(seed).unwrap();
+        let worker = start_thread(seed).unwrap();
         let counters = Arc::<TcpCounters>::default();
         worker.send(Command::ListenTcp {
             addr: frontend_addr,

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::steps::{Step, WorkerProgress};
+use crate::worker::steps::{Step, WorkerProgress};
 
 /// Time after which a turn counts as stuck. A turn takes some milliseconds, and seconds at worst.
 const STUCK: Duration = Duration::from_secs(20);

@@ -1,7 +1,13 @@
-//! Event loop of one worker: waits for events, dispatches each, and lets TCP and UDP do a bounded part of their work.
+//! Event loop of one worker, an OS thread with its own sockets and buffers: waits for events, dispatches each, and lets TCP and UDP do a
+//! bounded part of their work. A worker serves a connection that it accepted to the end, unless it hands the new connection to a worker with
+//! clearly fewer.
 //!
 //! A turn is short, so that accept, TCP and UDP do not wait for each other's floods. Work that is left over continues in the next
 //! turn, which polls the kernel for events without waiting.
+
+pub(crate) mod pool;
+mod standstill;
+pub(crate) mod watchdog;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,19 +20,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::oneshot;
 
-use super::command::Command;
-#[cfg(test)]
-use super::context::Timeouts;
-use super::context::{Shared, WorkerContext};
-use super::standstill::Standstill;
-use super::steps::Step;
-use super::token::Token;
 use crate::client_traffic::{ClientTraffic, WatchRequest};
 use crate::listener::steering::frontends::SteeredFrontends;
 use crate::sys::epoll::{Alarm, Events};
 use crate::tcp::{PipeBudget, Tcp};
 use crate::udp::Udp;
+use crate::worker::Command;
+#[cfg(test)]
+use crate::worker::context::Timeouts;
+use crate::worker::context::{Shared, WorkerContext};
+use crate::worker::steps::Step;
+use crate::worker::token::Token;
 use sheave_model::Protocol;
+use standstill::Standstill;
 
 /// Maximum number of commands executed per turn: at start, thousands of frontends are opened.
 const COMMANDS: usize = 256;
@@ -69,7 +75,7 @@ impl WorkerSeed {
 }
 
 /// State of a worker's thread.
-pub(super) struct EventLoop {
+struct EventLoop {
     context: Rc<WorkerContext>,
     tcp: Tcp,
     udp: Udp,
@@ -95,7 +101,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// Returns an error if the epoll instance cannot be created.
-    pub(super) fn new(seed: WorkerSeed, commands: UnboundedReceiver<Command>) -> io::Result<Self> {
+    fn new(seed: WorkerSeed, commands: UnboundedReceiver<Command>) -> io::Result<Self> {
         let WorkerSeed { index, shared, pipes, random, steered, held } = seed;
         let context = WorkerContext::new(shared, index, random)?;
         let event_loop = Self {
@@ -121,7 +127,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// Returns an error if epoll_wait(2) or timerfd_settime(2) fails; the worker cannot continue then.
-    pub(super) fn run(mut self) -> io::Result<()> {
+    fn run(mut self) -> io::Result<()> {
         if self.hold().is_break() {
             return Ok(());
         }
@@ -318,3 +324,6 @@ impl Drop for EventLoop {
         self.context.steps.begin(Step::Waiting, None);
     }
 }
+
+#[cfg(test)]
+mod tests;

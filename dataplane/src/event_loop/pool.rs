@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Deref;
+use std::sync::{Arc, mpsc as thread_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::worker::context::Settings;
-use crate::worker::{Command, WorkerHandle, WorkerSeed};
+use crate::worker::{Command, WorkerHandle};
+
+use super::{EventLoop, WorkerSeed};
 
 /// Maximum number of restarts within [`WINDOW`]. Beyond it a failed worker stays down: the cause of the panic persists, and the
 /// process reports that it needs a restart.
@@ -154,8 +158,35 @@ impl Workers {
     }
 }
 
+/// Starts the worker `index` with a random number of its own.
 fn start(index: usize, seed: &WorkerSeed) -> io::Result<WorkerHandle> {
     // The standard library seeds its hasher keys from the system's random numbers.
     let random = RandomState::new().hash_one(index);
-    WorkerHandle::start(WorkerSeed { index, random, ..seed.clone() })
+    start_thread(WorkerSeed { index, random, ..seed.clone() })
+}
+
+/// Starts a worker's thread.
+///
+/// # Errors
+/// Returns an error if the thread or its epoll instance cannot be created.
+pub(crate) fn start_thread(seed: WorkerSeed) -> io::Result<WorkerHandle> {
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let (started, outcome) = thread_channel::channel();
+    let (alive, over) = oneshot::channel();
+    let (index, ports) = (seed.index, Arc::clone(&seed.shared.ports));
+    thread::Builder::new().name(format!("sheave-w{index}")).spawn(move || {
+        // Declared before the loop, so that it is dropped after it.
+        let _alive = alive;
+        match EventLoop::new(seed, inbox) {
+            Ok(event_loop) => {
+                started.send(Ok(())).ok();
+                if let Err(error) = event_loop.run() {
+                    tracing::error!(worker = index, %error, "a worker gets no more events");
+                }
+            }
+            Err(error) => drop(started.send(Err(error))),
+        }
+    })?;
+    outcome.recv().map_err(io::Error::other)??;
+    Ok(WorkerHandle::new(commands, ports, index, over))
 }

@@ -6,12 +6,16 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use std::time::Duration;
 
-use super::context::Timeouts;
-use super::steps::Step;
+use std::sync::mpsc as thread_channel;
+
+use tokio::sync::oneshot;
+
+use super::pool::start_thread;
 use super::*;
+use crate::worker::WorkerHandle;
 
 fn start() -> WorkerHandle {
-    WorkerHandle::start(WorkerSeed::for_tests(Timeouts::all(Duration::from_secs(1)))).unwrap()
+    start_thread(WorkerSeed::for_tests(Timeouts::all(Duration::from_secs(1)))).unwrap()
 }
 
 /// Waker that blocks the thread that calls it until the channel closes.
@@ -31,7 +35,7 @@ impl Wake for Trap {
 fn a_stuck_worker_does_not_hold_its_owner_and_shows_its_step() {
     let seed = WorkerSeed::for_tests(Timeouts::all(Duration::from_secs(1)));
     let progress = Arc::clone(&seed.shared.progress);
-    let worker = WorkerHandle::start(seed).unwrap();
+    let worker = start_thread(seed).unwrap();
     let (caught, is_caught) = thread_channel::channel();
     let (release, released) = thread_channel::channel();
     let waker = Waker::from(Arc::new(Trap { caught, release: Mutex::new(released) }));
