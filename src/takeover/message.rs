@@ -70,9 +70,12 @@ pub(crate) struct HandedAnnouncing {
     pub(crate) lease_microseconds: u64,
     /// How long it must send heartbeats before it may own addresses again.
     pub(crate) hold_down_microseconds: u64,
-    /// After which silence it believes others dead; a version before this one does not say.
+    /// Longest silence after which others may believe it dead.
     #[serde(default)]
     pub(crate) fail_after_microseconds: u64,
+    /// That silence in its last heartbeat; without it the same.
+    #[serde(default)]
+    pub(crate) promised_microseconds: Option<u64>,
 }
 
 /// Introduction of a successor.

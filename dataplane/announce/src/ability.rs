@@ -1,4 +1,4 @@
-//! What a gateway is able to own: how much, and the addresses of which networks.
+//! Ability of a gateway to own addresses: how many, and in which networks.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ pub const LARGEST_WEIGHT: u8 = 10;
 /// The most subnets that a gateway tells others; with more, it is taken to be in all.
 pub(crate) const MOST_SUBNETS: usize = 64;
 
-/// What a gateway says of itself that decides what it owns.
+/// Properties of a gateway that decide which addresses it owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ability {
     /// How many addresses it owns, relative to others: 1 to [`LARGEST_WEIGHT`].
@@ -27,7 +27,7 @@ pub enum Reach {
     /// All: it does not say.
     #[default]
     Everywhere,
-    /// Those of its interfaces.
+    /// Networks of its interfaces.
     Subnets(BTreeSet<ReachedSubnet>),
 }
 
@@ -38,7 +38,7 @@ pub struct ReachedSubnet {
     pub network: Network,
     /// The interface.
     pub interface: InterfaceId,
-    /// It is used for addresses whose pool names no interfaces.
+    /// Used for addresses whose pool names no interfaces.
     pub by_default: bool,
 }
 
@@ -60,7 +60,7 @@ impl Ability {
         8 + subnets.iter().map(size).sum::<usize>()
     }
 
-    /// What has to be the same for all gateways to assign addresses alike.
+    /// Hash that must be equal on all gateways for them to assign addresses alike.
     pub(crate) fn hash(&self) -> u64 {
         let Reach::Subnets(subnets) = &self.reach else { return mix(self.weight.into()) };
         let hash = |hash, subnet: &ReachedSubnet| {
@@ -78,7 +78,7 @@ impl Ability {
 }
 
 impl Reach {
-    /// Of an interface's subnets; `by_default` = it is used for addresses whose pool names no interfaces.
+    /// Subnets of interfaces, each with whether it is used for addresses whose pool names no interfaces.
     pub fn of<'a>(subnets: impl Iterator<Item = (Network, &'a str, bool)>) -> Self {
         let subnets: BTreeSet<_> = subnets
             .map(|(network, interface, by_default)| {
@@ -103,12 +103,12 @@ impl Reach {
 }
 
 impl InterfaceId {
-    /// Of a name.
+    /// Hashes the name of an interface.
     pub fn of(name: &str) -> Self {
         Self(name_hash(name) as u32)
     }
 
-    /// Of names.
+    /// Hashes the names of interfaces.
     pub fn all(names: &[Arc<str>]) -> Vec<Self> {
         names.iter().map(|name| Self::of(name)).collect()
     }

@@ -19,15 +19,13 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::socket::HeartbeatSocket;
-use crate::Claim;
 use crate::bgp::{BgpInterfaces, BgpOptions};
-use crate::key_folder::KeyFolder;
-use crate::keys::{KeyError, KeyRing};
+use crate::keys::Keys;
 use crate::layer2::{Layer2, OnConflict};
-use crate::member::Member;
 use crate::membership::{Continuation, MembershipOptions, OptionsError, Start};
 use crate::status::Status;
 use crate::tie_breaker::TieBreaker;
+use crate::{Claim, Member};
 
 /// How often addresses are renewed, and the status at the least.
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -47,7 +45,7 @@ pub struct Options {
     pub tie_breaker: TieBreaker,
     /// How often neighbours are reminded; `None` = never.
     pub repeat: Option<Duration>,
-    /// What to do when another machine uses an address.
+    /// Answer to another machine that uses an address.
     pub on_conflict: OnConflict,
     /// The folder in which it notes its hold-down for the process after it.
     pub state: PathBuf,
@@ -56,21 +54,13 @@ pub struct Options {
 /// Why nothing can be announced.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The folder of keys, or a file in it, cannot be read.
-    #[error("keys of heartbeats: {folder}: {error}", folder = .folder.display())]
-    KeyFolder {
-        /// The folder.
-        folder: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
-    /// The files are no keys.
+    /// The folder of keys, or a file in it, cannot be read, or is no key.
     #[error("keys of heartbeats: {folder}: {error}", folder = .folder.display())]
     Keys {
         /// The folder.
         folder: PathBuf,
         /// The reason.
-        error: KeyError,
+        error: io::Error,
     },
     /// The options do not go together.
     #[error(transparent)]
@@ -78,7 +68,7 @@ pub enum StartError {
     /// The machine has no resources for it, or this process no right.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// Step that failed.
         what: String,
         /// The reason.
         error: io::Error,
@@ -95,7 +85,7 @@ impl StartError {
     }
 }
 
-/// What the thread is told.
+/// Commands to the thread.
 #[derive(Debug)]
 enum Command {
     Members(Vec<Member>),
@@ -107,13 +97,18 @@ enum Command {
     Detach,
 }
 
-/// What has happened to an announcer.
+/// Commands as the thread receives them.
+type Inbox = mpsc::UnboundedReceiver<Command>;
+/// Status as the thread publishes it.
+type Publish = watch::Sender<Arc<Status>>;
+
+/// Change of an announcer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AnnouncerEvent {
     /// Its status is another one.
     StatusChanged,
-    /// It has ended: it was told to, or could not go on.
+    /// Its thread has ended, by a command or because it could not go on.
     Ended,
 }
 
@@ -131,39 +126,46 @@ impl Announcer {
     /// # Errors
     /// If the keys are unusable, or the thread cannot be started. If it cannot go on later, it ends, and the status has the reason.
     pub fn start(options: Options, start: Start) -> Result<Self, StartError> {
-        let keys = Keys::open(&options.keys)?;
+        let keys = open_keys(&options.keys)?;
         // One that is in use may be free in a moment.
         let socket = HeartbeatSocket::open(options.membership.port).ok();
-        let (commands, inbox) = mpsc::unbounded_channel();
-        let (publish, status) = watch::channel(Arc::new(Status::new(Arc::clone(&options.membership.node))));
-        std::thread::Builder::new()
-            .name("announce".to_owned())
-            .spawn(move || run::run(options, keys, socket, start, inbox, &publish))
-            .map_err(StartError::system("cannot start a thread"))?;
-        Ok(Self { commands, status })
+        let status = Status::new(Arc::clone(&options.membership.node));
+        Self::spawn(status, move |inbox, publish| run::run(options, keys, socket, start, inbox, publish))
     }
 
     /// Starts one that announces by BGP, and adopts what is on the interfaces. It announces whatever it knows to be claimed for its node.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Like those of [`start`](Self::start).
     pub fn start_bgp(options: BgpOptions, interfaces: Arc<BgpInterfaces>) -> Result<Self, StartError> {
-        let (commands, inbox) = mpsc::unbounded_channel();
         let status = Status { shared: true, ..Status::new(Arc::clone(&options.node)) };
+        Self::spawn(status, move |inbox, publish| bgp::run(options, interfaces, inbox, publish))
+    }
+
+    /// Runs an announcer on a thread of its own. If it cannot go on, the status has the reason.
+    fn spawn(
+        status: Status,
+        run: impl FnOnce(Inbox, Publish) -> Result<(), StartError> + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let node = Arc::clone(&status.node);
+        let (commands, inbox) = mpsc::unbounded_channel();
         let (publish, status) = watch::channel(Arc::new(status));
-        std::thread::Builder::new()
-            .name("announce".to_owned())
-            .spawn(move || bgp::run(options, interfaces, inbox, &publish))
-            .map_err(StartError::system("cannot start a thread"))?;
+        let thread = move || {
+            if let Err(error) = run(inbox, publish.clone()) {
+                publish.send_replace(Arc::new(Status::failed(node, error.to_string())));
+            }
+        };
+        let spawned = std::thread::Builder::new().name("announce".to_owned()).spawn(thread);
+        spawned.map_err(StartError::system("cannot start a thread"))?;
         Ok(Self { commands, status })
     }
 
     /// Whether an announcer with these options could start here, as far as that can be told beforehand.
     ///
     /// # Errors
-    /// As [`start`](Self::start), and if this process lacks the rights to announce.
+    /// Like those of [`start`](Self::start), and if this process lacks the rights to announce.
     pub fn check(options: &Options) -> Result<(), StartError> {
-        Keys::open(&options.keys)?;
+        open_keys(&options.keys)?;
         options.membership.check()?;
         Layer2::check().map_err(StartError::no_rights())
     }
@@ -183,7 +185,7 @@ impl Announcer {
         self.tell(Command::Stale(stale));
     }
 
-    /// What a successor on this node starts with.
+    /// State that a successor on this node starts with.
     pub async fn continuation(&self) -> Option<Continuation> {
         let (reply, answer) = oneshot::channel();
         self.tell(Command::Continuation(reply));
@@ -218,7 +220,7 @@ impl Announcer {
         }
     }
 
-    /// What it knows and does.
+    /// Current status.
     pub fn status(&self) -> Arc<Status> {
         Arc::clone(&self.status.borrow())
     }
@@ -229,48 +231,9 @@ impl Announcer {
     }
 }
 
-/// The keys, and the folder that they are from.
-#[derive(Debug)]
-struct Keys {
-    folder: KeyFolder,
-    path: PathBuf,
-    ring: KeyRing,
-    /// Why the files of the folder are not the keys that are used.
-    problem: Option<String>,
-}
-
-impl Keys {
-    fn open(path: &Path) -> Result<Self, StartError> {
-        let path = path.to_owned();
-        let (folder, texts) = KeyFolder::open(path.clone(), Instant::now())
-            .map_err(|error| StartError::KeyFolder { folder: path.clone(), error })?;
-        let ring = parse(&texts).map_err(|error| StartError::Keys { folder: path.clone(), error })?;
-        Ok(Self { folder, path, ring, problem: None })
-    }
-
-    /// The keys, if there are others now. Unusable ones are logged, and change nothing.
-    fn changed(&mut self, now: Instant) -> Option<KeyRing> {
-        match parse(&self.folder.changed(now)?) {
-            Ok(ring) => {
-                self.problem = None;
-                tracing::info!(folder = %self.path.display(), "read the keys of heartbeats again");
-                Some(ring)
-            }
-            Err(error) => {
-                let folder = self.path.display();
-                tracing::error!(%folder, %error, "the keys of heartbeats stay what they were");
-                self.problem = Some(format!(
-                    "the files in {folder} are no keys ({error}): heartbeats are signed with the keys that were there before; the next start \
-                     fails"
-                ));
-                None
-            }
-        }
-    }
-}
-
-fn parse(texts: &[String]) -> Result<KeyRing, KeyError> {
-    KeyRing::parse(texts.iter().map(String::as_str))
+fn open_keys(path: &Path) -> Result<Keys, StartError> {
+    let unusable = |error| StartError::Keys { folder: path.to_owned(), error };
+    Keys::open(path.to_owned(), Instant::now()).map_err(unusable)
 }
 
 #[cfg(test)]

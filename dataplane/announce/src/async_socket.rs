@@ -43,7 +43,7 @@ impl<S: AsRawFd> AsyncSocket<S> {
 /// Gives a socket room for what arrives while nobody reads; the kernel takes memory only for what waits.
 ///
 /// # Errors
-/// As setsockopt(2).
+/// Errors of setsockopt(2).
 pub(crate) fn make_room(socket: &Socket, bytes: usize) -> io::Result<()> {
     // Above net.core.rmem_max only with CAP_NET_ADMIN of the first user namespace.
     if setsockopt(socket, sockopt::RcvBufForce, &bytes).is_err() {

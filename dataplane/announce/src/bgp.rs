@@ -13,15 +13,17 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage, LinkMode, State,
+};
 use tracing::{debug, warn};
 
-mod messages;
-mod subnets;
-
 use crate::layer2::AnnounceError;
-use crate::layer2::kernel_address::identity;
-use crate::layer2::links::Links;
+use crate::layer2::kernel_address::{identity, lend};
+use crate::layer2::links::{Links, Subnet, containing};
 use crate::layer2::netlink::{BATCH, Requests};
+use crate::layer2::settings::in_force;
 
 /// How many addresses are renewed in a second. Each is 0.2 ms of work for FRR, whatever its number.
 const PER_SECOND: usize = 100;
@@ -42,7 +44,7 @@ pub struct BgpOptions {
 pub struct BgpInterface {
     /// Its name.
     pub name: Arc<str>,
-    /// The TUN device. Nothing is read from it or written to it.
+    /// The TUN device. It is neither read nor written.
     pub device: OwnedFd,
 }
 
@@ -55,7 +57,7 @@ pub struct BgpInterfaces {
     pub shutdown: BgpInterface,
 }
 
-/// What the routing daemon is to do with the addresses.
+/// State of the addresses for the routing daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BgpPhase {
     /// Announce them.
@@ -82,7 +84,7 @@ impl Routed {
     /// Takes over two interfaces, with what is on the first.
     ///
     /// # Errors
-    /// As socket(2) and the requests to the kernel, for which CAP_NET_ADMIN is needed.
+    /// Errors of socket(2) and of requests to the kernel, for which CAP_NET_ADMIN is needed.
     pub(crate) fn start(interfaces: &BgpInterfaces) -> io::Result<Self> {
         let mut requests = Requests::open()?;
         let links = Links::read(&mut requests, Duration::ZERO)?;
@@ -94,13 +96,15 @@ impl Routed {
         let mut routed =
             Self { requests, announced, shutdown, phase: BgpPhase::Announced, held: BTreeMap::new(), links };
         for link in [announced, shutdown] {
-            if let Err(error) = routed.requests.change(messages::no_own_addresses(link), 0) {
+            if let Err(error) = routed.requests.change(no_own_addresses(link), 0) {
                 // A kernel without IPv6.
                 debug!(%error, "an interface may have a link-local address");
             }
         }
-        routed.requests.change(messages::dormant_from_birth(shutdown), 0)?;
-        routed.requests.change(messages::up(announced), 0)?;
+        // A link with this mode becomes operational by a request alone.
+        let dormant = vec![LinkAttribute::Mode(LinkMode::Dormant), LinkAttribute::OperState(State::Dormant)];
+        routed.requests.change(up(shutdown, dormant), 0)?;
+        routed.requests.change(up(announced, Vec::new()), 0)?;
         routed.set_phase(BgpPhase::Announced)?;
         let left: Vec<IpAddr> = routed.links.addresses_on(shutdown).collect();
         routed.remove(&left, &[shutdown]);
@@ -109,7 +113,7 @@ impl Routed {
         Ok(routed)
     }
 
-    /// What is on the interface.
+    /// Addresses on the interface.
     pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
         self.held.keys().copied().collect()
     }
@@ -170,7 +174,7 @@ impl Routed {
         // What goes down does so first: FRR 8.4 would take the wrong one of two routes away.
         let mut states = [(self.announced, announced), (self.shutdown, shutdown)];
         states.sort_by_key(|(_, up)| *up);
-        let requests = states.map(|(link, up)| messages::operational(link, up));
+        let requests = states.map(|(link, up)| operational(link, up));
         match self.requests.change_all(requests.into(), 0)?.into_iter().next() {
             Some((_, error)) => Err(error),
             None => Ok(()),
@@ -197,7 +201,7 @@ impl Routed {
 
     /// The settings that keep announcements from working, for people.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        subnets::warnings(&self.links.subnets(), &self.held)
+        subnet_warnings(&self.links.subnets(), &self.held)
     }
 
     /// Puts addresses on the interface, or renews them; returns those that the kernel does not take.
@@ -220,7 +224,7 @@ impl Routed {
     }
 
     fn add(&mut self, addresses: &[IpAddr], links: &[u32], lifetime: Duration) -> Vec<(IpAddr, io::Error)> {
-        let add = |ip, link| RouteNetlinkMessage::NewAddress(messages::address(ip, link, lifetime));
+        let add = |ip, link| RouteNetlinkMessage::NewAddress(address_message(ip, link, lifetime));
         self.change(addresses, links, NLM_F_CREATE | NLM_F_REPLACE, add)
     }
 
@@ -257,6 +261,75 @@ impl Routed {
 fn lifetime(addresses: usize) -> Duration {
     let interval = addresses.div_ceil(PER_SECOND).max(1) as u64;
     Duration::from_secs(interval * RENEWALS)
+}
+
+/// The address on a link, valid for this time from now.
+///
+/// Deprecated, and for IPv4 with the scope `link`, it is the source of nothing that the machine sends by itself (RFC 6724, rule 3;
+/// `inet_select_addr` in net/ipv4/devinet.c). It has no `noprefixroute`: FRR makes no connected route for such an address from version
+/// 10 on. The prefix route of an IPv6 address, the same /128, is never used, since the local one comes first.
+fn address_message(ip: IpAddr, link: u32, valid: Duration) -> AddressMessage {
+    let mut message = identity(ip, link);
+    if ip.is_ipv4() {
+        message.header.scope = AddressScope::Link;
+    }
+    // No neighbour on the link can have an IPv6 address of it.
+    lend(&mut message, if ip.is_ipv4() { AddressFlags::empty() } else { AddressFlags::Nodad }, valid);
+    message
+}
+
+/// Sets a link up, with these attributes.
+fn up(link: u32, attributes: Vec<LinkAttribute>) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = link;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    message.attributes = attributes;
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// Whether a link is operational (RFC 2863). The daemon has the connected routes of one that is, and the kernel keeps the addresses of one
+/// that is not: other than by `ip link set down`, they stay local.
+fn operational(link: u32, operational: bool) -> RouteNetlinkMessage {
+    let state = if operational { State::Up } else { State::Dormant };
+    up(link, vec![LinkAttribute::OperState(state)])
+}
+
+/// A link that gets no link-local address.
+fn no_own_addresses(link: u32) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = link;
+    let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+    message.attributes = vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])])];
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// The values of `arp_ignore` with which the kernel answers for an interface's own addresses alone, or for none.
+const OWN_ALONE: [u8; 3] = [1, 2, 8];
+
+/// A warning for each subnet with such addresses. By default the kernel answers ARP requests for all addresses of the machine on all
+/// interfaces (`arp_ignore`, Documentation/networking/ip-sysctl.rst), so every gateway does. For IPv6 it answers for those of the interface alone.
+fn subnet_warnings(subnets: &[Subnet], held: &BTreeMap<IpAddr, Instant>) -> Vec<String> {
+    let mut within: BTreeMap<String, (IpAddr, &Subnet)> = BTreeMap::new();
+    for ip in held.keys().filter(|ip| ip.is_ipv4()) {
+        for subnet in containing(subnets, *ip, &[]) {
+            within.entry(subnet.to_string()).or_insert((*ip, subnet));
+        }
+    }
+    let interfaces: BTreeSet<&str> = within.values().map(|(_, subnet)| &*subnet.interface).collect();
+    let answers = |interface: &&str| {
+        !in_force("arp_ignore", interface).is_some_and(|(_, value)| OWN_ALONE.contains(&value))
+    };
+    let answering: BTreeSet<&str> = interfaces.into_iter().filter(answers).collect();
+    let told = within.iter().filter(|(_, (_, subnet))| answering.contains(&*subnet.interface));
+    told.map(|(text, (ip, subnet))| {
+        let interface = subnet.interface.replace('.', "/");
+        format!(
+            "{ip} is announced by BGP and lies in the subnet {text}, where every gateway answers ARP requests for it: set \
+             net.ipv4.conf.{interface}.arp_ignore to 1, or use addresses outside the gateways' subnets"
+        )
+    })
+    .collect()
 }
 
 #[cfg(test)]

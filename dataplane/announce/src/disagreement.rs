@@ -112,7 +112,7 @@ mod tests {
         Applied { view, assignment }
     }
 
-    /// What is said of gateway b after each of these, a second apart.
+    /// Disagreement with gateway b after each step, a second apart.
     fn said(steps: impl IntoIterator<Item = (Applied, Option<Applied>)>) -> Vec<Option<Disagreement>> {
         let (mut all, mut now) = (Disagreements::default(), Instant::now());
         let step = |(own, shown)| {

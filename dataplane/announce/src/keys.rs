@@ -1,6 +1,10 @@
-//! The keys that sign heartbeats.
+//! Keys that sign heartbeats: one file each in a folder, which is read again when it changes.
 
 use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -9,6 +13,11 @@ use sha2::Sha256;
 pub(crate) const MOST_KEYS: usize = 4;
 /// The shortest key: 128 bits if it is random bytes.
 pub(crate) const SHORTEST_KEY: usize = 16;
+
+/// How often the folder is read. A Secret that is mounted changes within a minute anyway.
+const LOOK: Duration = Duration::from_secs(2);
+/// Longer files are no keys.
+const LONGEST: u64 = 4096;
 
 const ID: usize = 4;
 /// RFC 2104 section 5 asks for half of the hash at least.
@@ -113,6 +122,83 @@ impl fmt::Debug for KeyRing {
     }
 }
 
+/// Keys in use, and the folder that they are from. Without `Debug`, which would show them.
+pub(crate) struct Keys {
+    path: PathBuf,
+    /// Files of the folder, as they were read last.
+    texts: Vec<String>,
+    looked: Instant,
+    pub(crate) ring: KeyRing,
+    /// Why the files of the folder are not the keys in use.
+    pub(crate) problem: Option<String>,
+}
+
+impl Keys {
+    /// Reads the files of the folder.
+    ///
+    /// # Errors
+    /// Errors of readdir(3), and files that cannot be read, are longer than 4 KiB, or have no key.
+    pub(crate) fn open(path: PathBuf, now: Instant) -> io::Result<Self> {
+        let texts = read(&path)?;
+        let ring = parse(&texts).map_err(io::Error::other)?;
+        Ok(Self { path, texts, looked: now, ring, problem: None })
+    }
+
+    /// When to call [`Self::changed`].
+    pub(crate) fn next_look(&self) -> Instant {
+        self.looked + LOOK
+    }
+
+    /// The keys, if there are others now. Unusable ones are logged, and change nothing. Files that cannot be read are tried again later.
+    pub(crate) fn changed(&mut self, now: Instant) -> Option<&KeyRing> {
+        self.looked = now;
+        self.texts = read(&self.path).ok().filter(|texts| *texts != self.texts)?;
+        let folder = self.path.display();
+        match parse(&self.texts) {
+            Ok(ring) => {
+                tracing::info!(%folder, "read the keys of heartbeats again");
+                (self.ring, self.problem) = (ring, None);
+                Some(&self.ring)
+            }
+            Err(error) => {
+                tracing::error!(%folder, %error, "the keys of heartbeats stay what they were");
+                self.problem = Some(format!(
+                    "the files in {folder} are no keys ({error}): heartbeats are signed with the keys that were there before; the next start \
+                     fails"
+                ));
+                None
+            }
+        }
+    }
+}
+
+fn parse(texts: &[String]) -> Result<KeyRing, KeyError> {
+    KeyRing::parse(texts.iter().map(String::as_str))
+}
+
+/// Texts of the files in a folder, by name. Names with a dot in front are not keys: `..data` and its like in a mounted Secret, and those of
+/// editors.
+fn read(folder: &Path) -> io::Result<Vec<String>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        // Follows links.
+        let metadata = fs::metadata(entry.path()).ok().filter(|metadata| metadata.is_file() && !hidden);
+        files.extend(metadata.map(|metadata| (entry.path(), metadata.len())));
+    }
+    files.sort_unstable();
+    let texts = files.into_iter().map(|(path, length)| {
+        if length > LONGEST {
+            let message = format!("{} is longer than {LONGEST} bytes, which no key is", path.display());
+            return Err(io::Error::other(message));
+        }
+        fs::read_to_string(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    });
+    texts.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -169,6 +255,39 @@ mod tests {
     fn shows_no_key() {
         let shown = format!("{:?}", ring(OLD));
         assert_eq!(shown, "KeyRing { keys: 1 }");
+    }
+
+    #[test]
+    fn keys_are_the_visible_files_and_are_read_again_when_they_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("b", NEW);
+        write("a", OLD);
+        write(".a.swp", "no key");
+        fs::create_dir(folder.path().join("..2026")).unwrap();
+        let now = Instant::now();
+        let mut keys = Keys::open(folder.path().to_owned(), now).unwrap();
+        assert_eq!((&*keys.texts, keys.ring.keys.len()), (&[OLD.to_owned(), NEW.to_owned()][..], 2));
+        assert_eq!(keys.next_look(), now + LOOK);
+        assert!(keys.changed(now).is_none());
+        write("c", "a third key of 26 bytes...");
+        assert_eq!(keys.changed(now).unwrap().keys.len(), 3);
+        write("d", &"long".repeat(2000));
+        assert!(
+            keys.changed(now).is_none() && keys.problem.is_none(),
+            "what cannot be read is looked at again"
+        );
+        fs::remove_file(folder.path().join("a")).unwrap();
+        write("d", "short");
+        assert!(keys.changed(now).is_none() && keys.problem.as_ref().unwrap().contains("key 3 has 5 bytes"));
+        assert_eq!(keys.ring.keys.len(), 3);
+        fs::remove_file(folder.path().join("d")).unwrap();
+        assert_eq!(keys.changed(now).unwrap().keys.len(), 2);
+        assert!(keys.problem.is_none());
+        fs::remove_dir_all(folder.path()).unwrap();
+        assert!(keys.changed(now).is_none());
+        let error = Keys::open(folder.path().to_owned(), now).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     proptest! {

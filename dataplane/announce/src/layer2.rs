@@ -5,19 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
+use tracing::{debug, warn};
 
+use crate::membership::Precedence;
 use crate::network::Network;
-use crate::precedence::Precedence;
 
 mod agenda;
 mod announcement;
 mod changes;
-pub(crate) mod filter;
+mod event;
 pub(crate) mod frame;
 pub(crate) mod kernel_address;
 mod kernel_answers;
@@ -26,16 +26,18 @@ pub(crate) mod netlink;
 mod nftables;
 pub(crate) mod packets;
 pub(crate) mod settings;
-mod work;
 
 use agenda::Agenda;
 pub use announcement::OnConflict;
-use announcement::{Announcement, Manner};
+use announcement::{Announcement, Manner, Step, Verdict};
+pub use event::{AnnounceError, Announced, ConflictAnswer, Layer2Event};
 pub use frame::MacAddress;
-use kernel_answers::KernelAnswers;
+use frame::{Asker, Statement, announcements, answer, probe};
+use kernel_answers::{KernelAnswers, Silenced};
 use links::{Links, Subnet, containing};
 use netlink::{Notifications, Requests};
-use packets::Packets;
+use nftables::Nftables;
+use packets::{Packets, Received, Watched, family};
 pub use settings::SettingWarning;
 
 /// How addresses are announced.
@@ -45,7 +47,7 @@ pub struct Layer2Options {
     pub lifetime: Duration,
     /// How often an address is announced again, after the first seconds; `None` = never.
     pub repeat: Option<Duration>,
-    /// What to do when another machine uses an announced address.
+    /// Answer to another machine that uses an announced address.
     pub on_conflict: OnConflict,
     /// Whether a process before this one handed its addresses over. They stay until they are announced or `release_adopted` is
     /// called; otherwise they are removed at the start.
@@ -63,148 +65,6 @@ impl Default for Layer2Options {
     }
 }
 
-/// How an address is announced after `announce`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Announced {
-    /// It is on these interfaces.
-    Now(Vec<Arc<str>>),
-    /// It is being probed on these interfaces: `Layer2Event::Announced` or `Layer2Event::Conflict` follows.
-    AfterProbe(Vec<Arc<str>>),
-}
-
-/// Why an address is not announced.
-#[derive(Debug, Error)]
-pub enum AnnounceError {
-    /// No interface has a subnet that contains it.
-    #[error(
-        "no interface that is up has a subnet that contains {ip} (subnets: {}){}",
-        listed(.subnets), unknown(.missing)
-    )]
-    NoSubnet {
-        /// The address.
-        ip: IpAddr,
-        /// The subnets in which addresses of its family can be announced, each with its interface.
-        subnets: Vec<String>,
-        /// The interfaces that were asked for and do not exist.
-        missing: Vec<Arc<str>>,
-    },
-    /// The machine has the address already, and not from here.
-    #[error(
-        "{ip} is already an address of interface {interface}; remove it there, or take it out of the pool"
-    )]
-    NotOurs {
-        /// The address.
-        ip: IpAddr,
-        /// Where it is.
-        interface: Arc<str>,
-    },
-    /// The kernel does not take it.
-    #[error("cannot add {ip} to interface {interface}: {source}")]
-    Refused {
-        /// The address.
-        ip: IpAddr,
-        /// Where it was to be.
-        interface: Arc<str>,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The links and addresses of the machine cannot be read.
-    #[error("cannot read the addresses of this machine: {0}")]
-    Unknown(#[from] io::Error),
-}
-
-impl AnnounceError {
-    /// The address, if one alone is concerned.
-    pub fn ip(&self) -> Option<IpAddr> {
-        match self {
-            Self::NoSubnet { ip, .. } | Self::NotOurs { ip, .. } | Self::Refused { ip, .. } => Some(*ip),
-            Self::Unknown(_) => None,
-        }
-    }
-}
-
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
-fn unknown(names: &[Arc<str>]) -> String {
-    if names.is_empty() { String::new() } else { format!("; there is no interface {}", names.join(", ")) }
-}
-
-/// What was done about a conflict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConflictAnswer {
-    /// The address stays and is announced again.
-    Defended,
-    /// The address was withdrawn. It is probed every 30 s, and announced again when nobody has it.
-    Withdrawn,
-    /// The address was withdrawn because another gateway has precedence. It is probed every 2 s at the latest.
-    LeftToGateway,
-    /// The probe showed that another has it, so it was not announced. It is probed again after 1, 2, 4, 8 and 16 s, then every 30 s.
-    NotAnnounced,
-}
-
-/// What happened to announced addresses.
-#[derive(Debug)]
-pub enum Layer2Event {
-    /// Nobody had the address when it was probed; it is announced now.
-    Announced {
-        /// The address.
-        ip: IpAddr,
-    },
-    /// Another machine uses the address. Reported once per conflict.
-    Conflict {
-        /// The address.
-        ip: IpAddr,
-        /// The other's address on the network, if it says so.
-        mac: Option<MacAddress>,
-        /// Where it was seen.
-        interface: Arc<str>,
-        /// What was done.
-        answer: ConflictAnswer,
-    },
-    /// The other machine has not been seen for 30 s; the address is announced.
-    ConflictOver {
-        /// The address.
-        ip: IpAddr,
-    },
-    /// An interface went down, vanished, or lost a subnet, and these addresses with it. They return with it unless they are withdrawn.
-    InterfaceLost {
-        /// The interface.
-        interface: Arc<str>,
-        /// The addresses that are no longer on it.
-        addresses: Vec<IpAddr>,
-        /// Those of them that are on no interface now.
-        stranded: Vec<IpAddr>,
-    },
-    /// An interface that can announce appeared, or has a new subnet. What it can announce and was announced before is on it again.
-    /// What was refused for want of a subnet can be tried again.
-    InterfaceBack {
-        /// The interface.
-        interface: Arc<str>,
-    },
-    /// Somebody removed the address from the interface. It was put on again.
-    AddressLost {
-        /// The address.
-        ip: IpAddr,
-        /// The interface.
-        interface: Arc<str>,
-    },
-    /// An address that should be on an interface now cannot be put there.
-    Failed(AnnounceError),
-    /// `refresh` was not called for so long that the kernel may have removed these addresses, and others may have them. They were
-    /// withdrawn; announce them again if they still belong here.
-    Lapsed {
-        /// The addresses.
-        addresses: Vec<IpAddr>,
-    },
-    /// A setting of an interface keeps announcements from working.
-    Setting(SettingWarning),
-    /// The kernel cannot be kept from answering for announced addresses itself; without a reason, it is again. Reported when that changes.
-    KernelAnswers(Option<io::Error>),
-}
-
 /// The addresses that this machine announces.
 ///
 /// Dropping it leaves them to their lifetime.
@@ -214,8 +74,6 @@ pub struct Layer2 {
     notifications: Notifications,
     packets: Packets,
     kernel_answers: KernelAnswers,
-    /// That it cannot be kept from it was reported.
-    kernel_answers_itself: bool,
     /// Until then the addresses are surely this machine's; unknown where nobody says.
     trusted_until: Option<Instant>,
     links: Links,
@@ -243,7 +101,7 @@ impl Layer2 {
     /// Whether the sockets can be opened.
     ///
     /// # Errors
-    /// As socket(2).
+    /// Errors of socket(2).
     pub fn check() -> io::Result<()> {
         Requests::open()?;
         Packets::open()?;
@@ -254,7 +112,7 @@ impl Layer2 {
     /// CAP_NET_RAW, and a tokio runtime.
     ///
     /// # Errors
-    /// As socket(2) and the requests to the kernel.
+    /// Errors of socket(2) and of requests to the kernel.
     pub fn start(options: Layer2Options) -> io::Result<Self> {
         let Layer2Options { lifetime, repeat, on_conflict, adopt } = options;
         // The kernel counts in whole seconds.
@@ -265,8 +123,7 @@ impl Layer2 {
             requests: Requests::open()?,
             notifications: Notifications::open()?,
             packets: Packets::open()?,
-            kernel_answers: KernelAnswers::new(now),
-            kernel_answers_itself: false,
+            kernel_answers: KernelAnswers::start(Nftables::open)?,
             trusted_until: None,
             links: Links::new(lifetime),
             subnets: Vec::new(),
@@ -291,8 +148,8 @@ impl Layer2 {
         } else {
             layer2.release_adopted();
         }
-        // After that, so that it does not answer for what is left.
-        layer2.kernel_answers.restore();
+        // After that, so that the kernel does not answer for what was left.
+        layer2.kernel_answers.suppress(Silenced::default(), now);
         Ok(layer2)
     }
 
@@ -436,4 +293,221 @@ impl Layer2 {
     fn names(&self, links: &[u32]) -> Vec<Arc<str>> {
         links.iter().map(|&link| self.links.name(link)).collect()
     }
+
+    /// The next event. Announcements, probes and defences are made while this is waited for. It can be dropped at any time, and loses nothing.
+    pub async fn next_event(&mut self) -> Layer2Event {
+        loop {
+            self.poll(Instant::now());
+            if let Some(event) = self.events.pop_front() {
+                return event;
+            }
+            if let Err(error) = self.wait().await {
+                // The runtime is shutting down: nothing will ever be ready.
+                warn!(%error, "announced addresses can no longer be watched");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn poll(&mut self, now: Instant) {
+        self.lapse(now);
+        self.follow_notifications_or_warn();
+        if let Some(error) = self.kernel_answers.take_outcome() {
+            self.events.push_back(Layer2Event::KernelAnswers(error));
+        }
+        if self.may_listen(now) {
+            self.listen(now);
+            self.work_off(now);
+        }
+        self.watch(now);
+    }
+
+    /// Has the addresses whose time has come do what they have to.
+    fn work_off(&mut self, now: Instant) {
+        for ip in self.agenda.take(now) {
+            self.act(ip, now);
+        }
+    }
+
+    async fn wait(&self) -> io::Result<()> {
+        let trusted = self.may_listen(Instant::now());
+        let backlog = self.backlog && trusted;
+        // It would wake for what it may not do.
+        let agenda = self.agenda.due().filter(|_| trusted);
+        let due = [agenda, self.lapse_due(), self.watch_due, backlog.then(Instant::now)];
+        let due = due.into_iter().flatten().min();
+        let sleep = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep => Ok(()),
+            ready = self.notifications.ready() => ready,
+            ready = self.packets.ready(), if trusted => ready,
+            () = self.kernel_answers.changed() => Ok(()),
+        }
+    }
+
+    fn may_listen(&self, now: Instant) -> bool {
+        self.trusted_until.is_none_or(|until| now < until)
+    }
+
+    /// Does what an address has to do.
+    fn act(&mut self, ip: IpAddr, now: Instant) {
+        while let Some(step) = self.announcements.get_mut(&ip).and_then(|one| one.step(now, &self.manner)) {
+            match step {
+                Step::Probe => self.send_each(ip, |mac| vec![probe(mac, ip)]),
+                Step::Announce => self.send_each(ip, |mac| announcements(mac, ip)),
+                Step::ConflictOver => self.events.push_back(Layer2Event::ConflictOver { ip }),
+                Step::PutOn { after_conflict } => self.put_on_after_probe(ip, now, after_conflict),
+            }
+        }
+        self.schedule(ip);
+    }
+
+    fn schedule(&mut self, ip: IpAddr) {
+        self.agenda.set(ip, self.announcements.get(&ip).and_then(|one| one.due(&self.manner)));
+    }
+
+    fn put_on_after_probe(&mut self, ip: IpAddr, now: Instant, after_conflict: bool) {
+        let Some(announcement) = self.announcements.get(&ip) else { return };
+        let links = announcement.links.clone();
+        let event = match self.put_on(ip, &links) {
+            Ok(()) if after_conflict => Layer2Event::ConflictOver { ip },
+            Ok(()) => Layer2Event::Announced { ip },
+            Err(error) => {
+                self.announcements.remove(&ip);
+                Layer2Event::Failed(error)
+            }
+        };
+        self.events.push_back(event);
+        self.watch_due = Some(now);
+    }
+
+    /// Sends the frames of an address out of each of its links.
+    fn send_each(&mut self, ip: IpAddr, frames: impl Fn(MacAddress) -> Vec<Vec<u8>>) {
+        let links = self.announcements.get(&ip).map(|announcement| announcement.links.clone());
+        links.into_iter().flatten().for_each(|link| self.send(ip, link, &frames));
+    }
+
+    /// Sends frames about an address out of a link.
+    fn send(&mut self, ip: IpAddr, link: u32, frames: impl Fn(MacAddress) -> Vec<Vec<u8>>) {
+        let Some(subnet) = self.subnets.iter().find(|subnet| subnet.link == link) else { return };
+        for frame in frames(subnet.mac) {
+            if let Err(error) = self.packets.send(link, &frame) {
+                debug!(%ip, interface = %subnet.interface, %error, "a frame was not sent");
+            }
+        }
+    }
+
+    /// Takes in what others say, and answers their questions.
+    fn listen(&mut self, now: Instant) {
+        let mut received = Vec::new();
+        self.backlog = !self.packets.receive(&mut received);
+        for Received { link, statement } in received {
+            let (ip, mac) = match statement {
+                Statement::Has(ip, mac) | Statement::Announces(ip, mac) => (ip, mac),
+                Statement::Probes(ip, mac) => (ip, Some(mac)),
+                Statement::Asks(ip, asker) => (ip, asker.mac),
+            };
+            if mac.is_some_and(|mac| self.links.has_mac(mac)) {
+                continue;
+            }
+            let policy = self.manner.on_conflict;
+            let Some(announcement) = self.announcements.get_mut(&ip) else { continue };
+            if !announcement.links.contains(&link) {
+                continue;
+            }
+            let is_on = announcement.is_on();
+            let (verdict, asker) = match statement {
+                Statement::Announces(_, mac)
+                    if is_on && gives_way(self.precedence, &self.subnets, announcement, mac) =>
+                {
+                    let lower = !is_lower(mac, &self.subnets, announcement);
+                    (announcement.give_way(lower, now), None)
+                }
+                Statement::Has(..) | Statement::Announces(..) => (announcement.on_claim(now, policy), None),
+                Statement::Probes(..) => {
+                    let asker = Asker { ip: Ipv4Addr::UNSPECIFIED.into(), mac };
+                    (announcement.on_probe(now), Some(asker))
+                }
+                Statement::Asks(_, asker) => {
+                    announcement.on_question(now);
+                    (Verdict::Known, Some(asker))
+                }
+            };
+            if let Some(asker) = asker.filter(|_| is_on) {
+                self.send(ip, link, |mac| answer(mac, ip, asker).into_iter().collect());
+            }
+            self.follow_verdict(ip, mac, link, verdict);
+        }
+    }
+
+    fn follow_verdict(&mut self, ip: IpAddr, mac: Option<MacAddress>, link: u32, verdict: Verdict) {
+        self.schedule(ip);
+        let answer = match verdict {
+            Verdict::Known => return,
+            Verdict::Defend => ConflictAnswer::Defended,
+            Verdict::NotAnnounced => ConflictAnswer::NotAnnounced,
+            Verdict::Withdraw | Verdict::GiveWay => {
+                let links = self.announcements.get(&ip).map_or_else(Vec::new, |one| one.links.clone());
+                self.take_off(&links.into_iter().map(|link| (ip, link)).collect::<Vec<_>>());
+                self.watch_due = Some(Instant::now());
+                if verdict == Verdict::GiveWay {
+                    ConflictAnswer::LeftToGateway
+                } else {
+                    ConflictAnswer::Withdrawn
+                }
+            }
+        };
+        let interface = self.links.name(link);
+        self.events.push_back(Layer2Event::Conflict { ip, mac, interface, answer });
+    }
+
+    /// Makes the filters anew when what matters has changed, and then keeps the kernel from answering.
+    fn watch(&mut self, now: Instant) {
+        if self.watch_due.is_none_or(|due| now < due) {
+            return;
+        }
+        let mut watched = [Watched::default(); 2];
+        let mut answered = [BTreeSet::new(), BTreeSet::new()];
+        for (ip, announcement) in &self.announcements {
+            watched[family(*ip)].add(*ip);
+            if announcement.is_on() {
+                answered[family(*ip)].extend(announcement.links.iter().map(|&link| (*ip, link)));
+            }
+        }
+        if let Err(error) = self.packets.watch(watched) {
+            warn!(%error, "others that use announced addresses cannot be watched for");
+            // Nobody would answer.
+            answered = [BTreeSet::new(), BTreeSet::new()];
+        }
+        self.kernel_answers.suppress(answered, now);
+        self.watch_due = self.kernel_answers.due();
+    }
+}
+
+/// Whether the machine with this MAC address keeps an address that it announces as well.
+fn gives_way(
+    precedence: Precedence,
+    subnets: &[Subnet],
+    announcement: &Announcement,
+    other: Option<MacAddress>,
+) -> bool {
+    match precedence {
+        Precedence::Own => false,
+        Precedence::Other => true,
+        Precedence::LowerMac => is_lower(other, subnets, announcement),
+    }
+}
+
+/// Whether a machine has a lower MAC address than this one. Which of its own counts is the same for all links of the address, or each of two
+/// gateways would give way to the other on one of two links.
+fn is_lower(other: Option<MacAddress>, subnets: &[Subnet], announcement: &Announcement) -> bool {
+    let own = subnets.iter().filter(|subnet| announcement.links.contains(&subnet.link));
+    let lowest = own.map(|subnet| subnet.mac).min();
+    other.zip(lowest).is_some_and(|(other, lowest)| other < lowest)
 }

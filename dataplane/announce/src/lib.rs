@@ -5,6 +5,7 @@
 //! serve an address announces it to routers (`bgp`). A thread of its own does all that (`announcer`). Nothing is written to the API
 //! server for it. `README.md` beside this crate describes both.
 #![forbid(unsafe_code)]
+#![warn(clippy::too_many_lines)]
 
 mod ability;
 mod announcer;
@@ -13,14 +14,11 @@ mod bgp;
 mod disagreement;
 mod hash;
 mod heartbeat;
-mod key_folder;
 mod keys;
 mod layer2;
-mod member;
 mod membership;
 mod network;
 mod ownership;
-mod precedence;
 mod status;
 mod tie_breaker;
 
@@ -34,16 +32,13 @@ pub use layer2::{
     AnnounceError, Announced, ConflictAnswer, Layer2, Layer2Event, Layer2Options, MacAddress, OnConflict,
     SettingWarning,
 };
-pub use member::Member;
 pub use membership::{
     Actions, Candidate, Continuation, Datagram, HoldDown, Listing, Membership, MembershipCounters,
-    MembershipOptions, OptionsError, PeerReport, Presence, Quorum, ReceiveOutcome, Standing, Start, View,
+    MembershipOptions, OptionsError, PeerReport, Precedence, Presence, Quorum, ReceiveOutcome, Standing,
+    Start, View,
 };
 pub use network::Network;
-pub use ownership::{
-    Assignment, Handover, HandoverSteps, NoOwner, Owner, RankReason, Ranked, Waiting, assign, explain,
-};
-pub use precedence::Precedence;
-pub use sheave_model::{Claim, Nodes};
+pub use ownership::{Assignment, Handover, HandoverSteps, NoOwner, RankReason, Ranked, assign, explain};
+pub use sheave_model::{Claim, Member, Nodes};
 pub use status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
 pub use tie_breaker::TieBreaker;

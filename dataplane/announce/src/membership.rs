@@ -1,58 +1,56 @@
-//! Who is alive, whether this gateway has a quorum, and who may own addresses.
+//! Membership: the gateways that are alive, whether this one has a quorum, and which may own addresses.
 //!
 //! No socket, no clock, no thread: the caller passes in datagrams and the time, and sends what [`Membership::poll`] returns.
 //! After each call it looks at [`Membership::next_due`] again, and calls `poll` by then; first of all after a standstill.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::Member;
 use crate::ability::Reach;
 use crate::hash::{mix, name_hash};
 use crate::heartbeat::{Applied, MemberId};
 use crate::keys::KeyRing;
-use crate::member::Member;
+use crate::network::Network;
 
-mod agreement;
-mod conclusions;
-mod contested;
+mod exchange;
 mod fail_after;
-mod hold_down;
 mod minority;
-mod opposition;
 mod options;
 mod peer;
 mod quorum;
 mod reaching;
-mod receiving;
 mod report;
-mod sending;
 mod silence;
-mod start;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
-pub use hold_down::HoldDown;
+pub use exchange::Datagram;
+pub use minority::Precedence;
 pub use options::{MembershipOptions, OptionsError};
 pub use peer::Listing;
-pub use quorum::Quorum;
+pub use quorum::{Continuation, HoldDown, Quorum, Start};
 pub use report::{MembershipCounters, PeerReport};
-pub use sending::Datagram;
-pub use start::{Continuation, Start};
 pub(crate) use view::view_hash;
 pub use view::{Candidate, Standing, View};
 
-use conclusions::reached;
-use contested::KnownConflicts;
+use exchange::KnownConflicts;
 use fail_after::FailAfter;
 use minority::Minority;
+use options::margin;
 use peer::Peer;
-use quorum::{Others, Standby};
+use quorum::{Others, Standby, quorum_until};
 use reaching::Reaching;
+use report::ABSENT;
 use view::StaleSplit;
+
+/// How long a member that the API server has never listed counts for the quorum once it is silent: the API server must have heard of it by then.
+const UNLISTED: Duration = Duration::from_mins(1);
 
 /// The state of this gateway among the others.
 #[derive(Debug)]
@@ -103,45 +101,45 @@ pub struct Membership {
 /// Whether this gateway stays, in the order in which it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
-    /// It does.
+    /// Stays.
     Staying,
-    /// It is about to stop: others are to take over its addresses. As long as there are none that stay, it serves on.
+    /// About to stop: others are to take over its addresses. As long as there are none that stay, it serves on.
     Leaving,
-    /// It stops now, whether others take over or not.
+    /// Stops now, whether others take over or not.
     Ending,
-    /// It is about to stop, and announces nothing any more.
+    /// About to stop, and announces nothing any more.
     Left,
 }
 
-/// What became of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Verdict on a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub enum ReceiveOutcome {
     /// Taken.
     Accepted,
-    /// It echoes no recent heartbeat of this process. The first one of a member does not, nor does a replayed one.
+    /// Echoes no recent heartbeat of this process: the first one of a member, or a replayed one.
     Unproven,
     /// None of the keys has signed it.
     Unsigned,
-    /// It is of another fleet.
+    /// Sent by a gateway of another fleet.
     ForeignFleet,
-    /// It is not newer than the one before.
+    /// Not newer than the one before.
     Replayed,
-    /// It comes from this node.
+    /// Sent by this node.
     Own,
-    /// It is not a heartbeat.
+    /// Not a heartbeat.
     Malformed,
     /// Its major version is another one.
     Version,
 }
 
-/// What to do: first fence, then send, then follow the view.
+/// Actions after a poll: first fence, then send, then follow the view.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Actions {
     /// The gateway has just lost its quorum: withdraw everything before the next call of `poll`, which reports it to the others.
     pub fenced: bool,
-    /// It has a quorum again.
+    /// The gateway has a quorum again.
     pub unfenced: bool,
     /// [`Membership::view`] is another one.
     pub view_changed: bool,
@@ -163,7 +161,7 @@ impl Membership {
         options.check()?;
         let standby = Standby::new(&options, start, now);
         let continued = match start {
-            Start::Continued(continuation) => Some(continuation.fail_after),
+            Start::Continued(before) => Some((before.fail_after, before.longest_fail_after)),
             Start::Fresh(_) => None,
         };
         Ok(Self {
@@ -250,7 +248,7 @@ impl Membership {
         }
     }
 
-    /// In which networks this gateway can announce. Others are told at once what it has lost, and what has returned after a hold-down.
+    /// Sets in which networks this gateway can announce. A loss is sent to others at once, a return after a hold-down.
     pub fn set_reach(&mut self, reach: Reach, now: Instant) {
         if self.reaching.set(reach, &self.options, self.standby.eligible, now) {
             self.urgent = true;
@@ -264,7 +262,7 @@ impl Membership {
         self.dirty |= self.standby.fenced || self.doubts;
     }
 
-    /// What this gateway follows, once all that it does not own by it is withdrawn.
+    /// Sets what this gateway follows, once all that it does not own by it is withdrawn.
     pub fn set_applied(&mut self, applied: Applied, now: Instant) {
         let old = std::mem::replace(&mut self.applied, applied);
         if old.view != applied.view {
@@ -285,7 +283,7 @@ impl Membership {
     /// Takes a datagram.
     pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> ReceiveOutcome {
         let received = self.accept(from, bytes, now);
-        self.counters.count(received);
+        *self.counters.received.entry(received).or_default() += 1;
         received
     }
 
@@ -344,7 +342,7 @@ impl Membership {
         times.into_iter().flatten().fold(self.last_poll + self.options.interval, Instant::min)
     }
 
-    /// What this gateway concludes.
+    /// Present view.
     pub fn view(&self) -> &View {
         &self.view
     }
@@ -354,20 +352,222 @@ impl Membership {
         &self.options
     }
 
-    /// What a successor on this node starts with.
+    /// State that a successor on this node starts with.
     pub fn hand_over(&self, now: Instant) -> Continuation {
         let until =
             if self.members(now) == 1 { Some(now + self.fail_after.promised()) } else { self.quorum_until() };
         Continuation {
             eligible: self.standby.eligible,
             lease_left: until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now)),
-            hold_down: self.standby.hold_down().time,
-            fail_after: self.fail_after.judged(),
+            hold_down: self.standby.hold_down.time,
+            fail_after: self.fail_after.promised(),
+            longest_fail_after: self.fail_after.judged(),
         }
     }
 
     /// Whether this gateway stays.
     pub fn presence(&self) -> Presence {
         self.presence
+    }
+
+    /// Reports on each other member.
+    pub fn peers(&self, now: Instant) -> impl Iterator<Item = PeerReport> {
+        let name = |id| self.peers.iter().find(|peer| peer.id == id).map(|peer| peer.node.clone());
+        self.peers.iter().map(move |peer| PeerReport {
+            node: peer.node.clone(),
+            address: peer.destination(self.options.port),
+            listing: peer.listing,
+            heard: peer.is_heard(self.fail_after.judged(), now),
+            silence: peer.last.as_ref().map(|_| now.saturating_duration_since(peer.heard_at)),
+            absent: peer.listing == Listing::Ready
+                && peer.via.is_none()
+                && now >= peer.heard_at.max(peer.since) + ABSENT,
+            via: peer.via.and_then(name),
+            standing: self.view.standings.get(&peer.node).copied().unwrap_or(Standing::NotAlive),
+            state: peer.state,
+            applied: peer.last.as_ref().map(|last| last.applied),
+            round_trip: peer.round_trip.map(|(_, trip)| trip),
+        })
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> &MembershipCounters {
+        &self.counters
+    }
+
+    /// The silence after which this gateway believes a member dead, by the round trips that it has measured.
+    pub fn fail_after(&self) -> Duration {
+        self.fail_after.promised()
+    }
+
+    /// How long this gateway must have a quorum before it becomes eligible, while others are.
+    pub fn hold_down(&self) -> HoldDown {
+        self.standby.hold_down
+    }
+
+    /// This process did not run: its leases are over, and the silence is its own.
+    fn stand_still(&mut self, now: Instant) {
+        self.counters.standstills += 1;
+        self.listening_since = now;
+        self.sent.clear();
+        self.tie_breaker = None;
+        self.peers.iter_mut().for_each(|peer| peer.excuse(now));
+    }
+
+    /// Forgets who is neither listed nor heard.
+    fn retire(&mut self, now: Instant) {
+        let kept = UNLISTED.max(self.options.fail_after_max * 4);
+        let listed = |peer: &Peer| matches!(peer.listing, Listing::Ready | Listing::NotReady);
+        self.peers.retain(|peer| listed(peer) || now < peer.heard_at.max(peer.since) + kept);
+    }
+
+    /// Whether a member counts for the quorum.
+    fn counts(&self, peer: &Peer, now: Instant) -> bool {
+        let heard = peer.is_heard(self.fail_after.judged(), now) || peer.via.is_some();
+        match peer.listing {
+            _ if peer.state.left => false,
+            _ if heard => true,
+            Listing::Ready => true,
+            Listing::Never => peer.known && !peer.dead && now < peer.heard_at + UNLISTED,
+            Listing::NotReady | Listing::Removed => false,
+        }
+    }
+
+    /// How many members count, this gateway included.
+    fn members(&self, now: Instant) -> usize {
+        1 + self.peers.iter().filter(|peer| self.counts(peer, now)).count()
+    }
+
+    fn tie_breaker_until(&self) -> Option<Instant> {
+        self.tie_breaker
+            .map(|pinged_at| pinged_at + self.options.fail_after - margin(self.options.fail_after))
+    }
+
+    fn tie_breaker_holds(&self, now: Instant) -> bool {
+        self.tie_breaker_until().is_some_and(|until| now < until)
+            && !self.is_opposed(now)
+            && !self.is_outvoted(now)
+    }
+
+    /// Whether others say that more than half of the members are alive which this gateway has long not heard: these take it for dead, and
+    /// what it has.
+    fn is_outvoted(&self, now: Instant) -> bool {
+        let long = self.fail_after.judged() * 2;
+        let elsewhere =
+            |peer: &&Peer| peer.via.is_some() && !peer.has_lease(now) && now >= peer.heard_at + long;
+        self.peers.iter().filter(elsewhere).count() * 2 > self.members(now)
+    }
+
+    /// When the quorum ends if nothing is heard.
+    fn quorum_until(&self) -> Option<Instant> {
+        let tie = self.tie_breaker_until().filter(|_| !self.is_opposed(self.last_poll));
+        let until = self.leases_until(tie).max(self.standby.inherited);
+        until.filter(|until| *until > self.last_poll)
+    }
+
+    fn leases_until(&self, tie: Option<Instant>) -> Option<Instant> {
+        let counted = self.peers.iter().filter(|peer| self.counts(peer, self.last_poll));
+        let leases = counted.filter_map(|peer| peer.lease_until).collect();
+        quorum_until(leases, self.view.quorum.members, tie)
+    }
+
+    /// Until when there are leases of a majority, and from when on a few more lost heartbeats would end that: others are asked to answer
+    /// at once in this time. Without loss it hardly ever comes to that: what is echoed is two intervals old at most.
+    fn lease_risk(&self) -> Option<Range<Instant>> {
+        let until = self.leases_until(None).filter(|_| !self.standby.fenced)?;
+        Some(until.checked_sub(self.options.fail_after / 3)?..until)
+    }
+
+    /// Fences or ends the fence; true if it has just been fenced.
+    fn update_quorum(&mut self, stood_still: bool, now: Instant) -> bool {
+        let votes = self.peers.iter().filter(|peer| self.counts(peer, now) && peer.has_lease(now)).count();
+        let tie_breaker = self.tie_breaker_holds(now);
+        self.view.quorum = Quorum { votes: 1 + votes, members: self.members(now), tie_breaker };
+        let inherited = self.standby.inherited.is_some_and(|until| now < until);
+        let lost = stood_still || !(self.view.quorum.holds() || inherited);
+        if lost || self.must_give_way(inherited, now) {
+            let fenced = self.standby.fence(now);
+            if fenced {
+                self.peers.iter_mut().for_each(|peer| peer.was_away = !peer.state.eligible);
+            }
+            self.end_minority();
+            self.counters.fences += u64::from(fenced);
+            self.urgent |= fenced;
+            return fenced;
+        }
+        let unfenced = self.standby.unfence(now);
+        self.urgent |= unfenced;
+        false
+    }
+
+    /// State of the others while this gateway could own nothing.
+    fn others(&self, now: Instant) -> Others {
+        let since = self.standby.away_since;
+        let said = |peer: &Peer| peer.last.as_ref().is_some_and(|last| last.received >= since);
+        let eligible = || {
+            let told = |peer: &&Peer| peer.via.is_some() || said(peer);
+            self.peers.iter().filter(|peer| peer.is_eligible()).filter(told)
+        };
+        // Whoever is not ready, or not known to the API server yet, may own something as well.
+        let possible = |peer: &&Peer| {
+            let listed = matches!(peer.listing, Listing::Ready | Listing::NotReady);
+            !peer.dead && !peer.state.left && (listed || self.counts(peer, now))
+        };
+        let mut possible = self.peers.iter().filter(possible).peekable();
+        Others {
+            eligible: eligible().next().is_some(),
+            went_on: eligible().any(|peer| !peer.was_away),
+            complete: possible.peek().is_some()
+                && possible.all(|peer| said(peer) && peer.is_heard(self.fail_after.judged(), now)),
+        }
+    }
+
+    /// Computes the view; true if it is another one.
+    fn update_view(&mut self, now: Instant) -> bool {
+        let peers = self
+            .peers
+            .iter()
+            .map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), self.regard(peer, now))));
+        let own = (self.options.node.clone(), view::standing(true, self.state()));
+        let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
+        self.stale_split.update(&mut standings, now);
+        let ability = |node: &str| match self.peers.binary_search_by(|peer| (*peer.node).cmp(node)) {
+            Ok(index) => self.peers.get(index).map(|peer| &peer.ability),
+            Err(_) => None,
+        };
+        let ability = |node: &str| Arc::clone(ability(node).unwrap_or(&self.reaching.told));
+        let candidates = view::candidates(&standings);
+        let candidate = |node: &Arc<str>| Candidate {
+            node: node.clone(),
+            ability: ability(node),
+            stale: standings.get(node) == Some(&Standing::Stale),
+        };
+        let candidates: Vec<_> = candidates.map(candidate).collect();
+        // Before the first conclusion it is 0.
+        let same = self.view.hash != 0 && candidates == self.view.candidates;
+        let view = View {
+            hash: if same { self.view.hash } else { view_hash(&candidates) },
+            candidates,
+            standings,
+            quorum: self.view.quorum,
+            fenced: self.standby.fenced,
+            eligible: self.standby.eligible,
+            listening: self.view.listening && now < self.listening_since + self.fail_after.promised(),
+        };
+        let relevant = |view: &View| (view.fenced, view.listening);
+        let changed = !same || relevant(&view) != relevant(&self.view);
+        self.view = view;
+        changed
+    }
+}
+
+/// Whether one of these that may own addresses is in a network.
+fn reached(peers: &[Peer]) -> impl Fn(Network) -> bool {
+    |network| {
+        let reaches = |peer: &Peer| match &peer.ability.reach {
+            Reach::Everywhere => true,
+            Reach::Subnets(subnets) => subnets.iter().any(|subnet| subnet.network.overlaps(network)),
+        };
+        peers.iter().any(|peer| peer.is_eligible() && reaches(peer))
     }
 }

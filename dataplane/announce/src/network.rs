@@ -38,9 +38,7 @@ impl Network {
     pub fn contains(self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.address.is_ipv4() && Self::of(ip, self.prefix) == self
     }
-}
 
-impl Network {
     /// Whether they have addresses in common: one contains the other then.
     pub fn overlaps(self, other: Self) -> bool {
         self.contains(other.address) || other.contains(self.address)

@@ -13,19 +13,14 @@ use crate::Claim;
 use crate::ability::InterfaceId;
 use crate::hash::{mix, name_hash};
 use crate::heartbeat::Applied;
-use crate::membership::{Candidate, view_hash};
+use crate::membership::{Candidate, Standing, view_hash};
 
-mod explain;
 mod handover;
-mod rank;
 
 #[cfg(test)]
 mod tests;
 
-pub use explain::{RankReason, Ranked, explain};
-pub use handover::{Handover, HandoverSteps, Waiting};
-
-use rank::Ranks;
+pub use handover::{Handover, HandoverSteps};
 
 /// The largest share, as a multiple of the mean.
 ///
@@ -44,15 +39,6 @@ use rank::Ranks;
 /// A lower bound moves more addresses of those who stay; a higher one moves as many when the fullest gateway leaves.
 const SHARE_PERCENT: usize = 108;
 
-/// Who owns an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The gateway of this node.
-    Node(Arc<str>),
-    /// Nobody.
-    None(NoOwner),
-}
-
 /// Why nobody owns an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoOwner {
@@ -68,22 +54,19 @@ pub enum NoOwner {
     SharedElsewhere,
 }
 
-/// Who owns what.
+/// Owners of addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// The owner of each claimed address.
-    pub owners: BTreeMap<IpAddr, Owner>,
+    /// Node of the owner of each claimed address, or why nobody owns it.
+    pub owners: BTreeMap<IpAddr, Result<Arc<str>, NoOwner>>,
     /// The hash of the candidates, and of `owners`: gateways with the same agree about everything.
     pub applied: Applied,
 }
 
-impl Owner {
-    /// The node, if there is one.
-    pub fn node(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Node(node) => Some(node),
-            Self::None(_) => None,
-        }
+impl Assignment {
+    /// Node whose gateway owns an address.
+    pub fn owner(&self, address: &IpAddr) -> Option<&Arc<str>> {
+        self.owners.get(address)?.as_ref().ok()
     }
 }
 
@@ -101,16 +84,16 @@ fn assign_within(percent: usize, candidates: &[Candidate], claims: &BTreeMap<IpA
     let ranks = Ranks::new(&candidates, claims.keys());
     let owned = Matching::new(&ranks, percent, &candidates, claims).solve();
     let owner = |index: &Option<usize>| match index.and_then(|index| candidates.get(index)) {
-        Some(candidate) => Owner::Node(candidate.node.clone()),
-        None if candidates.is_empty() => Owner::None(NoOwner::NoCandidate),
-        None => Owner::None(NoOwner::CannotServe),
+        Some(candidate) => Ok(candidate.node.clone()),
+        None if candidates.is_empty() => Err(NoOwner::NoCandidate),
+        None => Err(NoOwner::CannotServe),
     };
     let names: Vec<u64> = candidates.iter().map(|candidate| name_hash(&candidate.node)).collect();
     let name = |index: &Option<usize>| index.and_then(|index| names.get(index)).copied().unwrap_or(0);
     let hash = claims
         .keys()
         .zip(&owned)
-        .fold(1, |hash, (address, index)| mix(mix(hash ^ rank::address_hash(*address)) ^ name(index)));
+        .fold(1, |hash, (address, index)| mix(mix(hash ^ address_hash(*address)) ^ name(index)));
     let owners = claims.keys().copied().zip(owned.iter().map(owner)).collect();
     let applied = Applied { view: view_hash(candidates.iter().copied()), assignment: hash.max(1) };
     Assignment { owners, applied }
@@ -120,13 +103,13 @@ fn assign_within(percent: usize, candidates: &[Candidate], claims: &BTreeMap<IpA
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum Fitness {
-    /// It may.
+    /// May own it.
     Fit,
     /// Its view of the API server is old, and another one may.
     Stale,
-    /// It has no interface in the network of the address.
+    /// No interface in the network of the address.
     OutOfReach,
-    /// It has no endpoint, or the pool leaves it out.
+    /// No endpoint, or left out by the pool.
     CannotServe,
 }
 
@@ -217,4 +200,123 @@ impl<'a> Matching<'a> {
         }
         held.pop().map(|Reverse((score, address))| (address, score))
     }
+}
+
+/// The score of each address with each candidate. No two scores of an address are equal.
+struct Ranks {
+    scores: Vec<u64>,
+    candidates: usize,
+}
+
+impl Ranks {
+    /// A candidate has as many ranks as its weight, and the best of them counts: so it comes first for as many addresses.
+    fn new<'a>(candidates: &[&Candidate], addresses: impl Iterator<Item = &'a IpAddr>) -> Self {
+        let hashes: Vec<u64> = addresses.map(|address| address_hash(*address)).collect();
+        let mut scores = vec![0; hashes.len() * candidates.len()];
+        // Fewer ranks serve as well where all weights have a divisor.
+        let weights = candidates.iter().map(|candidate| candidate.ability.weight);
+        let divisor = weights.reduce(greatest_common_divisor).unwrap_or(1).max(1);
+        let numbered = |(index, candidate): (usize, &&Candidate)| {
+            let name = name_hash(&candidate.node);
+            (0..u64::from(candidate.ability.weight / divisor))
+                .map(move |number| (index, name.wrapping_add(number)))
+        };
+        for (node, name) in candidates.iter().enumerate().flat_map(numbered) {
+            let mut order: Vec<(u64, usize)> = hashes.iter().map(|hash| mix(hash ^ name)).zip(0..).collect();
+            order.sort_unstable();
+            for (rank, (hash, address)) in order.into_iter().enumerate() {
+                // The hash decides between equal ranks, and the lowest bits between equal hashes.
+                let score = (rank as u64) << 32 | (hash >> 32) & !0xffff | (node as u64 & 0xffff);
+                if let Some(place) = scores.get_mut(address * candidates.len() + node) {
+                    *place = score.max(*place);
+                }
+            }
+        }
+        Self { scores, candidates: candidates.len() }
+    }
+
+    /// The scores of an address, by candidate.
+    fn scores(&self, address: usize) -> &[u64] {
+        self.scores.get(address * self.candidates..(address + 1) * self.candidates).unwrap_or_default()
+    }
+}
+
+fn greatest_common_divisor(one: u8, other: u8) -> u8 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+}
+
+fn address_hash(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(address) => mix(address.to_bits().into()),
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            mix(mix((bits >> 64) as u64) ^ bits as u64)
+        }
+    }
+}
+
+/// A member in the ranking of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranked {
+    /// Its node.
+    pub node: Arc<str>,
+    /// Why it owns the address or does not.
+    pub reason: RankReason,
+}
+
+/// Why a member owns an address or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankReason {
+    /// Owns the address.
+    Owner,
+    /// No endpoint, or left out by the pool.
+    CannotServe,
+    /// No interface in the network of the address.
+    OutOfReach,
+    /// Has its share of addresses that score better with it.
+    OverShare,
+    /// Another one scores better.
+    LowerRank,
+    /// Not a candidate.
+    NotCandidate(Standing),
+}
+
+/// The candidates by rank for this address, then the other members; none if nobody claims it.
+pub fn explain(
+    address: IpAddr,
+    standings: &BTreeMap<Arc<str>, Standing>,
+    candidates: &[Candidate],
+    claims: &BTreeMap<IpAddr, Claim>,
+) -> Option<Vec<Ranked>> {
+    let claim = claims.get(&address)?;
+    let index = claims.keys().position(|claimed| *claimed == address)?;
+    let assignment = assign(candidates, claims);
+    let owner = assignment.owner(&address);
+
+    let candidates: Vec<&Candidate> = candidates.iter().collect();
+    let ranks = Ranks::new(&candidates, claims.keys());
+    let fitness = fitness(&candidates, address, claim);
+    let mut ranking: Vec<_> = candidates.iter().zip(ranks.scores(index)).zip(fitness).collect();
+    ranking.sort_by_key(|((_, score), _)| Reverse(**score));
+    let mut seen = false;
+    let mut reason = |node: &Arc<str>, fitness| match fitness {
+        _ if owner == Some(node) => {
+            seen = true;
+            RankReason::Owner
+        }
+        Fitness::CannotServe => RankReason::CannotServe,
+        Fitness::OutOfReach => RankReason::OutOfReach,
+        Fitness::Stale => RankReason::NotCandidate(Standing::Stale),
+        Fitness::Fit if seen => RankReason::LowerRank,
+        Fitness::Fit => RankReason::OverShare,
+    };
+    let ranked = ranking.into_iter().map(|((candidate, _), fitness)| Ranked {
+        node: candidate.node.clone(),
+        reason: reason(&candidate.node, fitness),
+    });
+    let is_candidate = |node: &str| candidates.iter().any(|candidate| *candidate.node == *node);
+    let others = standings.iter().filter(|(node, _)| !is_candidate(node));
+    let others = others
+        .map(|(node, standing)| Ranked { node: node.clone(), reason: RankReason::NotCandidate(*standing) });
+    Some(ranked.chain(others).collect())
 }

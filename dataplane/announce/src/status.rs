@@ -1,4 +1,4 @@
-//! What an announcer knows and does, for people and programs.
+//! Status of an announcer, for people and programs.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub struct Status {
     pub heard_by: usize,
     /// Out of how many.
     pub counted: usize,
-    /// Who decides a tie, and whether it answers; none where no tie is possible or nobody decides.
+    /// Address that decides a tie, and whether it answers; none where no tie is possible or there is no such address.
     pub tie_breaker: Option<(IpAddr, bool)>,
     /// Exactly half of the gateways may be left, and nothing decides then who goes on.
     pub tie_undecided: bool,
@@ -51,12 +51,12 @@ pub struct Status {
 }
 
 impl Status {
-    /// Of a gateway that knows nothing yet.
+    /// Status of a gateway that has just started.
     pub(crate) fn new(node: Arc<str>) -> Self {
         Self { node, ..Self::default() }
     }
 
-    /// Of one that cannot announce anything.
+    /// Status of a gateway that cannot announce anything.
     pub(crate) fn failed(node: Arc<str>, failure: String) -> Self {
         Self { node, failure: Some(failure), ..Self::default() }
     }
@@ -106,20 +106,20 @@ impl Status {
 /// Whether a gateway may own addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GatewayState {
-    /// It owns what falls to it.
+    /// May own addresses.
     Eligible,
     /// Owns addresses although half of the gateways or fewer hear it, because the tie-breaker answers.
     Minority,
     /// Too few others hear it: they may have taken over what it had.
     #[default]
     Fenced,
-    /// It is heard again, and waits before it owns addresses.
+    /// Heard again, and waits before it owns addresses.
     HoldDown,
-    /// It gives its addresses away, and ends.
+    /// Gives its addresses away, and ends.
     Leaving,
 }
 
-/// What this gateway knows of one.
+/// Status of a gateway, as this one knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     /// Its node.
@@ -144,32 +144,32 @@ pub struct MemberStatus {
     pub ready: bool,
 }
 
-/// Who has an address, and what this gateway does about it.
+/// Owner of an address, and its state here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressStatus {
     /// The node of the owner, as this gateway computes it, or why nobody is.
     pub owner: Result<Arc<str>, NoOwner>,
-    /// What this gateway does.
+    /// State on this gateway.
     pub here: Here,
 }
 
-/// What a gateway does about an address.
+/// State of an address on a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Here {
     /// Nothing: it is another's, or nobody's.
     #[default]
     Nothing,
-    /// It is this one's as soon as those who may have it still have let go.
+    /// Owned by this gateway, as soon as those that may still have it have let go.
     Waiting {
         /// The nodes of those.
         nodes: Vec<Arc<str>>,
     },
-    /// It is announced, or about to be.
+    /// Announced, or about to be.
     Announced {
         /// On these interfaces.
         interfaces: Vec<Arc<str>>,
     },
-    /// It cannot be announced.
+    /// Cannot be announced.
     Failed {
         /// For people.
         error: String,
@@ -180,7 +180,7 @@ pub enum Here {
         mac: String,
         /// Where it was seen.
         interface: Arc<str>,
-        /// What was done about it.
+        /// Answer to it.
         answer: ConflictAnswer,
     },
 }

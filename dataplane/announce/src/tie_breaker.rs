@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use self::neighbour::{ArpAsker, advertises, solicitation};
+use self::neighbour::{ArpAsker, advertises};
 use crate::async_socket::AsyncSocket;
+use crate::layer2::frame::{internet_checksum, solicitation};
 
 mod neighbour;
 
@@ -38,7 +39,7 @@ pub enum TieBreaker {
 /// Asks the tie-breaker: by pings, and where it does not answer them, as a neighbour.
 #[derive(Debug)]
 pub(crate) struct Pinger {
-    tie_breaker: TieBreaker,
+    pub(crate) tie_breaker: TieBreaker,
     /// An IPv6 router's address is mostly one of its link alone, and has that as its scope.
     target: Option<SocketAddr>,
     looked: Option<Instant>,
@@ -54,7 +55,7 @@ pub(crate) struct Pinger {
     asked: [Option<Instant>; 2],
     /// When a ping that was answered was sent last, and when anything was that was answered.
     pinged: Option<Instant>,
-    answered: Option<Instant>,
+    pub(crate) answered: Option<Instant>,
 }
 
 /// An answer of the tie-breaker.
@@ -85,16 +86,6 @@ impl Pinger {
     /// The address that is asked, if there is one.
     pub(crate) fn target(&self) -> Option<IpAddr> {
         self.target.map(|target| target.ip())
-    }
-
-    /// The configured tie-breaker.
-    pub(crate) fn tie_breaker(&self) -> TieBreaker {
-        self.tie_breaker
-    }
-
-    /// When that was sent which was answered last.
-    pub(crate) fn answered_at(&self) -> Option<Instant> {
-        self.answered
     }
 
     /// Takes an answer into account.
@@ -219,17 +210,9 @@ fn echo(target: IpAddr, identifier: u16, sequence: u16) -> [u8; 8] {
     let [a, b] = identifier.to_be_bytes();
     let [c, d] = sequence.to_be_bytes();
     let mut message = [kind, 0, 0, 0, a, b, c, d];
-    let [high, low] = checksum(&message).to_be_bytes();
+    let [high, low] = internet_checksum(&message).to_be_bytes();
     (message[2], message[3]) = (high, low);
     message
-}
-
-/// RFC 1071.
-fn checksum(message: &[u8; 8]) -> u16 {
-    let words = message.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    !(((folded & 0xffff) + (folded >> 16)) as u16)
 }
 
 /// The number of the ping that a packet answers. A raw socket of IPv4 receives the IP header as well.
@@ -260,7 +243,7 @@ fn router() -> Option<SocketAddr> {
     Some(SocketAddrV6::new(ip, 0, 0, if ip.is_unicast_link_local() { scope } else { 0 }).into())
 }
 
-/// Of /proc/net/route (fib_route_seq_show in net/ipv4/fib_trie.c): interface, destination, gateway, flags, references, use, metric,
+/// Reads /proc/net/route (fib_route_seq_show in net/ipv4/fib_trie.c): interface, destination, gateway, flags, references, use, metric,
 /// mask; addresses in the byte order of the machine.
 fn router_v4(table: &str) -> Option<Ipv4Addr> {
     let routes = table.lines().skip(1).filter_map(|line| {
@@ -273,7 +256,7 @@ fn router_v4(table: &str) -> Option<Ipv4Addr> {
     routes.min().map(|(_, gateway)| Ipv4Addr::from(gateway.to_ne_bytes()))
 }
 
-/// Of /proc/net/ipv6_route (rt6_info_route in net/ipv6/route.c): destination, its length, source, its length, gateway, metric,
+/// Reads /proc/net/ipv6_route (rt6_info_route in net/ipv6/route.c): destination, its length, source, its length, gateway, metric,
 /// references, use, flags, interface.
 fn router_v6(table: &str) -> Option<(Ipv6Addr, String)> {
     let routes = table.lines().filter_map(|line| {
@@ -294,7 +277,7 @@ mod tests {
     fn an_echo_has_the_checksum_of_the_rfc() {
         let message = echo("192.0.2.1".parse().unwrap(), 0x1234, 7);
         assert_eq!(message, [8, 0, 0xe5, 0xc4, 0x12, 0x34, 0, 7]);
-        assert_eq!(checksum(&message), 0, "it sums up to nothing");
+        assert_eq!(internet_checksum(&message), 0, "it sums up to nothing");
     }
 
     #[test]
@@ -324,7 +307,7 @@ mod tests {
         pinger.ping(start + Duration::from_millis(100));
         let first = pinger.answered().await;
         pinger.note(first);
-        assert_eq!((first.asked, pinger.answered_at()), (start, Some(start)));
+        assert_eq!((first.asked, pinger.answered), (start, Some(start)));
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! An address that some gateway is to answer for.
+//! Addresses that gateways are to answer for, and the gateways, as the cluster has them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who may announce an address, and where.
+/// Claim on an address: the gateways that may announce it, and the interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// The gateways that can serve it.
@@ -30,4 +31,15 @@ impl Nodes {
             Self::Only(nodes) => nodes.contains(node),
         }
     }
+}
+
+/// A gateway that takes part in announcing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// The name of its node. No two gateways have the same: a node runs one.
+    pub node: Arc<str>,
+    /// Where its heartbeats are received; one address is enough, the first is used.
+    pub addresses: Vec<IpAddr>,
+    /// Whether the API server calls it ready: the slow second opinion beside heartbeats.
+    pub ready: bool,
 }

@@ -21,7 +21,7 @@ pub mod test_util;
 
 pub use address_set::AddressSet;
 pub use backend::Backend;
-pub use claim::{Claim, Nodes};
+pub use claim::{Claim, Member, Nodes};
 pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 pub use failover::{Failover, Spread};
 pub use frontend::{

@@ -222,14 +222,15 @@ impl Announcing {
 
     /// State that another process on this node continues with.
     pub(super) async fn hand_over(&self) -> Option<HandedAnnouncing> {
-        let Continuation { eligible, lease_left, hold_down, fail_after } =
+        let Continuation { eligible, lease_left, hold_down, fail_after, longest_fail_after } =
             self.announcer.as_ref()?.continuation().await?;
         let microseconds = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Some(HandedAnnouncing {
             eligible,
             lease_microseconds: microseconds(lease_left),
             hold_down_microseconds: microseconds(hold_down),
-            fail_after_microseconds: microseconds(fail_after),
+            fail_after_microseconds: microseconds(longest_fail_after),
+            promised_microseconds: Some(microseconds(fail_after)),
         })
     }
 
@@ -271,11 +272,13 @@ impl Announcing {
     fn start(&self) -> Start {
         let Some((handed, since)) = self.handed else { return Start::Fresh(None) };
         let lease = Duration::from_micros(handed.lease_microseconds);
+        let longest = handed.fail_after_microseconds;
         Start::Continued(Continuation {
             eligible: handed.eligible,
             lease_left: lease.saturating_sub(since.elapsed()),
             hold_down: Duration::from_micros(handed.hold_down_microseconds),
-            fail_after: Duration::from_micros(handed.fail_after_microseconds),
+            fail_after: Duration::from_micros(handed.promised_microseconds.unwrap_or(longest)),
+            longest_fail_after: Duration::from_micros(longest),
         })
     }
 

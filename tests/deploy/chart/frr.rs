@@ -54,6 +54,14 @@ fn its_pods_are_replaced_when_either_of_its_files_changes() {
     assert_ne!(before, checksum(&changed));
 }
 
+/// An annotation that any reader of workloads sees must not let them try passwords.
+#[test]
+fn the_checksum_of_its_pods_has_no_data_of_secrets() {
+    let text = files::text(format!("{CHART}/templates/_frr.tpl"));
+    let read: Vec<&str> = text.lines().filter(|line| line.contains(r#"lookup "v1" "Secret""#)).collect();
+    assert!(!read.is_empty() && read.iter().all(|line| !line.contains(".data")), "{read:?}");
+}
+
 /// Peers of two racks and of all nodes, with everything that values can say of them.
 const PEERS: [&str; 22] = [
     "announce=bgp",

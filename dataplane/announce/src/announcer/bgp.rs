@@ -7,10 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
-
 use super::holding::some_of;
-use super::{Command, RENEWAL, RETRY, StartError};
+use super::{Command, Inbox, Publish, RENEWAL, RETRY, StartError};
 use crate::Claim;
 use crate::bgp::{BgpInterfaces, BgpOptions, BgpPhase, Routed};
 use crate::layer2::AnnounceError;
@@ -20,33 +18,39 @@ use crate::status::{AddressStatus, Counts, GatewayState, Here, Status};
 /// How long a gateway serves addresses that it has withdrawn: routers take milliseconds to learn of it, one after the other.
 const AFTER_WITHDRAWAL: Duration = Duration::from_secs(1);
 
-/// Runs until it is told to end, or cannot go on: the status has the reason then.
+/// Runs until a command ends it, or it cannot go on.
 pub(super) fn run(
     options: BgpOptions,
     interfaces: Arc<BgpInterfaces>,
-    inbox: mpsc::UnboundedReceiver<Command>,
-    publish: &watch::Sender<Arc<Status>>,
-) {
-    let node = Arc::clone(&options.node);
+    inbox: Inbox,
+    publish: Publish,
+) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let running = runtime.map_err(StartError::system("cannot start a runtime")).and_then(|runtime| {
-        let start = BgpAnnouncing::start(options, interfaces, inbox, publish.clone());
-        let mut announcing =
-            start.map_err(StartError::system("cannot announce addresses (needs CAP_NET_ADMIN)"))?;
-        let ran = runtime.block_on(announcing.run());
-        ran.map_err(StartError::system("the interfaces of announced addresses cannot be used any more"))
-    });
-    if let Err(error) = running {
-        publish.send_replace(Arc::new(Status::failed(node, error.to_string())));
-    }
+    let runtime = runtime.map_err(StartError::system("cannot start a runtime"))?;
+    let routed = Routed::start(&interfaces);
+    let mut announcing = BgpAnnouncing {
+        routed: routed.map_err(StartError::system("cannot announce addresses (needs CAP_NET_ADMIN)"))?,
+        options,
+        interfaces,
+        inbox,
+        publish,
+        claims: None,
+        failed: BTreeMap::new(),
+        phase: BgpPhase::Announced,
+        phase_ends: None,
+        warnings: Vec::new(),
+        counts: Counts::default(),
+    };
+    let ran = runtime.block_on(announcing.run());
+    ran.map_err(StartError::system("the interfaces of announced addresses cannot be used any more"))
 }
 
 /// Everything that the thread has.
 struct BgpAnnouncing {
     options: BgpOptions,
     interfaces: Arc<BgpInterfaces>,
-    inbox: mpsc::UnboundedReceiver<Command>,
-    publish: watch::Sender<Arc<Status>>,
+    inbox: Inbox,
+    publish: Publish,
     routed: Routed,
     /// None before it knows of any.
     claims: Option<Arc<BTreeMap<IpAddr, Claim>>>,
@@ -59,27 +63,6 @@ struct BgpAnnouncing {
 }
 
 impl BgpAnnouncing {
-    fn start(
-        options: BgpOptions,
-        interfaces: Arc<BgpInterfaces>,
-        inbox: mpsc::UnboundedReceiver<Command>,
-        publish: watch::Sender<Arc<Status>>,
-    ) -> io::Result<Self> {
-        Ok(Self {
-            routed: Routed::start(&interfaces)?,
-            options,
-            interfaces,
-            inbox,
-            publish,
-            claims: None,
-            failed: BTreeMap::new(),
-            phase: BgpPhase::Announced,
-            phase_ends: None,
-            warnings: Vec::new(),
-            counts: Counts::default(),
-        })
-    }
-
     async fn run(&mut self) -> io::Result<()> {
         let (mut renewal, mut retry) = (Instant::now() + RENEWAL, Instant::now() + RETRY);
         self.publish();

@@ -1,4 +1,4 @@
-//! The hold-down of this gateway in a file, for the process after this one. It is there while a gateway takes part: who finds it
+//! The hold-down of this gateway in a file, for the process after this one. The file exists while a gateway takes part: a process that finds it
 //! comes after a process that did not end as planned. Written where the hold-down changes, seldom and by another thread.
 
 use std::fs;
@@ -22,7 +22,7 @@ const LONGEST: u64 = 1024;
 pub(super) struct HoldDownFile {
     path: PathBuf,
     node: Arc<str>,
-    /// What it has, or will have.
+    /// Hold-down in the file, or about to be written.
     written: Option<HoldDown>,
     writing: Option<JoinHandle<()>>,
 }
@@ -85,7 +85,7 @@ fn format(HoldDown { time, doubles }: HoldDown, now: SystemTime, node: &str) -> 
     format!("{HEADING}\n{}\n{doubles}\n{seconds}\n{node}\n", time.as_millis())
 }
 
-/// Of this node: the hold-down, and when it was written.
+/// Reads the hold-down of this node, and when it was written.
 fn parse(text: &str, node: &str) -> Option<(HoldDown, SystemTime)> {
     let text = text.strip_prefix(HEADING)?.strip_prefix('\n')?.strip_suffix('\n')?;
     let text = text.strip_suffix(node)?.strip_suffix('\n')?;
@@ -106,7 +106,7 @@ mod tests {
         MembershipOptions::new("gw-1".into(), "fleet".into(), 7946)
     }
 
-    /// What a process finds that was started so long after this was written.
+    /// Hold-down that a process finds this many seconds after it was written.
     fn found_after(seconds: i64, hold_down: HoldDown) -> Option<HoldDown> {
         let folder = tempfile::tempdir().unwrap();
         let time = Duration::from_secs(seconds.unsigned_abs());

@@ -3,35 +3,36 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::Claim;
 use crate::ability::Reach;
 use crate::layer2::{Announced, ConflictAnswer, Layer2, Layer2Event};
-use crate::precedence::Precedence;
 use crate::status::{Counts, Here};
 
 /// The warning that the kernel answers itself, among those that are named after settings.
 const KERNEL_ANSWERS: &str = "nftables";
 
-/// What this gateway holds.
+/// Addresses of this gateway.
 pub(super) struct Holdings {
-    layer2: Layer2,
+    pub(super) layer2: Layer2,
     /// For addresses whose claims name no interfaces.
     interfaces: Vec<Arc<str>>,
-    held: BTreeMap<IpAddr, Here>,
-    /// Those that are to be announced, and whether somebody else may have them.
-    queue: VecDeque<(IpAddr, bool)>,
+    /// State of each address of this gateway.
+    pub(super) held: BTreeMap<IpAddr, Here>,
+    /// Addresses still to be announced, and whether another machine may have them.
+    pub(super) queue: VecDeque<(IpAddr, bool)>,
     /// Addresses that could not be announced yet, and that another machine may have.
     unprobed: BTreeSet<IpAddr>,
-    warnings: BTreeMap<String, String>,
-    counts: Counts,
-    changed: bool,
-    /// What the log is to be told.
+    /// Warnings by setting of the machine.
+    pub(super) warnings: BTreeMap<String, String>,
+    pub(super) counts: Counts,
+    /// Something has changed since the status was published.
+    pub(super) changed: bool,
+    /// Changes that are not logged yet.
     log: Log,
 }
 
-/// What is told in one line where it is much: addresses that are announced from now on, are no more, and cannot be.
+/// Changes that are logged together: addresses newly announced, withdrawn, and failed by their error.
 #[derive(Default)]
 struct Log {
     announced: BTreeSet<IpAddr>,
@@ -62,11 +63,6 @@ impl Holdings {
         let by_default = |interface| self.interfaces.is_empty() || self.interfaces.contains(interface);
         let networks = self.layer2.networks();
         Some(Reach::of(networks.map(|(network, interface)| (network, &**interface, by_default(interface)))))
-    }
-
-    /// What a process before this one has left here.
-    pub(super) fn adopted(&self) -> BTreeSet<IpAddr> {
-        self.layer2.adopted().collect()
     }
 
     /// Announces these, one after the other; with `probe`, those that nobody else has.
@@ -143,11 +139,6 @@ impl Holdings {
         self.layer2.release_adopted();
     }
 
-    /// Gives up all that a process before this one has left here.
-    pub(super) fn release_adopted(&mut self) {
-        self.layer2.release_adopted();
-    }
-
     /// Gives up these.
     pub(super) fn withdraw(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
         let addresses: BTreeSet<IpAddr> = addresses.into_iter().collect();
@@ -161,31 +152,6 @@ impl Holdings {
         self.log.withdrawn.extend(&here);
         self.counts.lost += here.len() as u64;
         self.changed = true;
-    }
-
-    /// Sets which gateway keeps an address that another one announces as well.
-    pub(super) fn set_precedence(&mut self, precedence: Precedence) {
-        self.layer2.set_precedence(precedence);
-    }
-
-    /// Announces all that is announced once more, from the first announcement on.
-    pub(super) fn announce_again(&mut self) {
-        self.layer2.announce_again();
-    }
-
-    /// Renews one part of so many of what ends by itself.
-    pub(super) fn refresh(&mut self, part: usize, parts: usize) {
-        self.layer2.refresh_part(part, parts);
-    }
-
-    /// Questions about addresses are answered until then.
-    pub(super) fn trust_until(&mut self, until: Instant) {
-        self.layer2.trust_until(until);
-    }
-
-    /// Leaves all addresses to a successor.
-    pub(super) fn detach(&mut self) {
-        self.layer2.detach();
     }
 
     /// Waits until something happens to addresses, and takes it in. Cancel safe.
@@ -215,12 +181,10 @@ impl Holdings {
             Layer2Event::InterfaceLost { interface, addresses, stranded } => {
                 tracing::warn!(%interface, addresses = addresses.len(), "an interface cannot announce any more");
                 addresses.into_iter().for_each(|ip| self.refresh_interfaces(ip));
-                for ip in stranded {
-                    let error = format!(
-                        "interface {interface} is gone, down, or has no subnet with the address any more"
-                    );
-                    self.update(ip, Here::Failed { error });
-                }
+                let error = format!(
+                    "interface {interface} is gone, down, or has no subnet with the address any more"
+                );
+                stranded.iter().for_each(|ip| self.update(*ip, Here::Failed { error: error.clone() }));
             }
             Layer2Event::InterfaceBack { interface } => {
                 tracing::info!(%interface, "an interface can announce");
@@ -239,23 +203,18 @@ impl Holdings {
                     "this process stood still for too long: announcing again"
                 );
                 // They may be another's by now: then they are held no more.
-                for ip in addresses {
-                    if let Some(here) = self.held.get(&ip) {
-                        self.queue.push_back((ip, matches!(here, Here::Conflict { .. })));
-                    }
-                }
+                let held = addresses.into_iter().filter_map(|ip| Some((ip, self.held.get(&ip)?)));
+                self.queue.extend(held.map(|(ip, here)| (ip, matches!(here, Here::Conflict { .. }))));
             }
             Layer2Event::Setting(warning) => {
-                tracing::warn!("{warning}");
-                self.warnings.insert(warning.sysctl.clone(), warning.to_string());
+                self.warn(warning.sysctl.clone(), warning.to_string());
             }
             Layer2Event::KernelAnswers(Some(error)) => {
                 let warning = format!(
                     "nftables cannot keep the kernel from answering for announced addresses ({error}): if this process dies, new clients \
                      in the network may be refused for up to 4 s"
                 );
-                tracing::warn!("{warning}");
-                self.warnings.insert(KERNEL_ANSWERS.to_owned(), warning);
+                self.warn(KERNEL_ANSWERS.to_owned(), warning);
             }
             Layer2Event::KernelAnswers(None) => {
                 tracing::info!(
@@ -264,6 +223,11 @@ impl Holdings {
                 self.warnings.remove(KERNEL_ANSWERS);
             }
         }
+    }
+
+    fn warn(&mut self, setting: String, warning: String) {
+        tracing::warn!("{warning}");
+        self.warnings.insert(setting, warning);
     }
 
     /// Tries again what has failed, and looks where the rest is now.
@@ -287,7 +251,7 @@ impl Holdings {
         }
     }
 
-    /// What happened to an address; one that was given up meanwhile is not ours to know.
+    /// Sets what became of an address, unless it was given up meanwhile.
     fn update(&mut self, ip: IpAddr, here: Here) {
         if self.held.contains_key(&ip) {
             self.set(ip, here);
@@ -327,31 +291,6 @@ impl Holdings {
                 tracing::warn!(addresses = %some_of(&addresses), error, "addresses cannot be announced");
             }
         }
-    }
-
-    /// Whether some are still to be announced.
-    pub(super) fn has_work(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    /// What became of an address that is this gateway's.
-    pub(super) fn here(&self, ip: IpAddr) -> Option<&Here> {
-        self.held.get(&ip)
-    }
-
-    /// What people should know of the machine's settings.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        self.warnings.values().cloned().collect()
-    }
-
-    /// Since the start.
-    pub(super) fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// Whether anything has changed since the last call.
-    pub(super) fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
     }
 }
 

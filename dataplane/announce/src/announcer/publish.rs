@@ -9,9 +9,8 @@ use super::RENEWAL;
 use super::run::Announcing;
 use crate::ability::InterfaceId;
 use crate::heartbeat::Applied;
-use crate::membership::{Listing, Presence, Standing};
-use crate::ownership::{NoOwner, Owner};
-use crate::precedence::Precedence;
+use crate::membership::{Listing, Precedence, Presence, ReceiveOutcome, Standing};
+use crate::ownership::NoOwner;
 use crate::status::{AddressStatus, Counts, GatewayState, Here, MemberStatus, Status};
 use crate::tie_breaker::TieBreaker;
 
@@ -66,23 +65,23 @@ impl Announcing {
 
     /// Whether the tie-breaker has answered lately. It is asked seldom where a majority hears this gateway.
     fn tie_breaker_answers(&self, now: Instant) -> bool {
-        self.pinger.answered_at().is_some_and(|at| now < at + RENEWAL * 3)
+        self.pinger.answered.is_some_and(|at| now < at + RENEWAL * 3)
     }
 
     /// Whether the tie-breaker has not answered for a while. A choice of none is one for majorities, but of an even number of gateways it leaves
     /// none where half are lost.
     fn tie_undecided(&self, now: Instant) -> bool {
-        let chosen = self.pinger.tie_breaker() == TieBreaker::None;
+        let chosen = self.pinger.tie_breaker == TieBreaker::None;
         if chosen && !self.membership.view().quorum.members.is_multiple_of(2) {
             return false;
         }
-        let since = self.tie_since.map(|since| self.pinger.answered_at().map_or(since, |at| at.max(since)));
+        let since = self.tie_since.map(|since| self.pinger.answered.map_or(since, |at| at.max(since)));
         since.is_some_and(|since| now >= since + UNDECIDED)
     }
 
     fn tie_warning(&self) -> String {
         let counted = self.membership.view().quorum.members;
-        let why = match (self.pinger.tie_breaker(), self.pinger.target()) {
+        let why = match (self.pinger.tie_breaker, self.pinger.target()) {
             (TieBreaker::None, _) => "announce.tieBreaker is none".to_owned(),
             (TieBreaker::Router, None) => "this node has no default route".to_owned(),
             (_, None) => "announce.tieBreaker cannot be reached".to_owned(),
@@ -99,7 +98,7 @@ impl Announcing {
     }
 
     fn warnings(&self, tie_undecided: bool, absent: &[Arc<str>]) -> Vec<String> {
-        let mut warnings = self.holdings.warnings();
+        let mut warnings: Vec<String> = self.holdings.warnings.values().cloned().collect();
         warnings.extend(tie_undecided.then(|| self.tie_warning()));
         if let Some(first) = absent.first() {
             let what = match absent.len() {
@@ -132,15 +131,15 @@ impl Announcing {
         warnings
     }
 
-    /// What other gateways have to announce, because this one is not in the network.
+    /// Warning about addresses that other gateways have to announce, because this one is not in their network.
     fn out_of_reach(&self) -> Option<String> {
         let own = &self.membership.options().node;
         let candidates = &self.membership.view().candidates;
         let reach = &candidates.iter().find(|candidate| candidate.node == *own)?.ability.reach;
-        let owners = &self.handover.assignment().owners;
+        let assignment = self.handover.assignment();
         let missed = self.claims.iter().filter(|(ip, claim)| {
             claim.nodes.contains(own)
-                && owners.get(ip).and_then(Owner::node) != Some(own)
+                && assignment.owner(ip) != Some(own)
                 && !reach.contains(**ip, &InterfaceId::all(&claim.interfaces))
         });
         let (mut missed, count) = (missed.clone(), missed.count());
@@ -155,24 +154,19 @@ impl Announcing {
     }
 
     fn addresses(&self) -> BTreeMap<IpAddr, AddressStatus> {
-        let mut waiting: BTreeMap<IpAddr, Vec<Arc<str>>> =
-            self.handover.waiting().map(|waiting| (waiting.address, waiting.nodes)).collect();
+        let mut waiting: BTreeMap<_, _> = self.handover.waiting().collect();
         let owners = &self.handover.assignment().owners;
         if owners.is_empty() {
             let unknown = AddressStatus { owner: Err(NoOwner::Unknown), here: Here::Nothing };
             return self.claims.keys().map(|ip| (*ip, unknown.clone())).collect();
         }
-        let status = |(ip, owner): (&IpAddr, &Owner)| {
-            let owner = match owner {
-                Owner::Node(node) => Ok(Arc::clone(node)),
-                Owner::None(why) => Err(*why),
-            };
-            let here = match (self.holdings.here(*ip), waiting.remove(ip)) {
+        let status = |(ip, owner): (&IpAddr, &Result<Arc<str>, NoOwner>)| {
+            let here = match (self.holdings.held.get(ip), waiting.remove(ip)) {
                 (Some(here), _) => here.clone(),
-                (None, Some(nodes)) => Here::Waiting { nodes },
+                (None, Some(nodes)) => Here::Waiting { nodes: nodes.into_iter().collect() },
                 (None, None) => Here::Nothing,
             };
-            (*ip, AddressStatus { owner, here })
+            (*ip, AddressStatus { owner: owner.clone(), here })
         };
         owners.iter().map(status).collect()
     }
@@ -216,19 +210,20 @@ impl Announcing {
 
     fn counts(&self) -> Counts {
         let counters = self.membership.counters();
+        // Datagrams of this node, and the first of a process, are not among them.
         let refused = [
-            counters.unsigned,
-            counters.foreign_fleet,
-            counters.replayed,
-            counters.malformed,
-            counters.version,
+            ReceiveOutcome::Unsigned,
+            ReceiveOutcome::ForeignFleet,
+            ReceiveOutcome::Replayed,
+            ReceiveOutcome::Malformed,
+            ReceiveOutcome::Version,
         ];
         Counts {
             heartbeats_sent: counters.sent,
-            heartbeats_received: counters.accepted,
-            heartbeats_refused: refused.iter().sum(),
+            heartbeats_received: counters.of(ReceiveOutcome::Accepted),
+            heartbeats_refused: refused.into_iter().map(|outcome| counters.of(outcome)).sum(),
             fenced: counters.fences,
-            ..self.holdings.counts()
+            ..self.holdings.counts
         }
     }
 }

@@ -7,19 +7,17 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
-
 use super::hold_down_file::HoldDownFile;
 use super::holding::Holdings;
 use super::socket::HeartbeatSocket;
-use super::{Command, Keys, Options, RENEWAL, RETRY, StartError};
+use super::{Command, Inbox, Options, Publish, RENEWAL, RETRY, StartError};
 use crate::Claim;
 use crate::disagreement::Disagreements;
 use crate::heartbeat::Applied;
+use crate::keys::Keys;
 use crate::layer2::{Layer2, Layer2Options};
-use crate::membership::{Actions, Listing, Membership, Presence, Start};
-use crate::ownership::{Assignment, Handover, HandoverSteps, Owner, assign};
-use crate::status::Status;
+use crate::membership::{Actions, Listing, Membership, Presence, ReceiveOutcome, Start};
+use crate::ownership::{Assignment, Handover, HandoverSteps, assign};
 use crate::tie_breaker::Pinger;
 
 /// How long the kernel keeps addresses of a process that does not renew them: it counts in seconds, and a busy machine may stand still
@@ -27,39 +25,33 @@ use crate::tie_breaker::Pinger;
 const LIFETIME: Duration = Duration::from_secs(3);
 /// Addresses are renewed in so many parts: the kernel takes up to 0.3 ms for an IPv6 address where there are a thousand, and heartbeats must not wait for it.
 const PARTS: u32 = 8;
-/// For so long after the first gateways could own addresses, whose they were before says nothing: they began together.
+/// Time after the first gateways could own addresses in which earlier owners do not count: all gateways began together.
 const BEGINNING: Duration = Duration::from_secs(1);
 /// How many heartbeats tell the others that this gateway announces nothing any more.
 const FAREWELLS: u8 = 3;
 /// How many addresses are announced between two looks at everything else.
 const AT_ONCE: usize = 256;
 
-/// Runs until it is told to end, or cannot go on: the status has the reason then. Without a socket it opens one.
+/// Runs until a command ends it, or it cannot go on. Without a socket it opens one.
 pub(super) fn run(
     options: Options,
     keys: Keys,
     socket: Option<HeartbeatSocket>,
     start: Start,
-    inbox: mpsc::UnboundedReceiver<Command>,
-    publish: &watch::Sender<Arc<Status>>,
-) {
-    let node = Arc::clone(&options.membership.node);
+    inbox: Inbox,
+    publish: Publish,
+) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let running = runtime.map_err(StartError::system("cannot start a runtime")).and_then(|runtime| {
-        runtime.block_on(async {
-            Announcing::start(options, keys, socket, start, inbox, publish.clone()).await?.run().await;
-            Ok(())
-        })
-    });
-    if let Err(error) = running {
-        publish.send_replace(Arc::new(Status::failed(node, error.to_string())));
-    }
+    runtime.map_err(StartError::system("cannot start a runtime"))?.block_on(async {
+        Announcing::start(options, keys, socket, start, inbox, publish).await?.run().await;
+        Ok(())
+    })
 }
 
 /// Everything that the thread has.
 pub(super) struct Announcing {
-    inbox: mpsc::UnboundedReceiver<Command>,
-    pub(super) publish: watch::Sender<Arc<Status>>,
+    inbox: Inbox,
+    pub(super) publish: Publish,
     pub(super) keys: Keys,
     socket: HeartbeatSocket,
     pub(super) membership: Membership,
@@ -68,13 +60,13 @@ pub(super) struct Announcing {
     hold_down: HoldDownFile,
     pub(super) pinger: Pinger,
     pub(super) claims: Arc<BTreeMap<IpAddr, Claim>>,
-    /// What the API server says of this gateway.
+    /// Listing of this gateway at the API server.
     pub(super) listing: Listing,
     /// The claims or the view are others than those of the assignment that is followed.
     outdated: bool,
-    /// What a process before this one has left is not dealt with yet.
+    /// Addresses that a process before this one has left are still to be adopted or released.
     adopts: bool,
-    /// It announces nothing any more, and the others have to be told so often.
+    /// Heartbeats still to be sent that report the end, once nothing is announced any more.
     farewells: Option<u8>,
     /// The addresses that nobody had before they became this gateway's.
     unowned: BTreeSet<IpAddr>,
@@ -83,7 +75,7 @@ pub(super) struct Announcing {
     /// Heartbeats that none of the keys has signed: all until the last look, and whether there were some since the one before.
     pub(super) unsigned: (u64, bool),
     pub(super) disagreements: Disagreements,
-    /// What only other gateways can announce, for people.
+    /// Warning about addresses that only other gateways can announce.
     pub(super) out_of_reach: Option<String>,
     /// Which part of the addresses is renewed next.
     part: u32,
@@ -101,8 +93,8 @@ impl Announcing {
         keys: Keys,
         socket: Option<HeartbeatSocket>,
         start: Start,
-        inbox: mpsc::UnboundedReceiver<Command>,
-        publish: watch::Sender<Arc<Status>>,
+        inbox: Inbox,
+        publish: Publish,
     ) -> Result<Self, StartError> {
         let began = Instant::now();
         let socket = match socket {
@@ -133,7 +125,7 @@ impl Announcing {
             publish,
             keys,
             socket,
-            handover: Handover::new(node, holdings.adopted()),
+            handover: Handover::new(node, holdings.layer2.adopted().collect()),
             membership,
             holdings,
             hold_down,
@@ -213,14 +205,14 @@ impl Announcing {
             }
             self.holdings.withdraw(announced);
             if std::mem::take(&mut self.adopts) {
-                self.holdings.release_adopted();
+                self.holdings.layer2.release_adopted();
             }
             self.membership.set_applied(Applied::default(), now);
         }
         send.iter().for_each(|datagram| self.socket.send(datagram));
-        self.holdings.set_precedence(self.membership.precedence());
+        self.holdings.layer2.set_precedence(self.membership.precedence());
         if announce_again {
-            self.holdings.announce_again();
+            self.holdings.layer2.announce_again();
         }
         if let Some(farewells) = &mut self.farewells {
             *farewells = farewells.saturating_sub(u8::from(send.is_some()));
@@ -231,13 +223,13 @@ impl Announcing {
             }
         }
         // A process that stood still for longer has to conclude first whether they are still its own.
-        self.holdings.trust_until(now + self.membership.options().fail_after / 2);
+        self.holdings.layer2.trust_until(now + self.membership.options().fail_after / 2);
         let follows_another = view_changed || self.outdated;
         self.outdated |= view_changed || fenced;
         self.follow(now);
         self.renew(now);
         self.holdings.announce_some(AT_ONCE, &self.claims);
-        let addresses_changed = self.holdings.take_changed() || follows_another;
+        let addresses_changed = std::mem::take(&mut self.holdings.changed) || follows_another;
         if addresses_changed {
             self.membership.set_contested(&self.holdings.contested());
         }
@@ -245,13 +237,14 @@ impl Announcing {
         ControlFlow::Continue(())
     }
 
-    /// Publishes what is new, and everything once in a while; changes of the hold-down only then.
+    /// Publishes what is new, and everything once in a while.
     fn tell(&mut self, addresses_changed: bool, now: Instant) {
+        // A process that is killed now must have left it.
+        self.hold_down.update(self.membership.hold_down());
         let due = now >= self.status_due;
         if due {
-            let unsigned = self.membership.counters().unsigned;
+            let unsigned = self.membership.counters().of(ReceiveOutcome::Unsigned);
             self.unsigned = (unsigned, unsigned > self.unsigned.0);
-            self.hold_down.update(self.membership.hold_down());
             self.status_due = now + RENEWAL;
         }
         if due || addresses_changed {
@@ -264,7 +257,7 @@ impl Announcing {
     fn follow(&mut self, now: Instant) {
         let view = self.membership.view();
         if view.fenced {
-            // Nothing is announced.
+            // No address is announced.
             self.leave_at_once_if_leaving();
             return;
         }
@@ -302,12 +295,12 @@ impl Announcing {
     fn newly_owned(&self, former: &Assignment, assignment: &Assignment, now: Instant) -> BTreeSet<IpAddr> {
         let own = &self.membership.options().node;
         let begins = self.began.is_some_and(|began| now < began + BEGINNING);
-        let is_new = |ip: &IpAddr| match former.owners.get(ip).and_then(Owner::node) {
+        let is_new = |ip: &IpAddr| match former.owner(ip) {
             _ if begins => true,
             None => true,
             Some(node) => node == own && self.unowned.contains(ip),
         };
-        let owned = assignment.owners.iter().filter(|(_, owner)| owner.node() == Some(own));
+        let owned = assignment.owners.iter().filter(|(_, owner)| owner.as_ref() == Ok(own));
         owned.map(|(ip, _)| *ip).filter(is_new).collect()
     }
 
@@ -329,7 +322,7 @@ impl Announcing {
     /// Keeps up what would end by itself.
     fn renew(&mut self, now: Instant) {
         if now >= self.renewal_due {
-            self.holdings.refresh(self.part as usize, PARTS as usize);
+            self.holdings.layer2.refresh_part(self.part as usize, PARTS as usize);
             self.part = (self.part + 1) % PARTS;
             self.renewal_due = now + RENEWAL / PARTS;
         }
@@ -344,10 +337,10 @@ impl Announcing {
             self.pinger.ping(now);
             self.pinged = now;
         }
-        if now >= self.keys.folder.next_look()
+        if now >= self.keys.next_look()
             && let Some(ring) = self.keys.changed(now)
         {
-            self.membership.set_keys(ring);
+            self.membership.set_keys(ring.clone());
         }
     }
 
@@ -358,10 +351,10 @@ impl Announcing {
     }
 
     fn next_due(&self) -> Instant {
-        if self.holdings.has_work() {
+        if !self.holdings.queue.is_empty() {
             return Instant::now();
         }
-        let times = [self.renewal_due, self.retry_due, self.status_due, self.keys.folder.next_look()];
+        let times = [self.renewal_due, self.retry_due, self.status_due, self.keys.next_look()];
         let ping_due = (self.membership.view().quorum.members > 1).then_some(self.ping_due());
         let times = times.into_iter().chain(ping_due).chain(self.handover.next_due());
         times.fold(self.membership.next_due(), Instant::min)
@@ -389,7 +382,7 @@ impl Announcing {
             Command::Leave => self.depart(Presence::Leaving),
             Command::End => self.depart(Presence::Ending),
             Command::Detach => {
-                self.holdings.detach();
+                self.holdings.layer2.detach();
                 return ControlFlow::Break(());
             }
         }

@@ -23,7 +23,7 @@ const UNWATCHED: Duration = Duration::from_millis(5);
 /// DSCP CS6, network control (RFC 2474, 4.2.2.2), as in the field of IPv4 and IPv6: where switches and routers heed it, ordinary traffic on a
 /// full link does not hold up heartbeats.
 const NETWORK_CONTROL: u8 = 0xc0;
-/// The same on this machine: `TC_PRIO_CONTROL` for those who may, and `TC_PRIO_INTERACTIVE`. Both are in the first band of pfifo_fast and prio.
+/// Priorities within this machine: `TC_PRIO_CONTROL`, or without the right to it `TC_PRIO_INTERACTIVE`. Both are in the first band of pfifo_fast and prio.
 const PRIORITIES: [i32; 2] = [7, 6];
 /// The largest heartbeat.
 const LARGEST: usize = 64 << 10;
@@ -31,7 +31,7 @@ const LARGEST: usize = 64 << 10;
 /// The port of heartbeats.
 pub(super) struct HeartbeatSocket {
     socket: UdpSocket,
-    /// It is one for both families.
+    /// Receives both families.
     v6: bool,
     /// There were heartbeats at the last look. More will come soon, and are read together then: with 50 gateways 500 arrive in a second, and to
     /// be woken by each of them costs more than to read it.
@@ -43,7 +43,7 @@ impl HeartbeatSocket {
     /// Opens the port at once, so that nothing that this process opens later can have it.
     ///
     /// # Errors
-    /// As socket(2) and bind(2).
+    /// Errors of socket(2) and bind(2).
     pub(super) fn open(port: u16) -> io::Result<Self> {
         let (socket, v6) = open(port)?;
         Ok(Self { socket, v6, next_look: None, buffer: vec![0; LARGEST] })

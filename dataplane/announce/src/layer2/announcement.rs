@@ -21,17 +21,20 @@ const PROBES: u8 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// How soon after a question to everybody the address is announced, while the former owner may still answer: after that answer.
 const AFTER_ANSWER: Duration = Duration::from_millis(20);
-/// RFC 5227, section 2.4 (c) defends an address that must not be given up once within 10 s. Its clients would be without it for so long.
+/// RFC 5227, section 2.4 (c) defends an address that must not be given up once within 10 s, in which its clients would be without it.
 const DEFENCE_INTERVAL: Duration = Duration::from_secs(1);
 /// A conflict is over after this time without the other.
 const CONFLICT_END: Duration = Duration::from_secs(30);
 /// An address that another had when it was probed is probed again after this time, and each time after twice as long, up to
 /// `CONFLICT_END`: what answered may be the kernel of a gateway that has just died.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Time until an address that was left to another gateway is probed by the gateway of the two that comes back first: the other may have
+/// given way as well, where both have fewer than half of the gateways.
+const SOON: Duration = Duration::from_millis(200);
 /// How long an address is left to another gateway at most before it is probed again: a gateway that has died is to be relieved.
 const LEFT_TO_GATEWAY: Duration = Duration::from_secs(2);
 
-/// What to do when another machine uses an address that this one announces.
+/// Answer to another machine that uses an address which this one announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnConflict {
     /// Announce it again, at most once per second (RFC 5227, section 2.4 c).
@@ -41,21 +44,21 @@ pub enum OnConflict {
     Withdraw,
 }
 
-/// What an address does next.
+/// Next action for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Step {
     /// Ask whether anybody has it.
     Probe,
-    /// Nobody has: put it on the interfaces. `after_conflict`: somebody had before.
+    /// Put it on the interfaces, since no machine answered. `after_conflict`: one had it before.
     PutOn { after_conflict: bool },
     /// Announce it.
     Announce,
-    /// Nobody has disputed it for long.
+    /// The conflict is over: no other machine has used it for a while.
     ConflictOver,
 }
 
-/// What the claim of another means.
+/// Meaning of the claim of another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Verdict {
@@ -137,19 +140,16 @@ impl Announcement {
     }
 
     fn new(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>, phase: Phase, settled: Instant) -> Self {
-        let (extra, defended, disputed_until) = (None, None, None);
-        let wait = FIRST_RETRY;
-        let gave_way = false;
         Self {
             interfaces,
             links,
             renewed: now,
             phase,
-            extra,
-            defended,
-            disputed_until,
-            wait,
-            gave_way,
+            extra: None,
+            defended: None,
+            disputed_until: None,
+            wait: FIRST_RETRY,
+            gave_way: false,
             settled,
         }
     }
@@ -182,7 +182,7 @@ impl Announcement {
         }
     }
 
-    /// What is to be done now; ask again until there is nothing.
+    /// Next step that is due; to be called until there is none.
     pub(super) fn step(&mut self, now: Instant, manner: &Manner) -> Option<Step> {
         match self.phase {
             Phase::Probing { next, .. } if now < next => None,
@@ -252,10 +252,12 @@ impl Announcement {
         if self.is_on() { Verdict::Known } else { self.on_claim(now, OnConflict::Defend) }
     }
 
-    /// Another gateway announces the address and is to keep it: it is probed again after a while.
-    pub(super) fn give_way(&mut self, now: Instant) -> Verdict {
+    /// Another gateway announces the address and is to keep it: it is probed again after a while, or `soon` if this gateway is the one of
+    /// both that comes back first.
+    pub(super) fn give_way(&mut self, soon: bool, now: Instant) -> Verdict {
+        let wait = if soon && !self.gave_way { SOON } else { self.wait };
         self.gave_way = true;
-        self.phase = Phase::Yielded { until: now + self.wait };
+        self.phase = Phase::Yielded { until: now + wait };
         self.disputed_until = Some(now + CONFLICT_END);
         self.extra = None;
         Verdict::GiveWay

@@ -150,7 +150,7 @@ impl Layer2 {
 
     fn change_all(&mut self, requests: Vec<RouteNetlinkMessage>, flags: u16) {
         match self.requests.change_all(requests, flags) {
-            // Of a link or an address that is gone: a notification says so too.
+            // The link or the address is gone, which a notification reports as well.
             Ok(failed) => failed.iter().for_each(|(_, error)| debug!(%error, "an address cannot be changed")),
             Err(error) => warn!(%error, "addresses cannot be changed"),
         }
@@ -210,7 +210,7 @@ impl Layer2 {
         Ok(())
     }
 
-    /// What should be there and is not.
+    /// Addresses that should be on a link and are not.
     fn absent(&self) -> Vec<(IpAddr, u32)> {
         let on = self.announcements.iter().filter(|(_, announcement)| announcement.is_on());
         let all = on.flat_map(|(ip, announcement)| announcement.links.iter().map(|&link| (*ip, link)));
@@ -300,7 +300,7 @@ impl Layer2 {
         if !gone.is_empty() || !new.is_empty() {
             self.watch_due = Some(Instant::now());
         }
-        self.take_off_links(ip, &gone);
+        gone.iter().for_each(|&link| self.change_all(vec![removal(ip, link)], 0));
         if !new.is_empty() {
             match self.put_on(ip, &new) {
                 Ok(()) => self.announce_anew(ip, Instant::now()),
@@ -308,13 +308,6 @@ impl Layer2 {
             }
         }
         gone
-    }
-
-    fn take_off_links(&mut self, ip: IpAddr, links: &[u32]) {
-        let requests: Vec<_> = links.iter().map(|&link| removal(ip, link)).collect();
-        for request in requests {
-            self.change_all(vec![request], 0);
-        }
     }
 
     /// Neighbours keep the address that a link had before.

@@ -14,7 +14,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// What a frame says about an address.
+/// Statement of a frame about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     /// The sender has the address. Neighbour advertisements may leave the sender's MAC address out.
@@ -53,7 +53,7 @@ const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const ICMPV6: u8 = 58;
 /// Types of ICMPv6 (RFC 4861, sections 4.3 and 4.4).
-pub(crate) const SOLICITATION: u8 = 135;
+const SOLICITATION: u8 = 135;
 pub(crate) const ADVERTISEMENT: u8 = 136;
 const OPTION_TARGET_MAC: u8 = 2;
 const OPTION_SOURCE_MAC: u8 = 1;
@@ -67,7 +67,10 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The frames that announce an address.
 pub(super) fn announcements(mac: MacAddress, ip: IpAddr) -> Vec<Vec<u8>> {
     match ip {
-        IpAddr::V4(ip) => [ArpForm::Request, ArpForm::Reply].map(|form| gratuitous_arp(mac, ip, form)).into(),
+        IpAddr::V4(ip) => {
+            let gratuitous = |form, target| arp(form, (mac, ip), (target, ip), BROADCAST);
+            vec![gratuitous(ArpForm::Request, NOBODY), gratuitous(ArpForm::Reply, mac)]
+        }
         // RFC 4861, section 7.2.6.
         IpAddr::V6(ip) => vec![advertisement(mac, ip, OVERRIDE, ALL_NODES, group_mac(ALL_NODES))],
     }
@@ -79,10 +82,14 @@ pub(super) fn probe(mac: MacAddress, ip: IpAddr) -> Vec<u8> {
         IpAddr::V4(ip) => arp(ArpForm::Request, (mac, Ipv4Addr::UNSPECIFIED), (NOBODY, ip), BROADCAST),
         IpAddr::V6(ip) => {
             let group = solicited_node(ip);
-            let body = [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &ip.octets()].concat();
-            icmpv6(mac, Ipv6Addr::UNSPECIFIED, group, group_mac(group), body)
+            icmpv6(mac, Ipv6Addr::UNSPECIFIED, group, group_mac(group), solicitation(ip))
         }
     }
+}
+
+/// ICMPv6 message that asks for an address (RFC 4861, section 4.3), with zeros in place of its checksum.
+pub(crate) fn solicitation(target: Ipv6Addr) -> Vec<u8> {
+    [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat()
 }
 
 /// The frame that tells somebody where an address is, as the kernel of its owner would (`arp_process` in net/ipv4/arp.c, `ndisc_recv_ns` in
@@ -109,14 +116,6 @@ pub(super) fn answer(mac: MacAddress, ip: IpAddr, asker: Asker) -> Option<Vec<u8
 /// The frame that asks where an address is.
 pub(crate) fn arp_request(mac: MacAddress, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     arp(ArpForm::Request, (mac, sender), (NOBODY, target), BROADCAST)
-}
-
-fn gratuitous_arp(mac: MacAddress, ip: Ipv4Addr, form: ArpForm) -> Vec<u8> {
-    let target = match form {
-        ArpForm::Request => NOBODY,
-        ArpForm::Reply => mac,
-    };
-    arp(form, (mac, ip), (target, ip), BROADCAST)
 }
 
 fn arp(
@@ -186,18 +185,22 @@ fn ethernet(destination: MacAddress, source: MacAddress, kind: u16) -> Vec<u8> {
 
 /// The checksum over a body of even length and the pseudo-header (RFC 8200, section 8.1).
 fn checksum(source: Ipv6Addr, destination: Ipv6Addr, body: &[u8]) -> u16 {
-    let words = |bytes: &[u8]| -> u32 {
-        bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
-    };
-    let mut sum = words(&source.octets()) + words(&destination.octets()) + words(body);
-    sum += body.len() as u32 + u32::from(ICMPV6);
+    let header = [source.octets(), destination.octets()].concat();
+    let rest = [0, 0, 0, ICMPV6];
+    internet_checksum(&[&header[..], &(body.len() as u32).to_be_bytes(), &rest, body].concat())
+}
+
+/// The checksum of the internet protocols over bytes of even length (RFC 1071).
+pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     !(sum as u16)
 }
 
-/// What an Ethernet frame of ARP says: a request says where its sender is, and what it looks for.
+/// Statements of an Ethernet frame of ARP: a request has the address of its sender, and the one that it looks for.
 pub(super) fn read_arp(frame: &[u8]) -> [Option<Statement>; 2] {
     let Some(arp) = frame.get(ETHERNET..ETHERNET + 28) else { return [None; 2] };
     if arp[..6] != [0, 1, 0x08, 0, 6, 4] {
@@ -216,7 +219,7 @@ pub(super) fn read_arp(frame: &[u8]) -> [Option<Statement>; 2] {
     [Some(Statement::Has(sender.into(), Some(mac))), request.then_some(Statement::Asks(target.into(), asker))]
 }
 
-/// What a message of ICMPv6 from this source says. That somebody probes cannot be told from an own probe that a network sends back (RFC 7527), so
+/// Statement of an ICMPv6 message from this source. The probe of another machine looks like one of this machine that a network sends back (RFC 7527), so
 /// it counts as a question; whoever has the address answers both.
 pub(super) fn read_neighbour_discovery(source: Ipv6Addr, message: &[u8]) -> Option<Statement> {
     let ip = IpAddr::V6(Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?));

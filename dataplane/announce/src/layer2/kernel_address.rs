@@ -9,13 +9,13 @@ use netlink_packet_route::address::{
 };
 
 /// Marks addresses as ours (IFA_PROTO, Linux 5.18). Of the numbers the kernel itself uses 1 to 3 (linux/if_addr.h).
-pub(crate) const PROTOCOL: u8 = 83;
+const PROTOCOL: u8 = 83;
 /// IFNAMSIZ without the final zero.
 const LONGEST_LABEL: usize = 15;
 
 /// The address on a link, valid for this time from now.
 ///
-/// It has the scope of any other (`universe`). The kernel lists addresses by descending scope, so with the scope `link` or `host`
+/// Its scope is that of any other (`universe`). The kernel lists addresses by descending scope, so with the scope `link` or `host`
 /// it would come before the host's own (`__inet_insert_ifa` in net/ipv4/devinet.c), and what takes the first address of the list for that of
 /// the host, as kubelet does, would take this one. It is deprecated from birth: for IPv6 that keeps it from being chosen as a
 /// source (RFC 6724, rule 3). For IPv4 its place after the host's own does that: `inet_select_addr` takes the first
@@ -30,6 +30,12 @@ pub(crate) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -
         // The kernel's own check takes a second, in which the address does not work; `Announcement` probes before.
         flags |= AddressFlags::Nodad;
     }
+    lend(&mut message, flags, valid);
+    message
+}
+
+/// Marks an address as ours, deprecated from birth, and valid for this time from now.
+pub(crate) fn lend(message: &mut AddressMessage, flags: AddressFlags, valid: Duration) {
     let mut lifetime = CacheInfo::default();
     // Whole seconds: the kernel counts no others.
     lifetime.ifa_valid = u32::try_from(valid.as_secs()).unwrap_or(u32::MAX);
@@ -39,10 +45,9 @@ pub(crate) fn message(ip: IpAddr, link: u32, interface: &str, valid: Duration) -
         AddressAttribute::CacheInfo(lifetime),
         AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL)),
     ]);
-    message
 }
 
-/// What is enough to take it off, and to take off nothing else: an interface has an address with a prefix once. Without the label,
+/// Message that takes off this address and no other: an interface has an address with a prefix once. Without the label,
 /// which changes with the name of the interface (`inetdev_changename` in net/ipv4/devinet.c).
 pub(crate) fn identity(ip: IpAddr, link: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
@@ -59,7 +64,7 @@ pub(crate) fn full_prefix(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 32 } else { 128 }
 }
 
-/// What `ip addr` and `ifconfig` show for IPv4.
+/// Label of an IPv4 address, which `ip addr` and `ifconfig` show.
 fn label(interface: &str) -> String {
     let mut label = format!("{interface}:sheave");
     label.truncate(LONGEST_LABEL);

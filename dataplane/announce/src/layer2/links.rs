@@ -33,7 +33,7 @@ impl fmt::Display for Subnet {
     }
 }
 
-/// What a notification means for the addresses that are announced.
+/// Consequence of a notification for announced addresses.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Change {
@@ -66,16 +66,16 @@ impl Links {
         Self { lifetime, links: BTreeMap::new(), addresses: BTreeMap::new() }
     }
 
-    /// Those of the machine now.
+    /// Reads the links and addresses of the machine.
     ///
     /// # Errors
-    /// As [`Requests::dump`].
+    /// Errors of [`Requests::dump`].
     pub(crate) fn read(requests: &mut Requests, lifetime: Duration) -> io::Result<Self> {
         let links = requests.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
         let addresses = requests.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
         let mut read = Self::new(lifetime);
         for message in links.into_iter().chain(addresses) {
-            // Nothing is announced yet, or what is comes from before.
+            // No address is announced yet, except by a process before this one.
             let _change = read.apply(message);
         }
         Ok(read)
@@ -133,7 +133,7 @@ impl Links {
         self.links.values().any(|link| link.mac == Some(mac))
     }
 
-    /// Those of these names that no link has.
+    /// Names that no link has.
     pub(crate) fn unknown(&self, names: &[Arc<str>]) -> Vec<Arc<str>> {
         let known: BTreeSet<&Arc<str>> = self.links.values().map(|link| &link.name).collect();
         names.iter().filter(|name| !known.contains(name)).cloned().collect()

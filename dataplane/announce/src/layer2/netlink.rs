@@ -121,13 +121,13 @@ impl Requests {
     }
 }
 
-/// What became of the links and addresses of the machine.
+/// Notifications of the links and addresses of the machine.
 pub(crate) struct Notifications {
     socket: AsyncSocket,
     buffer: Vec<u8>,
 }
 
-/// What a look at the notifications showed.
+/// Result of a look at the notifications.
 #[must_use]
 pub(crate) enum Notified {
     /// These messages, in their order.

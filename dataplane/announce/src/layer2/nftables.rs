@@ -63,7 +63,17 @@ pub(super) enum Table {
     NeighbourDiscovery,
 }
 
-/// Changes our tables.
+/// Changes of our tables, as the kernel or a test makes them.
+pub(super) trait Tables: Send + 'static {
+    /// Makes a table, or makes it anew, with these places. Each ends by itself after this time.
+    fn create(&mut self, table: Table, places: &[Place], timeout: Duration) -> io::Result<()>;
+    /// Has a table drop answers for some no more, and for others from now on.
+    fn change(&mut self, table: Table, gone: &[Place], new: &[Place]) -> io::Result<()>;
+    /// Removes a table, if it is there.
+    fn remove(&mut self, table: Table) -> io::Result<()>;
+}
+
+/// Socket for nftables.
 pub(super) struct Nftables {
     socket: Socket,
     buffer: Vec<u8>,
@@ -77,37 +87,6 @@ impl Nftables {
         // The kernel has replied before the request returns.
         socket.set_nonblocking(true)?;
         Ok(Self { socket, buffer: vec![0; LONGEST] })
-    }
-
-    /// Makes a table anew, with these. What it drops ends by itself after this time.
-    pub(super) fn create(&mut self, table: Table, places: &[Place], timeout: Duration) -> io::Result<()> {
-        let (first, rest) = places.split_at(places.len().min(AT_ONCE));
-        let mut messages = table.creation(timeout);
-        messages.push(table.addition(first));
-        self.transact(table, messages)?;
-        rest.chunks(AT_ONCE).try_for_each(|some| self.transact(table, vec![table.addition(some)]))
-    }
-
-    /// Has a table drop answers for these alone, for its whole time.
-    pub(super) fn replace(&mut self, table: Table, places: &[Place]) -> io::Result<()> {
-        let (first, rest) = places.split_at(places.len().min(AT_ONCE));
-        self.transact(table, vec![table.flush(), table.addition(first)])?;
-        rest.chunks(AT_ONCE).try_for_each(|some| self.transact(table, vec![table.addition(some)]))
-    }
-
-    /// Has a table drop answers for some no more, and for others from now on.
-    pub(super) fn change(&mut self, table: Table, gone: &[Place], new: &[Place]) -> io::Result<()> {
-        let gone = gone.chunks(AT_ONCE).map(|some| table.removal(some));
-        let messages: Vec<_> = gone.chain(new.chunks(AT_ONCE).map(|some| table.addition(some))).collect();
-        messages.into_iter().try_for_each(|message| self.transact(table, vec![message]))
-    }
-
-    /// Removes a table, if it is there.
-    pub(super) fn remove(&mut self, table: Table) -> io::Result<()> {
-        match self.transact(table, vec![(NfTablesMessage::DeleteTable(named()), 0)]) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            outcome => outcome,
-        }
     }
 
     /// All of the messages take effect or none (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
@@ -150,6 +129,29 @@ impl Nftables {
     }
 }
 
+impl Tables for Nftables {
+    fn create(&mut self, table: Table, places: &[Place], timeout: Duration) -> io::Result<()> {
+        let (first, rest) = places.split_at(places.len().min(AT_ONCE));
+        let mut messages = table.creation(timeout);
+        messages.push(table.addition(first));
+        self.transact(table, messages)?;
+        rest.chunks(AT_ONCE).try_for_each(|some| self.transact(table, vec![table.addition(some)]))
+    }
+
+    fn change(&mut self, table: Table, gone: &[Place], new: &[Place]) -> io::Result<()> {
+        let gone = gone.chunks(AT_ONCE).map(|some| table.removal(some));
+        let messages: Vec<_> = gone.chain(new.chunks(AT_ONCE).map(|some| table.addition(some))).collect();
+        messages.into_iter().try_for_each(|message| self.transact(table, vec![message]))
+    }
+
+    fn remove(&mut self, table: Table) -> io::Result<()> {
+        match self.transact(table, vec![(NfTablesMessage::DeleteTable(named()), 0)]) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
 impl Table {
     fn family(self) -> NetfilterProtoFamily {
         match self {
@@ -185,7 +187,7 @@ impl Table {
             RuleAttribute::Expressions(self.expressions().into_iter().map(Into::into).collect()),
         ];
         vec![
-            // One that is there already is what a process before this one has left.
+            // One that is there already is replaced.
             (NfTablesMessage::NewTable(named()), NLM_F_CREATE),
             (NfTablesMessage::DeleteTable(named()), 0),
             (NfTablesMessage::NewTable(named()), NLM_F_CREATE),
@@ -232,11 +234,6 @@ impl Table {
 
     fn removal(self, places: &[Place]) -> (NfTablesMessage, u16) {
         (NfTablesMessage::DeleteSetElement(elements(places)), 0)
-    }
-
-    /// Without elements it removes all (`nf_tables_delsetelem` in net/netfilter/nf_tables_api.c).
-    fn flush(self) -> (NfTablesMessage, u16) {
-        (NfTablesMessage::DeleteSetElement(SetElementMessage { attributes: set_named() }), 0)
     }
 }
 

@@ -12,11 +12,11 @@ const STRICT: u8 = 1;
 pub struct SettingWarning {
     /// The setting, as `sysctl` names it.
     pub sysctl: String,
-    /// What it is.
+    /// Its value.
     pub value: u8,
-    /// What it should be.
+    /// The value that it should have.
     pub wanted: u8,
-    /// What it breaks.
+    /// Consequence of its value.
     pub effect: &'static str,
 }
 

@@ -26,11 +26,16 @@ pub(super) struct FailAfter {
 }
 
 impl FailAfter {
-    /// Starts with the promise of the process before this one, if there was one.
-    pub(super) fn new(options: &MembershipOptions, continued: Option<Duration>, now: Instant) -> Self {
+    /// Starts with the last promise of the process before this one, and the longest that others may rely on, if it handed over.
+    pub(super) fn new(
+        options: &MembershipOptions,
+        continued: Option<(Duration, Duration)>,
+        now: Instant,
+    ) -> Self {
         let most = options.fail_after_max;
-        let promised = continued.unwrap_or_default().clamp(options.fail_after, most);
-        let before = if continued.is_some() { promised } else { most };
+        let (promised, longest) = continued.unwrap_or((options.fail_after, most));
+        let promised = promised.clamp(options.fail_after, most);
+        let before = longest.clamp(promised, most);
         let round_trip = match promised.saturating_sub(options.fail_after) {
             Duration::ZERO => Duration::ZERO,
             more => more / ROUND_TRIPS + options.prompt(),
@@ -48,8 +53,8 @@ impl FailAfter {
         self.outstanding.map_or(self.promised, |(longer, _)| longer.max(self.promised))
     }
 
-    /// What to tell others of a silence, so that they count with `judged` where the heartbeat says `promised`. A short one, which is no
-    /// silence, is told as it is.
+    /// Length of a silence for others, so that they count with `judged` where the heartbeat says `promised`. A short one, which is no
+    /// silence, stays as it is.
     pub(super) fn tell(&self, silence: Duration) -> Silence {
         let less = silence.saturating_sub(self.judged() - self.promised);
         Silence::of(less.max(silence.min(self.promised / 2)), self.promised)
@@ -95,7 +100,7 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    /// As it is in force 2 s after the start.
+    /// State 2 s after the start.
     fn settled() -> (FailAfter, MembershipOptions, Instant) {
         let options = MembershipOptions::new("a".into(), "fleet".into(), 1);
         let start = Instant::now();
@@ -145,15 +150,19 @@ mod tests {
         assert_eq!((fresh.promised(), fresh.judged()), (ms(350), ms(1_400)));
         fresh.update(&options, start + ms(1_400));
         assert_eq!(fresh.judged(), ms(350));
-        let mut continued = FailAfter::new(&options, Some(ms(650)), start);
+        let mut continued = FailAfter::new(&options, Some((ms(650), ms(650))), start);
         assert_eq!((continued.promised(), continued.judged()), (ms(650), ms(650)));
         continued.update(&options, start + ms(30_000));
         assert_eq!(continued.promised(), ms(650));
         continued.update(&options, start + ms(60_000));
         assert_eq!(continued.promised(), ms(350));
+        let mut upgraded = FailAfter::new(&options, Some((ms(350), ms(1_400))), start);
+        assert_eq!((upgraded.promised(), upgraded.judged()), (ms(350), ms(1_400)));
+        upgraded.update(&options, start + ms(1_400));
+        assert_eq!(upgraded.judged(), ms(350));
     }
 
-    /// What a heartbeat says stands for no lease shorter than those that were given.
+    /// Silences in heartbeats end no lease before its time.
     #[test]
     fn what_is_told_of_a_silence_ends_no_lease_early() {
         let (mut it, options, start) = settled();

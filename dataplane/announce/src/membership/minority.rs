@@ -9,7 +9,6 @@ use std::time::Instant;
 use super::Membership;
 use super::peer::Peer;
 use crate::heartbeat::NodeState;
-use crate::precedence::Precedence;
 
 /// How long the other part is waited for to give way, in times of `fail_after`.
 const PATIENCE: u32 = 4;
@@ -30,7 +29,7 @@ pub(super) struct Minority {
 impl Membership {
     /// Whether this gateway has no majority, as of the last poll.
     pub(super) fn is_minority(&self) -> bool {
-        !self.view.quorum.is_majority() && self.standby.inherited().is_none_or(|until| until < self.last_poll)
+        !self.view.quorum.is_majority() && self.standby.inherited.is_none_or(|until| until < self.last_poll)
     }
 
     /// Which gateway keeps an address that this one and another one announce. The leases that a process before this one had do not say how many there were.
@@ -94,7 +93,7 @@ impl Membership {
         peer.is_heard(self.fail_after.judged(), now) && peer.state.eligible && self.went_apart(peer, now)
     }
 
-    /// Whether one of both went on without the other, and they have not settled since.
+    /// Whether one of the two went on without the other, and they have not settled since.
     fn went_apart(&self, peer: &Peer, now: Instant) -> bool {
         let says = || peer.last.as_ref().is_some_and(|last| last.went_on_without(self.id));
         peer.parted.is_some() || peer.is_heard(self.fail_after.judged(), now) && says()
@@ -126,4 +125,16 @@ impl Membership {
     pub(super) fn regard(&self, peer: &Peer, now: Instant) -> NodeState {
         NodeState { eligible: peer.state.eligible && !self.went_apart(peer, now), ..peer.state }
     }
+}
+
+/// The gateway that keeps an address when another one announces it as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precedence {
+    /// This gateway: it has a majority.
+    #[default]
+    Own,
+    /// The one with the lower MAC address: this gateway has half of the members, and nobody can have more.
+    LowerMac,
+    /// The other one: this gateway has fewer than half of the members.
+    Other,
 }

@@ -46,7 +46,7 @@ pub enum OptionsError {
     /// One lost heartbeat would be a failure.
     #[error("failAfter is {0:?}; it must be at least three intervals and at most {LONGEST_FAIL_AFTER:?}")]
     FailAfter(Duration),
-    /// It is shorter than what it is the most of.
+    /// The maximum is shorter than `failAfter`.
     #[error("failAfterMax is {0:?}; it must be at least failAfter and at most {LONGEST_FAIL_AFTER:?}")]
     FailAfterMax(Duration),
     /// The hold-down would end before others that went on believe the gateway dead.
@@ -112,7 +112,7 @@ impl MembershipOptions {
     }
 }
 
-/// What a lease ends earlier than its grantor believes, and a member is silent longer than it must: room for clocks
+/// Time by which a lease ends earlier than its grantor believes, and a member is silent longer than it must: room for clocks
 /// that run apart, and for the withdrawal.
 pub(super) fn margin(fail_after: Duration) -> Duration {
     fail_after / 16

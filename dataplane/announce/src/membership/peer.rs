@@ -9,16 +9,16 @@ use super::options::margin;
 use crate::ability::Ability;
 use crate::heartbeat::{Applied, Entry, Heartbeat, MemberId, NodeState, PassedOn, Silence};
 
-/// What the API server says of a member.
+/// Listing of a member at the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
     /// Nothing yet: it may be behind.
     Never,
-    /// It is there and ready.
+    /// Listed and ready.
     Ready,
-    /// It is there, not ready.
+    /// Listed, not ready.
     NotReady,
-    /// It was there.
+    /// Listed before, and not any more.
     Removed,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Peer {
     pub(super) node: Arc<str>,
     pub(super) id: MemberId,
     pub(super) listing: Listing,
-    /// As the API server has it.
+    /// Address at the API server.
     pub(super) address: Option<IpAddr>,
     /// Where its last heartbeat came from.
     pub(super) from: Option<SocketAddr>,
@@ -49,19 +49,19 @@ pub(super) struct Peer {
     pub(super) opposed: Option<(Instant, Instant)>,
     /// Until when it will not believe this gateway dead.
     pub(super) lease_until: Option<Instant>,
-    /// What it, or who hears it, last said of its state.
+    /// Last state, by itself or by a member that hears it.
     pub(super) state: NodeState,
-    /// What it, or who hears it, last said that it is able to own.
+    /// Last ability, by itself or by a member that hears it.
     pub(super) ability: Arc<Ability>,
     /// Something is known of its state.
     pub(super) known: bool,
     /// Since this gateway lost its quorum, it has said that it may own nothing either.
     pub(super) was_away: bool,
-    /// A majority has not heard it for so long that it has fenced itself.
+    /// A majority has not heard it for long enough that it has fenced itself.
     pub(super) dead: bool,
     /// Set since it was taken for dead, until it shows that it gave up its addresses.
     pub(super) parted: Option<Parted>,
-    /// Who says that it hears it, while this gateway does not.
+    /// Member that hears it, while this gateway does not.
     pub(super) via: Option<MemberId>,
     /// Whether it was heard when last judged.
     pub(super) was_heard: bool,
@@ -124,7 +124,7 @@ impl LastHeartbeat {
         self.entry(id).is_some_and(|entry| entry.state.minority)
     }
 
-    /// What the sender said that a member is able to own.
+    /// Ability of a member, as the sender passes it on.
     pub(super) fn ability(&self, id: MemberId) -> Option<&Arc<Ability>> {
         self.passed_on.iter().find(|(member, _)| *member == id).map(|(_, ability)| ability)
     }
@@ -193,7 +193,7 @@ impl Peer {
         self.is_alive() && self.state.eligible && !self.state.leaving
     }
 
-    /// It was there, and nothing proves that it is not any more.
+    /// Whether it was alive, and is not proved dead.
     pub(super) fn is_alive(&self) -> bool {
         self.known && !self.dead
     }
@@ -202,7 +202,7 @@ impl Peer {
         self.address.map(|address| SocketAddr::new(address, port)).or(self.from)
     }
 
-    /// What to write of it into a heartbeat: an echo that is a lease, and one that is none.
+    /// Its entries in a heartbeat: an echo that is a lease, and one that is none.
     pub(super) fn entries(&self, fail_after: &FailAfter, now: Instant) -> impl Iterator<Item = Entry> {
         let silence = fail_after.tell(now.saturating_duration_since(self.heard_at));
         let state = NodeState { minority: self.parted.is_some(), ..self.state };
@@ -217,7 +217,7 @@ impl Peer {
         [Some(heard), unproven].into_iter().flatten()
     }
 
-    /// What comes after a standstill of this gateway: the silence was its own.
+    /// Forgets the silence, which was that of this gateway after a standstill.
     pub(super) fn excuse(&mut self, now: Instant) {
         self.heard_at = now;
         self.lease_until = None;

@@ -1,17 +1,15 @@
-//! Whether this gateway may own addresses: leases of a majority or an answer of the tie-breaker, and the hold-down after it was fenced.
+//! Whether this gateway may own addresses: leases of a majority or an answer of the tie-breaker, and the hold-down after a start or a fence.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::hold_down::HoldDown;
 use super::options::MembershipOptions;
-use super::start::{Continuation, Start};
 
 /// How many members give this gateway a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quorum {
-    /// It, and the members from which it has a lease.
+    /// Members from which this gateway has a lease, and itself.
     pub votes: usize,
-    /// It, and the members that count.
+    /// Members that count, and itself.
     pub members: usize,
     /// Whether the tie-breaker has answered in time.
     pub tie_breaker: bool,
@@ -41,7 +39,32 @@ pub(super) fn quorum_until(
     leases.get(others).copied().max(tie)
 }
 
-/// What the others were while this gateway could own nothing, as far as it has heard of them since.
+/// How a process started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Afresh, with no address. The process before this one on the same node had this hold-down if it was lost: killed or crashed, rather than
+    /// ended as planned.
+    Fresh(Option<HoldDown>),
+    /// The process before this one on the same node handed over, and has stopped.
+    Continued(Continuation),
+}
+
+/// State that a process hands over to its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continuation {
+    /// Whether it may own addresses.
+    pub eligible: bool,
+    /// How long its quorum still holds. What passes between the processes is to be subtracted.
+    pub lease_left: Duration,
+    /// Its hold-down.
+    pub hold_down: Duration,
+    /// `failAfter` in its last heartbeat.
+    pub fail_after: Duration,
+    /// Longest `failAfter` that others may still rely on: one that it promised before, or a process before it.
+    pub longest_fail_after: Duration,
+}
+
+/// State of the others while this gateway could own nothing, as far as it has heard of them since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Others {
     /// Some may own addresses.
@@ -58,16 +81,16 @@ pub(super) struct Standby {
     pub(super) fenced: bool,
     pub(super) eligible: bool,
     /// Since when it has had a quorum.
-    since: Instant,
+    pub(super) since: Instant,
     /// Since when it has not been eligible.
-    away_since: Instant,
+    pub(super) away_since: Instant,
     /// Others went on without it.
     missed: bool,
-    /// What made it wait is a loss, once others are known to have gone on: where all were away together, nothing flaps.
+    /// The fence or restart counts as a loss once others are known to have gone on: where all were away together, no link flaps.
     uncounted: bool,
-    hold_down: HoldDown,
+    pub(super) hold_down: HoldDown,
     /// Until when the leases of the process before this one hold.
-    inherited: Option<Instant>,
+    pub(super) inherited: Option<Instant>,
 }
 
 impl Standby {
@@ -96,25 +119,6 @@ impl Standby {
                 ..fresh
             },
         }
-    }
-
-    /// How long it must have a quorum before it becomes eligible, while others are, and whether that has grown.
-    pub(super) fn hold_down(&self) -> HoldDown {
-        self.hold_down
-    }
-
-    pub(super) fn inherited(&self) -> Option<Instant> {
-        self.inherited
-    }
-
-    /// Since when it has had a quorum, if it has one.
-    pub(super) fn unfenced_since(&self) -> Instant {
-        self.since
-    }
-
-    /// Since when it has not been eligible.
-    pub(super) fn away_since(&self) -> Instant {
-        self.away_since
     }
 
     /// Fences; true if it was not.
@@ -164,5 +168,47 @@ impl Standby {
         let due = self.next_due(options, others).is_some_and(|due| now >= due);
         self.eligible |= due;
         due
+    }
+}
+
+/// How long is waited, and whether the next loss makes it longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldDown {
+    /// How long what returns is waited for.
+    pub time: Duration,
+    /// The next loss doubles it: there was one before that is not forgiven.
+    pub doubles: bool,
+}
+
+impl HoldDown {
+    pub(super) fn new(options: &MembershipOptions) -> Self {
+        Self { time: options.hold_down, doubles: false }
+    }
+
+    /// Goes on with the hold-down of a process before this one.
+    pub(super) fn continued(options: &MembershipOptions, time: Duration) -> Self {
+        let time = time.clamp(options.hold_down, options.longest_hold_down.max(options.hold_down));
+        // Only losses that are not forgiven have made it longer.
+        Self { time, doubles: time > options.hold_down }
+    }
+
+    /// Something was lost.
+    pub(super) fn lost(&mut self, options: &MembershipOptions) {
+        if self.doubles {
+            self.time = (self.time * 2).min(options.longest_hold_down.max(options.hold_down));
+        }
+        self.doubles = true;
+    }
+
+    /// How long it must stay for its losses to be forgiven.
+    pub(super) fn forgiven_after(&self, options: &MembershipOptions) -> Duration {
+        self.time + options.longest_hold_down
+    }
+
+    /// Forgives losses if there was none since then for long enough.
+    pub(super) fn stayed(&mut self, since: Instant, options: &MembershipOptions, now: Instant) {
+        if self.doubles && now >= since + self.forgiven_after(options) {
+            *self = Self::new(options);
+        }
     }
 }

@@ -1,22 +1,22 @@
-//! What this gateway tells others that it can announce. What it loses it says at once, so that others take over; what returns it says
+//! Networks in which this gateway can announce, as others know them. It reports a loss at once, so that others take over, and a return
 //! after a hold-down, so that a link that flaps does not move addresses to and fro.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::hold_down::HoldDown;
 use super::options::MembershipOptions;
+use super::quorum::HoldDown;
 use crate::ability::{Ability, Reach, ReachedSubnet};
 use crate::network::Network;
 
 #[derive(Debug)]
 pub(super) struct Reaching {
-    /// What others know.
-    told: Arc<Ability>,
-    /// What this machine has, and others are not told yet.
+    /// Ability that others know.
+    pub(super) told: Arc<Ability>,
+    /// Subnets that this machine has again, and others do not know yet.
     returned: BTreeMap<ReachedSubnet, Returned>,
-    /// Of the subnets that were lost before.
+    /// Subnets that were lost before.
     lost: BTreeMap<ReachedSubnet, Lost>,
 }
 
@@ -33,7 +33,7 @@ struct Returned {
 #[derive(Debug)]
 struct Lost {
     hold_down: HoldDown,
-    /// Others are told of it again.
+    /// Others know again that it is there.
     back: bool,
     /// When that was told, or the loss.
     since: Instant,
@@ -48,12 +48,7 @@ impl Reaching {
         Self { told, returned: BTreeMap::new(), lost: BTreeMap::new() }
     }
 
-    /// What others know.
-    pub(super) fn told(&self) -> &Arc<Ability> {
-        &self.told
-    }
-
-    /// What this machine has. `settled` = this gateway owns addresses, or might; otherwise others are told everything at once. True if
+    /// Sets the networks of this machine. `settled` = this gateway owns addresses, or might; otherwise all of them are reported at once. True if
     /// there is something to tell them.
     pub(super) fn set(
         &mut self,
@@ -137,7 +132,7 @@ impl Reaching {
 }
 
 impl Returned {
-    /// Nobody answers in a network in which no gateway is.
+    /// The time is short in a network without another gateway, where no address is answered for.
     fn due(&self, options: &MembershipOptions) -> Instant {
         let dark = options.hand_over().min(self.hold_down);
         self.since + if self.dark { dark } else { self.hold_down }
@@ -148,7 +143,7 @@ impl Returned {
 mod tests {
     use super::*;
 
-    /// A gateway that others rely on, with what it tells them after each event, in networks by number.
+    /// A gateway that others rely on, with its reports after each event, in networks by number.
     struct Told {
         reaching: Reaching,
         options: MembershipOptions,
@@ -180,7 +175,7 @@ mod tests {
             let now = self.start + Duration::from_millis(milliseconds);
             let others = self.others();
             self.reaching.update(&self.options, true, others, now);
-            let Reach::Subnets(subnets) = &self.reaching.told().reach else { panic!("everywhere") };
+            let Reach::Subnets(subnets) = &self.reaching.told.reach else { panic!("everywhere") };
             (0..9).filter(|&number| subnets.iter().any(|subnet| subnet.network == network(number))).collect()
         }
     }

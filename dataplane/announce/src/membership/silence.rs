@@ -1,4 +1,4 @@
-//! Who is dead: whose silence proves that it has fenced itself.
+//! Death of a member: a silence that proves that it has fenced itself.
 //!
 //! A member that is not heard may still have a quorum and own addresses: its heartbeats reach others. It is dead once there is a moment
 //! at which it surely had no lease from a majority. A member gives it a lease until `fail_after` after it was last heard; what a
@@ -6,14 +6,22 @@
 //! lease, and the member is dead if the intervals of a majority share a moment. They must be younger than `fail_after`. A member that was
 //! fenced then owns nothing new meanwhile: it is eligible an interval after its fence at the earliest, and announces only once all that are alive follow a view
 //! with it, so those who have given it leases again have heard it since.
+//!
+//! A member that this gateway hears may not hear this gateway: loss in one direction between two halves. It goes on by the tie-breaker and takes
+//! what this gateway has, so this one must not count on the tie-breaker as well. Where its heartbeats echo nothing recent, they do not prove that
+//! they are not replayed. Their numbers do: they are newer than all that came before from the same process.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Membership;
-use super::peer::Parted;
+use super::options::margin;
+use super::peer::{Parted, Peer};
 use super::quorum::Quorum;
-use crate::heartbeat::{MemberId, NodeState};
+use crate::heartbeat::{Heartbeat, MemberId, NodeState};
+
+/// How long it counts, in times of `fail_after`: heartbeats of its sender may be lost, too.
+const LASTS: u32 = 4;
 
 impl Membership {
     /// Judges each member that is not heard.
@@ -61,7 +69,7 @@ impl Membership {
         }
     }
 
-    /// Who heard the member last among those that this gateway hears, when, and what it said.
+    /// The last to hear the member among those that this gateway hears, when that was, and its state.
     pub(super) fn passed_on(&self, id: MemberId, now: Instant) -> Option<(MemberId, Instant, NodeState)> {
         let heard = self.peers.iter().filter(|peer| peer.is_heard(self.fail_after.judged(), now));
         let said = heard.filter_map(|peer| {
@@ -98,5 +106,50 @@ impl Membership {
             let votes = intervals.iter().filter(|(from, to)| from <= moment && moment <= to).count();
             Quorum { votes, members, tie_breaker }.holds()
         })
+    }
+
+    /// Whether a member is silent for longer than the dead are, and not proved dead.
+    pub(super) fn has_doubts(&self, now: Instant) -> bool {
+        let fail_after = self.fail_after.judged();
+        let silent = fail_after + margin(fail_after);
+        let doubted = |from: Instant| (from + silent..from + fail_after * 2).contains(&now);
+        self.peers.iter().any(|peer| peer.last.is_some() && !peer.dead && doubted(peer.heard_at))
+    }
+
+    /// When silence means something next: a member is not heard any more, or should be dead.
+    pub(super) fn silence_due(&self, after: Instant) -> Option<Instant> {
+        let heard = self.fail_after.judged();
+        let peers = self.peers.iter().filter(|peer| peer.last.is_some());
+        let due = peers.flat_map(|peer| [heard, heard + margin(heard)].map(|time| peer.heard_at + time));
+        due.filter(|due| *due > after).min()
+    }
+
+    /// Whether a member that counts goes on without this gateway, as far as heard lately.
+    pub(super) fn is_opposed(&self, now: Instant) -> bool {
+        // When two parts of the network that went on hear each other again, whoever hears first is not heard for a moment.
+        let round_trips = self.fail_after.promised().saturating_sub(self.options.fail_after);
+        let patience =
+            if self.minority.goes_on { self.options.interval * 2 + round_trips } else { Duration::ZERO };
+        let opposes = |(since, at): (Instant, Instant)| {
+            now < at + self.options.fail_after * LASTS && at >= since + patience
+        };
+        self.peers
+            .iter()
+            .any(|peer| peer.opposed.is_some_and(opposes) && !peer.has_lease(now) && self.counts(peer, now))
+    }
+}
+
+/// Whether the sender does not hear a member, and may announce something nevertheless.
+pub(super) fn opposes(heartbeat: &Heartbeat, member: MemberId) -> bool {
+    let entry = heartbeat.entries.iter().find(|entry| entry.id == member);
+    let heard = entry.map_or(heartbeat.listening, |entry| entry.silence).is_heard();
+    !heard && !heartbeat.state.fenced && !heartbeat.state.left
+}
+
+impl Peer {
+    /// Notes whether it goes on without this gateway.
+    pub(super) fn note_opposition(&mut self, opposed: bool, now: Instant) {
+        let since = self.opposed.map_or(now, |(since, _)| since);
+        self.opposed = opposed.then_some((since, now));
     }
 }

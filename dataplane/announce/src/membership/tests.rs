@@ -64,6 +64,11 @@ fn report(membership: &Membership, now: Instant) -> PeerReport {
     membership.peers(now).next().unwrap()
 }
 
+/// How long the other one will surely not believe a gateway dead.
+fn lease_left(membership: &Membership, now: Instant) -> Option<Duration> {
+    membership.peers[0].lease_until.map(|until| until.saturating_duration_since(now))
+}
+
 #[test]
 fn two_round_trips_give_a_lease() {
     let now = Instant::now();
@@ -74,13 +79,13 @@ fn two_round_trips_give_a_lease() {
     };
     assert_eq!(send(&mut a, &mut b, "a"), ReceiveOutcome::Unproven);
     assert_eq!(send(&mut b, &mut a, "b"), ReceiveOutcome::Accepted);
-    assert_eq!(report(&a, now).lease_left, None, "b has not heard a yet");
+    assert_eq!(lease_left(&a, now), None, "b has not heard a yet");
     assert!(!report(&b, now).heard);
     assert_eq!(send(&mut a, &mut b, "a"), ReceiveOutcome::Accepted);
     assert_eq!(send(&mut b, &mut a, "b"), ReceiveOutcome::Accepted);
     // A sixteenth less than 350 ms, for clocks that run apart.
     let lease = Duration::from_micros(328_125);
-    assert_eq!(report(&a, now).lease_left, Some(lease));
+    assert_eq!(lease_left(&a, now), Some(lease));
     assert!(a.poll(now).unfenced);
     assert_eq!(a.view().quorum, Quorum { votes: 2, members: 2, tie_breaker: false });
     assert!(a.poll(now + lease - ms(1)).send.is_some() && !a.view().fenced);
@@ -136,7 +141,7 @@ fn what_was_shown_before_is_no_agreement() {
 fn each_refusal_has_its_counter() {
     let now = Instant::now();
     let (mut a, mut b, sent) = pair(now);
-    let accepted = a.counters().accepted;
+    let accepted = a.counters().of(ReceiveOutcome::Accepted);
     let good = heartbeat(&mut b, now);
     let version = |bytes: &[u8]| {
         let mut bytes = bytes.to_vec();
@@ -161,10 +166,11 @@ fn each_refusal_has_its_counter() {
     assert_eq!(receive(&fresh), ReceiveOutcome::Unproven);
     assert_eq!(receive(b"SHVE"), ReceiveOutcome::Malformed);
     let counters = a.counters();
-    let counted = [counters.accepted - accepted, counters.replayed, counters.unsigned, counters.version];
-    assert_eq!(counted, [1, 2, 2, 1]);
-    let counted = [counters.foreign_fleet, counters.own, counters.malformed];
-    assert_eq!(counted, [1, 1, 1]);
+    assert_eq!(counters.of(ReceiveOutcome::Accepted) - accepted, 1);
+    let counted = [ReceiveOutcome::Replayed, ReceiveOutcome::Unsigned, ReceiveOutcome::Version];
+    assert_eq!(counted.map(|outcome| counters.of(outcome)), [2, 2, 1]);
+    let counted = [ReceiveOutcome::ForeignFleet, ReceiveOutcome::Own, ReceiveOutcome::Malformed];
+    assert_eq!(counted.map(|outcome| counters.of(outcome)), [1, 1, 1]);
 }
 
 #[test]
@@ -203,11 +209,21 @@ fn after_a_standstill_the_silence_is_its_own() {
     assert!(actions.fenced && actions.send.is_none());
     assert_eq!(a.counters().standstills, 1);
     assert!(report(&a, later).heard, "it did not listen");
-    assert_eq!(report(&a, later).lease_left, None);
+    assert_eq!(lease_left(&a, later), None);
     let due = later + a.options.fail_after;
     a.dirty = true;
     let _done = a.poll(due);
     assert!(!report(&a, due).heard);
+}
+
+#[test]
+fn an_upgrade_soon_after_a_start_promises_no_more_than_the_process_before() {
+    let now = Instant::now();
+    let (a, ..) = pair(now);
+    assert_eq!(a.fail_after(), ms(350));
+    let keys = KeyRing::parse([KEY]).unwrap();
+    let next = Membership::new(options("a"), keys, Start::Continued(a.hand_over(now)), 1, now).unwrap();
+    assert_eq!(next.fail_after(), ms(350));
 }
 
 /// Others went on without this gateway.
@@ -247,17 +263,17 @@ fn a_process_after_one_that_was_lost_is_held_down_as_after_a_link_that_was() {
             let mut standby = Standby::new(&options, Start::Fresh(lost), now);
             standby.unfence(now);
             standby.update(&options, WENT_ON, now + options.interval);
-            lost = Some(standby.hold_down());
-            standby.hold_down().time.as_secs()
+            lost = Some(standby.hold_down);
+            standby.hold_down.time.as_secs()
         })
         .collect();
     assert_eq!(holds, [5, 5, 10, 20, 40, 60, 60, 60]);
     let mut standby = Standby::new(&options, Start::Fresh(lost), now);
     standby.unfence(now);
     standby.update(&options, WENT_ON, now + options.longest_hold_down * 2);
-    assert_eq!(standby.hold_down(), HoldDown::new(&options), "forgiven");
+    assert_eq!(standby.hold_down, HoldDown::new(&options), "forgiven");
     let foreign = HoldDown { time: Duration::MAX, doubles: true };
-    assert_eq!(Standby::new(&options, Start::Fresh(Some(foreign)), now).hold_down().time.as_secs(), 60);
+    assert_eq!(Standby::new(&options, Start::Fresh(Some(foreign)), now).hold_down.time.as_secs(), 60);
 }
 
 #[test]

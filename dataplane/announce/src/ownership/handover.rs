@@ -1,6 +1,6 @@
 //! When an address that changes its owner is withdrawn and announced, so that no two gateways announce it.
 //!
-//! What a gateway loses it withdraws at once. What it gains it announces when no other one may announce it:
+//! An address that a gateway loses is withdrawn at once. One that it gains is announced when no other gateway may announce it:
 //!
 //! - every member that is alive follows the same view. So two gateways with different views never announce the same address: each
 //!   would need a heartbeat of the other, sent since it follows its own view, that shows its own view;
@@ -25,20 +25,20 @@ pub struct Handover {
     announced: BTreeSet<IpAddr>,
     /// Its own addresses that it does not announce yet, and since when.
     gained: BTreeMap<IpAddr, Instant>,
-    /// What other members may still announce by an earlier assignment.
+    /// Addresses that other members may still announce by an earlier assignment.
     unreleased: BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
-    /// Who is alive and has not shown the view.
+    /// Members that are alive and have not shown the view.
     dissenters: BTreeSet<Arc<str>>,
     leaving_since: Option<Instant>,
 }
 
-/// What to do, in this order: withdraw, then [`Membership::set_applied`], then announce.
+/// Steps in this order: withdraw, then [`Membership::set_applied`], then announce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct HandoverSteps {
     /// Withdraw these.
     pub withdraw: Vec<IpAddr>,
-    /// What is followed once that is done.
+    /// View and assignment that are followed once that is done.
     pub applied: Option<Applied>,
     /// Announce these.
     pub announce: Vec<IpAddr>,
@@ -46,17 +46,6 @@ pub struct HandoverSteps {
     pub awaiting: bool,
     /// The gateway was leaving and announces nothing any more: it is [`Presence::Left`].
     pub left: bool,
-}
-
-/// An address that waits for others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// The address.
-    pub address: IpAddr,
-    /// Who may still announce it.
-    pub nodes: Vec<Arc<str>>,
-    /// When it is announced in any case.
-    pub until: Instant,
 }
 
 impl Handover {
@@ -84,13 +73,11 @@ impl Handover {
         &self.announced
     }
 
-    /// The addresses that wait, and for whom.
-    pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
-        self.gained.iter().map(|(address, since)| {
+    /// Addresses that wait, and the nodes that may still announce each.
+    pub fn waiting(&self) -> impl Iterator<Item = (IpAddr, BTreeSet<Arc<str>>)> {
+        self.gained.keys().map(|address| {
             let holders = self.unreleased.iter().filter(|(_, held)| held.contains(address));
-            let nodes =
-                holders.map(|(node, _)| node).chain(&self.dissenters).cloned().collect::<BTreeSet<_>>();
-            Waiting { address: *address, nodes: nodes.into_iter().collect(), until: *since + self.patience }
+            (*address, holders.map(|(node, _)| node).chain(&self.dissenters).cloned().collect())
         })
     }
 
@@ -115,14 +102,14 @@ impl Handover {
     /// Follows another assignment. Not to be called while the view is fenced or listening.
     pub fn update(&mut self, new: Arc<Assignment>, membership: &Membership, now: Instant) -> HandoverSteps {
         self.patience = membership.patience();
-        let own = |address: &IpAddr| owner(&new, address) == Some(&self.node);
+        let own = |address: &IpAddr| new.owner(address) == Some(&self.node);
         for (address, former) in &self.assignment.owners {
-            let former = former.node().filter(|node| **node != self.node);
-            let Some(former) = former.filter(|node| owner(&new, address) != Some(*node)) else { continue };
+            let former = former.as_ref().ok().filter(|node| **node != self.node);
+            let Some(former) = former.filter(|node| new.owner(address) != Some(*node)) else { continue };
             self.unreleased.entry(former.clone()).or_default().insert(*address);
         }
         for (node, held) in &mut self.unreleased {
-            held.retain(|address| owner(&new, address) != Some(node));
+            held.retain(|address| new.owner(address) != Some(node));
         }
         let gained = new.owners.keys().filter(|address| own(address) && !self.announced.contains(*address));
         self.gained = gained.map(|address| (*address, *self.gained.get(address).unwrap_or(&now))).collect();
@@ -142,7 +129,7 @@ impl Handover {
         HandoverSteps { withdraw, applied: steps.applied.or(applied), ..steps }
     }
 
-    /// Announces what waits no longer.
+    /// Announces addresses whose wait is over.
     pub fn poll(&mut self, membership: &Membership, now: Instant) -> HandoverSteps {
         self.patience = membership.patience();
         if self.leaving_since.is_some() {
@@ -180,9 +167,4 @@ impl Handover {
         self.leaving_since = None;
         HandoverSteps { withdraw, applied: Some(applied), left: true, ..HandoverSteps::default() }
     }
-}
-
-/// The node that owns an address.
-fn owner<'a>(assignment: &'a Assignment, address: &IpAddr) -> Option<&'a Arc<str>> {
-    assignment.owners.get(address)?.node()
 }

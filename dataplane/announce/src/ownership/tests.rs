@@ -22,7 +22,7 @@ fn limit(candidate: &mut Candidate, weight: u8, networks: &[(&str, u8)]) {
 }
 
 fn load(assignment: &Assignment, candidate: &Candidate) -> usize {
-    assignment.owners.values().filter(|owner| owner.node() == Some(&candidate.node)).count()
+    assignment.owners.values().filter(|owner| owner.as_ref() == Ok(&candidate.node)).count()
 }
 
 fn addresses(count: u32, seed: u64) -> BTreeMap<IpAddr, Claim> {
@@ -107,11 +107,11 @@ proptest! {
         for (address, owner) in assign(&candidates, &claims).owners {
             let possible = candidates.iter().any(|one| claims[&address].nodes.contains(&one.node));
             match owner {
-                Owner::Node(node) => {
+                Ok(node) => {
                     prop_assert!(claims[&address].nodes.contains(&node));
                     prop_assert!(candidates.iter().any(|one| one.node == node));
                 }
-                Owner::None(why) => prop_assert!(!possible && why == NoOwner::CannotServe),
+                Err(why) => prop_assert!(!possible && why == NoOwner::CannotServe),
             }
         }
     }
@@ -121,7 +121,7 @@ proptest! {
 fn without_candidates_nobody_owns() {
     let claims = addresses(2, 0);
     let assignment = assign(&[], &claims);
-    assert!(assignment.owners.values().all(|owner| *owner == Owner::None(NoOwner::NoCandidate)));
+    assert!(assignment.owners.values().all(|owner| *owner == Err(NoOwner::NoCandidate)));
     assert_ne!(assignment.applied, assign(&nodes(1, 0), &claims).applied);
     let nothing = assign(&[], &BTreeMap::new()).applied;
     assert!(nothing.view != 0 && nothing.assignment != 0);
@@ -133,7 +133,7 @@ fn the_hash_is_of_the_owners_alone() {
     let mut claims = addresses(3, 0);
     let before = assign(&candidates, &claims);
     for (address, claim) in &mut claims {
-        *claim = only(&[before.owners[address].node().unwrap(), "elsewhere"]);
+        *claim = only(&[before.owner(address).unwrap(), "elsewhere"]);
     }
     assert_eq!(assign(&candidates, &claims), before);
     claims.pop_last();
@@ -158,7 +158,7 @@ fn an_address_goes_to_those_who_are_in_its_network() {
     limit(&mut candidates[1], 1, &[("192.0.2.0", 24)]);
     let after = assign(&candidates, &claims);
     assert_eq!(load(&after, &candidates[1]), 0);
-    let others = before.owners.iter().filter(|(_, owner)| owner.node() != Some(&candidates[1].node));
+    let others = before.owners.iter().filter(|(_, owner)| owner.as_ref() != Ok(&candidates[1].node));
     let moved = others.filter(|(address, owner)| after.owners[*address] != **owner).count();
     assert!(moved <= 8, "{moved} of the others' move");
     assert_ne!(before.applied.view, after.applied.view, "who knows of it agrees with nobody who does not");
@@ -236,7 +236,7 @@ fn explains_every_member() {
         assert_eq!(ranking.len(), 6);
         let owners: Vec<_> = ranking.iter().filter(|ranked| ranked.reason == RankReason::Owner).collect();
         assert_eq!(owners.len(), 1);
-        assert_eq!(Some(&owners[0].node), owner.node());
+        assert_eq!(Ok(&owners[0].node), owner.as_ref());
         over += ranking.iter().filter(|ranked| ranked.reason == RankReason::OverShare).count();
         let reason = |name: &str| ranking.iter().find(|ranked| *ranked.node == *name).unwrap().reason;
         assert_eq!(reason("gone"), RankReason::NotCandidate(Standing::NotAlive));

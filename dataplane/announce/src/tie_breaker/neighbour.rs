@@ -1,7 +1,7 @@
 //! Asks an address in a subnet of this machine whether it is there, by ARP and neighbour discovery: a router that ignores pings answers that.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -9,8 +9,8 @@ use nix::sys::socket::{LinkAddr, MsgFlags, sendto};
 
 use crate::async_socket::AsyncSocket;
 use crate::layer2::MacAddress;
-use crate::layer2::filter::Watched;
-use crate::layer2::frame::{ADVERTISEMENT, SOLICITATION, SOLICITED, arp_request};
+use crate::layer2::frame::{ADVERTISEMENT, SOLICITED, arp_request};
+use crate::layer2::packets::Watched;
 use crate::layer2::packets::{BUDGET, open_arp};
 
 /// Where ARP begins in a frame, and how long it is.
@@ -31,7 +31,7 @@ impl ArpAsker {
     /// None where the address is in no subnet of this machine.
     ///
     /// # Errors
-    /// Those of socket(2) and getifaddrs(3).
+    /// Errors of socket(2) and getifaddrs(3).
     pub(super) fn open(target: Ipv4Addr) -> io::Result<Option<Self>> {
         let Some((link, mac, source)) = on_link(target)? else { return Ok(None) };
         let mut watched = Watched::default();
@@ -94,12 +94,7 @@ fn on_link(target: Ipv4Addr) -> io::Result<Option<(LinkAddr, MacAddress, Ipv4Add
     Ok(link.and_then(|link| Some((link, MacAddress(link.addr()?), source))))
 }
 
-/// Neighbour solicitation for an address, to be sent to it alone. The kernel computes the checksum.
-pub(super) fn solicitation(target: Ipv6Addr) -> Vec<u8> {
-    [&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0][..], &target.octets()].concat()
-}
-
-/// Whether a message of ICMPv6 answers that.
+/// Whether a message of ICMPv6 answers a solicitation for an address.
 pub(super) fn advertises(message: &[u8], target: Option<IpAddr>) -> bool {
     let Some(IpAddr::V6(target)) = target else { return false };
     matches!(message, [ADVERTISEMENT, 0, _, _, flags, ..] if flags & SOLICITED != 0)
@@ -129,8 +124,8 @@ mod tests {
 
     #[test]
     fn only_a_solicited_advertisement_of_the_target_counts() {
-        let target: Ipv6Addr = "fe80::1".parse().unwrap();
-        let mut message = solicitation(target);
+        let target: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
+        let mut message = crate::layer2::frame::solicitation(target);
         assert!(!advertises(&message, Some(target.into())));
         (message[0], message[4]) = (ADVERTISEMENT, SOLICITED);
         assert!(advertises(&message, Some(target.into())));

@@ -106,7 +106,9 @@ fn at_rest_nothing_is_sent_but_renewals() {
     trace.signal(nix::sys::signal::Signal::SIGINT);
     trace.wait();
     let calls = trace.stderr();
-    let sent: Vec<&str> = calls.lines().filter(|line| line.starts_with("send")).collect();
+    // Behind the number of the thread, since there are several.
+    let is_call = |line: &&str| line.rsplit("] ").next().is_some_and(|call| call.starts_with("send"));
+    let sent: Vec<&str> = calls.lines().filter(is_call).collect();
     let is_address = |line: &&&str| line.contains("RTM_NEWADDR") || line.contains("nlmsg_type=0x14");
     let (addresses, others): (Vec<&str>, Vec<&str>) =
         sent.iter().copied().partition(|line| is_address(&line));

@@ -28,6 +28,9 @@ pub(crate) struct Gateway {
     pub(crate) announced_again: bool,
 }
 
+/// Time until the first probe by the one of two that both give way which comes back first, as in `layer2`.
+const SOON: Duration = Duration::from_millis(200);
+
 /// Retry of a probe, as in `layer2`: after a second, then every two.
 #[derive(Clone, Copy)]
 pub(crate) struct Yielded {
@@ -145,7 +148,8 @@ impl Gateway {
             Precedence::Other => false,
         };
         if !keeps {
-            self.yielded.insert(address, Yielded { until: now + wait, wait });
+            let soon = !lower && self.membership.precedence() == Precedence::Other;
+            self.yielded.insert(address, Yielded { until: now + if soon { SOON } else { wait }, wait });
             self.changes += 1;
         }
         keeps

@@ -135,10 +135,11 @@ bfd
 exit
 {{- end }}
 
-{{/* Changes with passwords, where Helm can read them: not in `helm template`. */}}
-{{- define "sheave.frrPasswordSums" -}}
+{{/* Versions of the Secrets with passwords, where Helm can read them: not in `helm template`. A hash of their data would let whoever reads the
+DaemonSet try passwords. */}}
+{{- define "sheave.frrPasswordVersions" -}}
 {{- range (include "sheave.frrPasswords" . | fromYamlArray) }}
-{{- (lookup "v1" "Secret" $.Release.Namespace .secret.name).data | toJson | sha256sum }}
+{{- lookup "v1" "Secret" $.Release.Namespace .secret.name | dig "metadata" "resourceVersion" "" }},
 {{- end }}
 {{- end }}
 

@@ -172,3 +172,22 @@ fn a_withdrawn_address_is_probed_before_it_returns() {
     assert_eq!(done[0], (50_000, Step::Probe));
     assert_eq!(done[3], (50_150, Step::PutOn { after_conflict: true }));
 }
+
+/// Both have fewer than half of the gateways.
+#[test]
+fn of_two_that_give_way_to_each_other_the_one_with_the_lower_mac_address_is_back_soon() {
+    let start = Instant::now();
+    let [mut lower, mut higher] = [taken_over(start), taken_over(start)];
+    assert_eq!(lower.give_way(true, start), Verdict::GiveWay);
+    assert_eq!(higher.give_way(false, start), Verdict::GiveWay);
+    let on = Step::PutOn { after_conflict: true };
+    let done = run(&mut lower, start, Duration::from_millis(400), &manner(None));
+    assert!(done.contains(&(350, on)), "{done:?}");
+    assert_eq!(run(&mut higher, start, Duration::from_millis(999), &manner(None)), []);
+    // The other one has a majority: it answers the probes.
+    let mut lower = taken_over(start);
+    let _verdict = lower.give_way(true, start);
+    assert_eq!(run(&mut lower, start, Duration::from_millis(250), &manner(None)).len(), 2);
+    let _verdict = lower.on_claim(start + Duration::from_millis(251), OnConflict::Defend);
+    assert_eq!(lower.due(&manner(None)), Some(start + Duration::from_millis(2_251)));
+}

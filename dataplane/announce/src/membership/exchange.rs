@@ -1,22 +1,70 @@
-//! Receives heartbeats.
+//! Exchange of heartbeats: when they are sent, what they contain, what they prove, and what is remembered of them.
 
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::fail_after::CALM;
-use super::opposition::opposes;
 use super::options::margin;
 use super::peer::{LastHeartbeat, Peer};
-use super::{Membership, ReceiveOutcome};
-use crate::heartbeat::{Entry, Heartbeat, MOST_ENTRIES, Silence, WireError};
+use super::silence::opposes;
+use super::{Membership, Presence, ReceiveOutcome};
+use crate::heartbeat::{
+    AddressHash, Contested, Entry, Heartbeat, MOST_ENTRIES, MOST_PASSED_ON, NodeState, PassedOn, Silence,
+    WireError,
+};
+
+/// From so many members on, heartbeats are read five times in an interval; of fewer, at most twenty times.
+const MEMBERS_OF_LONGEST_PAUSE: u32 = 50;
+
+/// A heartbeat to be sent: the same bytes to everyone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Signed.
+    pub bytes: Vec<u8>,
+    /// Where to.
+    pub to: Vec<SocketAddr>,
+}
+
+/// How long a gateway remembers what one has said: longer than it takes to follow one that has died, and to say the same.
+const REMEMBERED: Duration = Duration::from_mins(1);
+
+/// Contested addresses, as this gateway and others have reported them.
+#[derive(Debug, Default)]
+pub(super) struct KnownConflicts {
+    own: Contested,
+    said: BTreeMap<AddressHash, Instant>,
+    all_said: Option<Instant>,
+}
+
+impl KnownConflicts {
+    /// Remembers the addresses that a gateway reports.
+    pub(super) fn note(&mut self, contested: &Contested, now: Instant) {
+        match contested {
+            Contested::All => self.all_said = Some(now),
+            Contested::These(hashes) if hashes.is_empty() => {}
+            Contested::These(hashes) => {
+                self.said.retain(|_, said| now < *said + REMEMBERED);
+                self.said.extend(hashes.iter().map(|hash| (*hash, now)));
+            }
+        }
+    }
+
+    /// Contents of the next heartbeat.
+    pub(super) fn told(&mut self, now: Instant) -> Contested {
+        let own = self.own.clone();
+        self.note(&own, now);
+        own
+    }
+}
 
 /// Echo of a heartbeat of this gateway. It proves that the heartbeat with it is new if the echoed one was sent within `failAfter`.
 #[derive(Clone, Copy)]
 struct EchoOfOwn {
     /// When the echoed one was sent.
     sent: Instant,
-    /// It is a lease.
+    /// Whether it is a lease.
     lease: bool,
     /// How long the echo has waited.
     held: Silence,
@@ -73,12 +121,12 @@ impl Membership {
             return self.remember_unproven(from, &heartbeat, now);
         };
         let contested = std::mem::take(&mut heartbeat.contested);
-        let Effect { news, applied, returned } = peer.take(from, heartbeat, &proof, now);
+        let Effect { urgent, applied, returned } = peer.take(from, heartbeat, &proof, now);
         self.note_round_trip(late);
         self.announce_again |= returned;
         self.conflicts.note(&contested, now);
-        self.urgent |= news.is_urgent();
-        self.dirty |= news.is_urgent() || applied || opposed || fenced_or_doubtful;
+        self.urgent |= urgent;
+        self.dirty |= urgent || applied || opposed || fenced_or_doubtful;
         ReceiveOutcome::Accepted
     }
 
@@ -97,7 +145,7 @@ impl Membership {
     }
 
     /// Whether the sender has been without a heartbeat of this process for longer than has passed, by the clock of this machine, since it
-    /// sent the one that is echoed; and for so long that others may have gone on. Then the machine was stopped, clock and all, as virtual machines
+    /// sent the one that is echoed; and long enough for others to have gone on. Then the machine was stopped, clock and all, as virtual machines
     /// are for a snapshot or a migration.
     fn shows_a_clock_that_stood_still(&self, heartbeat: &Heartbeat, now: Instant) -> bool {
         let fail_after = heartbeat.fail_after;
@@ -142,36 +190,133 @@ impl Membership {
             Ok(index) => index,
             Err(_) if self.peers.len() >= MOST_ENTRIES => return None,
             Err(index) => {
-                // Nothing is known of the time before `listening_since` either.
+                // Before `listening_since` this process did not listen either.
                 self.peers.insert(index, Peer::new(Arc::from(node), self.listening_since.min(now), now));
                 index
             }
         };
         self.peers.get_mut(index)
     }
+
+    /// When the next heartbeat is to be sent.
+    pub(super) fn send_due(&self) -> Instant {
+        let pause = match () {
+            () if self.urgent => self.options.gap(),
+            () if self.asks() => self.options.interval / 4,
+            () => self.options.interval,
+        };
+        self.last_sent.map_or(self.last_poll, |sent| sent + pause)
+    }
+
+    /// How long heartbeats may wait to be read together: the longer the more members there are, since to be woken costs more than to read one. What
+    /// is read late makes a member seem alive for so much longer, and no member silent: they are read before that is concluded.
+    pub fn reading_pause(&self) -> Duration {
+        if self.asks() {
+            return Duration::ZERO;
+        }
+        let members = u32::try_from(self.peers.len()).unwrap_or(u32::MAX).min(MEMBERS_OF_LONGEST_PAUSE);
+        let longest = self.options.interval / 5;
+        (longest * members / MEMBERS_OF_LONGEST_PAUSE).max(self.options.gap())
+    }
+
+    /// Whether answers are wanted at once: they decide who owns an address.
+    fn asks(&self) -> bool {
+        self.doubts || self.awaiting
+    }
+
+    /// The next heartbeat.
+    pub(super) fn datagram(&mut self, now: Instant) -> Option<Datagram> {
+        self.urgent = false;
+        self.last_sent = Some(now);
+        self.sequence = self.sequence.wrapping_add(1);
+        let horizon = self.options.fail_after_max;
+        while self.sent.front().is_some_and(|(_, sent)| now >= *sent + horizon) {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((self.sequence, now));
+        let to: Vec<_> = self.peers.iter().filter_map(|peer| peer.destination(self.options.port)).collect();
+        if to.is_empty() {
+            return None;
+        }
+        let told = self.peers.iter().flat_map(|peer| peer.entries(&self.fail_after, now));
+        let mut entries: Vec<_> = told.collect();
+        // Once here rather than by everyone who receives it.
+        entries.sort_by_key(|entry| entry.id);
+        let heartbeat = Heartbeat {
+            node: (*self.options.node).to_owned(),
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            state: self.state(),
+            asks: self.asks(),
+            listening: self.fail_after.tell(now.saturating_duration_since(self.listening_since)),
+            fail_after: self.fail_after.promised(),
+            applied: self.applied,
+            entries,
+            ability: Arc::clone(&self.reaching.told),
+            passed_on: self.passed_on_abilities(now),
+            contested: self.conflicts.told(now),
+        };
+        let mut bytes = heartbeat.encode(self.fleet);
+        self.keys.sign(&mut bytes);
+        self.counters.sent += to.len() as u64;
+        Some(Datagram { bytes, to })
+    }
+
+    /// Abilities of members whom others do not hear: as many as leave room in a frame, and with the next heartbeat the next ones.
+    fn passed_on_abilities(&self, now: Instant) -> Vec<PassedOn> {
+        let heard = || self.peers.iter().filter(|peer| peer.is_heard(self.fail_after.judged(), now));
+        let missed: BTreeSet<_> =
+            heard().filter_map(|peer| peer.last.as_ref()).flat_map(LastHeartbeat::missed).collect();
+        let missed = heard().filter(|peer| missed.contains(&peer.id));
+        let mut passed_on: Vec<_> = missed.map(|peer| (peer.id, Arc::clone(&peer.ability))).collect();
+        let first = self.sequence as usize % passed_on.len().max(1);
+        passed_on.rotate_left(first);
+        let mut bytes = 0;
+        let fits = passed_on.iter().take_while(|(_, ability)| {
+            bytes += ability.encoded_size();
+            bytes <= MOST_PASSED_ON
+        });
+        let fits = fits.count().max(1);
+        passed_on.truncate(fits);
+        passed_on
+    }
+
+    /// State of this gateway.
+    pub(super) fn state(&self) -> NodeState {
+        NodeState {
+            eligible: self.standby.eligible && self.presence != Presence::Ending,
+            leaving: self.presence != Presence::Staying,
+            left: self.presence == Presence::Left,
+            stale: self.stale,
+            fenced: self.standby.fenced,
+            minority: self.minority.goes_on,
+        }
+    }
+
+    /// Sets which addresses this gateway leaves to another machine.
+    pub fn set_contested(&mut self, ips: &[IpAddr]) {
+        let contested = Contested::of(ips);
+        if self.conflicts.own != contested {
+            self.conflicts.own = contested;
+            self.urgent = true;
+        }
+    }
+
+    /// Whether some gateway has left the address to another machine within the last minute.
+    pub fn is_contested(&self, ip: IpAddr, now: Instant) -> bool {
+        let said = self.conflicts.said.get(&AddressHash::of(ip)).into_iter().chain(&self.conflicts.all_said);
+        said.into_iter().any(|said| now < *said + REMEMBERED)
+    }
 }
 
-/// What a heartbeat changes.
+/// Effect of a heartbeat.
 struct Effect {
-    news: News,
-    /// It follows another assignment.
+    /// This gateway sends at once: the member is new, its state or ability is another one, or it asks.
+    urgent: bool,
+    /// The member follows another view or assignment.
     applied: bool,
     /// The member was away, and may have owned addresses meanwhile that this gateway owns as well.
     returned: bool,
-}
-
-/// What makes this gateway send at once.
-struct News {
-    new: bool,
-    /// It says something else of itself.
-    state: bool,
-    asks: bool,
-}
-
-impl News {
-    fn is_urgent(&self) -> bool {
-        self.new || self.state || self.asks
-    }
 }
 
 impl Peer {
@@ -180,7 +325,7 @@ impl Peer {
         let other_process = old.is_none_or(|old| old.incarnation != heartbeat.incarnation);
         let new = !self.was_heard || other_process;
         let state = self.state != heartbeat.state || self.ability != heartbeat.ability;
-        let news = News { new, state, asks: heartbeat.asks };
+        let urgent = new || state || heartbeat.asks;
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
         let returned = self.dead && !other_process || self.state.minority && !heartbeat.state.minority;
         if old.is_some() && other_process {
@@ -201,7 +346,7 @@ impl Peer {
             self.lease_until = self.lease_until.max(Some(last.lease()));
         }
         self.last = Some(last);
-        Effect { news, applied, returned }
+        Effect { urgent, applied, returned }
     }
 
     /// Takes the round trip of an echo that has not come before, and gives how long it and another one lately took at least: a single one may
