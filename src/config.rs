@@ -28,17 +28,16 @@ use sheave_console::views::validation::ConfigMistake;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::Timing;
 use sheave_control::projection::RESERVED_PORTS;
-use sheave_dataplane::SteeringMode;
+use sheave_dataplane::{SteeringMode, Timeouts};
 use sheave_model::FrontendKind;
 
 pub(crate) use self::announce::{Announce, AnnounceMode};
 pub(crate) use self::connection_log::LoggedConnections;
 pub(crate) use self::limits::Limits;
-pub(crate) use self::logging::{LogFormat, LogLevel, Logging};
+pub(crate) use self::logging::{LogFormat, Logging};
 pub(crate) use self::metrics::Metrics;
 pub(crate) use self::origin::ConfigOrigin;
 use self::section::Section;
-pub(crate) use self::timeouts::Timeouts;
 use self::values::ValueError;
 use crate::takeover::MOST_WORKERS;
 pub(crate) use sheave_control::time::parse_duration;
@@ -103,7 +102,10 @@ pub(crate) struct Config {
     pub(crate) admin_listen: SocketAddr,
     /// Address for health checks (`/healthz`, `/livez`) by load balancers in front, if any.
     pub(crate) healthz_listen: Option<SocketAddr>,
+    /// Timeouts of traffic; never zero.
     pub(crate) timeouts: Timeouts,
+    /// Time for load balancers to notice that the process is no longer ready.
+    pub(crate) lame_duck: Duration,
     /// Limits of traffic.
     pub(crate) limits: Limits,
     /// Address where the controller gets this gateway's report, if any.
@@ -235,14 +237,14 @@ impl Config {
         let node = root.get("node", None, values::optional(values::name));
         let kubeconfig = root.get("kubeconfig", None, values::optional(values::path));
         let (lease, timing) = root.nested("leaderElection", election::read);
+        let mut lame_duck = Duration::ZERO;
         let (report_listen, report_authorization) = root.nested("report", |section| {
             (section.get("listen", None, values::optional(values::socket)), authorization::read(section))
         });
         let (gateways, gateway_token) = root.nested("gateways", |section| {
             let service = ServiceKey::new(NAMESPACE, "sheave-gateways");
-            let token_file =
-                |section: &mut Section<'_>| section.get("tokenFile", None, values::optional(values::path));
-            (section.get("service", service, values::namespaced), token_file(section))
+            let service = section.get("service", service, values::namespaced);
+            (service, section.get("tokenFile", None, values::optional(values::path)))
         });
         let config = Self {
             node: String::new(),
@@ -257,13 +259,14 @@ impl Config {
             node_port_addresses: root.list("nodePortAddresses", values::cidr),
             reserved_ports: root.list_or("reservedPorts", || RESERVED_PORTS.to_vec(), values::ports),
             internal_cidrs: root.list("internalCIDRs", values::cidr),
-            workers: root.get("workers", 0, values::at_most(MOST_WORKERS)),
+            workers: root.get("workers", 0, values::between(0, MOST_WORKERS)),
             busy_poll: root.get("busyPoll", Duration::ZERO, values::busy_poll),
             steering: root.get("steering", SteeringMode::default(), values::one_of(&steering::MODES)),
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),
             healthz_listen: root
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),
-            timeouts: root.nested("timeouts", Timeouts::read),
+            timeouts: root.nested("timeouts", |section| timeouts::read(section, &mut lame_duck)),
+            lame_duck,
             limits: root.nested("limits", limits::read),
             report_listen,
             report_authorization,
@@ -281,14 +284,7 @@ impl Config {
             logging: root.nested("logging", logging::read),
             karmada: root.nested("karmada", read_karmada),
             clusters: root.nested("clusters", read_clusters),
-            failover: root.nested("failover", |section| Failover {
-                overprovisioning: section.get(
-                    "overprovisioning",
-                    OVERPROVISIONING,
-                    values::between(100, 10_000),
-                ),
-                panic_threshold: section.get("panicThreshold", PANIC_THRESHOLD, values::between(0, 100)),
-            }),
+            failover: root.nested("failover", read_failover),
         };
         root.finish();
         match node::resolve(overrides.node.as_deref(), node.as_deref(), environment) {
@@ -298,6 +294,13 @@ impl Config {
                 config
             }
         }
+    }
+}
+
+fn read_failover(section: &mut Section<'_>) -> Failover {
+    Failover {
+        overprovisioning: section.get("overprovisioning", OVERPROVISIONING, values::between(100, 10_000)),
+        panic_threshold: section.get("panicThreshold", PANIC_THRESHOLD, values::between(0, 100)),
     }
 }
 
@@ -311,9 +314,9 @@ fn read_frontends(root: &mut Section<'_>) -> BTreeSet<FrontendKind> {
         ("ClusterIP", FrontendKind::ClusterIp),
     ];
     let frontends = root.list_or(KEY, || vec![FrontendKind::LoadBalancer], values::one_of(&kinds));
-    if root.is_empty_list(KEY) {
-        let message = "is empty, so nothing would be served".to_owned();
-        root.report(KEY, ValueError { message, hint: Some("write [LoadBalancer]".to_owned()) });
+    if root.given(KEY).and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        let empty = ValueError::from("is empty, so nothing would be served");
+        root.report(KEY, empty.hint("write [LoadBalancer]"));
     }
     frontends.into_iter().collect()
 }
@@ -332,7 +335,7 @@ fn read_karmada(section: &mut Section<'_>) -> Karmada {
 
 fn read_clusters(section: &mut Section<'_>) -> BTreeMap<String, ClusterNetwork> {
     let clusters = section.entries(MOST_CLUSTERS, |cluster| {
-        let allow = cluster.is_given("allow").then(|| cluster.list("allow", values::cidr));
+        let allow = cluster.given("allow").is_some().then(|| cluster.list("allow", values::cidr));
         let interface = match allow {
             Some(_) => cluster.get("interface", None, values::optional(values::interface)),
             None => cluster.required("interface", values::interface),

@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, fmt, reload};
 
 use self::escape::{Escape, EscapingWriter, visible_with_colors};
-use crate::config::{LogFormat, LogLevel, Logging};
+use crate::config::{LogFormat, Logging};
 
 /// Lines that may wait to be written: about a megabyte, as much as a large change of the table logs at once.
 const QUEUE: usize = 8192;
@@ -36,7 +36,7 @@ static FILTER: OnceLock<reload::Handle<Option<Targets>, Registry>> = OnceLock::n
 /// Starts logging as configured. Called once, before any other thread starts.
 pub(crate) fn init(logging: &Logging) -> Flush {
     let chosen = from_environment();
-    let configured = chosen.is_none().then(|| levels(level(logging.level)));
+    let configured = chosen.is_none().then(|| levels(logging.level));
     let (filter, handle) = reload::Layer::new(configured);
     FILTER.get_or_init(|| handle);
     let (queue, flush) = queue(io::stderr());
@@ -61,10 +61,10 @@ pub(crate) fn init(logging: &Logging) -> Flush {
 }
 
 /// Changes the log level. Returns false if `RUST_LOG` replaces it.
-pub(crate) fn set_level(configured: LogLevel) -> bool {
+pub(crate) fn set_level(level: LevelFilter) -> bool {
     let replace = |filter: &mut Option<Targets>| match filter {
         Some(filter) => {
-            *filter = levels(level(configured));
+            *filter = levels(level);
             true
         }
         None => false,
@@ -72,16 +72,6 @@ pub(crate) fn set_level(configured: LogLevel) -> bool {
     let mut is_set = false;
     let changed = FILTER.get().map(|handle| handle.modify(|filter| is_set = replace(filter)));
     is_set && matches!(changed, Some(Ok(())))
-}
-
-fn level(configured: LogLevel) -> LevelFilter {
-    match configured {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    }
 }
 
 /// Filter of `RUST_LOG`, which overrides the configured level; `None` if it is unset, empty or invalid.

@@ -76,7 +76,7 @@ fn execute(cli: Cli) -> Exit {
 }
 
 /// Runs a command that queries a process repeatedly. The connection is opened before this process gives up its privileges, which
-/// kubectl and its plugins may need.
+/// a credential plugin may need.
 fn with_server(running: &RunningArgs, config: &Config, command: impl FnOnce(AdminServer) -> Exit) -> Exit {
     AdminServer::of_process(running, &console_options(config)).map_or_else(|exit| exit, command)
 }

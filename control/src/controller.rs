@@ -45,6 +45,7 @@ use self::term::{Broken, LeaderTerm};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::problem::Problem;
 use crate::api::store::ServiceKey;
+use crate::backoff::Backoff;
 use crate::projection;
 use crate::sources::api_server::KindStatus;
 use crate::sources::connection::Connection;
@@ -174,7 +175,7 @@ async fn serve(
         let ControllerOptions { lease, identity, timing, .. } = &*current.borrow();
         Election::start(&connection, lease, identity.clone(), timing.clone())
     };
-    let mut failures: u32 = 0;
+    let mut broken_terms = broken_terms();
     loop {
         publish.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
         tokio::select! {
@@ -201,8 +202,10 @@ async fn serve(
             }
             Ended::Broken(Broken(what)) => what,
         };
-        failures = if began.elapsed() < LONGEST_PAUSE { failures.saturating_add(1) } else { 1 };
-        let pause = pause(failures);
+        if began.elapsed() >= LONGEST_PAUSE {
+            broken_terms.reset();
+        }
+        let pause = broken_terms.pause(None);
         tracing::error!(
             bug = true,
             "{what}, which must not happen: nothing is allocated or published for {} s, then this controller starts over \
@@ -259,9 +262,9 @@ enum Ended {
 /// Longest pause before the next term. A term that lasted this long does not count as a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
-/// Pause after this many broken terms in a row: each begins with a list of all objects.
-fn pause(failures: u32) -> Duration {
-    Duration::from_secs(1 << failures.min(6)).min(LONGEST_PAUSE)
+/// Pauses after broken terms, each of which begins with a list of all objects.
+fn broken_terms() -> Backoff {
+    Backoff::new(Duration::from_secs(2), LONGEST_PAUSE)
 }
 
 #[cfg(test)]

@@ -5,4 +5,5 @@ pub mod api_server;
 pub mod connection;
 pub mod manifests;
 pub mod mass_deletion_guard;
+pub mod port_forward;
 pub mod snapshot;

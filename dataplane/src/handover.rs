@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, FrontendSource, Path, Protocol};
+use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, FrontendSource};
 
 /// A socket that is handed over.
 #[derive(Debug)]
@@ -27,44 +27,19 @@ pub enum SocketRole {
     /// A frontend's own socket.
     Frontend {
         /// Address that it is bound to.
-        addr: SocketAddr,
-        /// Whether it is for UDP rather than TCP.
-        udp: bool,
+        #[serde(flatten)]
+        addr: FrontendAddr,
         /// Index of the worker that reads it.
         worker: usize,
     },
     /// A socket that receives packets of steered frontends. Its address determines its kind.
     Steering {
         /// Address that it is bound to.
-        addr: SocketAddr,
-        /// Whether it is for UDP rather than TCP.
-        udp: bool,
+        #[serde(flatten)]
+        addr: FrontendAddr,
         /// Index of the worker that reads it.
         worker: usize,
     },
-}
-
-/// Address and protocol of a frontend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HandedFrontend {
-    /// Address that clients connect to.
-    pub addr: SocketAddr,
-    /// Whether it is for UDP rather than TCP.
-    pub udp: bool,
-}
-
-impl From<FrontendAddr> for HandedFrontend {
-    fn from(addr: FrontendAddr) -> Self {
-        Self { addr: addr.socket_addr(), udp: addr.protocol == Protocol::Udp }
-    }
-}
-
-impl From<HandedFrontend> for FrontendAddr {
-    fn from(HandedFrontend { addr, udp }: HandedFrontend) -> Self {
-        let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };
-        Self { ip: addr.ip(), port: addr.port(), protocol }
-    }
 }
 
 /// A UDP flow that is handed over.
@@ -85,9 +60,9 @@ pub struct FlowRecord {
     /// Address of the client.
     pub client: SocketAddr,
     /// Endpoint of the flow.
-    pub endpoint: HandedEndpoint,
+    pub endpoint: EndpointAddr,
     /// Client source that the endpoint sees.
-    pub source: HandedSource,
+    pub source: ClientSource,
     /// Time since the last datagram.
     pub quiet_millis: u64,
     /// Whether the endpoint has ever answered.
@@ -99,68 +74,6 @@ pub struct FlowRecord {
     pub port: Option<u16>,
 }
 
-/// Address and path of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandedEndpoint {
-    /// Address of the endpoint.
-    pub addr: SocketAddr,
-    /// Path to the endpoint, as numbered by the process that hands over.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub path: u16,
-}
-
-fn is_default(path: &u16) -> bool {
-    *path == Path::DEFAULT.0
-}
-
-impl From<EndpointAddr> for HandedEndpoint {
-    fn from(endpoint: EndpointAddr) -> Self {
-        Self { addr: endpoint.socket_addr(), path: endpoint.path.0 }
-    }
-}
-
-impl From<HandedEndpoint> for EndpointAddr {
-    fn from(HandedEndpoint { addr, path }: HandedEndpoint) -> Self {
-        Self { ip: addr.ip(), port: addr.port(), path: Path(path) }
-    }
-}
-
-/// Client source that an endpoint sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum HandedSource {
-    /// The gateway's address.
-    Gateway,
-    /// The client's own address.
-    Transparent,
-    /// A PROXY protocol header of version 1 (text).
-    ProxyV1,
-    /// A PROXY protocol header of version 2 (binary).
-    ProxyV2,
-}
-
-impl From<ClientSource> for HandedSource {
-    fn from(source: ClientSource) -> Self {
-        match source {
-            ClientSource::Gateway => Self::Gateway,
-            ClientSource::Transparent => Self::Transparent,
-            ClientSource::ProxyV1 => Self::ProxyV1,
-            ClientSource::ProxyV2 => Self::ProxyV2,
-        }
-    }
-}
-
-impl From<HandedSource> for ClientSource {
-    fn from(source: HandedSource) -> Self {
-        match source {
-            HandedSource::Gateway => Self::Gateway,
-            HandedSource::Transparent => Self::Transparent,
-            HandedSource::ProxyV1 => Self::ProxyV1,
-            HandedSource::ProxyV2 => Self::ProxyV2,
-        }
-    }
-}
-
 /// A session affinity record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -170,7 +83,7 @@ pub struct AffinityRecord {
     /// Address of the client.
     pub client: IpAddr,
     /// Endpoint of the client.
-    pub endpoint: HandedEndpoint,
+    pub endpoint: EndpointAddr,
     /// Time since the last use.
     pub quiet_millis: u64,
     /// Timeout at the last use.
@@ -193,7 +106,7 @@ pub struct HealthRecord {
     /// Whether the port is for UDP rather than TCP.
     pub udp: bool,
     /// The endpoint.
-    pub endpoint: HandedEndpoint,
+    pub endpoint: EndpointAddr,
     /// Verdict, if new traffic avoids the endpoint.
     pub unhealthy: Option<HandedVerdict>,
     /// Failures of its connections, if there were any.

@@ -48,7 +48,6 @@ pub use listener::BindFailure;
 pub use listener::overload::Overloaded;
 pub use listener::steering::{SteeringMode, SteeringReport};
 pub use memory::{MemoryWatch, memory_limit};
-pub use sys::parent_death::kill_with_parent;
 pub use sys::privileges::give_up_privileges;
 pub use sys::raise_open_files;
 pub use sys::tun::{check_tun, open_tun};

@@ -5,11 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sheave_model::Path;
+use sheave_model::{EndpointAddr, Path};
 use socket2::Socket;
 use thiserror::Error;
-
-use crate::handover::HandedEndpoint;
 
 /// The interfaces of all paths, shared by all workers.
 #[derive(Debug, Default)]
@@ -87,12 +85,12 @@ impl FormerPaths {
     }
 
     /// The endpoint with its path renumbered; `None` if there is no such path here.
-    pub(crate) fn endpoint(&self, former: HandedEndpoint) -> Option<HandedEndpoint> {
-        let path = match (&self.0, usize::from(former.path).checked_sub(1)) {
-            (Some(paths), Some(index)) => (*paths.get(index)?)?.0,
+    pub(crate) fn endpoint(&self, former: EndpointAddr) -> Option<EndpointAddr> {
+        let path = match (&self.0, usize::from(former.path.0).checked_sub(1)) {
+            (Some(paths), Some(index)) => (*paths.get(index)?)?,
             _ => former.path,
         };
-        Some(HandedEndpoint { path, ..former })
+        Some(EndpointAddr { path, ..former })
     }
 }
 
@@ -107,8 +105,9 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let own = Paths::new(&names(&["east", "west"]).into());
         let former = FormerPaths::new(Some(&names(&["gone", "west", "east"])), &own);
-        let endpoint = |path| HandedEndpoint { addr: (Ipv4Addr::LOCALHOST, 80).into(), path };
-        let here = [0, 1, 2, 3, 4].map(|path| former.endpoint(endpoint(path)).map(|it| it.path));
+        let endpoint =
+            |path| EndpointAddr { path: Path(path), ..EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 80) };
+        let here = [0, 1, 2, 3, 4].map(|path| former.endpoint(endpoint(path)).map(|it| it.path.0));
         assert_eq!(here, [Some(0), None, Some(2), Some(1), None]);
         assert_eq!(FormerPaths::new(None, &own).endpoint(endpoint(2)), Some(endpoint(2)));
     }

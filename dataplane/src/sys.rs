@@ -8,7 +8,6 @@ pub(crate) mod bpf;
 pub(crate) mod epoll;
 pub(crate) mod errnos;
 pub(crate) mod mmsg;
-pub(crate) mod parent_death;
 pub(crate) mod pipe;
 pub(crate) mod port_range;
 pub(crate) mod privileges;

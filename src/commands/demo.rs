@@ -60,7 +60,7 @@ fn own_settings(mut config: Config) -> Config {
     config.healthz_listen = None;
     config.metrics.listen = None;
     // No load balancer routes to the demo.
-    config.timeouts.lame_duck = Duration::ZERO;
+    config.lame_duck = Duration::ZERO;
     config.timeouts.drain = Duration::from_secs(1);
     // The demo's clusters are on loopback, so the user's settings for clusters of the same name do not apply.
     config.clusters.clear();

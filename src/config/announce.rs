@@ -96,11 +96,10 @@ pub(crate) struct Bgp {
 /// Reads the section, which may also be just the mode.
 pub(super) fn read(root: &mut Section<'_>) -> Announce {
     const KEY: &str = "announce";
-    if root.is_text(KEY) {
+    if root.given(KEY).is_some_and(Value::is_string) {
         let mode = root.get(KEY, Mode::None, mode);
         if mode == Mode::Layer2 {
-            let message = "needs announce.heartbeat.keys".to_owned();
-            root.report(KEY, ValueError { message, hint: Some(KEYS_HINT.to_owned()) });
+            root.report(KEY, ValueError::from("needs announce.heartbeat.keys").hint(KEYS_HINT));
         }
         let announce = read_section(&mut Section::root(&Value::Null, &mut Vec::new()));
         // The other keys are not read in this form.
@@ -139,17 +138,16 @@ fn read_section(section: &mut Section<'_>) -> Announce {
     });
     if hold_down < least {
         let key = if least > heartbeat.fail_after { "failAfterMax" } else { "failAfter" };
-        let message = format!("{hold_down:?} is shorter than heartbeat.{key}");
-        let hint = Some(format!("write {least:?} or longer"));
-        section.report("holdDown", ValueError { message, hint });
+        let short = ValueError::from(format!("{hold_down:?} is shorter than heartbeat.{key}"));
+        section.report("holdDown", short.hint(format!("write {least:?} or longer")));
     }
     let mode = match (mode, keys) {
         (Mode::None, _) => AnnounceMode::None,
         (Mode::Bgp, _) => AnnounceMode::Bgp,
         (Mode::Layer2, Some(keys)) => AnnounceMode::Layer2 { keys },
         (Mode::Layer2, None) => {
-            let message = "is missing, and gateways believe signed heartbeats alone".to_owned();
-            section.report("heartbeat.keys", ValueError { message, hint: Some(KEYS_HINT.to_owned()) });
+            let missing = ValueError::from("is missing, and gateways believe signed heartbeats alone");
+            section.report("heartbeat.keys", missing.hint(KEYS_HINT));
             AnnounceMode::None
         }
     };
@@ -168,16 +166,13 @@ fn read_heartbeat(section: &mut Section<'_>) -> (Heartbeat, Option<PathBuf>, Opt
     let least = interval * LOST;
     let fail_after = section.get("failAfter", FAIL_AFTER.max(least), values::timeout);
     if !(least..=LONGEST_FAIL_AFTER).contains(&fail_after) {
-        let message = format!("{fail_after:?} is not between {LOST} intervals and a minute");
-        section.report("failAfter", ValueError { message, hint: Some(format!("write {least:?} or longer")) });
+        let wrong = ValueError::from(format!("{fail_after:?} is not between {LOST} intervals and a minute"));
+        section.report("failAfter", wrong.hint(format!("write {least:?} or longer")));
     }
     let most = section.get("failAfterMax", None, values::optional(values::timeout));
     if let Some(most) = most.filter(|most| !(fail_after..=LONGEST_FAIL_AFTER).contains(most)) {
-        let message = format!("{most:?} is not between failAfter and a minute");
-        section.report(
-            "failAfterMax",
-            ValueError { message, hint: Some(format!("write {fail_after:?} or longer")) },
-        );
+        let wrong = ValueError::from(format!("{most:?} is not between failAfter and a minute"));
+        section.report("failAfterMax", wrong.hint(format!("write {fail_after:?} or longer")));
     }
     let port = section.get("port", PORT, values::between(1, u16::MAX));
     let keys = section.get("keys", None, values::optional(values::path));

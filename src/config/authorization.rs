@@ -22,13 +22,12 @@ pub(super) fn read(section: &mut Section<'_>) -> Authorization {
         (None | Some(Authority::File), Some(file)) => Authorization::TokenFile(file),
         (Some(Authority::Kubernetes), None) => Authorization::Kubernetes,
         (Some(Authority::File), None) => {
-            let message = "is missing, and authorization is file".to_owned();
-            section.report("tokenFile", ValueError { message, hint: None });
+            section.report("tokenFile", "is missing, and authorization is file");
             Authorization::Open
         }
         (Some(Authority::Kubernetes), Some(_)) => {
-            let message = "has no effect, since authorization is kubernetes".to_owned();
-            section.report("tokenFile", ValueError { message, hint: Some("remove one of them".to_owned()) });
+            let unused = ValueError::from("has no effect, since authorization is kubernetes");
+            section.report("tokenFile", unused.hint("remove one of them"));
             Authorization::Kubernetes
         }
     }

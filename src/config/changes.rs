@@ -87,7 +87,7 @@ const KEYS: &[KeyRow] = key_rows! {
     "timeouts.udpIdle" => timeouts.udp_idle: Live, Unused;
     /// For open flows as well.
     "timeouts.udpUnanswered" => timeouts.udp_unanswered: Live, Unused;
-    "timeouts.lameDuck" => timeouts.lame_duck: Live, Unused;
+    "timeouts.lameDuck" => lame_duck: Live, Unused;
     /// For drains that begin later.
     "timeouts.drain" => timeouts.drain: Live, Unused;
     /// With more open connections than a lower limit allows, these stay, and new ones are refused.

@@ -22,13 +22,16 @@ pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, Timing) {
     // A leader must notice the loss of its Lease before another controller takes it. Two renewals must fit into that time, each
     // delayed by up to half of its interval.
     if timing.deadline >= timing.lease {
-        let message = "is not shorter than leaseDuration, so two controllers could lead at once".to_owned();
-        section.report("renewDeadline", ValueError { message, hint: None });
+        section.report(
+            "renewDeadline",
+            "is not shorter than leaseDuration, so two controllers could lead at once",
+        );
     }
     if timing.retry * 2 > timing.deadline {
-        let message =
-            "is more than half of renewDeadline, so one failed renewal would end a leader".to_owned();
-        section.report("retryPeriod", ValueError { message, hint: None });
+        section.report(
+            "retryPeriod",
+            "is more than half of renewDeadline, so one failed renewal would end a leader",
+        );
     }
     (lease, timing)
 }

@@ -1,5 +1,7 @@
 //! Section `logging`: format and level of log lines.
 
+use tracing::level_filters::LevelFilter;
+
 use super::section::Section;
 use super::values;
 
@@ -9,7 +11,7 @@ pub(crate) struct Logging {
     /// Format of lines.
     pub(crate) format: LogFormat,
     /// Least important level that is logged.
-    pub(crate) level: LogLevel,
+    pub(crate) level: LevelFilter,
 }
 
 /// Format of log lines.
@@ -21,31 +23,17 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogLevel {
-    /// Someone must act.
-    Error,
-    /// Something is degraded.
-    Warn,
-    /// Changes of state.
-    Info,
-    /// Single connections.
-    Debug,
-    /// Single steps.
-    Trace,
-}
-
 pub(super) fn read(section: &mut Section<'_>) -> Logging {
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     let levels = [
-        ("error", LogLevel::Error),
-        ("warn", LogLevel::Warn),
-        ("info", LogLevel::Info),
-        ("debug", LogLevel::Debug),
-        ("trace", LogLevel::Trace),
+        ("error", LevelFilter::ERROR),
+        ("warn", LevelFilter::WARN),
+        ("info", LevelFilter::INFO),
+        ("debug", LevelFilter::DEBUG),
+        ("trace", LevelFilter::TRACE),
     ];
     Logging {
         format: section.get("format", LogFormat::Text, values::one_of(&formats)),
-        level: section.get("level", LogLevel::Info, values::one_of(&levels)),
+        level: section.get("level", LevelFilter::INFO, values::one_of(&levels)),
     }
 }

@@ -103,26 +103,27 @@ pub(super) fn read(section: &mut Section<'_>) -> Metrics {
         require_protection(section, &authorization, tls.is_some());
     }
     let limits = SeriesLimits {
-        frontends: section.get("maxFrontends", FRONTENDS, values::at_most(MOST)),
-        endpoints: section.get("maxEndpoints", 0, values::at_most(MOST)),
+        frontends: section.get("maxFrontends", FRONTENDS, values::between(0, MOST)),
+        endpoints: section.get("maxEndpoints", 0, values::between(0, MOST)),
     };
     Metrics { listen, authorization, tls, limits }
 }
 
 /// Reports missing protection of a listener that other machines can reach.
 fn require_protection(section: &mut Section<'_>, authorization: &Authorization, tls: bool) {
-    let missing = |what: &str| format!("is missing, and metrics.listen is not a loopback address{what}");
+    let missing = |what: &str| {
+        ValueError::from(format!("is missing, and metrics.listen is not a loopback address{what}"))
+    };
     match authorization {
         Authorization::Open => {
             let hint = "write the path of a file with the bearer token that scrapers show, or authorization: kubernetes";
-            let message = missing("");
-            section.report("tokenFile", ValueError { message, hint: Some(hint.to_owned()) });
+            section.report("tokenFile", missing("").hint(hint));
         }
         // The token of a scraper's account grants more than metrics.
         Authorization::Kubernetes if !tls => {
             let hint = "write tls: {certificate: FILE, key: FILE}";
             let message = missing(": scrapers would send their Kubernetes tokens unencrypted");
-            section.report("tls", ValueError { message, hint: Some(hint.to_owned()) });
+            section.report("tls", message.hint(hint));
         }
         Authorization::Kubernetes | Authorization::TokenFile(_) => {}
     }
@@ -137,8 +138,7 @@ fn read_tls(section: &mut Section<'_>) -> Option<TlsFiles> {
         (certificate, _) => {
             let (absent, other) =
                 if certificate.is_none() { ("certificate", "key") } else { ("key", "certificate") };
-            let message = format!("is missing, and metrics.tls.{other} is given");
-            section.report(absent, ValueError { message, hint: None });
+            section.report(absent, format!("is missing, and metrics.tls.{other} is given"));
             None
         }
     }

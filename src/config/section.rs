@@ -53,7 +53,7 @@ impl<'a> Section<'a> {
         read: impl FnOnce(&Value) -> Result<T, ValueError>,
     ) -> Option<T> {
         let Some(value) = self.take(key) else {
-            self.report(key, ValueError { message: "is missing".to_owned(), hint: None });
+            self.report(key, "is missing");
             return None;
         };
         read(value).map_err(|wrong| self.report(key, wrong)).ok()
@@ -93,24 +93,14 @@ impl<'a> Section<'a> {
         default: impl FnOnce() -> Vec<T>,
         read: impl Fn(&Value) -> Result<T, ValueError>,
     ) -> Vec<T> {
-        let given = self.is_given(key);
+        let given = self.given(key).is_some();
         let list = self.list(key, read);
         if given { list } else { default() }
     }
 
-    /// Whether `key` has a value.
-    pub(super) fn is_given(&self, key: &str) -> bool {
-        self.fields.and_then(|fields| fields.get(key)).is_some_and(|value| !value.is_null())
-    }
-
-    /// Whether the value of `key` is a string.
-    pub(super) fn is_text(&self, key: &str) -> bool {
-        self.fields.and_then(|fields| fields.get(key)).is_some_and(Value::is_string)
-    }
-
-    /// Whether the value of `key` is an empty list.
-    pub(super) fn is_empty_list(&self, key: &str) -> bool {
-        self.fields.and_then(|fields| fields.get(key)?.as_array()).is_some_and(Vec::is_empty)
+    /// The value of `key`, which is not read by this; `None` if it is empty.
+    pub(super) fn given(&self, key: &str) -> Option<&Value> {
+        self.fields?.get(key).filter(|value| !value.is_null())
     }
 
     /// Reads the mapping at `key`, even if it is missing, since its keys have defaults.
@@ -135,8 +125,7 @@ impl<'a> Section<'a> {
             match values::name(&Value::from(name.as_str())) {
                 Err(wrong) => self.report(name, wrong),
                 Ok(_) if entries.len() == most => {
-                    let message = format!("is more than {most} of them");
-                    self.report(name, ValueError { message, hint: None });
+                    self.report(name, format!("is more than {most} of them"));
                 }
                 Ok(name) => {
                     let mut section = Section::new(format!("{}{name}.", self.prefix), value, self.mistakes);
@@ -150,7 +139,8 @@ impl<'a> Section<'a> {
     }
 
     /// Reports a mistake at `key`.
-    pub(super) fn report(&mut self, key: &str, ValueError { message, hint }: ValueError) {
+    pub(super) fn report(&mut self, key: &str, wrong: impl Into<ValueError>) {
+        let ValueError { message, hint } = wrong.into();
         self.mistakes.push(ConfigMistake { path: format!("{}{key}", self.prefix), message, hint });
     }
 
@@ -164,7 +154,7 @@ impl<'a> Section<'a> {
                 Some(known) => format!("did you mean {known}?"),
                 None => format!("known keys are {}", self.known.join(", ")),
             };
-            self.report(key, ValueError { message: "unknown key".to_owned(), hint: Some(hint) });
+            self.report(key, ValueError::from("unknown key").hint(hint));
         }
     }
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use sheave_console::http::metrics::SeriesLimits;
 use sheave_console::http::server::tls::TlsFiles;
 use sheave_model::{Ipv6Prefix, ServiceLimits};
+use tracing::level_filters::LevelFilter;
 
 use super::*;
 
@@ -35,11 +36,11 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!((config.healthz_listen, config.metrics.listen), (None, None));
     assert_eq!(config.metrics.limits, SeriesLimits { frontends: 1_000, endpoints: 0 });
     let seconds = |length: Duration| length.as_secs();
-    let Timeouts { connect, idle, udp_idle, udp_unanswered, lame_duck, drain } = config.timeouts;
-    let timeouts = [connect, idle, udp_idle, udp_unanswered, lame_duck, drain];
+    let Timeouts { connect, idle, udp_idle, udp_unanswered, drain } = config.timeouts;
+    let timeouts = [connect, idle, udp_idle, udp_unanswered, config.lame_duck, drain];
     assert_eq!(timeouts.map(seconds), [2, 3600, 60, 10, 5, 60]);
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.logging, Logging { format: LogFormat::Text, level: LogLevel::Info });
+    assert_eq!(config.logging, Logging { format: LogFormat::Text, level: LevelFilter::INFO });
     let karmada = Karmada {
         kubeconfig: None,
         handle_unclassified: true,
@@ -101,7 +102,7 @@ fn every_key_is_read() {
     assert_eq!((config.gateways, config.gateway_token), (ServiceKey::new("a", "b"), Some("/g".into())));
     assert_eq!(config.timeouts.connect, Duration::from_millis(500));
     assert_eq!(config.timeouts.idle, Duration::from_secs(90));
-    assert_eq!(config.timeouts.lame_duck, Duration::ZERO);
+    assert_eq!(config.lame_duck, Duration::ZERO);
     let number = |number| NonZeroU32::new(number);
     let service = ServiceLimits {
         connections: number(9),
@@ -112,7 +113,7 @@ fn every_key_is_read() {
     };
     let limits = Limits { connections: number(5000), udp_flows: number(300), memory: Some(2 << 30), service };
     assert_eq!(config.limits, limits);
-    assert_eq!(config.logging, Logging { format: LogFormat::Json, level: LogLevel::Debug });
+    assert_eq!(config.logging, Logging { format: LogFormat::Json, level: LevelFilter::DEBUG });
     let karmada = Karmada {
         kubeconfig: Some("/kk".into()),
         handle_unclassified: false,

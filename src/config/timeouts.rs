@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sheave_dataplane::Timeouts;
+
 use super::section::Section;
 use super::values;
 
@@ -19,33 +21,15 @@ const LAME_DUCK: Duration = Duration::from_secs(5);
 /// Short enough for a rolling update to wait for. Kubernetes gives Pods 30 s by default, so `deploy` raises it.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// Timeouts; never zero, except `lame_duck`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Timeouts {
-    /// Time for one endpoint to accept a connection.
-    pub(crate) connect: Duration,
-    /// Idle time of a connection, in either direction.
-    pub(crate) idle: Duration,
-    /// Idle time of a UDP flow, in either direction.
-    pub(crate) udp_idle: Duration,
-    /// Time for an endpoint to answer a new UDP flow.
-    pub(crate) udp_unanswered: Duration,
-    /// Time for load balancers to notice that the process is no longer ready, before it refuses new connections.
-    pub(crate) lame_duck: Duration,
-    /// Time for open connections to finish when the process stops or their Service is removed.
-    pub(crate) drain: Duration,
-}
-
-impl Timeouts {
-    /// Reads the section `timeouts`.
-    pub(super) fn read(section: &mut Section<'_>) -> Self {
-        Self {
-            connect: section.get("connect", CONNECT, values::timeout),
-            idle: section.get("idle", IDLE, values::timeout),
-            udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
-            udp_unanswered: section.get("udpUnanswered", UDP_UNANSWERED, values::timeout),
-            lame_duck: section.get("lameDuck", LAME_DUCK, values::delay),
-            drain: section.get("drain", DRAIN, values::timeout),
-        }
+/// Timeouts of traffic in the section, and `lame_duck`: the time for load balancers to notice that the process is no longer ready, before it
+/// refuses new connections.
+pub(super) fn read(section: &mut Section<'_>, lame_duck: &mut Duration) -> Timeouts {
+    *lame_duck = section.get("lameDuck", LAME_DUCK, values::delay);
+    Timeouts {
+        connect: section.get("connect", CONNECT, values::timeout),
+        idle: section.get("idle", IDLE, values::timeout),
+        udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
+        udp_unanswered: section.get("udpUnanswered", UDP_UNANSWERED, values::timeout),
+        drain: section.get("drain", DRAIN, values::timeout),
     }
 }

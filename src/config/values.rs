@@ -20,10 +20,16 @@ pub(super) struct ValueError {
     pub(super) hint: Option<String>,
 }
 
+impl<T: Into<String>> From<T> for ValueError {
+    fn from(message: T) -> Self {
+        Self { message: message.into(), hint: None }
+    }
+}
+
 impl ValueError {
     /// Error for a value that is not the expected type.
     pub(super) fn expected(expected: &str, value: &Value) -> Self {
-        Self { message: format!("{value} is not {expected}"), hint: None }
+        format!("{value} is not {expected}").into()
     }
 
     /// Adds what to write instead.
@@ -61,16 +67,6 @@ pub(super) fn optional<T>(
 
 pub(super) fn boolean(value: &Value) -> Result<bool, ValueError> {
     value.as_bool().ok_or_else(|| ValueError::expected("true or false", value))
-}
-
-/// Parses a whole number from 0 to `most`.
-pub(super) fn at_most(most: usize) -> impl Fn(&Value) -> Result<usize, ValueError> {
-    move |value| {
-        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-        number
-            .filter(|&number| number <= most)
-            .ok_or_else(|| ValueError::expected(&format!("a whole number from 0 to {most}"), value))
-    }
 }
 
 /// Parses a whole number from `least` to `most`.
@@ -138,10 +134,8 @@ pub(super) fn cidr(value: &Value) -> Result<IpNet, ValueError> {
     let text = value.as_str().unwrap_or_default().trim();
     match text.parse::<IpNet>() {
         Ok(net) if net.addr() == net.network() => Ok(net),
-        Ok(net) => {
-            Err(ValueError { message: format!("{value} has bits set behind its prefix length"), ..wrong }
-                .hint(format!("write {} or {}", net.trunc(), IpNet::from(net.addr()))))
-        }
+        Ok(net) => Err(ValueError::from(format!("{value} has bits set behind its prefix length"))
+            .hint(format!("write {} or {}", net.trunc(), IpNet::from(net.addr())))),
         Err(_) => match text.parse::<std::net::IpAddr>() {
             Ok(address) => Err(wrong.hint(format!("write {}", IpNet::from(address)))),
             Err(_) => Err(wrong.hint("write it as 10.0.0.0/8 or 2001:db8::/32")),
@@ -178,7 +172,7 @@ pub(super) fn socket(value: &Value) -> Result<SocketAddr, ValueError> {
 pub(super) fn timeout(value: &Value) -> Result<Duration, ValueError> {
     let length = delay(value)?;
     if length.is_zero() {
-        return Err(ValueError { message: "must be longer than zero".to_owned(), hint: None });
+        return Err("must be longer than zero".into());
     }
     Ok(length)
 }
@@ -203,9 +197,7 @@ fn length(
 ) -> Result<Duration, ValueError> {
     let wrong = ValueError::expected(wanted, value);
     match value.as_str().map(time::parse_duration) {
-        Some(Ok(length)) if length > most => {
-            Err(ValueError { message: format!("{value} is longer than {name}"), ..wrong })
-        }
+        Some(Ok(length)) if length > most => Err(format!("{value} is longer than {name}").into()),
         Some(Ok(length)) => Ok(length),
         Some(Err(_)) => Err(wrong.hint(format!("write it as {examples}"))),
         None => Err(wrong.hint(format!("write it with a unit, as {value}{unit}"))),

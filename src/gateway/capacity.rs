@@ -22,15 +22,20 @@ const LEAST_PAGES: u64 = 16;
 /// Descriptors for each part of the process.
 #[derive(Debug)]
 pub(crate) struct Capacity {
-    open_files: u64,
+    /// Current limit of open files.
+    pub(crate) open_files: u64,
+    /// Number of worker threads.
     pub(crate) workers: usize,
     pub(crate) traffic: CapacityLimits,
     /// UDP flows of each worker.
     pub(crate) udp_flows: usize,
     pub(crate) listening_sockets: usize,
-    pages: Connections,
-    admin: Connections,
-    metrics: Connections,
+    /// Connections to all pages that are open to the network.
+    pub(crate) pages: Connections,
+    /// Connections to the admin server, separate from all others.
+    pub(crate) admin: Connections,
+    /// Connections to the metrics listener. A scrape may take as long as one from the admin server.
+    pub(crate) metrics: Connections,
 }
 
 impl Capacity {
@@ -82,16 +87,6 @@ impl Capacity {
         (self.traffic.descriptors as u64) < open_files / 4 * 3
     }
 
-    /// The current limit of open files.
-    pub(crate) fn open_files(&self) -> u64 {
-        self.open_files
-    }
-
-    /// Number of worker threads.
-    pub(crate) fn workers(&self) -> usize {
-        self.workers
-    }
-
     /// Limit of TCP connections in total; each takes two descriptors.
     pub(crate) fn connections(&self) -> usize {
         self.traffic.connections.min(self.traffic.descriptors / 2)
@@ -100,21 +95,6 @@ impl Capacity {
     /// Limit of UDP flows in total.
     pub(crate) fn flows(&self) -> usize {
         self.udp_flows * self.workers
-    }
-
-    /// Connections to all pages that are open to the network.
-    pub(crate) fn pages(&self) -> Connections {
-        self.pages.clone()
-    }
-
-    /// Connections to the admin server, separate from all others.
-    pub(crate) fn admin(&self) -> Connections {
-        self.admin.clone()
-    }
-
-    /// Connections to the metrics listener. A scrape may take as long as one from the admin server.
-    pub(crate) fn metrics(&self) -> Connections {
-        self.metrics.clone()
     }
 }
 

@@ -103,7 +103,7 @@ pub(crate) struct EventLoop {
     predecessor: Option<Predecessor>,
     /// Connection to the predecessor, from the takeover until that process ends.
     lifeline: Option<Lifeline>,
-    takeovers: Arc<TakeoverCounts>,
+    takeovers: TakeoverCounts,
     announcing: Announcing,
     /// Headless Service over the gateways' Pods.
     gateways: ServiceKey,
@@ -159,7 +159,7 @@ impl EventLoop {
             drain: config.timeouts.drain,
             series: config.metrics.limits,
             shares: shares.with_limits_of(config),
-            health: Health::new(shares.pages()),
+            health: Health::new(shares.pages.clone()),
             dataplane,
             connection_log,
             memory,
@@ -183,7 +183,7 @@ impl EventLoop {
             announcing: Announcing::new(announce_options(config), predecessor.is_none()),
             predecessor,
             lifeline: None,
-            takeovers: Arc::default(),
+            takeovers: TakeoverCounts::default(),
             gateways: config.gateways.clone(),
         }))
     }

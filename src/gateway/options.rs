@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sheave_announce::{self as announce, Announcer, BgpOptions, MembershipOptions};
 use sheave_control::projection::{self, Role};
-use sheave_dataplane::{ConnectionLog, Settings, Timeouts};
+use sheave_dataplane::{ConnectionLog, Settings};
 use sheave_model::{AddressSet, HealthPolicy, Path};
 
 use super::bgp_devices::BgpDevices;
@@ -163,15 +163,8 @@ pub(super) fn dataplane_options(
 
 /// Settings that can change while the data plane runs.
 pub(super) fn dataplane_settings(config: &Config, shares: &Capacity) -> Settings {
-    let timeouts = Timeouts {
-        connect: config.timeouts.connect,
-        idle: config.timeouts.idle,
-        udp_idle: config.timeouts.udp_idle,
-        udp_unanswered: config.timeouts.udp_unanswered,
-        drain: config.timeouts.drain,
-    };
     let &Capacity { traffic, udp_flows, .. } = shares;
-    Settings { timeouts, busy_poll: config.busy_poll, capacity: traffic, udp_flows }
+    Settings { timeouts: config.timeouts, busy_poll: config.busy_poll, capacity: traffic, udp_flows }
 }
 
 /// Network interfaces in the configuration, without duplicates. Their order numbers the data plane's paths from 1.

@@ -9,7 +9,7 @@ use sheave_console::http::health::Health;
 use sheave_console::http::report::Failure;
 use sheave_console::retry;
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
-use sheave_dataplane::{BindFailure, Dataplane, LocalPortsError, ReturnPathError};
+use sheave_dataplane::{BindFailure, Dataplane, LocalPortsError};
 use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol};
 
 /// Failures, cached between changes: there can be thousands when descriptors are short.
@@ -79,21 +79,38 @@ impl Failures {
 /// but do not.
 fn of(dataplane: &Dataplane) -> Vec<Failure> {
     let mut failures: Vec<Failure> = dataplane.failures().map(unopened).collect();
+    let again = retry::EVERY.as_secs();
     if let Err(error) = dataplane.client_addresses() {
-        let table = dataplane.table();
-        let frontends = table.table().frontends().iter();
-        let lost = frontends.filter(|frontend| frontend.client_sources.any(ClientSource::Transparent));
-        let services: BTreeSet<ObjectRef> = lost.map(|frontend| object_ref(frontend)).collect();
-        failures.extend(services.into_iter().map(|service| source_lost(service, error).into()));
+        let message = format!(
+            "endpoints see the gateway's address in place of the client's: {error}; retrying every {again} s"
+        );
+        let is_lost = |frontend: &Frontend| frontend.client_sources.any(ClientSource::Transparent);
+        failures.extend(of_services(dataplane, is_lost, reason::CLIENT_SOURCE_LOST, &message));
     }
     if let Some(error) = ports_taken(dataplane) {
-        let table = dataplane.table();
-        let frontends = table.table().frontends().iter();
-        let of_udp = frontends.filter(|frontend| frontend.addr.protocol == Protocol::Udp);
-        let services: BTreeSet<ObjectRef> = of_udp.map(|frontend| object_ref(frontend)).collect();
-        failures.extend(services.into_iter().map(|service| few_ports(service, &error).into()));
+        let message =
+            format!("each UDP flow takes a local port for itself: {error}; retrying every {again} s");
+        let is_udp = |frontend: &Frontend| frontend.addr.protocol == Protocol::Udp;
+        failures.extend(of_services(dataplane, is_udp, reason::LOCAL_PORTS_TAKEN, &message));
     }
     failures
+}
+
+/// One failure for each Service with an affected frontend.
+fn of_services(
+    dataplane: &Dataplane,
+    is_affected: impl Fn(&Frontend) -> bool,
+    reason: &'static str,
+    message: &str,
+) -> Vec<Failure> {
+    let table = dataplane.table();
+    let affected = table.table().frontends().iter().filter(|frontend| is_affected(frontend));
+    let services: BTreeSet<ObjectRef> = affected.map(|frontend| object_ref(frontend)).collect();
+    services.into_iter().map(|service| problem(service, reason, message.to_owned()).into()).collect()
+}
+
+fn problem(object: ObjectRef, reason: &'static str, message: String) -> Problem {
+    Problem { object, reason, field: String::new(), message, port: None }
 }
 
 /// Only ports that are taken. An unusable state directory harms nothing as far as known, and is logged.
@@ -113,12 +130,11 @@ fn not_announced(dataplane: &Dataplane, unannounced: &BTreeMap<IpAddr, Unannounc
         .filter(|frontend| unannounced.contains_key(&frontend.addr.ip))
         .map(|frontend| (frontend.addr.ip, object_ref(frontend)))
         .collect();
-    let problem = |(ip, object): (IpAddr, ObjectRef)| {
+    let failure = |(ip, object): (IpAddr, ObjectRef)| {
         let Unannounced { reason, message } = unannounced.get(&ip)?;
-        let message = format!("{ip}: {message}");
-        Some(Problem { object, reason, field: String::new(), message, port: None }.into())
+        Some(problem(object, reason, format!("{ip}: {message}")).into())
     };
-    services.into_iter().filter_map(problem).collect()
+    services.into_iter().filter_map(failure).collect()
 }
 
 /// One for each gateway that announces by something else than this one.
@@ -129,15 +145,11 @@ fn disagrees(node: &Arc<str>, about: Disagreement) -> Problem {
         }
         Disagreement::Addresses => "it knows other addresses, or other gateways that can serve them",
     };
-    Problem {
-        object: ObjectRef { kind: "Node", namespace: Arc::default(), name: Arc::clone(node) },
-        reason: reason::GATEWAYS_DISAGREE,
-        field: String::new(),
-        message: format!(
-            "the gateway there does not agree with this one about who owns what: {what}; an address may have two owners, or none"
-        ),
-        port: None,
-    }
+    let object = ObjectRef { kind: "Node", namespace: Arc::default(), name: Arc::clone(node) };
+    let message = format!(
+        "the gateway there does not agree with this one about who owns what: {what}; an address may have two owners, or none"
+    );
+    problem(object, reason::GATEWAYS_DISAGREE, message)
 }
 
 /// Frontends of the table that accept nothing here, with the reason. A frontend whose change failed stays open as it was.
@@ -154,40 +166,9 @@ fn failure_message(BindFailure { frontend, error, listening, is_final }: &BindFa
 
 fn unopened(failure: &BindFailure) -> Failure {
     let frontend = &failure.frontend;
-    let problem = Problem {
-        object: object_ref(frontend),
-        reason: reason::BIND_FAILED,
-        field: String::new(),
-        message: failure_message(failure),
-        port: Some(problem_port(frontend.addr)),
-    };
+    let failed = problem(object_ref(frontend), reason::BIND_FAILED, failure_message(failure));
+    let problem = Problem { port: Some(problem_port(frontend.addr)), ..failed };
     Failure { problem, frontend: Some(frontend.addr) }
-}
-
-fn source_lost(service: ObjectRef, error: &ReturnPathError) -> Problem {
-    Problem {
-        object: service,
-        reason: reason::CLIENT_SOURCE_LOST,
-        field: String::new(),
-        message: format!(
-            "endpoints see the gateway's address in place of the client's: {error}; retrying every {} s",
-            retry::EVERY.as_secs()
-        ),
-        port: None,
-    }
-}
-
-fn few_ports(service: ObjectRef, error: &LocalPortsError) -> Problem {
-    Problem {
-        object: service,
-        reason: reason::LOCAL_PORTS_TAKEN,
-        field: String::new(),
-        message: format!(
-            "each UDP flow takes a local port for itself: {error}; retrying every {} s",
-            retry::EVERY.as_secs()
-        ),
-        port: None,
-    }
 }
 
 /// The port for a Problem of this frontend.

@@ -8,7 +8,6 @@ use sheave_console::exit::Exit;
 use sheave_console::http::admin as admin_server;
 use sheave_console::http::all_gateways::AllGateways;
 use sheave_console::http::controller_pages::ControllerPages;
-use sheave_console::http::metrics::recorder;
 use sheave_console::http::server::{Connections, Server};
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
@@ -112,7 +111,6 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
         Some(listen) => Some(admin_server::bind("metrics", listen).await?),
         None => None,
     };
-    let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let connection = connect(config, "controller").await?;
     let karmada = connect_karmada(config, "controller").await?;
     let metrics = admin_server::guard_metrics(metrics, config.metrics.guard(), Some(&connection))?;
@@ -130,7 +128,6 @@ async fn start(config: &Config, origin: ConfigOrigin) -> Result<ControllerProces
         server,
         karmada: karmada_server,
         status: controller.status(),
-        own_metrics,
         dropped_log_lines: logging::dropped_lines,
         gateways: AllGateways::new(config.node.clone(), controller.gateway_client(), controller.status()),
     };

@@ -9,10 +9,10 @@ use std::time::Duration;
 use sheave_console::exit::Exit;
 use sheave_console::http::admin;
 use sheave_console::http::live::LivePages;
+use sheave_console::http::metrics::recorder;
 use sheave_console::http::metrics::scrape::ScrapeQueue;
-use sheave_console::http::metrics::{families, recorder};
+use sheave_console::http::query::{Query, QuerySender};
 use sheave_console::http::report;
-use sheave_console::http::server::guarded::GuardedListener;
 use sheave_control::api::store::ControlPlane;
 use sheave_control::controller::Controller;
 use sheave_control::sources::connection::Connection;
@@ -52,18 +52,11 @@ pub(crate) enum ObjectSource<'a> {
 }
 
 impl<'a> ObjectSource<'a> {
-    /// Role of the process, as in the status and the log.
-    fn role(&self) -> &'static str {
+    /// Role of the process, as in the status and the log, and its parts.
+    fn role(&self) -> (&'static str, ProcessParts) {
         match self {
-            Self::ApiWithController => "run",
-            Self::Manifests(_) | Self::Api => "gateway",
-        }
-    }
-
-    fn parts(&self) -> ProcessParts {
-        match self {
-            Self::ApiWithController => ProcessParts::Both,
-            Self::Manifests(_) | Self::Api => ProcessParts::Gateway,
+            Self::ApiWithController => ("run", ProcessParts::Both),
+            Self::Manifests(_) | Self::Api => ("gateway", ProcessParts::Gateway),
         }
     }
 
@@ -97,20 +90,15 @@ pub(crate) async fn run(
 struct GatewayProcess {
     app: Box<EventLoop>,
     controller: Option<Controller>,
-    admin: TcpListener,
-    address: SocketAddr,
-    healthz: Option<TcpListener>,
-    /// Listener for the controller.
-    report: Option<GuardedListener>,
-    metrics: Option<GuardedListener>,
-    scrapes: ScrapeQueue,
-    shares: Capacity,
+    /// Address of the admin server.
+    admin: SocketAddr,
+    /// Starts the servers beside traffic, once this process serves.
+    serve: Box<dyn FnOnce(&EventLoop) -> Servers>,
+    queries: mpsc::Receiver<Query>,
     termination: Termination,
     reloads: Reloads,
     takeover: Takeover,
     duration: Option<Duration>,
-    /// Pod of the predecessor.
-    former_pod: Option<String>,
 }
 
 /// Takeover between processes of the same node.
@@ -146,11 +134,12 @@ async fn start(
         // Check this before the predecessor releases anything.
         announce.check()?;
     }
+    let (role, parts) = source.role();
     // Install the handlers first, so that signals during startup are not lost.
     let hangup = Hangup::of_process(origin.is_some());
     let no_handlers = |error| format!("no signal handlers: {error}");
     let termination = Termination::listen(hangup).map_err(no_handlers)?;
-    let reloads = Reloads::listen(origin, source.parts(), config, hangup).map_err(no_handlers)?;
+    let reloads = Reloads::listen(origin, parts, config, hangup).map_err(no_handlers)?;
     let mut predecessor = match takeover {
         Takeover::Requested => find_predecessor(config).await?,
         Takeover::Allowed | Takeover::Never => None,
@@ -158,41 +147,18 @@ async fn start(
     // Each frontend has sockets and flows for each worker of the predecessor, so use the same number.
     let workers = predecessor.as_ref().map_or(config.workers, Predecessor::workers);
     let config = &Config { workers, ..config.clone() };
-    let admin = open("admin", config.admin_listen, &mut predecessor).await?;
-    let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
-    let healthz = open_optional("healthz", config.healthz_listen, &mut predecessor).await?;
-    let report = open_optional("report", config.report_listen, &mut predecessor).await?;
-    let metrics = open_optional("metrics", config.metrics.addr()?, &mut predecessor).await?;
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
-    // Creates the series even if there are no takeovers.
-    metrics::gauge!(families::TAKEOVER_SECONDS.name).set(0.0);
-    metrics::counter!(families::TAKEOVER_FAILURES.name).increment(0);
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
-    let report = report::guard(report, &config.report_authorization, connection.as_ref())?;
-    let metrics = admin::guard_metrics(metrics, config.metrics.guard(), connection.as_ref())?;
-    let local = match (&source, &connection) {
-        (ObjectSource::Manifests(manifests), _) => SourceAdapter::files(manifests::watch(manifests)),
-        (_, Some(connection)) => SourceAdapter::Api(Box::new(ApiSource::start(connection, config))),
-        (_, None) => return Err("no API server".to_owned()),
-    };
-    let karmada = match (karmada_manifests, &fleet) {
-        (Some(manifests), _) => {
-            Some(SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, manifests)))
-        }
-        (None, Some(fleet)) => Some(SourceAdapter::Api(Box::new(ApiSource::karmada(fleet, config)))),
-        (None, None) => None,
-    };
-    let sources = Sources::new(local, karmada);
+    let (admin, listeners) = listen(config, &mut predecessor, connection.as_ref()).await?;
+    let sources = sources(config, &source, karmada_manifests, connection.as_ref(), fleet.as_ref())?;
     let shares = Capacity::of_process(config);
-    let description = |manifests: Option<&Path>, connection: &Option<Connection>| {
-        let server = || Some(connection.as_ref()?.server().as_ref().to_owned());
-        manifests.map(|path| path.display().to_string()).or_else(server)
-    };
+    let server = |connection: &Option<Connection>| Some(connection.as_ref()?.server().as_ref().to_owned());
+    let path = |manifests: &Path| manifests.display().to_string();
     let process = StartupInfo {
-        role: source.role(),
-        admin: address,
-        source: description(source.manifests(), &connection).unwrap_or_default(),
-        karmada: description(karmada_manifests, &fleet),
+        role,
+        admin,
+        source: source.manifests().map(path).or_else(|| server(&connection)).unwrap_or_default(),
+        karmada: karmada_manifests.map(path).or_else(|| server(&fleet)),
     };
     startup_log::gateway(&process, &shares, config);
     let former_pod = predecessor.as_ref().and_then(Predecessor::pod).map(str::to_owned);
@@ -209,23 +175,41 @@ async fn start(
     if let Some(controller) = &controller {
         app.run_beside(controller.status());
     }
-    let scrapes = ScrapeQueue::new(app.observer(), own_metrics);
-    Ok(GatewayProcess {
-        app,
-        controller,
-        admin,
-        address,
-        healthz,
-        report,
-        metrics,
-        scrapes,
-        shares,
-        termination,
-        reloads,
-        takeover,
-        duration,
-        former_pod,
-    })
+    let (asking, queries) = mpsc::channel(QUEUED_QUERIES);
+    let (scrapes, config) = (ScrapeQueue::new(app.observer(), own_metrics), config.clone());
+    let serve = Box::new(move |app: &EventLoop| {
+        let servers = listeners(app, &shares, &asking, scrapes);
+        match takeover {
+            Takeover::Never => servers,
+            Takeover::Allowed | Takeover::Requested => {
+                servers.with_successors(&config, shares.workers, former_pod, app)
+            }
+        }
+    });
+    Ok(GatewayProcess { app, controller, admin, serve, queries, termination, reloads, takeover, duration })
+}
+
+/// Sources of the objects: folders where there are some, and API servers.
+fn sources(
+    config: &Config,
+    source: &ObjectSource<'_>,
+    karmada_manifests: Option<&Path>,
+    connection: Option<&Connection>,
+    fleet: Option<&Connection>,
+) -> Result<Sources, String> {
+    let local = match (source, connection) {
+        (ObjectSource::Manifests(manifests), _) => SourceAdapter::files(manifests::watch(manifests)),
+        (_, Some(connection)) => SourceAdapter::Api(Box::new(ApiSource::start(connection, config))),
+        (_, None) => return Err("no API server".to_owned()),
+    };
+    let karmada = match (karmada_manifests, fleet) {
+        (Some(manifests), _) => {
+            Some(SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, manifests)))
+        }
+        (None, Some(fleet)) => Some(SourceAdapter::Api(Box::new(ApiSource::karmada(fleet, config)))),
+        (None, None) => None,
+    };
+    Ok(Sources::new(local, karmada))
 }
 
 /// Opens the connections to the API server and the Karmada control plane, unless these are folders.
@@ -237,10 +221,11 @@ async fn connections(
     if source.manifests().is_some() {
         return Ok((None, None));
     }
-    let local = connect(config, source.role()).await?;
+    let (role, _) = source.role();
+    let local = connect(config, role).await?;
     let karmada = match karmada_manifests {
         Some(_) => None,
-        None => connect_karmada(config, source.role()).await?,
+        None => connect_karmada(config, role).await?,
     };
     Ok((Some(local), karmada))
 }
@@ -262,6 +247,41 @@ async fn find_predecessor(config: &Config) -> Result<Option<Predecessor>, String
         None => tracing::info!("there is no process to take over from"),
     }
     Ok(predecessor)
+}
+
+/// Opens the listeners beside those of traffic. Returns the address of the admin server, and what starts the servers.
+async fn listen(
+    config: &Config,
+    predecessor: &mut Option<Predecessor>,
+    connection: Option<&Connection>,
+) -> Result<
+    (SocketAddr, impl FnOnce(&EventLoop, &Capacity, &QuerySender, ScrapeQueue) -> Servers + use<>),
+    String,
+> {
+    let (admin_listen, healthz_listen, report_listen) =
+        (config.admin_listen, config.healthz_listen, config.report_listen);
+    let metrics_listen = config.metrics.addr()?;
+    let admin = open("admin", admin_listen, predecessor).await?;
+    let address = admin.local_addr().map_err(|error| format!("admin address: {error}"))?;
+    let healthz = open_optional("healthz", healthz_listen, predecessor).await?;
+    let report = open_optional("report", report_listen, predecessor).await?;
+    let metrics = open_optional("metrics", metrics_listen, predecessor).await?;
+    let report = report::guard(report, &config.report_authorization, connection)?;
+    let metrics = admin::guard_metrics(metrics, config.metrics.guard(), connection)?;
+    let node = config.node.clone();
+    let serve = move |app: &EventLoop, shares: &Capacity, queries: &QuerySender, scrapes: ScrapeQueue| {
+        let metrics = metrics.map(|listener| {
+            admin::serve_metrics(listener, queries.clone(), scrapes.clone(), &node, shares.metrics.clone())
+        });
+        let healthz = healthz.map(|listener| app.health().serve_pages(listener));
+        let report = report
+            .map(|listener| report::serve(listener, app.report(), queries.clone(), shares.pages.clone()));
+        let live = LivePages::start(app.observer(), queries.clone());
+        let admin = admin::serve(admin, queries.clone(), scrapes, live, &node, shares.admin.clone());
+        let optional = [healthz_listen.zip(healthz), report_listen.zip(report), metrics_listen.zip(metrics)];
+        Servers::new(optional.into_iter().flatten().chain([(admin_listen, admin)]).collect())
+    };
+    Ok((address, serve))
 }
 
 /// Takes the socket of the predecessor, or binds a new one.
@@ -289,49 +309,8 @@ async fn open_optional(
 
 impl GatewayProcess {
     async fn serve(self, started: impl FnOnce(SocketAddr)) -> Exit {
-        let Self {
-            app,
-            controller,
-            admin,
-            address,
-            healthz,
-            report,
-            metrics,
-            scrapes,
-            shares,
-            mut termination,
-            mut reloads,
-            takeover,
-            duration,
-            former_pod,
-        } = self;
-        let (queries, asked_of_loop) = mpsc::channel(QUEUED_QUERIES);
-        let config = reloads.in_force().clone();
-        let serve = |app: &EventLoop| {
-            let config = &config;
-            let metrics = metrics.zip(config.metrics.addr().ok().flatten()).map(|(listener, addr)| {
-                let (queries, scrapes, connections) = (queries.clone(), scrapes.clone(), shares.metrics());
-                (addr, admin::serve_metrics(listener, queries, scrapes, &config.node, connections))
-            });
-            let healthz = healthz.zip(config.healthz_listen);
-            let healthz = healthz.map(|(listener, addr)| (addr, app.health().serve_pages(listener)));
-            let report = report.zip(config.report_listen);
-            let report = report.map(|(listener, addr)| {
-                let (report, queries) = (app.report(), queries.clone());
-                (addr, report::serve(listener, report, queries, shares.pages()))
-            });
-            let live = LivePages::start(app.observer(), queries.clone());
-            let admin = admin::serve(admin, queries, scrapes, live, &config.node, shares.admin());
-            let admin = (config.admin_listen, admin);
-            let servers = [Some(admin), healthz, report, metrics];
-            let servers = Servers::new(servers.into_iter().flatten().collect());
-            match takeover {
-                Takeover::Never => servers,
-                Takeover::Allowed | Takeover::Requested => {
-                    servers.with_successors(config, shares.workers(), former_pod, app)
-                }
-            }
-        };
+        let Self { app, controller, admin, serve, queries, takeover, .. } = self;
+        let (mut termination, mut reloads) = (self.termination, self.reloads);
         if takeover != Takeover::Never
             && let Err(error) = service_manager::upgrade_on_request()
         {
@@ -339,16 +318,14 @@ impl GatewayProcess {
         }
         let (stop, stopped) = oneshot::channel();
         let (configs, new_configs) = mpsc::channel(1);
-        let inbox = Inbox { queries: asked_of_loop, configs: new_configs, stop: stopped };
+        let inbox = Inbox { queries, configs: new_configs, stop: stopped };
         let (left, mut has_left) = oneshot::channel();
         let started = || {
             service_manager::ready();
-            started(address);
+            started(admin);
         };
         // Boxed, since the large future would otherwise bring the stack close to its guard page.
         let mut running = Box::pin(app.run(inbox, serve, started, left));
-        // Whether a signal has requested the end; the next one does not wait.
-        let (mut ended, mut asked, mut successor) = (None, false, None);
         let apply = async |config: Arc<Config>| {
             if let Some(controller) = &controller {
                 controller::reconfigure(controller, &config);
@@ -356,6 +333,8 @@ impl GatewayProcess {
             let (applied, is_applied) = oneshot::channel();
             configs.send(NewConfig { config, applied }).await.is_ok() && is_applied.await.is_ok()
         };
+        // Whether a signal has requested the end; the next one does not wait.
+        let (mut ended, mut asked, mut successor) = (None, false, None);
         let lame_duck = tokio::select! {
             biased;
             Ok(left_to) = &mut has_left => {
@@ -364,18 +343,18 @@ impl GatewayProcess {
                 Duration::ZERO
             }
             // The loop only ends on its own if it cannot continue or never began to serve.
-            by_itself = &mut running => {
-                ended = Some(by_itself);
+            of_loop = &mut running => {
+                ended = Some(of_loop);
                 Duration::ZERO
             }
             requester = termination.requested() => {
                 asked = true;
                 match requester {
-                    Requester::Supervisor => reloads.in_force().timeouts.lame_duck,
+                    Requester::Supervisor => reloads.in_force().lame_duck,
                     Requester::Terminal => Duration::ZERO,
                 }
             }
-            () = elapsed(duration) => Duration::ZERO,
+            () = elapsed(self.duration) => Duration::ZERO,
             never = reloads.follow(apply) => match never {},
         };
         // The loop ends from here on. It holds the receiver until then.
@@ -392,37 +371,49 @@ impl GatewayProcess {
                 None => running.await,
             }
         };
-        let (mut ending, mut deserted) = (pin!(ending), pin!(deserted(successor)));
-        let ended = loop {
-            tokio::select! {
-                ended = &mut ending => break ended,
-                () = &mut deserted, if !asked => return Exit::Unavailable,
-                Requester::Supervisor | Requester::Terminal = termination.requested() => {
-                    if std::mem::replace(&mut asked, true) {
-                        break Ended::Stopped(Drained::AtDeadline);
-                    }
-                }
-                never = reloads.refuse() => match never {},
-            }
-        };
-        let drained = match ended {
-            Ended::Stopped(drained) | Ended::HandedOver(drained) => drained,
-            Ended::Failed => return Exit::Software,
-            Ended::NotTakenOver => return Exit::Unavailable,
-        };
-        match drained {
-            Drained::Completely => tracing::info!("drained"),
-            Drained::AtDeadline => tracing::warn!("the drain deadline passed: open connections were closed"),
-        }
-        if matches!(ended, Ended::HandedOver(_)) && takeover::is_started_again() && !asked {
-            // A restarted container would take over from the process that has just taken over.
-            tokio::select! {
-                Requester::Supervisor | Requester::Terminal = termination.requested() => {}
-                () = &mut deserted => return Exit::Unavailable,
-            }
-        }
-        Exit::Ok
+        finish(ending, asked, successor, termination, reloads).await
     }
+}
+
+/// Waits for the end of the loop, and then for that of the successor if this process takes over from it again. Unless a signal has `asked` for
+/// the end, the first one does, and the next does not wait.
+async fn finish(
+    ending: impl Future<Output = Ended>,
+    mut asked: bool,
+    successor: Option<Arc<Successor>>,
+    mut termination: Termination,
+    mut reloads: Reloads,
+) -> Exit {
+    let (mut ending, mut deserted) = (pin!(ending), pin!(deserted(successor)));
+    let ended = loop {
+        tokio::select! {
+            ended = &mut ending => break ended,
+            () = &mut deserted, if !asked => return Exit::Unavailable,
+            Requester::Supervisor | Requester::Terminal = termination.requested() => {
+                if std::mem::replace(&mut asked, true) {
+                    break Ended::Stopped(Drained::AtDeadline);
+                }
+            }
+            never = reloads.refuse() => match never {},
+        }
+    };
+    let drained = match ended {
+        Ended::Stopped(drained) | Ended::HandedOver(drained) => drained,
+        Ended::Failed => return Exit::Software,
+        Ended::NotTakenOver => return Exit::Unavailable,
+    };
+    match drained {
+        Drained::Completely => tracing::info!("drained"),
+        Drained::AtDeadline => tracing::warn!("the drain deadline passed: open connections were closed"),
+    }
+    if matches!(ended, Ended::HandedOver(_)) && takeover::is_started_again() && !asked {
+        // A restarted container would take over from the process that has just taken over.
+        tokio::select! {
+            Requester::Supervisor | Requester::Terminal = termination.requested() => {}
+            () = &mut deserted => return Exit::Unavailable,
+        }
+    }
+    Exit::Ok
 }
 
 /// Waits until the successor ends or is told to, if this process can take over from it again.

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use sheave_dataplane::handover::{
-    AffinityRecord, ConnectionCount, FlowRecord, HandedFrontend, HealthRecord, SocketRole,
-};
+use sheave_dataplane::handover::{AffinityRecord, ConnectionCount, FlowRecord, HealthRecord, SocketRole};
+use sheave_model::FrontendAddr;
 
 /// A message. Its descriptors are those of its list, in the same order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,7 +23,7 @@ pub(super) enum Message {
         addresses: Vec<SocketAddr>,
     },
     Steered {
-        frontends: Vec<HandedFrontend>,
+        frontends: Vec<FrontendAddr>,
     },
     /// Interfaces on the paths to clusters.
     Interfaces {

@@ -6,10 +6,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use metrics::Counter;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sheave_dataplane::ListenersToHandOver;
@@ -72,7 +71,7 @@ pub(crate) struct Greeting {
     /// HTTP servers of this process.
     pub(crate) servers: Vec<(SocketAddr, OwnedFd)>,
     /// Counter of the successors that did not take over.
-    pub(crate) failures: Counter,
+    pub(crate) failures: Arc<AtomicU64>,
 }
 
 /// Successor whose objects are loaded. To the successor, dropping this is the end of this process.
@@ -80,7 +79,7 @@ pub(crate) struct Greeting {
 pub(crate) struct Successor {
     channel: Channel,
     token: Token,
-    failures: Counter,
+    failures: Arc<AtomicU64>,
     stays: bool,
     /// Lets the next successor begin when dropped.
     _turn: oneshot::Sender<()>,
@@ -206,7 +205,7 @@ async fn greet_in_turn(
         match greet(channel, &hello, &greeting, state).await {
             Ok((channel, token)) => {
                 let (turn, over) = oneshot::channel();
-                let failures = greeting.failures.clone();
+                let failures = Arc::clone(&greeting.failures);
                 let stays = matches!(hello, Message::Hello(Hello { stays: true, .. }));
                 let successor = Successor { channel, token, failures, stays, _turn: turn };
                 if ready.send(successor).await.is_err() {
@@ -216,7 +215,7 @@ async fn greet_in_turn(
             }
             Err(error) => {
                 state.loading.store(false, Ordering::Relaxed);
-                greeting.failures.increment(1);
+                greeting.failures.fetch_add(1, Ordering::Relaxed);
                 if !matches!(error, TakeoverError::Closed) {
                     tracing::warn!(%error, "a process asked to take over and did not");
                 }
@@ -414,7 +413,7 @@ impl Successor {
         };
         tracing::warn!(%error, ?outcome, "another process could not take over as it should");
         if outcome == Outcome::GoOn {
-            self.failures.increment(1);
+            self.failures.fetch_add(1, Ordering::Relaxed);
             let why = error.to_string();
             // The successor may be gone or not read, and traffic must not wait for that.
             tokio::time::timeout(Duration::ZERO, self.say(Message::Refused { why }, NO_FDS)).await.ok();

@@ -7,11 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use metrics::Counter;
 use sheave_dataplane::ListenersToHandOver;
-use sheave_dataplane::handover::{
-    ConnectionCount, FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole,
-};
+use sheave_dataplane::handover::{ConnectionCount, FlowRecord, HandedFlow, SocketRole};
+use sheave_model::{ClientSource, EndpointAddr, FrontendAddr, Protocol};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -56,14 +54,15 @@ fn greeting() -> Greeting {
         returns: true,
         workers: 2,
         servers: Vec::new(),
-        failures: Counter::noop(),
+        failures: Arc::default(),
     }
 }
 
 /// A greeting, with its counter of failed successors.
 fn counted_greeting() -> (Greeting, Arc<AtomicU64>) {
-    let failures = Arc::<AtomicU64>::default();
-    (Greeting { failures: Counter::from_arc(Arc::clone(&failures)), ..greeting() }, failures)
+    let greeting = greeting();
+    let failures = Arc::clone(&greeting.failures);
+    (greeting, failures)
 }
 
 fn socket() -> OwnedFd {
@@ -74,26 +73,41 @@ fn socket() -> OwnedFd {
 const SOCKETS: usize = 300;
 
 fn listeners() -> ListenersToHandOver {
-    let addr = (Ipv4Addr::LOCALHOST, 80).into();
-    let role = |worker| SocketRole::Frontend { addr, udp: false, worker };
+    let addr = FrontendAddr { ip: Ipv4Addr::LOCALHOST.into(), port: 80, protocol: Protocol::Tcp };
+    let role = |worker| SocketRole::Frontend { addr, worker };
     let sockets = (0..SOCKETS).map(|worker| (role(worker), Arc::new(socket().into())));
     ListenersToHandOver { sockets: sockets.collect(), ..ListenersToHandOver::default() }
 }
 
 fn flow() -> HandedFlow {
     let addr = (Ipv4Addr::LOCALHOST, 53).into();
-    let endpoint = HandedEndpoint { addr, path: 0 };
     let record = FlowRecord {
         frontend: addr,
         client: addr,
-        endpoint,
-        source: HandedSource::Gateway,
+        endpoint: EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 53),
+        source: ClientSource::Gateway,
         quiet_millis: 1,
         answered: true,
         suspect: false,
         port: None,
     };
     HandedFlow { record, fd: socket() }
+}
+
+#[test]
+fn a_message_keeps_the_form_that_other_versions_send_and_read() {
+    let exact = ["sockets", "nodePorts", "steered", "affinity", "interfaces", "listening"];
+    let sent = include_str!("../../tests/fuzz/corpus/takeover/predecessor");
+    let mut compared = 0;
+    for json in sent.lines().filter_map(|line| line.find('{').map(|start| &line[start..])) {
+        let message: Message = serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"));
+        let form: serde_json::Value = serde_json::from_str(json).unwrap();
+        if form["message"].as_str().is_some_and(|name| exact.contains(&name)) {
+            assert_eq!(serde_json::to_value(message).unwrap(), form);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 7);
 }
 
 /// Handover as in a gateway's loop.

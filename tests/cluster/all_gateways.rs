@@ -1,9 +1,7 @@
 //! Tests of a controller's view of all gateways: `sheave status --fleet` and `/api/fleet`.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use sheave_control::api::gateway_report::AUDIENCE;
@@ -14,6 +12,7 @@ use crate::stage::{Home, Role, Sheave, Stage, free_port, pool, service, wait_for
 use crate::support::cluster::{Account, Cluster};
 use crate::support::http;
 use crate::support::patience::{eventually_within, patience};
+use crate::support::port_forward::PodForwards;
 use crate::support::process::Finished;
 use crate::support::road::Road;
 
@@ -81,68 +80,55 @@ fn gateway<'v>(view: &'v Value, node: &str) -> &'v Value {
     gateways.iter().find(|it| it["node"] == node).unwrap_or_else(|| panic!("no {node}: {view}"))
 }
 
-/// Queries with a port-forward, as outside of the cluster. A script takes the place of kubectl, and leads to the leader.
-fn through_kubectl(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: SocketAddr) {
+/// Queries with a port-forward, as outside of the cluster, which leads to the leader.
+fn through_port_forward(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gateway: SocketAddr) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = |name: &str| folder.path().join(name);
-    let script = format!(
-        "#!/bin/sh\necho $$ \"$@\" > {}\necho 'Forwarding from {admin} -> 9841'\nexec /bin/sleep 1000\n",
-        path("called").display()
-    );
-    fs::write(path("kubectl"), &script).expect("a script is written");
-    fs::set_permissions(path("kubectl"), Permissions::from_mode(0o755)).expect("it may be run");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let api = PodForwards::start(&stage.host, admin, &[("sheave-controller-x", true)]);
+    fs::write(path("kubeconfig"), api.kubeconfig()).expect("a file is written");
     // Admin address without a listener.
     let unused = stage.host.run(|| free_port(Ipv4Addr::LOCALHOST));
     let text = fs::read_to_string(home.config()).expect("a configuration");
     let elsewhere = text.replace(&admin.to_string(), &format!("127.0.0.1:{unused}"));
     fs::write(path("config.yaml"), elsewhere).expect("a file is written");
-    let run_with = |folder: &str, cluster: &[&str]| {
-        let search = format!("PATH={folder}");
-        let config = path("config.yaml").display().to_string();
+    let (config, kubeconfig) = (path("config.yaml"), path("kubeconfig"));
+    let run = |cluster: &[&str]| {
         let flags = ["status", "--fleet", "--config", &config];
-        let program = [search.as_str(), sheave_test_support::program::path()];
-        stage.host.finish("env", &[&program[..], &flags, cluster].concat())
+        stage.host.finish(sheave_test_support::program::path(), &[&flags[..], cluster].concat())
     };
-    let run = |folder: &str| run_with(folder, &[]);
-    let asked = run_with(&folder.path().display().to_string(), &["--kubeconfig", "/k", "--context", "prod"]);
+    let prod = ["--kubeconfig", &kubeconfig, "--context", "prod"];
+    let asked = run(&prod);
     assert!(
         asked.code() == Some(1) && asked.stdout.contains("6 gateways"),
         "{}{}",
         asked.stdout,
         asked.stderr
     );
-    let called = fs::read_to_string(path("called")).expect("kubectl was called");
-    let (process, arguments) = called.trim().split_once(' ').expect("its id and its arguments");
-    assert_eq!(
-        arguments,
-        format!(
-            "--kubeconfig /k --context prod --namespace sheave-system port-forward --address 127.0.0.1 deployment/sheave-controller :{unused}"
-        )
+    let requests = api.requests();
+    assert!(
+        requests.len() == 2
+            && requests[0].contains("component%3Dcontroller")
+            && requests[1].ends_with(&format!("/sheave-controller-x/portforward?&ports={unused}")),
+        "{requests:?}"
     );
-    assert!(!Path::new("/proc").join(process).exists(), "it has ended");
 
-    fs::write(path("kubectl"), "#!/bin/sh\necho 'error: forbidden' >&2\nexit 1\n")
-        .expect("a script is written");
-    let refused = run(&folder.path().display().to_string());
+    api.refuse(true);
+    let refused = run(&prod);
     assert_eq!(refused.code(), Some(2));
-    for part in [
-        "error: forbidden",
-        "nothing listens on http://127.0.0.1:",
-        "kubectl port-forward ended; ask a controller",
-    ] {
+    for part in ["API server http://127.0.0.1:", "; ask a controller"] {
         assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
     }
-    let without = run("/nonexistent");
-    assert!(without.code() == Some(2) && without.stderr.contains("kubectl: "), "{}", without.stderr);
+    // The configuration names the API server of the stage, which has no such Pods.
+    let nobody = run(&[]);
+    for part in ["nothing listens on http://127.0.0.1:", "; ask a controller"] {
+        assert!(nobody.stderr.contains(part), "{part}: {}", nobody.stderr);
+    }
 
     // A gateway listens there, which does not know the others.
     let at_gateway = text.replace(&admin.to_string(), &gateway.to_string());
-    fs::write(path("config.yaml"), at_gateway).expect("a file is written");
-    let refused = run(&folder.path().display().to_string());
+    fs::write(&config, at_gateway).expect("a file is written");
+    let refused = run(&[]);
     assert!(refused.stderr.contains("no controller listens on http://"), "{}", refused.stderr);
-    fs::write(path("kubectl"), &script).expect("a script is written");
-    let asked = run(&folder.path().display().to_string());
-    assert!(asked.stdout.contains("6 gateways"), "{}{}", asked.stdout, asked.stderr);
 }
 
 #[test]
@@ -238,7 +224,7 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
     );
     assert_eq!(stage.command(&home, "status", &["--fleet", "-o", "json"]).code(), Some(1));
 
-    through_kubectl(&stage, &home, leader.admin(), running[0].admin());
+    through_port_forward(&stage, &home, leader.admin(), running[0].admin());
 
     // Gateways do not query others.
     let url = format!("http://{}", running[0].admin());

@@ -18,12 +18,12 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType,
 };
-use sheave_dataplane::handover::{FlowRecord, HandedEndpoint, HandedFlow, HandedSource, SocketRole};
+use sheave_dataplane::handover::{FlowRecord, HandedFlow, SocketRole};
 use sheave_dataplane::{
     CapacityLimits, Dataplane, ListenersToHandOver, Options, Settings, SteeringMode, Timeouts,
 };
 use sheave_model::test_util::{frontend, table};
-use sheave_model::{Algorithm, Frontend, FrontendAddr, Protocol};
+use sheave_model::{Algorithm, ClientSource, EndpointAddr, Frontend, FrontendAddr, Protocol};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
@@ -118,7 +118,7 @@ impl Bench {
             returns: false,
             workers: 1,
             servers: Vec::new(),
-            failures: metrics::Counter::noop(),
+            failures: Arc::default(),
         };
         let successors = {
             let _inside = runtime.enter();
@@ -167,20 +167,19 @@ impl Bench {
 /// Handover as in the gateway's loop.
 async fn hand_over(successor: &Successor) -> Outcome {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
-    let endpoint = HandedEndpoint { addr, path: 0 };
     let record = FlowRecord {
         frontend: addr,
         client: addr,
-        endpoint,
-        source: HandedSource::Gateway,
+        endpoint: EndpointAddr::new(addr.ip(), addr.port()),
+        source: ClientSource::Gateway,
         quiet_millis: 0,
         answered: true,
         suspect: false,
         port: None,
     };
     let offered = timeout(Successor::PREPARATION, async {
-        let sockets =
-            vec![(SocketRole::Frontend { addr, udp: true, worker: 0 }, Arc::new(udp_socket().into()))];
+        let addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: Protocol::Udp };
+        let sockets = vec![(SocketRole::Frontend { addr, worker: 0 }, Arc::new(udp_socket().into()))];
         successor
             .hand_over(
                 ListenersToHandOver { sockets, ..ListenersToHandOver::default() },

@@ -18,6 +18,7 @@ pub mod load;
 pub mod manifest;
 pub mod members;
 pub mod patience;
+pub mod port_forward;
 pub mod process;
 pub mod program;
 pub mod road;

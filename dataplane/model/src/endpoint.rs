@@ -4,18 +4,25 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// Network path to a cluster's endpoints: a number that the configuration assigns to a network interface. It
 /// distinguishes clusters whose pod networks overlap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Path(pub u16);
 
 impl Path {
     /// The path that the system's routing table chooses.
     pub const DEFAULT: Self = Self(0);
+
+    fn is_default(&self) -> bool {
+        *self == Self::DEFAULT
+    }
 }
 
 /// Address of an endpoint. Prints as `ip:port`, IPv6 in brackets. The same address on another path is another endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "SerializedEndpoint", into = "SerializedEndpoint")]
 pub struct EndpointAddr {
     /// The endpoint's address.
     pub ip: IpAddr,
@@ -34,6 +41,26 @@ impl EndpointAddr {
     /// The socket address to connect to, without the path.
     pub fn socket_addr(self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
+    }
+}
+
+/// Form of an [`EndpointAddr`] between processes of different versions.
+#[derive(Serialize, Deserialize)]
+struct SerializedEndpoint {
+    addr: SocketAddr,
+    #[serde(default, skip_serializing_if = "Path::is_default")]
+    path: Path,
+}
+
+impl From<EndpointAddr> for SerializedEndpoint {
+    fn from(endpoint: EndpointAddr) -> Self {
+        Self { addr: endpoint.socket_addr(), path: endpoint.path }
+    }
+}
+
+impl From<SerializedEndpoint> for EndpointAddr {
+    fn from(SerializedEndpoint { addr, path }: SerializedEndpoint) -> Self {
+        Self { ip: addr.ip(), port: addr.port(), path }
     }
 }
 

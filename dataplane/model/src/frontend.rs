@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::address_set::AddressSet;
 use crate::backend::Backend;
 use crate::endpoint::Endpoint;
@@ -46,7 +48,8 @@ impl fmt::Display for Protocol {
 
 /// Address, port and protocol at which a frontend accepts traffic. Sorts IPv4 before IPv6, then by address, port and protocol,
 /// which is the order of every listing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "SerializedFrontend", into = "SerializedFrontend")]
 pub struct FrontendAddr {
     /// Address that clients connect to. Never unspecified: a frontend replies from the address that the client used.
     pub ip: IpAddr,
@@ -73,6 +76,25 @@ impl FrontendAddr {
 impl fmt::Display for FrontendAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", SocketAddr::new(self.ip, self.port), self.protocol)
+    }
+}
+
+/// Form of a [`FrontendAddr`] between processes of different versions.
+#[derive(Serialize, Deserialize)]
+struct SerializedFrontend {
+    addr: SocketAddr,
+    udp: bool,
+}
+
+impl From<FrontendAddr> for SerializedFrontend {
+    fn from(frontend: FrontendAddr) -> Self {
+        Self { addr: frontend.socket_addr(), udp: frontend.protocol == Protocol::Udp }
+    }
+}
+
+impl From<SerializedFrontend> for FrontendAddr {
+    fn from(SerializedFrontend { addr, udp }: SerializedFrontend) -> Self {
+        Self { ip: addr.ip(), port: addr.port(), protocol: if udp { Protocol::Udp } else { Protocol::Tcp } }
     }
 }
 
@@ -173,7 +195,8 @@ pub enum AffinityScope {
 }
 
 /// Source address that an endpoint sees, and how the endpoint learns the client's address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ClientSource {
     /// The gateway's address; the endpoint does not learn the client's.
     #[default]

@@ -7,14 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::FrontendSource;
+use sheave_model::{EndpointAddr, FrontendAddr, FrontendSource};
 use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::Dataplane;
 use crate::handover::{
-    AffinityRecord, ConnectionCount, HandedEndpoint, HandedFlow, HandedFrontend, HandedSocket, HealthRecord,
-    SocketRole, source,
+    AffinityRecord, ConnectionCount, HandedFlow, HandedSocket, HealthRecord, SocketRole, source,
 };
 use crate::paths::FormerPaths;
 use crate::udp::local_ports::claim;
@@ -27,7 +26,7 @@ pub struct ListenersToHandOver {
     /// Every socket that receives new traffic.
     pub sockets: Vec<(SocketRole, Arc<Socket>)>,
     /// Frontends without their own sockets.
-    pub steered: Vec<HandedFrontend>,
+    pub steered: Vec<FrontendAddr>,
     /// Interfaces of the paths, from path 1 on.
     pub interfaces: Vec<String>,
 }
@@ -38,7 +37,7 @@ pub struct HandedListeners {
     /// Every socket that receives new traffic.
     pub sockets: Vec<HandedSocket>,
     /// Frontends without their own sockets.
-    pub steered: Vec<HandedFrontend>,
+    pub steered: Vec<FrontendAddr>,
     /// Interfaces of the other process's paths, from path 1 on; `None` if it does not report them.
     pub interfaces: Option<Vec<String>>,
 }
@@ -48,7 +47,7 @@ impl Dataplane {
     /// [`Dataplane::resume`], because this process would refuse frontends that only the other one has.
     pub fn listeners_to_hand_over(&mut self) -> ListenersToHandOver {
         self.listeners.suspend_dedicated();
-        let steered = self.listeners.steered().map(HandedFrontend::from).collect();
+        let steered = self.listeners.steered().collect();
         let interfaces = self.paths.interfaces().map(str::to_owned).collect();
         ListenersToHandOver { sockets: self.listeners.hand_over(), steered, interfaces }
     }
@@ -134,7 +133,7 @@ impl Dataplane {
     pub fn take_over(&mut self, listeners: HandedListeners) {
         let HandedListeners { sockets, steered, interfaces } = listeners;
         self.former_paths = FormerPaths::new(interfaces.as_deref(), &self.paths);
-        self.listeners.take_over(sockets, steered.into_iter().map(Into::into));
+        self.listeners.take_over(sockets, steered);
     }
 
     /// Serves these flows of the other process, on the worker with the same index. Must be called after a table with their frontends
@@ -161,7 +160,7 @@ impl Dataplane {
     }
 
     /// Renumbers the endpoint's path for this process; returns false if it has no such path.
-    fn is_here(&self, endpoint: &mut HandedEndpoint) -> bool {
+    fn is_here(&self, endpoint: &mut EndpointAddr) -> bool {
         let here = self.former_paths.endpoint(*endpoint);
         *endpoint = here.unwrap_or(*endpoint);
         here.is_some()

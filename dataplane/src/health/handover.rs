@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sheave_model::{EndpointAddr, FrontendSource, Protocol, ServicePort};
+use sheave_model::{FrontendSource, Protocol, ServicePort};
 
 use super::reports::EndpointKey;
 use super::suspect::Suspect;
@@ -25,7 +25,7 @@ impl Health {
                 port: service.port_name.to_string(),
                 of_fleet: service.source == FrontendSource::MultiClusterService,
                 udp: service.protocol == Protocol::Udp,
-                endpoint: (*addr).into(),
+                endpoint: *addr,
                 unhealthy: self
                     .since
                     .get(key)
@@ -77,5 +77,5 @@ fn key_of(record: &HealthRecord) -> EndpointKey {
         port_name: port.as_str().into(),
         protocol: if *udp { Protocol::Udp } else { Protocol::Tcp },
     };
-    EndpointKey { service, addr: EndpointAddr::from(*endpoint) }
+    EndpointKey { service, addr: *endpoint }
 }

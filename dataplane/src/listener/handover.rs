@@ -11,7 +11,7 @@ use super::binding::Binding;
 use super::state::Admission;
 use super::{ListenerSet, serve};
 use crate::counters::FrontendCounters;
-use crate::handover::{HandedFrontend, HandedSocket, SocketRole};
+use crate::handover::{HandedSocket, SocketRole};
 use crate::worker::WorkerHandle;
 
 /// Listeners of the previous process.
@@ -52,14 +52,13 @@ impl ListenerSet {
             Binding::Nowhere | Binding::Steered(_) => None,
         });
         let own = with_sockets.flat_map(|(addr, sockets)| {
-            let HandedFrontend { addr, udp } = addr.into();
-            let role = move |worker| SocketRole::Frontend { addr, udp, worker };
+            let role = move |worker| SocketRole::Frontend { addr, worker };
             sockets.iter().enumerate().map(move |(worker, socket)| (role(worker), Arc::clone(socket)))
         });
-        let steering = self.steering.sockets().map(|(addr, worker, socket)| {
-            let HandedFrontend { addr, udp } = addr.into();
-            (SocketRole::Steering { addr, udp, worker }, Arc::clone(socket))
-        });
+        let steering = self
+            .steering
+            .sockets()
+            .map(|(addr, worker, socket)| (SocketRole::Steering { addr, worker }, Arc::clone(socket)));
         own.chain(steering).collect()
     }
 
@@ -70,19 +69,15 @@ impl ListenerSet {
     }
 
     /// Uses these sockets for the frontends that are opened from now on, and treats the `steered` addresses as this process's own.
-    pub(crate) fn take_over(
-        &mut self,
-        sockets: Vec<HandedSocket>,
-        steered: impl IntoIterator<Item = FrontendAddr>,
-    ) {
+    pub(crate) fn take_over(&mut self, sockets: Vec<HandedSocket>, steered: Vec<FrontendAddr>) {
         let mut frontends: HashMap<FrontendAddr, Vec<(usize, Socket)>> = HashMap::new();
         let mut steering: HashMap<FrontendAddr, Vec<(usize, Socket)>> = HashMap::new();
         for HandedSocket { role, fd } in sockets {
-            let (of, addr, udp, worker) = match role {
-                SocketRole::Frontend { addr, udp, worker } => (&mut frontends, addr, udp, worker),
-                SocketRole::Steering { addr, udp, worker } => (&mut steering, addr, udp, worker),
+            let (of, addr, worker) = match role {
+                SocketRole::Frontend { addr, worker } => (&mut frontends, addr, worker),
+                SocketRole::Steering { addr, worker } => (&mut steering, addr, worker),
             };
-            of.entry(HandedFrontend { addr, udp }.into()).or_default().push((worker, Socket::from(fd)));
+            of.entry(addr).or_default().push((worker, Socket::from(fd)));
         }
         let frontends = frontends.into_iter().map(|(addr, sockets)| (addr, by_worker(sockets)));
         self.former =

@@ -53,8 +53,8 @@ impl Udp {
         let record = FlowRecord {
             frontend: frontend.addr.socket_addr(),
             client: client.0,
-            endpoint: endpoint.into(),
-            source: source.into(),
+            endpoint,
+            source,
             quiet_millis: millis_since(touched, self.context.worker.now()),
             answered,
             suspect,
@@ -78,11 +78,8 @@ impl Udp {
                 None => self.steered.place(&mut self.frontends, addr),
             };
             let Some(frontend) = place.and_then(|place| self.frontends.get_mut(place)) else { continue };
-            let way = Way {
-                client: ClientAddr(record.client),
-                endpoint: record.endpoint.into(),
-                source: record.source.into(),
-            };
+            let way =
+                Way { client: ClientAddr(record.client), endpoint: record.endpoint, source: record.source };
             let link = match Opener::new(frontend).take_over(&way, Socket::from(fd), record.port) {
                 Ok(link) => link,
                 Err(error) => {

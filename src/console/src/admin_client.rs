@@ -1,10 +1,16 @@
-//! Client of the admin server: one request over HTTP/1.0.
+//! Client of the admin server: one request on a connection of its own.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper::header::HOST;
+use hyper_util::rt::TokioIo;
 use sheave_control::text::one_line;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// How long a running process may take to answer. A controller first queries all gateways, twice if
 /// necessary.
@@ -19,24 +25,39 @@ const LONGEST_REFUSAL: usize = 1024;
 pub(crate) struct Reply {
     /// The status code.
     pub(crate) status: u16,
-    /// The status line, for people.
-    pub(crate) line: String,
+    /// The status, for people.
+    line: String,
     pub(crate) body: String,
 }
 
-/// Gets a path with its query, on a connection of its own. In HTTP/1.0 the server ends the answer by closing.
+/// Gets a path with its query. Blocks this thread until the answer is there.
 ///
 /// # Errors
 /// If the server does not answer, with the reason as text.
 pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
-    let answer = request(authority, path, Instant::now() + PATIENCE).map_err(|error| match error.kind() {
-        io::ErrorKind::TimedOut => format!("timed out after {} s", PATIENCE.as_secs()),
-        _ => error.to_string(),
-    })?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("this is no HTTP")?;
-    let line = head.lines().next().unwrap_or_default();
-    let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("this is no HTTP")?;
-    Ok(Reply { status, line: line.to_owned(), body: body.to_owned() })
+    get_within(PATIENCE, authority, path)
+}
+
+fn get_within(patience: Duration, authority: &str, path: &str) -> Result<Reply, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answer = async { timeout(patience, request(authority, path)).await };
+    match runtime.map_err(|error| error.to_string())?.block_on(answer) {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("timed out after {} s", patience.as_secs())),
+    }
+}
+
+/// The limit is for the whole answer, so that a server that sends a byte now and then cannot extend it.
+async fn request(authority: &str, path: &str) -> Result<Reply, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(authority).await?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    // Ends with the runtime.
+    tokio::spawn(connection);
+    let request = Request::get(path).header(HOST, authority).body(Empty::<Bytes>::new())?;
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, LONGEST).collect().await?.to_bytes();
+    let (status, line) = (head.status.as_u16(), head.status.to_string());
+    Ok(Reply { status, line, body: String::from_utf8(body.into())? })
 }
 
 impl Reply {
@@ -48,53 +69,9 @@ impl Reply {
     }
 }
 
-fn request(authority: &str, path: &str, deadline: Instant) -> io::Result<String> {
-    // A socket timeout shows as `EAGAIN` (socket(7), SO_RCVTIMEO and SO_SNDTIMEO).
-    let timed_out = |error: io::Error| match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    };
-    let mut stream = connect(authority)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n").map_err(timed_out)?;
-    let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
-    loop {
-        // The deadline is for the whole answer, so that a server that sends a byte now and then cannot extend
-        // it.
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let length = match stream.read(&mut part) {
-            Ok(0) => break,
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(timed_out(error)),
-        };
-        answer.extend_from_slice(&part[..length]);
-        if answer.len() > LONGEST {
-            return Err(io::Error::other("its answer is too long for any gateway"));
-        }
-    }
-    String::from_utf8(answer).map_err(io::Error::other)
-}
-
-/// Connects to the first address of a name that answers.
-#[expect(clippy::disallowed_methods, reason = "a command that asks once and ends may wait for a name")]
-fn connect(authority: &str) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for addr in authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&addr, PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
     use std::thread;
 
@@ -107,21 +84,19 @@ mod tests {
         // Writes until the client has gone.
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
             while stream.write_all(b"x").is_ok() {}
         });
-        let answer = request(&authority, "/", Instant::now() + Duration::from_millis(200));
-        assert_eq!(answer.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let answer = get_within(Duration::from_millis(200), &authority, "/");
+        assert_eq!(answer.unwrap_err(), "timed out after 0 s");
         server.join().unwrap();
     }
 
     #[test]
     fn a_refusal_is_one_line_that_people_can_read() {
         let body = "\u{1b}[31m\nsheave: all is well".to_owned() + &"x".repeat(5000);
-        let reply = Reply { status: 500, line: "HTTP/1.0 500 No".to_owned(), body };
+        let reply = Reply { status: 500, line: "500 No".to_owned(), body };
         let text = reply.refusal();
-        assert!(
-            text.starts_with("HTTP/1.0 500 No:  [31m sheave: all is well") && text.len() <= 1024,
-            "{text}"
-        );
+        assert!(text.starts_with("500 No:  [31m sheave: all is well") && text.len() <= 1024, "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Admin server that a command queries: at the given URL, on this machine, or in the cluster through kubectl.
+//! Admin server that a command queries: at the given URL, on this machine, or in the cluster through a port-forward.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl AdminServer {
         (!may_be_elsewhere(running) || listens()).then(|| Self::near(running, config))
     }
 
-    /// Whether kubectl forwards the port to one Pod, so that the address ends with that Pod.
+    /// Whether a port-forward leads to one Pod, so that the address ends with that Pod.
     pub(crate) fn is_forwarded(&self) -> bool {
         self.forward.is_some()
     }

@@ -48,7 +48,7 @@ pub struct RunningArgs {
     /// Admin server to query [default: http:// and `admin.listen`]
     #[arg(long, value_name = "URL", value_parser = admin_url, conflicts_with = "gateway")]
     pub admin: Option<AdminUrl>,
-    /// Query the gateway on this Node of the cluster, to which kubectl forwards a port
+    /// Query the gateway on this Node of the cluster, through a port-forward
     ///
     /// The default, if --kubeconfig or --context selects the cluster, is a ready gateway of that cluster; `kubectl sheave` uses it also
     /// where nothing listens on `admin.listen`.

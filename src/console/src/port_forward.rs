@@ -1,37 +1,33 @@
-//! Connection to an admin server in the cluster, which listens on loopback in its Pod. `kubectl port-forward` makes it, with the user's
-//! credentials, plugins and proxies.
+//! Connection to an admin server in the cluster, which listens on loopback in its Pod: a listener on this machine's loopback, whose
+//! connections lead there through the API server, as with `kubectl port-forward`.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use sheave_dataplane::kill_with_parent;
+use sheave_control::sources::connection::Connection;
+use sheave_control::sources::port_forward::PodSelector;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::options::Options;
 
-/// Name of the controller in the manifests and the chart of `deploy`, in the namespace of its Lease.
-const CONTROLLER: &str = "deployment/sheave-controller";
-/// Name of the gateways. kubectl prefers a ready Pod (`ActivePods` in kubectl, util/podutils).
-const GATEWAYS: &str = "daemonset/sheave-gateway";
+/// Labels of the controllers' Pods in the manifests and the chart of `deploy`, in the namespace of their Lease.
+const CONTROLLERS: &str = "app.kubernetes.io/name=sheave,app.kubernetes.io/component=controller";
 /// Labels of the gateways' Pods.
-const OF_GATEWAYS: &str = "app.kubernetes.io/name=sheave,app.kubernetes.io/component=gateway";
-/// How long kubectl may take; a credential plugin may ask the user.
+const GATEWAYS: &str = "app.kubernetes.io/name=sheave,app.kubernetes.io/component=gateway";
+/// How long the API server may take; a credential plugin may ask the user.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to read stderr after kubectl has failed.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Prefix of the line that kubectl prints once it listens (`ForwardedPort` in client-go, tools/portforward).
-const LISTENING: &str = "Forwarding from ";
 
-/// Port-forward that ends when it is dropped, and when the thread that opened it ends. The admin server behind it has no authentication, so
-/// the forward must not outlive a command that a signal ends.
+/// Port-forward that ends when it is dropped. The admin server behind it has no authentication, so the forward must not outlive the command.
 #[derive(Debug)]
 pub(crate) struct PortForward {
-    kubectl: Child,
     /// `host:port` on this machine.
     pub(crate) authority: String,
+    /// Closes the listener and its connections when dropped.
+    _end: oneshot::Sender<()>,
 }
 
 /// Target of a port-forward.
@@ -41,7 +37,7 @@ pub(crate) enum Remote<'a> {
     Controller,
     /// A ready gateway.
     AnyGateway,
-    /// The gateway on this Node.
+    /// The gateway on this Node. During an update two Pods share the Node's ports, so either will do.
     GatewayOn(&'a str),
 }
 
@@ -49,117 +45,59 @@ impl PortForward {
     /// Opens a port-forward to the admin server of a process, in the namespace of the configured Lease.
     ///
     /// # Errors
-    /// If the port-forward fails, with the reason as text. kubectl itself has written details to stderr.
+    /// If the port-forward fails, with the reason as text.
     pub(crate) fn open(remote: &Remote<'_>, config: &Options) -> Result<Self, String> {
-        let target = match remote {
-            Remote::Controller => CONTROLLER.to_owned(),
-            Remote::AnyGateway => GATEWAYS.to_owned(),
-            Remote::GatewayOn(node) => pod_on(node, config)?,
+        let (labels, node) = match remote {
+            Remote::Controller => (CONTROLLERS, None),
+            Remote::AnyGateway => (GATEWAYS, None),
+            Remote::GatewayOn(node) => (GATEWAYS, Some((*node).to_owned())),
         };
-        let mut command = kubectl(config);
-        let port = format!(":{}", config.admin_listen.port());
-        command.args(["port-forward", "--address", "127.0.0.1", &target, &port]);
-        kill_with_parent(&mut command);
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let kubectl = spawned.map_err(|error| format!("kubectl: {error}"))?;
-        // From here on, `Drop` ends kubectl on every path.
-        let mut forward = Self { kubectl, authority: String::new() };
-        let opening = Arc::new(AtomicBool::new(true));
-        let said = forward.kubectl.stderr.take().map(|stderr| pass_on(stderr, Arc::clone(&opening)));
-        match forward.listening() {
-            Ok(authority) => forward.authority = authority,
-            Err(error) => {
-                drop(forward);
-                // Print kubectl's last lines before the error. The wait is limited, since another process may hold its stderr open.
-                said.map(|said| said.recv_timeout(LAST_WORDS));
-                return Err(error);
-            }
-        }
-        opening.store(false, Ordering::Release);
-        Ok(forward)
-    }
-
-    /// Waits until kubectl listens, and returns the address.
-    fn listening(&mut self) -> Result<String, String> {
-        let stdout = self.kubectl.stdout.take().ok_or("kubectl has no stdout")?;
-        let (sender, first_line) = mpsc::channel();
-        // Keeps reading, so that kubectl never blocks on a full pipe.
-        thread::spawn(move || {
-            let mut stdout = BufReader::new(stdout);
-            let mut line = String::new();
-            // The receiver may have timed out.
-            sender.send(stdout.read_line(&mut line).map(|_| line)).ok();
-            io::copy(&mut stdout, &mut io::sink()).ok();
-        });
-        let line = match first_line.recv_timeout(PATIENCE) {
-            Ok(Ok(line)) => line,
-            Ok(Err(error)) => return Err(format!("kubectl: {error}")),
-            Err(_) => return Err(format!("kubectl port-forward took longer than {} s", PATIENCE.as_secs())),
+        let namespace = config.namespace.clone();
+        let (config, pods) = (config.clone(), PodSelector { namespace, labels, node });
+        let ((tell, opened), (end, ended)) = (mpsc::channel(), oneshot::channel());
+        // A thread with its own runtime, since some commands wait for answers without one.
+        let forwarding = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(async {
+                tokio::select! {
+                    Err(error) = forward(&config, &pods, &tell) => drop(tell.send(Err(error))),
+                    _ = ended => {}
+                }
+            }),
+            Err(error) => drop(tell.send(Err(error.to_string()))),
         };
-        let address = line.strip_prefix(LISTENING).and_then(|rest| rest.split(" -> ").next());
-        let address = address.filter(|address| address.parse::<std::net::SocketAddr>().is_ok());
-        address.map(str::to_owned).ok_or_else(|| "kubectl port-forward ended".to_owned())
+        thread::Builder::new()
+            .name("port-forward".to_owned())
+            .spawn(forwarding)
+            .map_err(|error| error.to_string())?;
+        let too_long = |_| format!("the API server took longer than {} s", PATIENCE.as_secs());
+        let addr: SocketAddr = opened.recv_timeout(PATIENCE).map_err(too_long)??;
+        Ok(Self { authority: addr.to_string(), _end: end })
     }
 }
 
-impl Drop for PortForward {
-    fn drop(&mut self) {
-        // kubectl may have ended already.
-        self.kubectl.kill().ok();
-        self.kubectl.wait().ok();
+/// Forwards connections to a Pod until one fails, as when the Pod has ended: the command then sees that nothing listens any more. Sends the
+/// address of the listener once the API server has opened the first one.
+async fn forward(
+    config: &Options,
+    pods: &PodSelector,
+    opened: &mpsc::Sender<Result<SocketAddr, String>>,
+) -> Result<(), String> {
+    let connection = Connection::open_as(config.kubeconfig.as_deref(), config.context.as_deref(), "command")
+        .await
+        .map_err(|error| error.to_string())?;
+    let of_server = |error| format!("API server {}: {error}", connection.server());
+    let pod = connection.running_pod(pods).await.map_err(of_server)?;
+    let connect = || connection.forward(pods, &pod, config.admin_listen.port());
+    let mut first = Some(connect().await.map_err(of_server)?);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| error.to_string())?;
+    let addr = listener.local_addr().map_err(|error| error.to_string())?;
+    opened.send(Ok(addr)).unwrap_or_default();
+    loop {
+        let (mut here, _) = listener.accept().await.map_err(|error| error.to_string())?;
+        let mut there = match first.take() {
+            Some(first) => first,
+            None => connect().await.map_err(of_server)?,
+        };
+        tokio::spawn(async move { copy_bidirectional(&mut here, &mut there).await });
     }
-}
-
-/// Passes on stderr of kubectl until the port-forward is open: errors, and prompts for credentials. Later output is dropped, since `sheave
-/// top` then has the terminal and the command itself reports a lost connection. The receiver is notified of the end.
-fn pass_on(mut stderr: ChildStderr, opening: Arc<AtomicBool>) -> mpsc::Receiver<()> {
-    let (ended, end) = mpsc::channel();
-    thread::spawn(move || {
-        let mut bytes = [0; 1024];
-        while let Ok(length @ 1..) = stderr.read(&mut bytes) {
-            if opening.load(Ordering::Acquire) {
-                io::stderr().write_all(&bytes[..length]).ok();
-            }
-        }
-        drop(ended);
-    });
-    end
-}
-
-/// kubectl with the cluster of the command line.
-fn kubectl(config: &Options) -> Command {
-    let mut command = Command::new("kubectl");
-    if let Some(kubeconfig) = &config.kubeconfig {
-        command.arg("--kubeconfig").arg(kubeconfig);
-    }
-    if let Some(context) = &config.context {
-        command.args(["--context", context]);
-    }
-    command.args(["--namespace", &config.namespace]);
-    command
-}
-
-/// The Pod of the gateway on a Node, named for kubectl. During an update two Pods share the Node's ports, so either will do.
-fn pod_on(node: &str, config: &Options) -> Result<String, String> {
-    let mut command = kubectl(config);
-    let running = format!("spec.nodeName={node},status.phase=Running");
-    command.args([
-        "get",
-        "pods",
-        "--selector",
-        OF_GATEWAYS,
-        "--field-selector",
-        &running,
-        "--output",
-        "name",
-    ]);
-    kill_with_parent(&mut command);
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("kubectl: {error}"))?;
-    if !output.status.success() {
-        return Err("kubectl get pods failed".to_owned());
-    }
-    let names = String::from_utf8_lossy(&output.stdout);
-    let found = names.lines().find(|name| name.starts_with("pod/")).map(str::to_owned);
-    found.ok_or_else(|| format!("no gateway runs there, by the Pods of namespace {}", config.namespace))
 }

@@ -82,7 +82,7 @@ pub async fn run(command: &Watch, config: &Options, server: AdminServer) -> Exit
 struct Watched {
     service: String,
     authority: String,
-    /// Whether kubectl forwards the port to one Pod.
+    /// Whether a port-forward leads to one Pod.
     forwarded: bool,
     known: Option<Decision>,
     silent_since: Option<Instant>,

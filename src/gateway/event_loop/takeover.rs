@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_console::http::query::Query;
@@ -52,7 +53,7 @@ impl Servers {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
-            let (failures, returns) = (app.takeovers.failures(), takeover::is_started_again());
+            let (failures, returns) = (Arc::clone(&app.takeovers.failures), takeover::is_started_again());
             Successors::listen(directory, Greeting { place, former_pod, returns, workers, servers, failures })
         });
         let successors = listening.inspect_err(|error| {
@@ -156,7 +157,7 @@ impl EventLoop {
         self.announcing.begin();
         self.announce();
         self.health.take_over(node_ports);
-        self.takeovers.took(began.elapsed());
+        self.takeovers.took.get_or_init(|| began.elapsed());
         tracing::info!(
             from = predecessor.version(),
             sockets,

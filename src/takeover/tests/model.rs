@@ -373,7 +373,9 @@ impl Node {
         let began = Instant::now();
         self.taken.borrow_mut().remove(&process);
         let given = timeout(Successor::PREPARATION, async {
-            let role = SocketRole::Frontend { addr: self.frontend, udp: false, worker: 0 };
+            let (ip, port) = (self.frontend.ip(), self.frontend.port());
+            let addr = FrontendAddr { ip, port, protocol: Protocol::Tcp };
+            let role = SocketRole::Frontend { addr, worker: 0 };
             let sockets = vec![(role, Arc::clone(frontend))];
             let listeners = ListenersToHandOver { sockets, ..ListenersToHandOver::default() };
             successor.hand_over(listeners, Vec::new(), Vec::new(), Vec::new()).await?;

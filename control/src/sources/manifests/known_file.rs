@@ -1,10 +1,10 @@
 //! State of a manifest file over time: its last accepted contents, and when a new text is accepted.
 //!
 //! A program that writes a file in place (`> a.yaml`, `cp`) empties it first and then fills it piece by piece, and any piece of a
-//! manifest may parse as a complete one. So a file that looks truncated (fewer objects, a mistake, or shorter and with another
-//! end) is doubted: it takes effect once it has been unchanged for [`SETTLE`]. A file that was replaced by another one (renamed
-//! over it, as editors do) or deleted is what its author intends. But `git` and `tar` delete a file before they write it again,
-//! so losses of that kind are doubted for [`REPLACED`]. All other changes take effect at once.
+//! manifest may parse as a complete one. So a file that looks truncated (shorter, fewer objects or a mistake) takes effect once it has
+//! been quiet for [`SETTLE`]. A file that was replaced by another one (renamed over it, as editors do) or deleted is what its author
+//! intends. But `git` and `tar` delete a file before they write it again, so losses of that kind wait for [`REPLACED`]. All other
+//! changes take effect at once.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -37,9 +37,6 @@ impl Scan {
 /// stamps have the granularity of the timer tick, or of a second on network file systems), so it is read again.
 const RACY: Duration = Duration::from_secs(2);
 
-/// Number of bytes at a file's end that are compared to detect a truncated text: about two endpoints of a slice.
-const END: usize = 64;
-
 /// How long a file that lost something in an in-place write must stay unchanged before that is accepted. The pauses of a program
 /// that writes as it works are shorter, and a longer delay of deletions would be noticeable.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
@@ -53,15 +50,12 @@ pub(super) struct KnownFile {
     /// Stamp of the file; `None` while it must be read again even if it looks unchanged.
     pub(super) stamp: Option<Stamp>,
     content: Option<u64>,
-    /// Stamp and contents of the last read, if they are doubted.
-    doubted: Option<Doubted>,
-    /// Since when the file is missing, while that is doubted.
-    gone: Option<Instant>,
+    /// State that is not accepted yet (a stamp, or `None` for a missing file), and since when the file has been in it.
+    doubted: Option<(Option<Stamp>, Instant)>,
     /// Device and inode of the last accepted file.
     inode: Option<(u64, u64)>,
-    /// Length and last bytes of the text that `objects` come from.
+    /// Length of the text that `objects` come from.
     length: usize,
-    end: Box<[u8]>,
     /// The objects in effect: those of the last text of which every document was valid or, if there was none, of the last text
     /// that lost no object.
     pub(super) objects: Vec<Placed>,
@@ -104,41 +98,25 @@ impl Stamp {
     }
 }
 
-/// A state of a file that is not accepted yet.
-#[derive(Clone, Copy, Debug)]
-struct Doubted {
-    content: u64,
-    stamp: Stamp,
-    since: Instant,
-    /// How long it is doubted.
-    time: Duration,
-}
-
-impl Doubted {
-    fn is_settled(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= self.time
-    }
-}
-
 impl KnownFile {
     /// Stamp of the file, if it is still doubted at this time.
     pub(super) fn doubted_at(&self, now: Instant) -> Option<Stamp> {
-        self.doubted.filter(|doubted| !doubted.is_settled(now)).map(|doubted| doubted.stamp)
+        self.doubted.filter(|(stamp, since)| !self.is_quiet(*stamp, *since, now))?.0
     }
 
     /// Records that the file is missing. Returns whether that is accepted.
     pub(super) fn is_gone(&mut self, now: Instant) -> bool {
-        now.saturating_duration_since(*self.gone.get_or_insert(now)) >= REPLACED
+        self.is_settled(None, now)
     }
 
     /// Records that the file exists.
     pub(super) fn is_there(&mut self) {
-        self.gone = None;
+        self.doubted = self.doubted.filter(|(stamp, _)| stamp.is_some());
     }
 
     /// Whether the file was missing at the last scan, which is still doubted.
     pub(super) fn seems_gone(&self) -> bool {
-        self.gone.is_some()
+        self.doubted.is_some_and(|(stamp, _)| stamp.is_none())
     }
 
     pub(super) fn take_text(
@@ -153,7 +131,7 @@ impl KnownFile {
         let content = hasher.finish();
         let known = self.content == Some(content);
         let manifest = if known { ManifestFile::default() } else { manifest::parse(name, text, plane) };
-        if !known && self.doubts(&manifest, text) && !self.is_settled(content, stamp, now) {
+        if !known && self.doubts(&manifest, text) && !self.is_settled(Some(stamp), now) {
             return Scan::UNSETTLED;
         }
         self.stamp = stamp.is_old().then_some(stamp);
@@ -161,25 +139,29 @@ impl KnownFile {
         if known {
             return Scan::UNCHANGED;
         }
-        self.believe(manifest, text.as_bytes());
+        self.believe(manifest, text.len());
         Scan::CHANGED
     }
 
     /// Whether the text may be the start of a write that replaces the contents in effect.
     fn doubts(&self, manifest: &ManifestFile, text: &str) -> bool {
-        let cut_off = text.len() < self.length && !text.as_bytes().ends_with(&self.end);
         let fewer = manifest.objects.len() < self.objects.len();
-        !self.objects.is_empty() && (cut_off || fewer || manifest.refused)
+        !self.objects.is_empty() && (text.len() < self.length || fewer || manifest.refused)
     }
 
-    /// Whether the file has been in this state for long enough.
-    fn is_settled(&mut self, content: u64, stamp: Stamp, now: Instant) -> bool {
-        let same = self.doubted.filter(|it| it.content == content && it.stamp == stamp);
-        let time = if self.inode == Some(stamp.inode()) { SETTLE } else { REPLACED };
-        self.doubted.insert(same.unwrap_or(Doubted { content, stamp, since: now, time })).is_settled(now)
+    /// Records a state of the file. Returns whether it has been in this state for long enough.
+    fn is_settled(&mut self, stamp: Option<Stamp>, now: Instant) -> bool {
+        let same = self.doubted.filter(|(doubted, _)| *doubted == stamp);
+        let (_, since) = *self.doubted.insert(same.unwrap_or((stamp, now)));
+        self.is_quiet(stamp, since, now)
     }
 
-    fn believe(&mut self, manifest: ManifestFile, text: &[u8]) {
+    fn is_quiet(&self, stamp: Option<Stamp>, since: Instant, now: Instant) -> bool {
+        let in_place = stamp.is_some_and(|stamp| self.inode == Some(stamp.inode()));
+        now.saturating_duration_since(since) >= if in_place { SETTLE } else { REPLACED }
+    }
+
+    fn believe(&mut self, manifest: ManifestFile, length: usize) {
         let ManifestFile { objects, problems, refused, passed_over } = manifest;
         self.problems = problems;
         if refused && (self.good || self.loses(&objects)) {
@@ -190,8 +172,7 @@ impl KnownFile {
         }
         self.objects = keep_identity(&self.objects, objects);
         self.good = !refused;
-        self.length = text.len();
-        self.end = text.last_chunk::<END>().map_or(text, <[u8; END]>::as_slice).into();
+        self.length = length;
         self.passed_over = passed_over;
     }
 

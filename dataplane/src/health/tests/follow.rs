@@ -46,7 +46,7 @@ impl Rig {
             port: service.port_name.to_string(),
             of_fleet: service.source == FrontendSource::MultiClusterService,
             udp: false,
-            endpoint: endpoint.into(),
+            endpoint,
             unhealthy: Some(HandedVerdict { why: "refused".to_owned(), for_millis: 0 }),
             failures: Some(FailureRecord {
                 failures: 0,

@@ -111,7 +111,7 @@ impl Shard {
         let handed = |(key, record): (&AffinityKey, &StickyRecord)| AffinityRecord {
             scope: key.scope.0,
             client: key.client,
-            endpoint: record.endpoint.into(),
+            endpoint: record.endpoint,
             quiet_millis: millis_since(record.used, now),
             timeout_millis: u64::from(record.timeout_millis),
         };
@@ -123,7 +123,7 @@ impl Shard {
         let timeout = Duration::from_millis(record.timeout_millis);
         // The clock starts at boot, so earlier times do not exist.
         let Some(used) = now.checked_sub(quiet) else { return };
-        self.record(key, record.endpoint.into(), timeout, used);
+        self.record(key, record.endpoint, timeout, used);
     }
 
     /// Checks the next few records in rotation, and removes expired ones. It goes downwards: `swap_remove` moves a record

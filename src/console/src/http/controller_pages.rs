@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_control::controller::ControllerStatus;
 use tokio::sync::watch;
 
@@ -30,8 +29,6 @@ pub struct ControllerPages {
     pub karmada: Option<String>,
     /// Current status of the controller.
     pub status: watch::Receiver<ControllerStatus>,
-    /// Metrics that the controller records itself.
-    pub own_metrics: PrometheusHandle,
     /// Lines of the process log that were dropped until now.
     pub dropped_log_lines: fn() -> u64,
     /// Client of all gateways.
@@ -91,12 +88,7 @@ async fn ready(State(page): State<ControllerPages>) -> Response {
 }
 
 async fn metrics(State(page): State<ControllerPages>) -> Response {
-    let text = metrics::of_controller(
-        &page.view(),
-        &page.status.borrow(),
-        &page.own_metrics,
-        (page.dropped_log_lines)(),
-    );
+    let text = metrics::of_controller(&page.view(), &page.status.borrow(), (page.dropped_log_lines)());
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 

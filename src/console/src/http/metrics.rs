@@ -14,7 +14,6 @@ pub mod scrape;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use sheave_announce::Status;
 use sheave_control::api::kinds::{ControlPlane, KINDS};
 use sheave_control::controller::{ControllerStatus, PoolCounts};
@@ -29,7 +28,7 @@ use crate::http::metrics::exposition::Exposition;
 use crate::http::metrics::families::{self as names, Family};
 use crate::views::problem::ProblemView;
 use crate::views::services::{self, ServiceCounts, ServiceFacts};
-use crate::views::status::{GuardView, KindView, ProcessView};
+use crate::views::status::{GuardView, KindView, ProcessView, TakeoverView};
 
 /// Limits of series, which Prometheus pays for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +70,6 @@ pub struct LoopFacts {
 pub(crate) fn of_controller(
     status: &ProcessView,
     controller: &ControllerStatus,
-    own: &PrometheusHandle,
     dropped_log_lines: u64,
 ) -> String {
     let mut text = Exposition::default();
@@ -84,8 +82,6 @@ pub(crate) fn of_controller(
     write_pools(&mut text, controller);
     let reasons = controller.problems_by_reason.iter().map(|(reason, count)| (*reason, *count));
     write_process(&mut text, status, dropped_log_lines, reasons);
-    own.run_upkeep();
-    text.append(&own.render());
     text.finish().unwrap_or_default()
 }
 
@@ -104,6 +100,7 @@ pub fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Observer)
     }
     write_services(text, facts, &active);
     write_without_endpoints(text, table);
+    write_takeover(text, status.takeover.as_ref());
     write_page(text, &names::HEALTHZ_REQUESTS, &facts.pages.healthz);
     write_page(text, &names::LIVEZ_REQUESTS, &facts.pages.livez);
     let reasons = facts.problems.iter().map(|(reason, count)| (reason.as_str(), *count));
@@ -115,6 +112,12 @@ pub fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Observer)
     write_connection_log(text, facts.connection_log);
     frontends::write(text, observer, table, facts.series.frontends);
     endpoints::write(text, &active, observer.endpoint_failures(), facts.series.endpoints);
+}
+
+fn write_takeover(text: &mut Exposition, takeover: Option<&TakeoverView>) {
+    let Some(TakeoverView { seconds, failures }) = takeover else { return };
+    text.family(&names::TAKEOVER_SECONDS).add_fraction("", seconds.unwrap_or_default());
+    text.family(&names::TAKEOVER_FAILURES).add(&[], *failures);
 }
 
 fn write_connection_log(text: &mut Exposition, counts: LineCounts) {

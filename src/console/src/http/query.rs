@@ -43,7 +43,7 @@ pub enum Query {
 pub type ProbeResult = Result<(), &'static str>;
 
 /// Sends queries to the loop.
-pub(crate) type QuerySender = mpsc::Sender<Query>;
+pub type QuerySender = mpsc::Sender<Query>;
 
 /// Facts for status pages that only the control loop knows.
 #[derive(Debug)]

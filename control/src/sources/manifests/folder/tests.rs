@@ -291,12 +291,13 @@ fn a_file_emptied_in_place_is_believed_once_it_stayed_so() {
 }
 
 #[test]
-fn a_shorter_file_with_the_same_end_takes_effect_at_once_and_one_that_replaces_another_soon() {
+fn a_shorter_file_is_waited_for_and_one_that_replaces_another_takes_effect_soon() {
     let (dir, mut folder) = folder("a.yaml", &(service("longer") + &service("b") + &service("c")));
     assert_eq!(folder.scan(), Scan::CHANGED);
     let path = dir.path().join("a.yaml");
     fs::write(&path, service("a") + &service("b") + &service("c")).unwrap();
-    assert_eq!(folder.scan(), Scan::CHANGED);
+    assert_eq!(folder.scan(), Scan::UNSETTLED);
+    assert_eq!(folder.scan_at(Instant::now() + SETTLE), Scan::CHANGED);
     assert_eq!(services(&folder), ["a", "b", "c"]);
     fs::write(dir.path().join("new"), service("b")).unwrap();
     fs::rename(dir.path().join("new"), &path).unwrap();

@@ -2,9 +2,7 @@
 
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use super::families::{
-    Family, FamilyKind, PROGRAMMING_SECONDS, TAKEOVER_FAILURES, TAKEOVER_SECONDS, UPDATE_SECONDS,
-};
+use super::families::{Family, PROGRAMMING_SECONDS, UPDATE_SECONDS};
 
 /// Upper bounds of the buckets of [`UPDATE_SECONDS`], in seconds. One Service takes well under a millisecond, ten thousand less than a
 /// second.
@@ -25,14 +23,8 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
         .set_buckets_for_metric(whole(&UPDATE_SECONDS), &UPDATE_BUCKETS)?
         .set_buckets_for_metric(whole(&PROGRAMMING_SECONDS), &PROGRAMMING_BUCKETS)?
         .install_recorder()?;
-    for Family { name, kind, help, .. } in
-        [UPDATE_SECONDS, PROGRAMMING_SECONDS, TAKEOVER_SECONDS, TAKEOVER_FAILURES]
-    {
-        match kind {
-            FamilyKind::Counter => metrics::describe_counter!(name, help),
-            FamilyKind::Gauge => metrics::describe_gauge!(name, help),
-            FamilyKind::Histogram => metrics::describe_histogram!(name, help),
-        }
+    for Family { name, help, .. } in [UPDATE_SECONDS, PROGRAMMING_SECONDS] {
+        metrics::describe_histogram!(name, help);
     }
     Ok(handle)
 }

@@ -99,6 +99,18 @@ pub(super) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTab
     RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
 }
 
+#[test]
+fn takeovers_are_counted_from_the_start_on() {
+    let written = |seconds, failures| {
+        let mut text = Exposition::default();
+        write_takeover(&mut text, Some(&TakeoverView { seconds, failures }));
+        let text = text.finish().unwrap();
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(written(None, 0), ["sheave_takeover_seconds 0", "sheave_takeover_failures_total 0"]);
+    assert_eq!(written(Some(0.25), 2), ["sheave_takeover_seconds 0.25", "sheave_takeover_failures_total 2"]);
+}
+
 /// Service with both policies `Local`, with one endpoint on `node`.
 fn manifest(node: &str) -> String {
     format!(
