@@ -149,8 +149,6 @@ pub(crate) struct Karmada {
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Whether MultiClusterServices without a class are served as well.
     pub(crate) handle_unclassified: bool,
-    /// Whether the cluster fields of old versions are honored.
-    pub(crate) legacy_cluster_fields: bool,
     /// How long a cluster that is not Ready gets new traffic; `None` = as long as its endpoints answer.
     pub(crate) not_ready_hold: Option<Duration>,
     /// Whether to make Karmada collect endpoints.
@@ -322,11 +320,9 @@ fn read_frontends(root: &mut Section<'_>) -> BTreeSet<FrontendKind> {
 }
 
 fn read_karmada(section: &mut Section<'_>) -> Karmada {
-    let legacy = [("honour", true), ("ignore", false)];
     Karmada {
         kubeconfig: section.get("kubeconfig", None, values::optional(values::path)),
         handle_unclassified: section.get("handleUnclassified", true, values::boolean),
-        legacy_cluster_fields: section.get("legacyClusterFields", true, values::one_of(&legacy)),
         not_ready_hold: section.get("notReadyHold", None, values::optional(values::timeout)),
         export_services: section.get("exportServices", false, values::boolean),
         service_works: section.get("serviceWorks", false, values::boolean),

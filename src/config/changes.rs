@@ -149,7 +149,6 @@ const KEYS: &[KeyRow] = key_rows! {
     "logging.level" => logging.level: Live, Live;
     "karmada.kubeconfig" => karmada.kubeconfig: Upgrade, Restart;
     "karmada.handleUnclassified" => karmada.handle_unclassified: Live, Live;
-    "karmada.legacyClusterFields" => karmada.legacy_cluster_fields: Live, Live;
     "karmada.notReadyHold" => karmada.not_ready_hold: Live, Live;
     "karmada.exportServices" => karmada.export_services: Live, Live;
     "karmada.serviceWorks" => karmada.service_works: Upgrade, Restart;

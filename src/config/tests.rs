@@ -44,7 +44,6 @@ fn the_defaults_are_those_of_the_contract() {
     let karmada = Karmada {
         kubeconfig: None,
         handle_unclassified: true,
-        legacy_cluster_fields: true,
         not_ready_hold: None,
         export_services: false,
         service_works: false,
@@ -77,7 +76,7 @@ fn every_key_is_read() {
          limits: {connections: 5000, udpFlows: 300, memory: 2Gi, perService: {connections: 9, connectionRate: 8}, \
          perClient: {connections: 7, connectionRate: 6, ipv6Prefix: 56}}\nstateDir: /s\n\
          logging: {format: json, level: debug}\n\
-         karmada: {kubeconfig: /kk, handleUnclassified: false, legacyClusterFields: ignore, notReadyHold: 5m, exportServices: true, serviceWorks: true}\n\
+         karmada: {kubeconfig: /kk, handleUnclassified: false, notReadyHold: 5m, exportServices: true, serviceWorks: true}\n\
          clusters: {member2: {interface: wg-member2}, member1: {allow: [10.1.0.0/16]}}\n\
          failover: {overprovisioning: 100, panicThreshold: 0}\n",
     )
@@ -117,7 +116,6 @@ fn every_key_is_read() {
     let karmada = Karmada {
         kubeconfig: Some("/kk".into()),
         handle_unclassified: false,
-        legacy_cluster_fields: false,
         not_ready_hold: Some(Duration::from_secs(300)),
         export_services: true,
         service_works: true,

@@ -119,7 +119,6 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
         fleet: projection::FleetOptions {
             handle_unclassified: config.karmada.handle_unclassified,
             authority: projection::Authority::ALL,
-            legacy_clusters: config.karmada.legacy_cluster_fields,
             export_services: config.karmada.export_services,
             service_works: config.karmada.service_works,
             not_ready_hold: config.karmada.not_ready_hold,

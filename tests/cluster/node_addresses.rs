@@ -88,8 +88,7 @@ fn under_the_local_policy_only_nodes_with_an_endpoint_count() {
     });
 }
 
-/// Addresses move before connections are refused: the gateway reports to the controller while its Pod still looks
-/// ready.
+/// Addresses move before connections are refused: Kubernetes sets `terminating` when it sends the signal.
 #[test]
 fn the_addresses_of_a_gateway_that_is_about_to_drain_leave_while_it_accepts() {
     play("lame", "", |scene| {
@@ -109,6 +108,7 @@ fn the_addresses_of_a_gateway_that_is_about_to_drain_leave_while_it_accepts() {
         stage.wait_until_served(NODE_ADDRESS.into(), 80);
 
         gateway.signal(Signal::SIGTERM);
+        stage.gateway_slice("real", "ready: false, serving: true, terminating: true", port);
         expect(scene, "web", &[B]);
         let status = gateway.page("/api/status");
         assert_eq!((&status["lameDuck"], &status["draining"]), (&json!(true), &json!(false)));

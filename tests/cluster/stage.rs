@@ -185,11 +185,16 @@ impl<'c> Stage<'c> {
 
     /// Like [`Stage::gateway_is`], in a slice whose name has this prefix.
     pub(crate) fn gateway_of_name(&self, name: &str, ready: bool, port: impl Into<Option<u16>>) {
+        self.gateway_slice(name, &format!("ready: {ready}"), port);
+    }
+
+    /// Creates the slice of the gateway with these conditions of its endpoint.
+    pub(crate) fn gateway_slice(&self, name: &str, conditions: &str, port: impl Into<Option<u16>>) {
         let port = port.into().map(|port| format!("{{name: report, port: {port}, protocol: TCP}}"));
         self.cluster.apply(&format!(
             "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-{ns}, namespace: \
              sheave-system, labels: {{kubernetes.io/service-name: sheave-gateways}}}}\naddressType: IPv4\nports: \
-             [{port}]\nendpoints: [{{addresses: [{NODE_ADDRESS}], nodeName: {node}, conditions: {{ready: {ready}}}}}]\n",
+             [{port}]\nendpoints: [{{addresses: [{NODE_ADDRESS}], nodeName: {node}, conditions: {{{conditions}}}}}]\n",
             port = port.unwrap_or_default(),
             ns = self.cluster.namespace(),
             node = self.node,

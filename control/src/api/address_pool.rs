@@ -1,72 +1,48 @@
-//! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that LoadBalancer Services can get. The CustomResourceDefinition
-//! is derived from these types, descriptions included.
-
-mod cel;
-mod meta;
+//! The `AddressPool` resource (`sheave.dev/v1alpha1`): addresses that LoadBalancer Services can get. Its definition is
+//! `deploy/base/crd.yaml`; the tests compare it with these types.
 
 use std::ops::RangeInclusive;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
-use kube::{CustomResource, CustomResourceExt as _};
-use schemars::JsonSchema;
+use k8s_openapi::Resource as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 /// API group and version of an AddressPool manifest.
-pub const API_VERSION: &str = "sheave.dev/v1alpha1";
+pub const API_VERSION: &str = AddressPool::API_VERSION;
 /// Kind of an AddressPool manifest.
-pub const KIND: &str = "AddressPool";
+pub const KIND: &str = AddressPool::KIND;
 /// Allowed values of `spec.maxPerService`.
 pub(crate) const PER_SERVICE: RangeInclusive<u32> = 1..=64;
-/// Largest number of interfaces in `spec.announce.interfaces`. The API server requires a limit for a list of type `set`, and no
-/// pool needs more.
+/// Largest number of interfaces in `spec.announce.interfaces`.
 pub(crate) const MAX_INTERFACES: usize = 16;
 
+/// Addresses that may be given to Services of type LoadBalancer. The name is what annotations and Events refer to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AddressPool {
+    /// Standard metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// Addresses, and the Services that may use them.
+    pub spec: AddressPoolSpec,
+    /// Usage and validity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<AddressPoolStatus>,
+}
+
+super::object::resource!(AddressPool, "sheave.dev", "v1alpha1", "addresspools", ClusterResourceScope);
+
 /// Addresses of the pool, and the Services that may use them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, JsonSchema)]
-#[kube(
-    group = "sheave.dev",
-    version = "v1alpha1",
-    kind = "AddressPool",
-    plural = "addresspools",
-    shortname = "sheavepool",
-    category = "sheave",
-    doc = "Addresses that may be given to Services of type LoadBalancer. The name is what annotations and Events refer to.",
-    derive = "Default",
-    derive = "PartialEq",
-    status = "AddressPoolStatus",
-    printcolumn = r#"{"name": "Addresses", "type": "string", "jsonPath": ".spec.addresses",
-        "description": "CIDRs, ranges and addresses."}"#,
-    printcolumn = r#"{"name": "Nodes", "type": "boolean", "jsonPath": ".spec.fromGatewayNodes", "priority": 1,
-        "description": "Whether the gateway nodes' own addresses are used, too."}"#,
-    printcolumn = r#"{"name": "Auto", "type": "boolean", "jsonPath": ".spec.autoAssign", "priority": 1,
-        "description": "Whether Services that name no pool may get addresses from it."}"#,
-    printcolumn = r#"{"name": "Priority", "type": "integer", "jsonPath": ".spec.priority", "priority": 1,
-        "description": "Lower is asked first, and 0 last."}"#,
-    printcolumn = r#"{"name": "Used", "type": "integer", "jsonPath": ".status.used",
-        "description": "Addresses that Services have."}"#,
-    printcolumn = r#"{"name": "Free", "type": "integer", "jsonPath": ".status.free",
-        "description": "Addresses that can still be given."}"#,
-    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
-        "description": "Whether every entry of the spec can be used."}"#,
-    printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].message", "priority": 1,
-        "description": "What is wrong with it."}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
-)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = cel::of_specs()))]
 pub struct AddressPoolSpec {
     /// CIDRs (`203.0.113.0/28`), ranges (`203.0.113.10-203.0.113.20`) or single addresses, of either family.
     #[serde(default)]
-    #[schemars(schema_with = "cel::addresses")]
     pub addresses: Vec<String>,
     /// Use the gateway nodes' own addresses: ExternalIP, else InternalIP.
     #[serde(default)]
     pub from_gateway_nodes: bool,
     /// Pools with a lower priority are used first. 0, the default, is used last.
     #[serde(default)]
-    // The API knows no unsigned formats.
-    #[schemars(range(min = 0, max = 4_294_967_295_u32), extend("format" = "int64"))]
     pub priority: u32,
     /// Whether Services that name no pool may get addresses from it.
     #[serde(default = "yes")]
@@ -76,19 +52,15 @@ pub struct AddressPoolSpec {
     pub avoid_buggy_ips: bool,
     /// Which Services may share one address: those of the `Namespace` that got it first, or those of the whole `Cluster`.
     #[serde(default)]
-    #[schemars(schema_with = "cel::sharing")]
     pub sharing: Sharing,
     /// How many addresses of this pool one Service may request by value (`sheave.dev/addresses`).
     #[serde(default = "eight")]
-    #[schemars(range(min = 1, max = 64), extend("format" = "int64"))]
     pub max_per_service: u32,
     /// Only Services in namespaces with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "meta::selector")]
     pub namespace_selector: Option<LabelSelector>,
     /// Only Services with these labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "meta::selector")]
     pub service_selector: Option<LabelSelector>,
     /// Where gateways that announce addresses themselves (`announce` in their configuration) announce the addresses of this pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,16 +68,14 @@ pub struct AddressPoolSpec {
 }
 
 /// Which gateways announce the addresses of a pool, and where.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolAnnouncement {
     /// Only gateways on Nodes with these labels. If no gateway is on such a Node, the addresses are not announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "meta::selector")]
     pub node_selector: Option<LabelSelector>,
     /// Only these network interfaces, such as `eth1`, in place of those in the gateways' configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "cel::interfaces")]
     pub interfaces: Vec<String>,
 }
 
@@ -120,20 +90,17 @@ pub enum Sharing {
 }
 
 /// Usage and validity of the pool. The controller writes it and never reads it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPoolStatus {
     /// Number of addresses that Services have.
     #[serde(default)]
-    #[schemars(range(min = 0))]
     pub used: i64,
     /// Number of addresses that are still free; the largest representable number if there are more (IPv6).
     #[serde(default)]
-    #[schemars(range(min = 0))]
     pub free: i64,
     /// `Ready`: every entry of the spec is usable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "meta::conditions")]
     pub conditions: Vec<Condition>,
 }
 
@@ -168,11 +135,6 @@ pub fn is_interface_name(name: &str) -> bool {
     (1..16).contains(&name.len())
         && !matches!(name, "." | "..")
         && !name.contains(|letter: char| matches!(letter, '/' | ':') || letter.is_whitespace())
-}
-
-/// The CustomResourceDefinition of AddressPools.
-pub fn definition() -> CustomResourceDefinition {
-    AddressPool::crd()
 }
 
 #[cfg(test)]

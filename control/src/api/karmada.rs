@@ -1,38 +1,6 @@
 //! Karmada's API objects, as far as Sheave reads them. The types decode leniently and are never written back whole. A write is a
 //! patch of its own: webhooks marshal typed objects again, and an older one strips fields that it does not know.
 
-/// Implements the traits that tell clients and stores where a type is served.
-macro_rules! resource {
-    ($type:ty, $group:literal, $version:literal, $plural:literal, $scope:ident) => {
-        impl k8s_openapi::Resource for $type {
-            const API_VERSION: &'static str = concat!($group, "/", $version);
-            const GROUP: &'static str = $group;
-            const KIND: &'static str = stringify!($type);
-            const VERSION: &'static str = $version;
-            const URL_PATH_SEGMENT: &'static str = $plural;
-            type Scope = super::scope::$scope;
-        }
-
-        impl k8s_openapi::Metadata for $type {
-            type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-            fn metadata(&self) -> &Self::Ty {
-                &self.metadata
-            }
-
-            fn metadata_mut(&mut self) -> &mut Self::Ty {
-                &mut self.metadata
-            }
-        }
-    };
-}
-use resource;
-
-/// Scope names for the macro.
-mod scope {
-    pub(super) use k8s_openapi::{ClusterResourceScope as Cluster, NamespaceResourceScope as Namespace};
-}
-
 mod binding;
 mod cluster;
 pub(crate) mod lenient;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::address_pool::{self, AddressPool};
+use super::address_pool::AddressPool;
 use super::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
 use super::owners::unreadable_owner;
 use super::problem::Problem;
@@ -19,6 +19,33 @@ use super::prune;
 /// Annotation with the time of the Pod change that made the EndpointSlice controller write a slice
 /// (`EndpointsLastChangeTriggerTime`).
 const LAST_CHANGE_TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// Implements the traits that tell clients and stores where a type is served.
+macro_rules! resource {
+    ($type:ty, $group:literal, $version:literal, $plural:literal, $scope:ident) => {
+        impl k8s_openapi::Resource for $type {
+            const API_VERSION: &'static str = concat!($group, "/", $version);
+            const GROUP: &'static str = $group;
+            const KIND: &'static str = stringify!($type);
+            const VERSION: &'static str = $version;
+            const URL_PATH_SEGMENT: &'static str = $plural;
+            type Scope = k8s_openapi::$scope;
+        }
+
+        impl k8s_openapi::Metadata for $type {
+            type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+            fn metadata(&self) -> &Self::Ty {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut Self::Ty {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(super) use resource;
 
 /// Names and API path of a type.
 #[derive(Clone, Copy, Debug)]
@@ -169,13 +196,7 @@ impl ApiObject for Namespace {
 }
 
 impl ApiObject for AddressPool {
-    const RESOURCE: Resource = Resource {
-        kind: address_pool::KIND,
-        group: "sheave.dev",
-        api_version: address_pool::API_VERSION,
-        plural: "addresspools",
-        namespaced: false,
-    };
+    const RESOURCE: Resource = Resource::of::<Self>(false);
 
     fn content_differs(&self, old: &Self) -> bool {
         old.spec != self.spec

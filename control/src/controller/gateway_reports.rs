@@ -4,7 +4,7 @@
 //! have not recovered because of that. EndpointSlices decide whether a gateway is ready, not this file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,13 +107,6 @@ impl GatewayReports {
         Arc::clone(&self.collected.borrow_and_update().reports)
     }
 
-    /// Addresses of the gateways that are about to stop accepting connections, according to their last reports.
-    pub(crate) fn draining(&self) -> BTreeSet<IpAddr> {
-        let collected = self.collected.borrow();
-        let draining = collected.reports.iter().filter(|(_, report)| report.draining);
-        draining.map(|(gateway, _)| gateway.ip()).collect()
-    }
-
     /// Whether every gateway has answered or had its time to answer.
     pub(crate) fn asked_all(&self) -> bool {
         let collected = self.collected.borrow();
@@ -195,7 +188,7 @@ async fn keep_asking(
     }
 }
 
-/// Polls these gateways and publishes each answer as it arrives: news of a draining gateway must not wait for a silent one.
+/// Polls these gateways and publishes each answer as it arrives: an answer must not wait for a silent gateway.
 async fn ask(
     gateways: Vec<SocketAddr>,
     token: Option<&HeaderValue>,

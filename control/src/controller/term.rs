@@ -335,8 +335,7 @@ impl LeaderTerm {
         of_watches.extend(self.karmada.iter().flat_map(|karmada| karmada.source.problems()));
         of_watches.extend(self.karmada.iter().flat_map(KarmadaSide::problems));
         self.problems.set(ProblemSource::Watches, &of_watches);
-        // Poll gateways that do not count because they drain, too: they may stop draining, or a new Pod may replace them at the
-        // same address.
+        // Poll gateways that do not count because they terminate, too: a new Pod may replace them at the same address.
         self.reports.follow(gateway_reports::addresses(self.membership.slices()));
         let mut touched = projection.touched;
         touched.extend(updated);

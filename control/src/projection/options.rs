@@ -73,8 +73,6 @@ pub struct FleetOptions {
     pub handle_unclassified: bool,
     /// MultiClusterServices that this process decides about.
     pub authority: Authority,
-    /// Whether the fields of v1.8 to v1.10 that name clusters are used.
-    pub legacy_clusters: bool,
     /// Whether Karmada is requested to collect the endpoints of our MultiClusterServices.
     pub export_services: bool,
     /// Whether to read the Works that bring Services to clusters, which show the changes of OverridePolicies.
@@ -95,7 +93,6 @@ impl Default for FleetOptions {
         Self {
             handle_unclassified: true,
             authority: Authority::ALL,
-            legacy_clusters: true,
             export_services: false,
             service_works: false,
             not_ready_hold: None,

@@ -74,7 +74,6 @@ const CHANGED: &[(&str, &str)] = &[
     ("logging.level", "logging: {level: debug}"),
     ("karmada.kubeconfig", "karmada: {kubeconfig: /other}"),
     ("karmada.handleUnclassified", "karmada: {handleUnclassified: false}"),
-    ("karmada.legacyClusterFields", "karmada: {legacyClusterFields: ignore}"),
     ("karmada.notReadyHold", "karmada: {notReadyHold: 7s}"),
     ("karmada.exportServices", "karmada: {exportServices: true}"),
     ("karmada.serviceWorks", "karmada: {serviceWorks: true}"),

@@ -1,14 +1,121 @@
 //! The definition must agree with the types.
 
-use kube::Resource as _;
 use serde_json::{Map, Value, json};
 
 use super::*;
 
+fn definition() -> Value {
+    serde_saphyr::from_str(include_str!("../../../../deploy/base/crd.yaml")).unwrap()
+}
+
 /// The schema of the one version that is served.
 fn schema() -> Value {
-    let definition = serde_json::to_value(definition()).unwrap();
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+    definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// An object in which every field has a value that is not the default. The literals name each field, so that a new one is not
+/// left out.
+fn full() -> AddressPool {
+    let selector: LabelSelector = serde_json::from_value(json!({
+        "matchLabels": {"a": "b"},
+        "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}],
+    }))
+    .unwrap();
+    let condition: Condition = serde_json::from_value(json!({
+        "type": "Ready", "status": "True", "reason": "Valid", "message": "", "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }))
+    .unwrap();
+    AddressPool {
+        metadata: ObjectMeta::default(),
+        spec: AddressPoolSpec {
+            addresses: vec!["192.0.2.1".to_owned()],
+            from_gateway_nodes: true,
+            priority: 1,
+            auto_assign: false,
+            avoid_buggy_ips: true,
+            sharing: Sharing::Cluster,
+            max_per_service: 1,
+            namespace_selector: Some(selector.clone()),
+            service_selector: Some(selector.clone()),
+            announce: Some(PoolAnnouncement {
+                node_selector: Some(selector),
+                interfaces: vec!["eth1".to_owned()],
+            }),
+        },
+        status: Some(AddressPoolStatus { used: 1, free: 1, conditions: vec![condition] }),
+    }
+}
+
+/// Differences in fields and types between a schema and a value that has all fields.
+fn compare(path: &str, schema: &Value, value: &Value, found: &mut Vec<String>) {
+    let of_value = match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "integer",
+        Value::Null => "null",
+    };
+    if schema["type"] != of_value {
+        found.push(format!("{path}: {} in the definition, {of_value} in Rust", schema["type"]));
+    }
+    if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
+        values.iter().for_each(|value| compare(&format!("{path}[]"), items, value, found));
+    }
+    let none = Map::new();
+    let properties = schema["properties"].as_object().unwrap_or(&none);
+    if schema.get("additionalProperties").is_some() {
+        return;
+    }
+    let fields = value.as_object().unwrap_or(&none);
+    for name in fields.keys().filter(|name| !properties.contains_key(*name)) {
+        found.push(format!("{path}.{name}: not in the definition"));
+    }
+    for (name, property) in properties {
+        match fields.get(name) {
+            Some(value) => compare(&format!("{path}.{name}"), property, value, found),
+            None => found.push(format!("{path}.{name}: not in Rust")),
+        }
+    }
+}
+
+#[test]
+fn the_definition_has_the_fields_and_types_of_rust() {
+    let mut value = serde_json::to_value(full()).unwrap();
+    value.as_object_mut().unwrap().remove("metadata");
+    let mut found = Vec::new();
+    compare("", &schema(), &value, &mut found);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_definition_requires_the_fields_that_rust_requires() {
+    let schema = schema();
+    assert_eq!(schema["required"], json!(["spec"]));
+    let value = serde_json::to_value(full()).unwrap();
+    for of in ["/spec", "/spec/announce", "/status"] {
+        let at = of.replace('/', "/properties/");
+        assert_eq!(schema.pointer(&format!("{at}/required")), None, "{of}");
+        for name in value.pointer(of).unwrap().as_object().unwrap().keys() {
+            let mut without = value.clone();
+            without.pointer_mut(of).unwrap().as_object_mut().unwrap().remove(name);
+            assert!(serde_json::from_value::<AddressPool>(without).is_ok(), "{of}/{name}");
+        }
+    }
+}
+
+#[test]
+fn the_definition_has_the_limits_of_rust() {
+    let schema = schema();
+    let spec = &schema["properties"]["spec"]["properties"];
+    let per_service = &spec["maxPerService"];
+    let limits = [per_service["minimum"].as_f64(), per_service["maximum"].as_f64()];
+    assert_eq!(limits, [PER_SERVICE.start(), PER_SERVICE.end()].map(|limit| Some(f64::from(*limit))));
+    assert_eq!(spec["priority"]["maximum"].as_f64(), Some(f64::from(u32::MAX)));
+    assert_eq!(spec["announce"]["properties"]["interfaces"]["maxItems"], MAX_INTERFACES);
+    let sharing = [Sharing::Namespace, Sharing::Cluster].map(|it| serde_json::to_value(it).unwrap());
+    assert_eq!(spec["sharing"]["enum"], json!(sharing));
 }
 
 /// An object with the defaults of the schema's properties, as the API server fills them in.
@@ -20,7 +127,15 @@ fn defaults(schema: &Value) -> Value {
 
 #[test]
 fn the_constants_name_the_defined_kind() {
-    assert_eq!((AddressPool::api_version(&()), AddressPool::kind(&())), (API_VERSION.into(), KIND.into()));
+    let spec = &definition()["spec"];
+    assert_eq!(
+        format!("{}/{}", spec["group"].as_str().unwrap(), spec["versions"][0]["name"].as_str().unwrap()),
+        API_VERSION
+    );
+    assert_eq!(
+        (&spec["names"]["kind"], &spec["names"]["plural"]),
+        (&json!(KIND), &json!(AddressPool::URL_PATH_SEGMENT))
+    );
 }
 
 #[test]

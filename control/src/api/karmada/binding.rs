@@ -130,4 +130,10 @@ impl ResourceBinding {
     }
 }
 
-super::resource!(ResourceBinding, "work.karmada.io", "v1alpha2", "resourcebindings", Namespace);
+crate::api::object::resource!(
+    ResourceBinding,
+    "work.karmada.io",
+    "v1alpha2",
+    "resourcebindings",
+    NamespaceResourceScope
+);

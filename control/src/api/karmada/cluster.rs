@@ -97,7 +97,7 @@ fn exports_alone<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ApiEn
     Ok(all)
 }
 
-super::resource!(Cluster, "cluster.karmada.io", "v1alpha1", "clusters", Cluster);
+crate::api::object::resource!(Cluster, "cluster.karmada.io", "v1alpha1", "clusters", ClusterResourceScope);
 
 #[cfg(test)]
 mod tests {

@@ -70,4 +70,10 @@ pub struct ClusterSelector {
     pub name: String,
 }
 
-super::resource!(MultiClusterService, "networking.karmada.io", "v1alpha1", "multiclusterservices", Namespace);
+crate::api::object::resource!(
+    MultiClusterService,
+    "networking.karmada.io",
+    "v1alpha1",
+    "multiclusterservices",
+    NamespaceResourceScope
+);

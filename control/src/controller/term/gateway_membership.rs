@@ -2,23 +2,18 @@
 //! or goes changes the addresses of every Service. No I/O; the caller passes the time.
 //!
 //! A gateway that becomes ready counts after it has been ready for [`HOLD`], or longer if it was lost repeatedly. A gateway that
-//! is no longer ready counts for another [`HOLD`], during which clients may still be sent to it. A gateway that terminates, or
-//! drains according to its own report (as far as that report counts), keeps serving for a while (`timeouts.lameDuck`). It stops
-//! counting after [`APPEARING`], or after [`STARTING`] if another Pod is about to replace it: the addresses of a node must not
-//! change because its Pod is replaced. If no gateway is left that stays, every ready gateway counts at once.
+//! is no longer ready counts for another [`HOLD`], during which clients may still be sent to it. A gateway that terminates
+//! according to its EndpointSlice keeps serving for a while (`timeouts.lameDuck`). It stops counting after [`APPEARING`], or after
+//! [`STARTING`] if another Pod is about to replace it: the addresses of a node must not change because its Pod is replaced. If no
+//! gateway is left that stays, every ready gateway counts at once.
 
-mod drain_reports;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-use self::drain_reports::{DrainReports, GatewayAddress};
 use crate::api::store::{Change, Delta, ServiceKey, is_ready, slice_owner};
-use crate::net;
 
 /// Delay that covers the restart of a container, and a probe that fails once.
 const HOLD: Duration = Duration::from_secs(5);
@@ -37,7 +32,6 @@ pub(super) struct GatewayMembership {
     gateways: ServiceKey,
     /// Slices from the API server, by name.
     slices: BTreeMap<Arc<str>, Arc<EndpointSlice>>,
-    drain_reports: DrainReports,
     /// Gateways by Node, or by address if an endpoint has no node.
     members: BTreeMap<String, GatewayMember>,
 }
@@ -67,12 +61,7 @@ struct GatewayEndpoints {
 
 impl GatewayMembership {
     pub(super) fn new(gateways: ServiceKey) -> Self {
-        Self {
-            gateways,
-            slices: BTreeMap::new(),
-            drain_reports: DrainReports::default(),
-            members: BTreeMap::new(),
-        }
+        Self { gateways, slices: BTreeMap::new(), members: BTreeMap::new() }
     }
 
     /// Takes the slices of the gateways out of a change; [`update`](Self::update) returns them.
@@ -105,12 +94,6 @@ impl GatewayMembership {
         }
     }
 
-    /// Sets which addresses report that they drain. Returns whether that changed. A report counts only for the address that it
-    /// came from.
-    pub(super) fn set_draining(&mut self, draining: &BTreeSet<IpAddr>, now: Instant) -> bool {
-        self.drain_reports.set(draining, now)
-    }
-
     /// Slices of the gateways from the API server.
     pub(super) fn slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
         self.slices.values()
@@ -118,12 +101,6 @@ impl GatewayMembership {
 
     /// Slices with the gateways that currently count.
     pub(super) fn update(&mut self, now: Instant) -> Vec<Change> {
-        let endpoints = self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten());
-        let addresses = endpoints.filter_map(|endpoint| {
-            let ready = is_ready(endpoint) && !is_terminating(endpoint);
-            Some(GatewayAddress { address: address(endpoint)?, node: node(endpoint), ready })
-        });
-        self.drain_reports.update(&addresses.collect::<Vec<_>>(), now);
         let seen = self.seen();
         for node in seen.keys() {
             self.members.entry(node.clone()).or_default();
@@ -144,8 +121,7 @@ impl GatewayMembership {
 
     /// Time of the next update that only the time requires.
     pub(super) fn due(&self) -> Option<Instant> {
-        let members = self.members.values().filter_map(|member| Some(member.since? + member.wait()));
-        members.chain(self.drain_reports.due()).min()
+        self.members.values().filter_map(|member| Some(member.since? + member.wait())).min()
     }
 
     fn is_of_gateways(&self, slice: &EndpointSlice) -> bool {
@@ -156,26 +132,12 @@ impl GatewayMembership {
         let mut seen: BTreeMap<String, GatewayEndpoints> = BTreeMap::new();
         for endpoint in self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten()) {
             let seen = seen.entry(node(endpoint).to_owned()).or_default();
-            let leaves = self.is_leaving(endpoint);
+            let leaves = is_terminating(endpoint);
             seen.ready |= is_ready(endpoint) && !leaves;
             seen.stays |= !leaves;
             seen.leaves |= leaves;
         }
         seen
-    }
-
-    fn is_leaving(&self, endpoint: &Endpoint) -> bool {
-        is_terminating(endpoint)
-            || (!self.drain_reports.is_empty()
-                && address(endpoint).is_some_and(|address| {
-                    self.drain_reports.drains(address) && !self.is_replacement(endpoint, address)
-                }))
-    }
-
-    /// Whether the Pod will replace a terminating one that has the same address: until then the terminating Pod answers there.
-    fn is_replacement(&self, endpoint: &Endpoint, own: IpAddr) -> bool {
-        let mut all = self.slices.values().flat_map(|slice| slice.endpoints.iter().flatten());
-        !is_ready(endpoint) && all.any(|other| is_terminating(other) && address(other) == Some(own))
     }
 
     /// The slice as the rest of the controller sees it.
@@ -185,7 +147,7 @@ impl GatewayMembership {
         }
         let counts = |endpoint: &Endpoint| {
             let member = self.members.get(node(endpoint)).filter(|member| member.counts);
-            member.is_some_and(|member| !member.seen.stays || !self.is_leaving(endpoint))
+            member.is_some_and(|member| !member.seen.stays || !is_terminating(endpoint))
         };
         let mut endpoints = slice.endpoints.iter().flatten();
         if endpoints.all(|endpoint| is_ready(endpoint) == counts(endpoint)) {
@@ -241,10 +203,6 @@ impl GatewayMember {
 
 fn is_terminating(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.terminating).unwrap_or(false)
-}
-
-fn address(endpoint: &Endpoint) -> Option<IpAddr> {
-    net::parse_ip(endpoint.addresses.first()?).ok()
 }
 
 fn node(endpoint: &Endpoint) -> &str {

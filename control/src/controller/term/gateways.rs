@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -27,10 +26,7 @@ pub(super) struct ReadReports {
 impl LeaderTerm {
     /// Publishes the effects of new reports.
     pub(super) fn republish(&mut self) {
-        if self.synced && self.membership.set_draining(&self.reports.draining(), Instant::now()) {
-            // The update reads the reports, too.
-            self.update(BTreeSet::new());
-        } else if self.synced {
+        if self.synced {
             let touched = self.read_reports(&BTreeSet::new());
             self.publish(touched);
         }

@@ -50,18 +50,19 @@ impl<'a> Clusters<'a> {
     ) -> Self {
         let binding = fleet.bindings.get(key).filter(|it| it.metadata.deletion_timestamp.is_none());
         let binding = binding.map(|it| &**it);
-        let (mut named, mut unknown) = (None, Vec::new());
-        if let Some((field, names)) = asked(service, options, report) {
-            let (known, missing): (Vec<_>, Vec<_>) = names
-                .into_iter()
-                .enumerate()
-                .partition(|(_, name)| fleet.clusters.is_empty() || fleet.clusters.contains_key(*name));
-            for (index, name) in missing {
-                report.add(reason::CLUSTER_NOT_FOUND, field(index), None, nobody(name, fleet));
-                unknown.push(name.to_owned());
+        report_legacy_fields(service, report);
+        let (mut named, mut unknown) = (BTreeSet::new(), Vec::new());
+        let providers = &service.spec.provider_clusters;
+        for (index, provider) in providers.iter().enumerate() {
+            if fleet.clusters.is_empty() || fleet.clusters.contains_key(&*provider.name) {
+                named.insert(Arc::from(&*provider.name));
+            } else {
+                let field = format!("spec.providerClusters[{index}].name");
+                report.add(reason::CLUSTER_NOT_FOUND, field, None, nobody(&provider.name, fleet));
+                unknown.push(provider.name.clone());
             }
-            named = Some(known.into_iter().map(|(_, name)| Arc::from(name)).collect());
         }
+        let named = (!providers.is_empty()).then_some(named);
         unknown.sort_unstable();
         unknown.dedup();
         let mut own = Report::about(key.object());
@@ -175,42 +176,19 @@ impl<'a> Clusters<'a> {
     }
 }
 
-type Field = fn(usize) -> String;
-
-/// The effective cluster names, and the field that has them. Fields of older versions are always reported: current Karmada
-/// ignores them, so that an object with only these applies to all clusters.
-fn asked<'a>(
-    service: &'a MultiClusterService,
-    options: &Options,
-    report: &mut Report,
-) -> Option<(Field, Vec<&'a str>)> {
+/// Reports fields of older versions that name clusters. Current Karmada ignores them, so that an object with only these applies to
+/// all clusters.
+fn report_legacy_fields(service: &MultiClusterService, report: &mut Report) {
     let spec = &service.spec;
-    let providers: Vec<&str> = spec.provider_clusters.iter().map(|it| it.name.as_str()).collect();
-    let older: [(&str, Field, &[String]); 2] = [
-        (
-            "spec.serviceProvisionClusters",
-            |it| format!("spec.serviceProvisionClusters[{it}]"),
-            &spec.service_provision_clusters,
-        ),
-        ("spec.range.clusterNames", |it| format!("spec.range.clusterNames[{it}]"), &spec.range.cluster_names),
-    ];
-    let mut chosen: Option<(Field, Vec<&str>)> = None;
-    if !providers.is_empty() {
-        chosen = Some((|it| format!("spec.providerClusters[{it}].name"), providers));
-    }
-    for (name, field, names) in older.into_iter().filter(|(_, _, names)| !names.is_empty()) {
-        let outcome = match (&chosen, options.fleet.legacy_clusters) {
-            (None, true) => "it is honoured here (karmada.legacyClusterFields in the configuration)",
-            (None, false) => "it is ignored here as well, so that all clusters count",
-            (Some(_), _) => "it is ignored here as well, for another field names clusters",
-        };
-        let message = format!("today's Karmada ignores it: use spec.providerClusters; {outcome}");
-        report.add(reason::LEGACY_FIELD, name, None, message);
-        if chosen.is_none() && options.fleet.legacy_clusters {
-            chosen = Some((field, names.iter().map(String::as_str).collect()));
+    for (field, names) in [
+        ("spec.serviceProvisionClusters", &spec.service_provision_clusters),
+        ("spec.range.clusterNames", &spec.range.cluster_names),
+    ] {
+        if !names.is_empty() {
+            let message = "Karmada ignores it, and so does Sheave; use spec.providerClusters, without which all clusters count";
+            report.add(reason::LEGACY_FIELD, field, None, message);
         }
     }
-    chosen
 }
 
 fn nobody(name: &str, fleet: &Fleet) -> String {

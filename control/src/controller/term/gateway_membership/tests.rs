@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::drain_reports::{ACCEPTED, PERIOD};
 use super::*;
 use crate::api::store::Store;
 
@@ -50,32 +49,6 @@ impl SliceHarness {
     /// Replaces the gateways in the API server.
     fn are(&mut self, gateways: &[(&str, Value)]) {
         self.take(Change::Slices(Delta::Put(Self::slice("gateways-1", gateways))));
-    }
-
-    /// This many ready gateways, each on its own node and with its number as the last byte of its address.
-    fn with_addresses(gateways: u8) -> Self {
-        let mut world = Self::new();
-        for number in 1..=gateways {
-            world.put(number, &ready());
-        }
-        world.after(HOLD.as_secs());
-        world
-    }
-
-    /// Sets the conditions of the gateway with this number.
-    fn put(&mut self, number: u8, conditions: &Value) {
-        let node = number.to_string();
-        let mut slice =
-            EndpointSlice::clone(&Self::slice(&format!("gateways-{number}"), &[(&node, conditions.clone())]));
-        slice.endpoints.as_mut().unwrap()[0].addresses = vec![format!("192.0.2.{number}")];
-        self.take(Change::Slices(Delta::Put(Arc::new(slice))));
-    }
-
-    /// Sets the numbers of the gateways that report that they drain. Returns whether that changed.
-    fn drain(&mut self, numbers: &[u8]) -> bool {
-        let draining = numbers.iter().map(|number| IpAddr::from([192, 0, 2, *number])).collect();
-        let now = self.now();
-        self.membership.set_draining(&draining, now)
     }
 
     /// The gateways that count after this many more seconds.
@@ -152,115 +125,23 @@ fn one_that_terminates_is_out_soon_and_one_that_has_gone_at_once() {
     assert_eq!(world.after(0), "");
 }
 
-/// `kubectl delete pod`: the replacement takes over from the draining Pod.
+/// `kubectl delete pod`: the replacement takes over from the terminating Pod.
 #[test]
 fn a_node_whose_pod_is_replaced_counts_all_along() {
-    for reports in [false, true] {
-        let mut world = SliceHarness::with_addresses(2);
-        let replaced = |world: &mut SliceHarness, pods: &[Value]| {
-            let pods: Vec<_> = pods.iter().map(|conditions| ("2", conditions.clone())).collect();
-            let mut slice = EndpointSlice::clone(&SliceHarness::slice("gateways-2", &pods));
-            for endpoint in slice.endpoints.iter_mut().flatten() {
-                endpoint.addresses = vec!["192.0.2.2".to_owned()];
-            }
-            world.take(Change::Slices(Delta::Put(Arc::new(slice))));
-        };
-        replaced(&mut world, &[terminating()]);
-        if reports {
-            world.drain(&[2]);
-        }
-        assert_eq!(world.after(1), "1 2");
-        replaced(&mut world, &[terminating(), unready()]);
-        assert_eq!(world.after(8), "1 2", "it takes over, and is probed");
-        world.drain(&[]);
-        replaced(&mut world, &[terminating(), ready()]);
-        assert_eq!(world.after(60), "1 2");
-        replaced(&mut world, &[ready()]);
-        assert_eq!(world.after(0), "1 2");
-        assert_eq!(world.membership.due(), None);
-        replaced(&mut world, &[terminating(), unready()]);
-        assert_eq!(world.after(STARTING.as_secs() - 1), "1 2");
-        assert_eq!(world.after(1), "1", "the replacement does not come up");
-    }
-}
-
-#[test]
-fn one_that_reports_that_it_drains_is_out_soon_until_it_is_replaced() {
-    let mut world = SliceHarness::with_addresses(2);
-    assert!(world.drain(&[2]));
-    assert!(!world.drain(&[2]), "nothing new");
-    world.update();
+    let mut world = SliceHarness::new();
+    world.are(&[("1", ready()), ("2", ready())]);
+    world.are(&[("1", ready()), ("2", terminating())]);
     assert_eq!(world.after(1), "1 2");
-    assert_eq!(world.after(1), "1");
-    assert_eq!(
-        world.membership.slices().filter(|slice| slice.endpoints.iter().flatten().any(is_ready)).count(),
-        2
-    );
-    assert!(world.drain(&[]));
-    assert_eq!(world.after(0), "1");
-    assert_eq!(world.after(4), "1");
-    assert_eq!(world.after(1), "1 2", "and it did not flap");
-}
-
-#[test]
-fn reports_alone_take_out_no_more_than_half_of_the_gateways_and_never_the_only_one() {
-    for (gateways, left) in [(1, "1"), (2, "2"), (3, "2 3"), (4, "3 4"), (5, "3 4 5")] {
-        let mut world = SliceHarness::with_addresses(gateways);
-        world.drain(&[1, 2, 3, 4, 5]);
-        world.after(0);
-        assert_eq!(world.after(APPEARING.as_secs()), left);
-    }
-    let mut world = SliceHarness::with_addresses(4);
-    world.drain(&[4]);
-    world.after(1);
-    world.drain(&[1, 2, 3, 4]);
-    world.after(0);
-    assert_eq!(world.after(2), "2 3", "the first to report is the first to go");
-    world.put(4, &terminating());
-    assert_eq!(world.after(2), "2 3", "three are left, of which one may go");
-    world.put(1, &terminating());
-    assert_eq!(world.after(2), "3", "what the API server confirms takes no place");
-}
-
-#[test]
-fn a_report_counts_for_as_long_as_a_drain_lasts_unless_the_endpoint_confirms_it() {
-    let mut world = SliceHarness::with_addresses(2);
-    world.drain(&[2]);
-    world.update();
-    assert_eq!(world.after(2), "1");
-    assert_eq!(world.membership.due(), Some(world.now() + ACCEPTED - APPEARING));
-    assert_eq!(world.after(ACCEPTED.as_secs() - 3), "1");
-    assert_eq!(world.after(1), "1", "it counts when it has lasted");
-    assert_eq!(world.after(HOLD.as_secs()), "1 2");
+    world.are(&[("1", ready()), ("2", terminating()), ("2", unready())]);
+    assert_eq!(world.after(8), "1 2", "it takes over, and is probed");
+    world.are(&[("1", ready()), ("2", terminating()), ("2", ready())]);
+    assert_eq!(world.after(60), "1 2");
+    world.are(&[("1", ready()), ("2", ready())]);
+    assert_eq!(world.after(0), "1 2");
     assert_eq!(world.membership.due(), None);
-    world.drain(&[]);
-    world.drain(&[2]);
-    assert_eq!(world.after(0), "1 2", "it counted for long enough");
-    world.put(2, &unready());
-    world.after(0);
-    world.put(2, &ready());
-    world.after(0);
-    assert_eq!(world.after(2), "1", "it was replaced since");
-}
-
-#[test]
-fn a_report_that_comes_and_goes_soon_does_not_count_until_an_hour_has_passed() {
-    let mut world = SliceHarness::with_addresses(2);
-    let drains = |world: &mut SliceHarness| {
-        world.drain(&[2]);
-        world.after(0);
-        let out = world.after(2) == "1";
-        world.drain(&[]);
-        // The gateway counts again after the hold.
-        world.after(0);
-        assert_eq!(world.after(HOLD.as_secs()), "1 2");
-        out
-    };
-    let accepted = |times: &[bool]| times.iter().filter(|out| **out).count();
-    let flaps: Vec<bool> = (0..100).map(|_| drains(&mut world)).collect();
-    assert_eq!(accepted(&flaps), 5);
-    world.elapsed += PERIOD;
-    assert!(drains(&mut world));
+    world.are(&[("1", ready()), ("2", terminating()), ("2", unready())]);
+    assert_eq!(world.after(STARTING.as_secs() - 1), "1 2");
+    assert_eq!(world.after(1), "1", "the replacement does not come up");
 }
 
 #[test]

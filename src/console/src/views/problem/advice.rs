@@ -102,7 +102,7 @@ pub(crate) fn of_reason(reason: &str) -> &'static str {
         reason::SERVICE_NOT_FOUND => "Create a Service of that name in the Karmada control plane.",
         reason::PORT_NOT_FOUND => "Name a port that the Service has.",
         reason::CLUSTER_NOT_FOUND => "Correct the name: `kubectl get clusters` lists the members.",
-        reason::LEGACY_FIELD => "Use the field that replaces it, or set `karmada.legacyClusterFields`.",
+        reason::LEGACY_FIELD => "Use the field that replaces it.",
         reason::NOT_ACROSS_CLUSTERS => "Remove the field from the object.",
         reason::WRITE_REFUSED => {
             "Check for an admission webhook or policy that refuses the controller's writes, and its rights."
