@@ -14,5 +14,6 @@ pub mod owners;
 pub mod problem;
 pub(crate) mod prune;
 pub(crate) mod published;
+mod resource;
 pub mod service_key;
 pub mod store;

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 
 use k8s_openapi::Resource as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// API group and version of an AddressPool manifest.
 pub const API_VERSION: &str = AddressPool::API_VERSION;
@@ -17,7 +18,7 @@ pub(crate) const PER_SERVICE: RangeInclusive<u32> = 1..=64;
 pub(crate) const MAX_INTERFACES: usize = 16;
 
 /// Addresses that may be given to Services of type LoadBalancer. The name is what annotations and Events refer to.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct AddressPool {
     /// Standard metadata.
     #[serde(default)]
@@ -25,11 +26,28 @@ pub struct AddressPool {
     /// Addresses, and the Services that may use them.
     pub spec: AddressPoolSpec,
     /// Usage and validity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub status: Option<AddressPoolStatus>,
 }
 
-super::object::resource!(AddressPool, "sheave.dev", "v1alpha1", "addresspools", ClusterResourceScope);
+/// Writes `apiVersion` and `kind` too, which manifests and snapshots have.
+impl Serialize for AddressPool {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { metadata, spec, status } = self;
+        let mut object = serializer.serialize_struct(KIND, 4 + usize::from(status.is_some()))?;
+        object.serialize_field("apiVersion", API_VERSION)?;
+        object.serialize_field("kind", KIND)?;
+        object.serialize_field("metadata", metadata)?;
+        object.serialize_field("spec", spec)?;
+        match status {
+            Some(status) => object.serialize_field("status", status)?,
+            None => object.skip_field("status")?,
+        }
+        object.end()
+    }
+}
+
+super::resource::resource!(AddressPool, "sheave.dev", "v1alpha1", "addresspools", ClusterResourceScope);
 
 /// Addresses of the pool, and the Services that may use them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -83,7 +83,9 @@ fn compare(path: &str, schema: &Value, value: &Value, found: &mut Vec<String>) {
 #[test]
 fn the_definition_has_the_fields_and_types_of_rust() {
     let mut value = serde_json::to_value(full()).unwrap();
-    value.as_object_mut().unwrap().remove("metadata");
+    for of_all_kinds in ["apiVersion", "kind", "metadata"] {
+        assert!(value.as_object_mut().unwrap().remove(of_all_kinds).is_some(), "{of_all_kinds}");
+    }
     let mut found = Vec::new();
     compare("", &schema(), &value, &mut found);
     assert!(found.is_empty(), "{found:#?}");

@@ -130,7 +130,7 @@ impl ResourceBinding {
     }
 }
 
-crate::api::object::resource!(
+crate::api::resource::resource!(
     ResourceBinding,
     "work.karmada.io",
     "v1alpha2",

@@ -97,7 +97,7 @@ fn exports_alone<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ApiEn
     Ok(all)
 }
 
-crate::api::object::resource!(Cluster, "cluster.karmada.io", "v1alpha1", "clusters", ClusterResourceScope);
+crate::api::resource::resource!(Cluster, "cluster.karmada.io", "v1alpha1", "clusters", ClusterResourceScope);
 
 #[cfg(test)]
 mod tests {

@@ -70,7 +70,7 @@ pub struct ClusterSelector {
     pub name: String,
 }
 
-crate::api::object::resource!(
+crate::api::resource::resource!(
     MultiClusterService,
     "networking.karmada.io",
     "v1alpha1",

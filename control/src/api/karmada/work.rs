@@ -172,4 +172,4 @@ fn api_version(kind: &str) -> &'static str {
     if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" }
 }
 
-crate::api::object::resource!(Work, "work.karmada.io", "v1alpha1", "works", NamespaceResourceScope);
+crate::api::resource::resource!(Work, "work.karmada.io", "v1alpha1", "works", NamespaceResourceScope);
