@@ -7,6 +7,7 @@ pub mod controller;
 pub mod delegated_auth;
 pub mod migration;
 mod net;
+pub mod pipeline;
 pub mod projection;
 pub mod sources;
 pub mod text;

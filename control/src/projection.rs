@@ -24,7 +24,6 @@ mod multi_cluster;
 mod nodes;
 mod options;
 mod plan;
-mod planner;
 mod ports;
 mod published;
 mod read_service;

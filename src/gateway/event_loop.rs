@@ -1,54 +1,49 @@
-//! Event loop of the gateway: applies updates of the sources to the store, projects them, applies the routing table to the data plane, and
-//! answers the admin server. It never blocks.
+//! Event loop of the gateway: takes updates from the pipeline, applies the routing table to the data plane, and answers the admin server.
+//! It never blocks.
 
 mod announcing;
 mod answers;
-mod lame_duck;
-mod reconfigure;
-mod reports;
 mod takeover;
-mod takeover_counts;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use sheave_console::connection_log::ConnectionLogWriter;
 use sheave_console::exit::Exit;
 use sheave_console::http::health::{self, Health};
 use sheave_console::http::metrics::SeriesLimits;
-use sheave_console::http::metrics::families::UPDATE_SECONDS;
+use sheave_console::http::metrics::families::{PROGRAMMING_SECONDS, UPDATE_SECONDS};
 use sheave_console::http::query::Query;
 use sheave_console::http::report;
 use sheave_console::retry;
 use sheave_control::api::gateway_report::GatewayReport;
-use sheave_control::api::store::{ServiceKey, Store};
+use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::PATIENCE_WITH_ONE;
-use sheave_control::projection::{Projection, Projector, Role};
-use sheave_control::time::{self, wait_until};
+use sheave_control::pipeline::Pipeline;
+use sheave_control::projection::{Projection, Role};
+use sheave_control::sources::{Source, SourceUpdate, Sources};
+use sheave_control::time::wait_until;
 use sheave_dataplane::{ConnectionLog, Dataplane, Drained, MemoryWatch, Observer, StuckWorker};
+use sheave_model::{ClientSource, Frontend, RoutingTable};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
 use super::capacity::Capacity;
-use super::options::{announce_options, dataplane_options, projection_options};
-use super::overload::Overload;
-use super::problem_log::ProblemLog;
-use super::problems::Failures;
-use super::sources::{SourceUpdate, Sources};
+use super::options::{LiveOptions, announce_options, dataplane_options, projection_options};
+use super::problem_log::GatewayProblems;
+use super::startup_log;
 use crate::config::Config;
 use crate::takeover::predecessor::{Lifeline, Predecessor};
 use crate::takeover::successor::{Outcome, Successor};
 use announcing::Announcing;
-use lame_duck::Phase;
-pub(crate) use reconfigure::NewConfig;
 pub(crate) use takeover::Servers;
-use takeover::{connections_left, report_connections, report_nothing_left};
-use takeover_counts::TakeoverCounts;
+use takeover::{Takeovers, report_connections, report_nothing_left};
 
 /// How long workers may take to prove that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
@@ -61,52 +56,80 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running gateway.
 pub(crate) struct EventLoop {
-    started: Instant,
-    role: &'static str,
-    node: String,
-    drain: Duration,
-    series: SeriesLimits,
-    /// Capacity of the machine.
-    shares: Capacity,
+    identity: Identity,
+    settings: LoopSettings,
     health: Health,
     dataplane: Dataplane,
     /// Declared after the data plane, so that it is dropped later and gets the records of the last connections.
     connection_log: ConnectionLogWriter,
     memory: MemoryWatch,
-    /// Addresses that this process listens on besides frontends and health check node ports.
-    servers: BTreeSet<SocketAddr>,
-    sources: Sources,
-    store: Store,
-    projector: Projector,
+    pipeline: Pipeline,
     /// Projection in force; `None` before the first objects have arrived.
     projection: Option<Projection>,
-    /// No update is processed before this time.
-    pause: Instant,
-    /// Time of the next projection even without an update.
-    due: Option<Instant>,
     /// Time of the last change of the table.
     applied: Option<Instant>,
+    /// No update is processed before this time.
+    pause: Instant,
     /// Increases whenever the known objects may have changed.
     revision: u64,
-    failures: Failures,
-    overload: Overload,
-    problem_log: ProblemLog,
+    problems: GatewayProblems,
     report: watch::Sender<GatewayReport>,
-    /// Status of the controller in this process, if any.
-    controller: Option<watch::Receiver<ControllerStatus>>,
     phase: Phase,
+    takeovers: Takeovers,
+    announcing: Announcing,
     /// Whether the sources have ended, so that no more updates will arrive.
     source_ended: bool,
-    /// Whether another process has taken over.
-    handed_over: bool,
-    /// Process that serves until this one has taken over.
-    predecessor: Option<Predecessor>,
-    /// Connection to the predecessor, from the takeover until that process ends.
-    lifeline: Option<Lifeline>,
-    takeovers: TakeoverCounts,
-    announcing: Announcing,
+}
+
+/// Identity of a process, for the status, the report and the page.
+struct Identity {
+    started: Instant,
+    role: &'static str,
+    node: String,
     /// Headless Service over the gateways' Pods.
     gateways: ServiceKey,
+    /// Status of the controller in this process, if any.
+    controller: Option<watch::Receiver<ControllerStatus>>,
+}
+
+/// Settings that only the loop needs.
+struct LoopSettings {
+    drain: Duration,
+    series: SeriesLimits,
+    /// Capacity of the machine.
+    shares: Capacity,
+    /// Addresses that this process listens on besides frontends and health check node ports.
+    servers: BTreeSet<SocketAddr>,
+}
+
+/// A configuration to apply.
+#[derive(Debug)]
+pub(crate) struct NewConfig {
+    pub(crate) config: Arc<Config>,
+    /// Notified once it is applied.
+    pub(crate) applied: oneshot::Sender<()>,
+}
+
+/// Phase of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Between a request to stop and the drain: reports to probes and the controller that it is not ready, and keeps serving until load
+    /// balancers have noticed. A SYN in that time meets an open port.
+    LameDuck,
+    /// Accepts nothing new, and lets open connections finish.
+    Draining,
+}
+
+impl Phase {
+    /// Reason for a failing readiness probe, if any.
+    fn not_ready(self) -> Option<&'static str> {
+        match self {
+            Self::Serving => None,
+            Self::LameDuck => Some("about to drain"),
+            Self::Draining => Some("draining"),
+        }
+    }
 }
 
 /// Inputs of a running loop.
@@ -152,39 +175,36 @@ impl EventLoop {
         let dataplane = Dataplane::start(dataplane_options(config, shares, told, predecessor.is_some()))?;
         dataplane.watch_workers(end_process)?;
         let memory = MemoryWatch::start(config.limits.memory, dataplane.memory_gauge())?;
+        let projection = projection_options(config, role_of(&sources));
         Ok(Box::new(Self {
-            started: Instant::now(),
-            role: "gateway",
-            node: config.node.clone(),
-            drain: config.timeouts.drain,
-            series: config.metrics.limits,
-            shares: shares.with_limits_of(config),
+            identity: Identity {
+                started: Instant::now(),
+                role: "gateway",
+                node: config.node.clone(),
+                gateways: config.gateways.clone(),
+                controller: None,
+            },
+            settings: LoopSettings {
+                drain: config.timeouts.drain,
+                series: config.metrics.limits,
+                shares: shares.with_limits_of(config),
+                servers: servers(config),
+            },
             health: Health::new(shares.pages.clone()),
             dataplane,
             connection_log,
             memory,
-            servers: servers(config),
-            projector: Projector::new(projection_options(config, sources.role())),
-            sources,
-            store: Store::default(),
+            pipeline: Pipeline::new(sources, projection, Duration::ZERO),
             projection: None,
-            pause: Instant::now(),
-            due: None,
             applied: None,
+            pause: Instant::now(),
             revision: 0,
-            failures: Failures::default(),
-            overload: Overload::default(),
-            problem_log: ProblemLog::default(),
+            problems: GatewayProblems::default(),
             report: watch::Sender::new(report::report(&config.node, 0, &[])),
-            controller: None,
             phase: Phase::Serving,
-            source_ended: false,
-            handed_over: false,
             announcing: Announcing::new(announce_options(config), predecessor.is_none()),
-            predecessor,
-            lifeline: None,
-            takeovers: TakeoverCounts::default(),
-            gateways: config.gateways.clone(),
+            takeovers: Takeovers::new(predecessor),
+            source_ended: false,
         }))
     }
 
@@ -205,8 +225,8 @@ impl EventLoop {
 
     /// Attaches the controller that runs in the same process.
     pub(crate) fn run_beside(&mut self, controller: watch::Receiver<ControllerStatus>) {
-        self.controller = Some(controller);
-        self.role = "run";
+        self.identity.controller = Some(controller);
+        self.identity.role = "run";
     }
 
     /// Follows the sources and answers queries until `stop` and its lame duck time are over, another process has taken over, or the sources end
@@ -224,11 +244,12 @@ impl EventLoop {
         let mut retry = tokio::time::interval(retry::EVERY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if self.predecessor.is_none()
+            if self.takeovers.predecessor.is_none()
                 && let Some(serve) = serve.take()
             {
                 servers = serve(&self);
             }
+            let due = self.pipeline.due();
             tokio::select! {
                 biased;
                 () = wait_until(drain_at) => {
@@ -245,9 +266,9 @@ impl EventLoop {
                         break;
                     }
                 }
-                () = ended(&self.predecessor), if !alone => alone = true,
-                left = connections_left(&self.lifeline) => self.count_elsewhere(left),
-                update = next(&mut self.sources, &self.store, self.pause) => {
+                () = self.takeovers.predecessor_ended(), if !alone => alone = true,
+                left = self.takeovers.connections_left() => self.count_elsewhere(left),
+                update = next(&mut self.pipeline, self.pause) => {
                     let Some(update) = update else {
                         tracing::error!(
                             bug = true,
@@ -259,8 +280,8 @@ impl EventLoop {
                     let received = update.received();
                     self.take(update);
                     // While the predecessor serves, its objects in memory are newer than any snapshot.
-                    let stale = self.predecessor.is_some() && !alone && self.sources.stands_on_snapshot();
-                    if !self.sources.is_loaded() || stale {
+                    let stale = self.takeovers.predecessor.is_some() && !alone && self.pipeline.sources.stands_on_snapshot();
+                    if !self.pipeline.sources.is_loaded() || stale {
                         continue;
                     }
                     if !self.take_over(received).await {
@@ -275,7 +296,7 @@ impl EventLoop {
                 successor = servers.next_successor() => {
                     if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
                         servers.leave();
-                        if let Some(lifeline) = self.lifeline.take() {
+                        if let Some(lifeline) = self.takeovers.lifeline.take() {
                             lifeline.hand_over().await;
                         }
                         let successor = Arc::new(successor);
@@ -283,14 +304,16 @@ impl EventLoop {
                         return Ended::HandedOver(self.drain(queries, Some(successor)).await);
                     }
                 }
-                () = wait_until(self.due) => self.project(Instant::now()),
+                () = wait_until(due) => self.project(Instant::now()),
                 () = self.announcing.changed() => {
-                    self.dedicate_announced();
+                    self.announcing.dedicate(&mut self.dataplane);
                     self.report_failures();
                 }
                 () = self.dataplane.changed() => {
                     self.dataplane.refresh();
-                    self.report_overload();
+                    if self.problems.refresh_overload(&self.dataplane, &self.pipeline.sources) {
+                        self.revision += 1;
+                    }
                 }
                 Some(query) = queries.recv() => self.answer(query),
                 Some(NewConfig { config, applied }) = configs.recv() => {
@@ -301,7 +324,7 @@ impl EventLoop {
             }
         }
         drop(configs);
-        if self.predecessor.is_some() {
+        if self.takeovers.predecessor.is_some() {
             self.dataplane.close(WORKER_PATIENCE).await;
             return Ended::NotTakenOver;
         }
@@ -319,12 +342,12 @@ impl EventLoop {
         mut queries: mpsc::Receiver<Query>,
         successor: Option<Arc<Successor>>,
     ) -> Drained {
-        tracing::info!(deadline = ?self.drain, "draining: new connections are not accepted");
+        tracing::info!(deadline = ?self.settings.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
-        self.lifeline = None;
+        self.takeovers.lifeline = None;
         let mut retry = tokio::time::interval(retry::EVERY);
         let drained = {
-            let mut drained = pin!(self.dataplane.drain(self.drain));
+            let mut drained = pin!(self.dataplane.drain(self.settings.drain));
             let mut reports = pin!(report_connections(&self.dataplane, successor.as_deref()));
             loop {
                 tokio::select! {
@@ -340,7 +363,7 @@ impl EventLoop {
         self.dataplane.close(WORKER_PATIENCE).await;
         match successor {
             Some(successor) => report_nothing_left(counts, &successor).await,
-            None => self.sources.finish(&self.store).await,
+            None => self.pipeline.sources.finish(self.pipeline.store.objects()).await,
         }
         drained
     }
@@ -348,8 +371,8 @@ impl EventLoop {
     /// Applies an update to the store, and projects it.
     fn take(&mut self, update: SourceUpdate) {
         let (started, received) = (Instant::now(), update.received());
-        self.sources.take(update, &mut self.store);
-        if self.predecessor.is_none() && !self.awaits_claims() {
+        self.pipeline.take(update, Some);
+        if self.takeovers.predecessor.is_none() && !self.awaits_claims() {
             self.project(received);
         }
         self.pause = Instant::now() + started.elapsed().min(LONGEST_PAUSE);
@@ -358,22 +381,18 @@ impl EventLoop {
     /// Whether an object that is not yet loaded may have an older claim to an address that is allocated here. Folders are read at once. If a
     /// controller allocates addresses, one unreachable API server must not block the objects of the other.
     fn awaits_claims(&self) -> bool {
-        self.sources.role() == Role::Standalone && !self.sources.is_loaded()
+        role_of(&self.pipeline.sources) == Role::Standalone && !self.pipeline.sources.is_loaded()
     }
 
     /// Projects the store and applies the table; `since` is when the update was received.
     fn project(&mut self, since: Instant) {
-        let now = jiff::Timestamp::now();
         self.revision += 1;
-        self.projector.set_now(now);
-        let dirty = self.store.take_dirty();
-        let projection = self.projector.project(self.store.objects(), &dirty);
-        self.due = projection.due.map(|due| Instant::now() + time::time_until(due, now));
-        let servers = self.servers.iter().copied().chain(health::places(&projection));
+        let projection = self.pipeline.project();
+        let servers = self.settings.servers.iter().copied().chain(health::places(&projection));
         let node_addresses = projection.node_addresses.iter().copied().collect();
         self.dataplane.reserve(servers.collect(), node_addresses);
         if self.projection.is_none() {
-            self.claim_heartbeat_port();
+            self.announcing.claim_heartbeat_port();
         }
         if projection.changed {
             let changed = self.dataplane.apply(self.with_former_addresses(&projection.table));
@@ -388,22 +407,124 @@ impl EventLoop {
                 "routing table in force"
             );
         }
-        self.sources.mark_applied();
+        record_latency(&mut self.pipeline.sources);
         self.health.follow(&projection);
         self.projection = Some(projection);
         self.announce();
         self.prove_healthy();
         self.report_failures();
-        self.report_problems();
+        if let Some(projection) = &self.projection {
+            self.problems.log_objects(&self.pipeline, &projection.problem_changes);
+        }
+    }
+
+    /// Table to apply. A lame duck keeps serving at former addresses of a Service by the Service's other addresses: the controller has
+    /// published other gateways' addresses by then, which some clients do not know yet.
+    fn with_former_addresses(&self, table: &Arc<RoutingTable>) -> Arc<RoutingTable> {
+        if self.phase != Phase::LameDuck {
+            return Arc::clone(table);
+        }
+        let before = self.dataplane.table();
+        let of_service = |it: &Frontend| (it.service.clone(), it.kind, it.addr.ip.is_ipv4());
+        let others: HashMap<_, _> = table.frontends().iter().map(|it| (of_service(it), it)).collect();
+        let former = before.table().frontends().iter().filter(|it| table.get(it.addr).is_none());
+        let kept = former.filter_map(|former| {
+            let other = others.get(&of_service(former))?;
+            Some(Arc::new(Frontend { addr: former.addr, ..Frontend::clone(other) }))
+        });
+        let frontends = table.frontends().iter().cloned().chain(kept).collect();
+        let internal = Arc::clone(table.internal_clients());
+        Arc::new(RoutingTable::new(table.generation(), frontends, internal))
+    }
+
+    /// Passes what is in force to the announcer.
+    fn announce(&mut self) {
+        let is_ready = self.missing().is_none();
+        let Some(projection) = &self.projection else { return };
+        let gateways = &self.identity.gateways;
+        self.announcing.follow(projection, &self.pipeline, gateways, &self.dataplane, is_ready);
+    }
+
+    /// Logs and reports failures of the data plane when they change.
+    fn report_failures(&mut self) {
+        let generation = self.dataplane.table().table().generation();
+        let (announced, shared) = (self.announcing.announced(), self.announcing.is_shared());
+        let (failed, disagreements) = (self.announcing.failed(), self.announcing.disagreements());
+        if self.problems.failures.refresh(&self.dataplane, &self.health, failed, disagreements) {
+            self.revision += 1;
+            let failures = self.problems.log_failures(&self.pipeline.sources);
+            let report = report::report(&self.identity.node, generation, failures);
+            let draining = self.phase != Phase::Serving;
+            self.report.send_replace(GatewayReport { draining, announced, shared, ..report });
+        } else {
+            self.report.send_if_modified(|last| {
+                let differs =
+                    (last.generation, &last.announced, last.shared) != (generation, &announced, shared);
+                (last.generation, last.announced, last.shared) = (generation, announced, shared);
+                differs
+            });
+        }
+    }
+
+    /// Logs that the first objects are in force.
+    fn log_ready(&self) {
+        let table = self.dataplane.table();
+        let mut frontends = table.table().frontends().iter();
+        let transparent = match self.dataplane.client_addresses() {
+            Err(error) => error.to_string(),
+            Ok(()) if frontends.any(|it| it.client_sources.any(ClientSource::Transparent)) => {
+                "in use".to_owned()
+            }
+            Ok(()) => "not asked for".to_owned(),
+        };
+        startup_log::ready(&self.status(), &transparent);
+    }
+
+    /// Applies a configuration whose other keys are those that the process was started with. Open connections continue.
+    fn reconfigure(&mut self, config: &Config) {
+        let options = LiveOptions::new(config, &self.settings.shares, role_of(&self.pipeline.sources));
+        self.dataplane.configure(options.dataplane);
+        self.pipeline.projector.set_options(options.projection);
+        self.memory.set_limit(options.memory);
+        self.connection_log.set_lines_per_service(options.lines_per_service);
+        self.pipeline.sources.set_mass_deletion_hold(options.mass_deletion_hold);
+        (self.settings.drain, self.settings.series) = (options.drain, options.series);
+        // Otherwise the first objects or the takeover will project.
+        if self.projection.is_some() && self.takeovers.predecessor.is_none() {
+            self.project(Instant::now());
+        }
+    }
+
+    /// Withdraws readiness. Returns when to drain; `None` = at once, as for a gateway that was never ready, which gets no traffic. A
+    /// predecessor that watches this process gets time to come back.
+    fn withdraw(&mut self, lame_duck: Duration) -> Option<Instant> {
+        let watched = self.takeovers.lifeline.take().is_some_and(|it| it.is_watched());
+        self.dataplane.forget_elsewhere();
+        let lame_duck = if watched { lame_duck.max(Lifeline::RETURN) } else { lame_duck };
+        if lame_duck.is_zero() || self.missing().is_some() {
+            return None;
+        }
+        self.enter(Phase::LameDuck);
+        self.announcing.leave();
+        tracing::info!(time = ?lame_duck, "not ready any more: serving on until load balancers have noticed");
+        Some(Instant::now() + lame_duck)
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.health.drain();
+        self.report.send_modify(|report| report.draining = true);
     }
 
     /// Retries failed operations.
     fn retry(&mut self) {
         self.dataplane.retry();
         self.health.retry();
-        self.retry_announcing();
-        self.dedicate_announced();
-        self.announce_staleness();
+        if self.announcing.has_stopped() {
+            self.announce();
+        }
+        self.announcing.dedicate(&mut self.dataplane);
+        self.announcing.follow_staleness(&self.pipeline.sources);
         self.report_failures();
         self.prove_healthy();
     }
@@ -427,18 +548,27 @@ fn servers(config: &Config) -> BTreeSet<SocketAddr> {
     servers.into_iter().flatten().collect()
 }
 
-/// Waits until the predecessor has ended. Cancel safe.
-async fn ended(predecessor: &Option<Predecessor>) {
-    match predecessor {
-        Some(predecessor) => predecessor.ended().await,
-        None => std::future::pending().await,
+/// Role in allocating addresses that follows from the local source.
+fn role_of(sources: &Sources) -> Role {
+    match sources.local {
+        Source::Files(_) => Role::Standalone,
+        Source::Api(_) => Role::Gateway,
     }
 }
 
-/// Next update of the sources, after `pause`. Cancel safe.
-async fn next(sources: &mut Sources, store: &Store, pause: Instant) -> Option<SourceUpdate> {
+/// Records how long the changes of the last update took to come into force.
+fn record_latency(sources: &mut Sources) {
+    let now = Timestamp::now();
+    for trigger in sources.take_triggers() {
+        let took = now.duration_since(trigger).as_secs_f64();
+        metrics::histogram!(PROGRAMMING_SECONDS.name).record(took.max(0.0));
+    }
+}
+
+/// Next update of the pipeline, after `pause`. Cancel safe.
+async fn next(pipeline: &mut Pipeline, pause: Instant) -> Option<SourceUpdate> {
     sleep_until(pause.into()).await;
-    sources.next(store).await
+    pipeline.next().await
 }
 
 #[cfg(test)]

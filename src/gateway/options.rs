@@ -13,6 +13,7 @@ use sheave_model::{AddressSet, HealthPolicy, Path};
 use super::bgp_devices::BgpDevices;
 use super::capacity::Capacity;
 use crate::config::{AnnounceMode, ClusterNetwork, Config};
+use sheave_console::http::metrics::SeriesLimits;
 
 /// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfterMax`, twice which is what
 /// the others wait for at most.
@@ -90,6 +91,32 @@ pub(crate) fn console_options(config: &Config) -> sheave_console::options::Optio
         context: config.context.clone(),
         namespace: config.lease.namespace.to_string(),
         projection: projection_options(config, Role::Standalone),
+    }
+}
+
+/// Options that a running gateway can change. The lame duck time belongs to `process::gateway`, the log level to `logging`.
+#[derive(Debug, PartialEq)]
+pub(super) struct LiveOptions {
+    pub(super) dataplane: Settings,
+    pub(super) projection: projection::Options,
+    pub(super) memory: Option<u64>,
+    pub(super) drain: Duration,
+    pub(super) series: SeriesLimits,
+    pub(super) lines_per_service: u32,
+    pub(super) mass_deletion_hold: Duration,
+}
+
+impl LiveOptions {
+    pub(super) fn new(config: &Config, shares: &Capacity, role: projection::Role) -> Self {
+        Self {
+            dataplane: dataplane_settings(config, &shares.with_limits_of(config)),
+            projection: projection_options(config, role),
+            memory: config.limits.memory,
+            drain: config.timeouts.drain,
+            series: config.metrics.limits,
+            lines_per_service: config.connection_log.lines_per_service,
+            mass_deletion_hold: config.mass_deletion_hold,
+        }
     }
 }
 
@@ -186,4 +213,25 @@ fn paths(config: &Config) -> impl Iterator<Item = (Path, &str)> {
     let path = move |interface: &str| Path(numbers.get(interface).copied().unwrap_or_default());
     let clusters = config.clusters.iter();
     clusters.filter_map(move |(name, cluster)| Some((path(cluster.interface.as_deref()?), name.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::changes::tests::{config, each_changed};
+    use crate::config::changes::{ProcessParts, TakesEffect};
+
+    #[test]
+    fn what_changes_live_reaches_the_gateway_and_nothing_else_does() {
+        let base = config("");
+        let shares = Capacity::of_process(&base);
+        let options = |config: &Config| LiveOptions::new(config, &shares, projection::Role::Gateway);
+        for (key, changed, effect) in each_changed(ProcessParts::Gateway) {
+            let elsewhere = ["timeouts.lameDuck", "logging.level"].contains(&key);
+            let reaches = effect == TakesEffect::Live && !elsewhere;
+            if effect <= TakesEffect::Live {
+                assert_eq!(options(&changed) != options(&base), reaches, "{key}");
+            }
+        }
+    }
 }

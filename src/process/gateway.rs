@@ -13,10 +13,8 @@ use sheave_console::http::metrics::recorder;
 use sheave_console::http::metrics::scrape::ScrapeQueue;
 use sheave_console::http::query::{Query, QuerySender};
 use sheave_console::http::report;
-use sheave_control::api::store::ControlPlane;
 use sheave_control::controller::Controller;
 use sheave_control::sources::connection::Connection;
-use sheave_control::sources::manifests;
 use sheave_dataplane::Drained;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -27,7 +25,7 @@ use crate::config::{Config, ConfigOrigin};
 use crate::gateway::capacity::Capacity;
 use crate::gateway::event_loop::{Ended, EventLoop, Inbox, NewConfig, Servers};
 use crate::gateway::options::announce_options;
-use crate::gateway::sources::{ApiSource, SourceAdapter, Sources};
+use crate::gateway::sources::{self, Origin};
 use crate::gateway::startup_log::{self, StartupInfo};
 use crate::process::reload::Reloads;
 use crate::process::service_manager;
@@ -150,15 +148,15 @@ async fn start(
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
     let (admin, listeners) = listen(config, &mut predecessor, connection.as_ref()).await?;
-    let sources = sources(config, &source, karmada_manifests, connection.as_ref(), fleet.as_ref())?;
+    let local = Origin::of(source.manifests(), connection.as_ref()).ok_or("no API server")?;
+    let karmada = Origin::of(karmada_manifests, fleet.as_ref());
+    let sources = sources::start(local, karmada, config);
     let shares = Capacity::of_process(config);
-    let server = |connection: &Option<Connection>| Some(connection.as_ref()?.server().as_ref().to_owned());
-    let path = |manifests: &Path| manifests.display().to_string();
     let process = StartupInfo {
         role,
         admin,
-        source: source.manifests().map(path).or_else(|| server(&connection)).unwrap_or_default(),
-        karmada: karmada_manifests.map(path).or_else(|| server(&fleet)),
+        source: local.to_string(),
+        karmada: karmada.map(|origin| origin.to_string()),
     };
     startup_log::gateway(&process, &shares, config);
     let former_pod = predecessor.as_ref().and_then(Predecessor::pod).map(str::to_owned);
@@ -187,29 +185,6 @@ async fn start(
         }
     });
     Ok(GatewayProcess { app, controller, admin, serve, queries, termination, reloads, takeover, duration })
-}
-
-/// Sources of the objects: folders where there are some, and API servers.
-fn sources(
-    config: &Config,
-    source: &ObjectSource<'_>,
-    karmada_manifests: Option<&Path>,
-    connection: Option<&Connection>,
-    fleet: Option<&Connection>,
-) -> Result<Sources, String> {
-    let local = match (source, connection) {
-        (ObjectSource::Manifests(manifests), _) => SourceAdapter::files(manifests::watch(manifests)),
-        (_, Some(connection)) => SourceAdapter::Api(Box::new(ApiSource::start(connection, config))),
-        (_, None) => return Err("no API server".to_owned()),
-    };
-    let karmada = match (karmada_manifests, fleet) {
-        (Some(manifests), _) => {
-            Some(SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, manifests)))
-        }
-        (None, Some(fleet)) => Some(SourceAdapter::Api(Box::new(ApiSource::karmada(fleet, config)))),
-        (None, None) => None,
-    };
-    Ok(Sources::new(local, karmada))
 }
 
 /// Opens the connections to the API server and the Karmada control plane, unless these are folders.

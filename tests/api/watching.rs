@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sheave_control::api::store::{Objects, Store};
-use sheave_control::sources::api_server::{ApiWatch, KindStatus, Limits, Wanted, watch_with};
+use sheave_control::api::store::{ControlPlane, Objects, Store};
+use sheave_control::sources::api_server::{self, ApiWatch, KindStatus, Limits, Wanted};
 use sheave_control::sources::connection::Connection;
 
 use crate::support::apiserver::ApiServer;
@@ -14,7 +14,7 @@ use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::status::Status;
 use crate::support::patience::io_deadline;
 
-const EVERYTHING: Wanted = Wanted { namespaces: true, pools: true };
+const EVERYTHING: Wanted = Wanted { namespaces: true, pools: true, ..Wanted::of(ControlPlane::Local) };
 
 /// How long to wait for updates that may not come.
 const LOOK: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ impl Bench {
         let kubeconfig = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(kubeconfig.path(), server.kubeconfig("gateway")).unwrap();
         let connection = Connection::open(Some(kubeconfig.path())).await.unwrap();
-        let watch = watch_with(&connection, EVERYTHING, limits());
+        let watch = api_server::watch(&connection, EVERYTHING, limits());
         Self { server, watch, store: Store::default() }
     }
 

@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -35,15 +34,16 @@ use super::gateway_reports::{self, GatewayReports};
 use super::{ControllerOptions, ControllerStatus, FIRST_PROBLEMS, pool_status};
 use crate::api::gateway_report::GatewayReport;
 use crate::api::problem::{ObjectRef, ProblemChanges, ProblemSet};
-use crate::api::store::{Change, Delta, ServiceKey, Store};
+use crate::api::store::{Change, ControlPlane, Delta, ServiceKey};
 use crate::controller::service_exports::Outdated;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
+use crate::pipeline::Pipeline;
 use crate::projection::{Authority, Projector};
-use crate::sources::api_server::{self, ApiWatch, Batch, Wanted};
+use crate::sources::api_server::{self, Limits, Wanted};
 use crate::sources::connection::Connection;
-use crate::sources::mass_deletion_guard::Guard;
-use crate::time::{self, wait_until};
+use crate::sources::{ApiSource, Source, SourceUpdate, Sources};
+use crate::time::wait_until;
 
 /// Delay that batches the changes of a burst, so that a Service with many slices is not projected once for each. It delays no
 /// client, because gateways watch endpoints themselves.
@@ -80,18 +80,12 @@ pub(super) struct LeaderTerm {
     options: ControllerOptions,
     own_gateway: Option<watch::Receiver<GatewayReport>>,
     gateways: ServiceKey,
-    source: ApiWatch,
+    pipeline: Pipeline,
     /// State for the Karmada control plane, if there is one.
     karmada: Option<KarmadaSide>,
-    guard: Guard,
     membership: GatewayMembership,
-    store: Store,
-    projector: Projector,
-    /// Time of the next projection that only the time requires.
-    project_at: Option<Instant>,
     /// Problems of the projection and of all other sources.
     problems: ProblemSet<ProblemSource>,
-    synced: bool,
     reports: GatewayReports,
     /// Reports from which `gateway_failures` and `announcements` were computed.
     read: ReadReports,
@@ -121,25 +115,21 @@ impl LeaderTerm {
             StatusWriter::start(connection, options.ownership.clone(), move || may_write.remaining());
         let events = EventRecorder::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();
-        let mut projector = Projector::new(options.projection.clone());
+        let mut pipeline =
+            Pipeline::new(sources(connection, options), options.projection.clone(), PROJECT_AGAIN);
         if karmada.is_some() {
-            projector.set_authority(Authority::NONE);
+            pipeline.projector.set_authority(Authority::NONE);
         }
         let mut retry_events = tokio::time::interval(RETRY_EVENTS);
         retry_events.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             own_gateway: options.own_gateway.clone(),
             gateways: options.gateways.clone(),
-            source: api_server::watch(connection, Wanted { namespaces: true, pools: true }),
+            pipeline,
             karmada: karmada.map(|karmada| KarmadaSide::start(karmada, options, installation, leadership)),
-            guard: Guard::new(options.mass_deletion_hold),
             membership: GatewayMembership::new(options.gateways.clone()),
-            store: Store::default(),
             options: options.clone(),
-            projector,
-            project_at: None,
             problems: ProblemSet::default(),
-            synced: false,
             reports: GatewayReports::start(options.gateway_token.clone()),
             read: ReadReports::default(),
             gateway_failures: GatewayFailures::default(),
@@ -157,26 +147,20 @@ impl LeaderTerm {
     /// Runs until dropped, or until a component breaks.
     pub(super) async fn run(&mut self, publish: &watch::Sender<ControllerStatus>) -> Broken {
         loop {
-            let (held_list, held_publish) = (self.guard.due(), self.hold.due());
-            let membership = self.membership.due();
+            let due = [self.pipeline.due(), self.membership.due()].into_iter().flatten().min();
+            let held_publish = self.hold.due();
             let await_poll = self.announcements.await_poll();
             tokio::select! {
-                batch = self.source.next() => match batch {
-                    Some(batch) => {
-                        self.synced = true;
-                        self.on_batch(batch, BTreeSet::new());
-                    }
-                    None => return Broken("a watch of the API server has ended"),
+                update = self.pipeline.next() => match update {
+                    Some(update) => self.on_update(update),
+                    None => return Broken("a watch of an API server has ended"),
                 },
                 news = karmada_side::next_event(&mut self.karmada) => match news {
-                    KarmadaEvent::Batch(batch) => self.on_karmada_batch(batch),
                     KarmadaEvent::Notice(notice) => self.on_write_notice(notice),
                     KarmadaEvent::LeaseChanged => self.on_karmada_lease(),
                     KarmadaEvent::Broken(broken) => return broken,
                 },
-                () = wait_until(self.project_at) => self.update(BTreeSet::new()),
-                () = wait_until(held_list) => self.accept_held(),
-                () = wait_until(membership) => self.update(BTreeSet::new()),
+                () = wait_until(due) => self.update(BTreeSet::new()),
                 () = wait_until(held_publish) => self.publish(BTreeSet::new()),
                 () = self.reports.changed(await_poll) => self.republish(),
                 () = changed(&mut self.own_gateway) => self.republish(),
@@ -217,7 +201,7 @@ impl LeaderTerm {
                     };
                     touched.insert(key);
                 }
-                _ => self.term_events.write_notice(notice, self.store.objects()),
+                _ => self.term_events.write_notice(notice, self.pipeline.objects()),
             }
         }
         if !touched.is_empty() {
@@ -228,24 +212,29 @@ impl LeaderTerm {
         }
     }
 
-    /// Handles changes in the Karmada API server. The first batch makes the addresses of MultiClusterServices known, so a new
-    /// projector checks all addresses again that were assumed to be free.
-    fn on_karmada_batch(&mut self, batch: Batch) {
-        let first = self.awaits_karmada();
-        if let Some(karmada) = &mut self.karmada {
-            karmada.synced = true;
-        }
-        let mut updated = BTreeSet::new();
-        if first {
+    /// Handles changes in an API server. The Services in them are written even if they look unchanged, because others may have
+    /// undone a write unnoticed. The first list of the Karmada API server makes the addresses of MultiClusterServices known, so a
+    /// new projector checks all addresses again that were assumed to be free.
+    fn on_update(&mut self, update: SourceUpdate) {
+        let awaited_karmada = self.awaits_karmada();
+        let (mut updated, membership) = (BTreeSet::new(), &mut self.membership);
+        self.pipeline.take(update, |change| {
+            updated.extend(services(&change));
+            membership.admit(change)
+        });
+        if awaited_karmada && !self.awaits_karmada() {
             tracing::info!("the MultiClusterServices of the Karmada API server are known");
-            let before =
-                std::mem::replace(&mut self.projector, Projector::new(self.options.projection.clone()));
+            let projector = Projector::new(self.options.projection.clone());
+            let before = std::mem::replace(&mut self.pipeline.projector, projector);
             let gone = before.problems().cloned().collect();
             self.problems.apply(&ProblemChanges { gone, ..ProblemChanges::default() });
             updated = self.all_services();
             self.update_authority();
         }
-        self.on_batch(batch, updated);
+        // Pools and gateways are in this cluster.
+        if self.is_synced() {
+            self.update(updated);
+        }
     }
 
     /// Handles a change of the installation that is in charge on the Karmada control plane.
@@ -258,81 +247,51 @@ impl LeaderTerm {
                 self.problems.set(ProblemSource::Writes(object), []);
             }
             self.publish_problems();
-            self.term_events.set_karmada_events(events, self.problems.iter(), self.store.objects());
+            self.term_events.set_karmada_events(events, self.problems.iter(), self.pipeline.objects());
         }
         self.update_authority();
-        if self.synced {
+        if self.is_synced() {
             // Changes of these while another installation was in charge were not published.
-            let all = self.store.objects().fleet.services.keys().cloned().collect();
+            let all = self.pipeline.objects().fleet.services.keys().cloned().collect();
             self.update(all);
         }
     }
 
     fn update_authority(&mut self) {
         if let Some(karmada) = &self.karmada {
-            self.projector.set_authority(karmada.authority());
+            self.pipeline.projector.set_authority(karmada.authority());
         }
+    }
+
+    /// Whether everything in this cluster was listed once.
+    fn is_synced(&self) -> bool {
+        self.pipeline.sources.local.is_listed()
     }
 
     /// Whether the addresses of MultiClusterServices are still unknown.
     fn awaits_karmada(&self) -> bool {
-        self.karmada.as_ref().is_some_and(|karmada| !karmada.synced)
-    }
-
-    fn on_batch(&mut self, batch: Batch, mut updated: BTreeSet<ServiceKey>) {
-        for change in batch.changes {
-            let admitted = self.guard.admit(change, self.store.objects(), Instant::now());
-            updated.extend(services(&admitted));
-            self.apply(admitted);
-        }
-        // Pools and gateways are in this cluster.
-        if self.synced {
-            self.update(updated);
-        }
+        self.pipeline.sources.karmada.as_ref().is_some_and(|karmada| !karmada.is_listed())
     }
 
     /// Retries Events, after a check of the Leases on the Karmada control plane, which nothing else triggers.
     fn retry_events(&mut self) {
-        if self.synced && self.karmada.is_some() {
+        if self.is_synced() && self.karmada.is_some() {
             self.update(BTreeSet::new());
         } else {
             self.publish_problems();
         }
-        self.term_events.again(self.store.objects());
+        self.term_events.again(self.pipeline.objects());
     }
 
-    /// Applies a change to the store, except for slices of the gateways, which wait for the next update.
-    fn apply(&mut self, change: Change) {
-        if let Some(change) = self.membership.admit(change) {
-            self.store.apply(change);
-        }
-    }
-
-    /// Accepts the lists whose hold has expired.
-    fn accept_held(&mut self) {
-        for change in self.guard.release(Instant::now()) {
-            self.apply(change);
-        }
-        if self.synced {
-            self.update(BTreeSet::new());
-        }
-    }
-
-    /// Projects the changes in the store and writes the results. Services in `updated` are written even if they look unchanged,
-    /// because others may have undone a write unnoticed.
+    /// Projects the changes in the store and writes the results, and those of the Services in `updated`.
     fn update(&mut self, updated: BTreeSet<ServiceKey>) {
         for change in self.membership.update(Instant::now()) {
-            self.store.apply(change);
+            self.pipeline.store.apply(change);
         }
-        let now = Timestamp::now();
-        let dirty = self.store.take_dirty();
-        self.projector.set_now(now);
-        let projection = self.projector.project(self.store.objects(), &dirty);
-        self.project_at =
-            projection.due.map(|due| Instant::now() + time::time_until(due, now).max(PROJECT_AGAIN));
+        let projection = self.pipeline.project();
         self.problems.apply(&projection.problem_changes);
-        let mut of_watches = self.source.problems();
-        of_watches.extend(self.karmada.iter().flat_map(|karmada| karmada.source.problems()));
+        let api_servers = self.pipeline.sources.api_servers();
+        let mut of_watches: Vec<_> = api_servers.flat_map(|api| api.watch().problems()).collect();
         of_watches.extend(self.karmada.iter().flat_map(KarmadaSide::problems));
         self.problems.set(ProblemSource::Watches, &of_watches);
         // Poll gateways that do not count because they terminate, too: a new Pod may replace them at the same address.
@@ -344,7 +303,7 @@ impl LeaderTerm {
     }
 
     fn all_services(&self) -> BTreeSet<ServiceKey> {
-        let objects = self.store.objects();
+        let objects = self.pipeline.objects();
         objects.services.keys().chain(objects.fleet.services.keys()).cloned().collect()
     }
 
@@ -352,19 +311,35 @@ impl LeaderTerm {
         status.leading = true;
         // The Lease shows this process only after the next read.
         status.leader = Some(self.options.identity.clone());
-        status.synced = self.synced && !self.awaits_karmada();
+        status.synced = self.is_synced() && !self.awaits_karmada();
         status.gateways = self.gateway_failures.gateways().ready;
-        status.services = self.projector.published();
+        status.services = self.pipeline.projector.published();
         status.write_failures = self.write_failures.count();
         status.events_dropped = self.term_events.events_dropped();
-        status.kinds = self.source.kinds();
-        status.karmada_kinds = self.karmada.iter().flat_map(|karmada| karmada.source.kinds()).collect();
-        status.held = self.guard.holding();
+        let sources = &self.pipeline.sources;
+        status.kinds = sources.local.kinds();
+        status.karmada_kinds = sources.karmada.as_ref().map(Source::kinds).unwrap_or_default();
+        status.held = sources.held_lists();
         status.problems = self.problems.len();
         status.first_problems = self.problems.iter().take(FIRST_PROBLEMS).cloned().collect();
         status.problems_by_reason.clone_from(self.problems.by_reason());
-        status.pools = pool_status::counts(&self.store.objects().pools);
-        status.gateway_slices = self.synced.then(|| self.membership.slices().cloned().collect());
+        status.pools = pool_status::counts(&self.pipeline.objects().pools);
+        status.gateway_slices = self.is_synced().then(|| self.membership.slices().cloned().collect());
+    }
+}
+
+/// Sources of a term: this cluster and the Karmada control plane, if there is one.
+fn sources(connection: &Connection, options: &ControllerOptions) -> Sources {
+    let source = |connection: &Connection, wanted| {
+        let watch = api_server::watch(connection, wanted, Limits::default());
+        Source::api(ApiSource::new(connection, watch, options.mass_deletion_hold))
+    };
+    let service_works = options.projection.fleet.service_works;
+    let karmada = Wanted { service_works, ..Wanted::of(ControlPlane::Karmada) };
+    let local = Wanted { namespaces: true, pools: true, ..Wanted::of(ControlPlane::Local) };
+    Sources {
+        local: source(connection, local),
+        karmada: options.karmada.as_ref().map(|connection| source(connection, karmada)),
     }
 }
 

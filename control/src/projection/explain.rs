@@ -26,7 +26,7 @@ use super::endpoints::merged::MergedEndpoints;
 use super::plan::{ClusterMember, Plan, Planned, Slices};
 use super::ports::PlannedPort;
 use super::status::{ClusterState, DrainReason};
-use super::{Projector, eligibility, endpoints, multi_cluster, nodes, planner};
+use super::{Projector, eligibility, endpoints, multi_cluster, nodes, reconcile};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::{Objects, ServiceKey};
@@ -64,7 +64,7 @@ impl Projector {
         }
         let Some(service) = objects.services.get(key) else { return Explanation::Unknown };
         let slices = objects.slices.get(key);
-        match planner::plan_service(key, service, slices, &self.options) {
+        match reconcile::plan_service(key, service, slices, &self.options) {
             Planned::Foreign => Explanation::Foreign(NotOursReason::new(service, &self.options)),
             Planned::Refused(problems) => Explanation::Refused(problems),
             Planned::Ours(plan) => self.served(plan, service, slices),

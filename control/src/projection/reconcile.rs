@@ -1,23 +1,30 @@
-//! A reconcile pass: extends the set of changed Services to all that have to be projected again because of them, and computes the
-//! new frontends.
+//! A reconcile pass: extends the set of changed Services to all that have to be projected again because of them, plans those that
+//! are ours, and computes the new frontends.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
 use sheave_model::{EndpointAddr, Frontend, FrontendAddr, FrontendChange, FrontendSource, Protocol};
 
 use super::addresses::RequestContext;
+use super::class::ClassMatch;
 use super::conflicts::{ClaimChanges, ClaimPriority};
 use super::endpoints::observer::Loop;
 use super::frontends::{FrontendInput, ServiceOutput};
 use super::kept::{self, Kept};
-use super::options::Role;
-use super::plan::{Plan, Planned};
+use super::options::{Options, Role};
+use super::plan::{Plan, Planned, Slices, service_ref};
+use super::read_service::{ServiceFields, read};
 use super::service_addresses::ServiceAddressChanges;
 use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
-use super::{ProjectedService, Projector, addresses, allocation_order, frontends, multi_cluster, planner};
+use super::{
+    ProjectedService, Projector, addresses, allocation_order, annotations, class, frontends, multi_cluster,
+};
 use crate::api::problem::Problem;
+use crate::api::problem::report::Report;
 use crate::api::store::{Objects, ServiceKey};
 
 /// State of a Service before it was retired.
@@ -58,7 +65,7 @@ impl Projector {
                 let service = objects.services.get(key).map(Arc::as_ref);
                 self.service_addresses.set(key, service, &mut pass.led_on);
             }
-            match planner::plan_object(objects, key, &self.options, self.now) {
+            match plan_object(objects, key, &self.options, self.now) {
                 Planned::Ours(plan) => {
                     pass.plans.insert(key.clone(), plan);
                 }
@@ -102,7 +109,7 @@ impl Projector {
     fn add(&self, objects: &Objects, keys: impl IntoIterator<Item = ServiceKey>, pass: &mut Pass) {
         for key in keys {
             if !pass.plans.contains_key(&key)
-                && let Planned::Ours(plan) = planner::plan_object(objects, &key, &self.options, self.now)
+                && let Planned::Ours(plan) = plan_object(objects, &key, &self.options, self.now)
             {
                 pass.plans.insert(key, plan);
             }
@@ -348,4 +355,41 @@ impl Projector {
         }
         changed.into_iter().collect()
     }
+}
+
+/// Plans a Service or a MultiClusterService.
+fn plan_object(objects: &Objects, key: &ServiceKey, options: &Options, now: Option<Timestamp>) -> Planned {
+    if key.source == FrontendSource::MultiClusterService {
+        return multi_cluster::plan(key, &objects.fleet, options, now);
+    }
+    match objects.services.get(key) {
+        Some(service) => plan_service(key, service, objects.slices.get(key), options),
+        None => Planned::Foreign,
+    }
+}
+
+/// Plans a Service. Its slices only suggest IP families if the Service names none.
+pub(super) fn plan_service(
+    key: &ServiceKey,
+    service: &Service,
+    slices: Option<&Slices>,
+    options: &Options,
+) -> Planned {
+    let leaving = service.metadata.deletion_timestamp.is_some();
+    if leaving && matches!(options.role, Role::Controller { .. }) {
+        // Gateways serve it until its status is empty, and it keeps its addresses until then.
+        return Planned::Foreign;
+    }
+    let mut report = Report::about(service_ref(key));
+    let kinds = match class::classify(service, options, &mut report) {
+        ClassMatch::Foreign => return Planned::Foreign,
+        ClassMatch::Refused => return Planned::Refused(report.into_problems()),
+        ClassMatch::Ours(kinds) => kinds,
+    };
+    annotations::check(service, &mut report);
+    let slices = || slices.into_iter().flat_map(BTreeMap::values);
+    let fleet = multi_cluster::of_service(key, service, slices(), options, &mut report);
+    let mut plan = read(ServiceFields { key, service, kinds, exposed: None }, slices(), options, report);
+    plan.fleet = fleet;
+    Planned::Ours(Box::new(plan))
 }

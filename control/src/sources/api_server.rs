@@ -2,12 +2,12 @@
 //!
 //! Each kind has its own task, which lists it once and then watches from there. An interrupted watch continues where it ended.
 //! The kind is listed again only if the server has forgotten that version, or permits lists but no watches. Whatever fails, known
-//! objects stay until a complete list or a watch event replaces them. The watcher of `kube-runtime` is not used: it retries
-//! forever if the server rejects a version with HTTP 410, it ends the updates of a kind at a single undecodable object, it has no
-//! deadline for lists and no fallback from streamed lists, and it ignores `Retry-After`.
+//! objects stay until a complete list or a watch event replaces them. The watcher of `kube-runtime` (5.0) is not used: it retries
+//! forever if the server rejects a version with HTTP 410 as a watch begins, and streamed lists with a server that has none; it
+//! takes a silent watch for dead only 10 s after its requested end, which would be 310 to 610 s here in place of 75 s; it ends the
+//! updates of a kind at a single undecodable object, and ignores `Retry-After`.
 
 mod cache;
-mod event;
 mod item;
 mod kind_problems;
 mod limits;
@@ -15,7 +15,6 @@ mod list;
 mod page;
 mod reflector;
 mod request;
-mod streaming;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,21 +33,34 @@ use crate::api::problem::Problem;
 use crate::api::store::Change;
 use crate::sources::connection::Connection;
 
-/// Kinds to watch in addition to Services, EndpointSlices and Nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Control plane to watch, and kinds in addition to those without which nothing can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
+    /// The control plane.
+    pub plane: ControlPlane,
     /// Namespaces, for the selectors of pools.
     pub namespaces: bool,
     /// Address pools.
     pub pools: bool,
-}
-
-/// Kinds of a Karmada control plane to watch in addition to those that MultiClusterServices require.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FleetWanted {
     /// Works that bring Services to members. No selector separates them from the Works of everything else that Karmada
     /// propagates, including Secrets, so the server sends all of these.
     pub service_works: bool,
+}
+
+impl Wanted {
+    /// Only what is necessary.
+    pub const fn of(plane: ControlPlane) -> Self {
+        Self { plane, namespaces: false, pools: false, service_works: false }
+    }
+
+    fn includes(&self, row: &Row) -> bool {
+        row.plane == self.plane
+            && match row.resource.kind {
+                "Namespace" => self.namespaces,
+                "AddressPool" => self.pools,
+                _ => self.service_works || row.selector != ServiceWorks::ROW.selector,
+            }
+    }
 }
 
 /// A batch of changes.
@@ -102,6 +114,7 @@ impl KindStatus {
 
 /// Stream of the objects of an API server. Dropping it ends the watches.
 pub struct ApiWatch {
+    pub(super) plane: ControlPlane,
     sync: Arc<SyncState>,
     subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
@@ -109,61 +122,35 @@ pub struct ApiWatch {
     unwatched: Vec<Change>,
 }
 
-/// Starts to watch the wanted kinds of the cluster that the gateways run in, on the current Tokio runtime.
-pub fn watch(connection: &Connection, wanted: Wanted) -> ApiWatch {
-    watch_with(connection, wanted, Limits::default())
-}
-
-/// Like [`watch()`], with other limits.
-pub fn watch_with(connection: &Connection, wanted: Wanted, limits: Limits) -> ApiWatch {
-    let is_wanted = |row: &Row| match row.resource.kind {
-        "Namespace" => wanted.namespaces,
-        "AddressPool" => wanted.pools,
-        _ => true,
-    };
-    watch_kinds(connection, limits, |row| row.plane == ControlPlane::Local && is_wanted(row))
-}
-
-/// Starts to watch the kinds of a Karmada API server that concern MultiClusterServices, on the current Tokio runtime.
-pub fn watch_fleet(connection: &Connection, wanted: FleetWanted) -> ApiWatch {
-    watch_fleet_with(connection, wanted, Limits::default())
-}
-
-/// Like [`watch_fleet`], with other limits.
-pub fn watch_fleet_with(connection: &Connection, wanted: FleetWanted, limits: Limits) -> ApiWatch {
-    let is_wanted = |row: &Row| wanted.service_works || row.selector != ServiceWorks::ROW.selector;
-    let mut watch =
-        watch_kinds(connection, limits, |row| row.plane == ControlPlane::Karmada && is_wanted(row));
-    if !wanted.service_works {
-        watch.unwatched.push(ServiceWorks::change(Delta::All(Vec::new())));
-    }
-    watch
-}
-
-fn watch_kinds(connection: &Connection, limits: Limits, is_wanted: impl Fn(&Row) -> bool) -> ApiWatch {
-    let kinds = KINDS.iter().filter(|row| is_wanted(row)).count();
+/// Starts to watch the wanted kinds of an API server, on the current Tokio runtime.
+pub fn watch(connection: &Connection, wanted: Wanted, limits: Limits) -> ApiWatch {
+    let kinds = KINDS.iter().filter(|row| wanted.includes(row)).count();
     let watch = ApiWatch {
+        plane: wanted.plane,
         sync: Arc::new(SyncState::of(kinds)),
         subscriptions: Vec::new(),
         tasks: JoinSet::new(),
         unwatched: Vec::new(),
     };
-    let mut starter = Starter { watch, connection, limits, is_wanted };
+    let mut starter = Starter { watch, connection, limits, wanted };
     visit_kinds(&mut starter);
+    if wanted.plane == ControlPlane::Karmada && !wanted.service_works {
+        starter.watch.unwatched.push(ServiceWorks::change(Delta::All(Vec::new())));
+    }
     starter.watch
 }
 
 /// Starts a watch for each wanted kind.
-struct Starter<'a, F> {
+struct Starter<'a> {
     watch: ApiWatch,
     connection: &'a Connection,
     limits: Limits,
-    is_wanted: F,
+    wanted: Wanted,
 }
 
-impl<F: Fn(&Row) -> bool> KindVisitor for Starter<'_, F> {
+impl KindVisitor for Starter<'_> {
     fn visit<K: Kind>(&mut self) {
-        if (self.is_wanted)(&K::ROW) {
+        if self.wanted.includes(&K::ROW) {
             self.watch.follow::<K>(self.connection, self.limits);
         }
     }
@@ -222,6 +209,12 @@ impl ApiWatch {
             }
         }
         kinds
+    }
+
+    /// Whether objects of the kind cannot be read at present.
+    pub fn fails<K: Kind>(&self) -> bool {
+        let kind = K::ROW.resource.kind;
+        self.kinds().iter().any(|status| status.kind == kind && status.error.is_some())
     }
 
     /// Completes as soon as something fails before everything is known, so that a gateway with a snapshot can serve from that.

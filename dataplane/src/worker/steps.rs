@@ -1,5 +1,5 @@
 //! Steps of a worker: what it is doing, and for which frontend. A long step delays everything else on the worker and is logged; a
-//! turn that never ends is detected by the [`watchdog`](super::watchdog).
+//! turn that never ends is detected by the [`watchdog`](crate::event_loop::watchdog).
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Connection of the loop to the announcer: passes on the gateways, the addresses of the table and the end of this process, and
+//! Announcing of a gateway: passes the gateways, the addresses of the table and the end of this process on to the announcer, and
 //! follows the announcer's state.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,16 +12,17 @@ use sheave_announce::{
     Member, MemberStatus, Standing, Start, Status,
 };
 use sheave_console::retry;
-use sheave_console::views::View as _;
-use sheave_console::views::gateways::GatewaysView;
 use sheave_control::api::gateway_members::{ListedGateway, gateway_members};
 use sheave_control::api::problem::reason;
+use sheave_control::api::store::ServiceKey;
+use sheave_control::pipeline::Pipeline;
 use sheave_control::projection::announce_claims::{AddressClaims, ClaimContext};
-use sheave_control::projection::{AnnouncePolicies, SharedAddresses};
+use sheave_control::projection::{AnnouncePolicies, Projection, SharedAddresses};
+use sheave_control::sources::Sources;
+use sheave_dataplane::Dataplane;
 use sheave_model::RoutingTable;
 use tokio::task::JoinHandle;
 
-use super::EventLoop;
 use crate::gateway::bgp_devices::BgpDevices;
 use crate::gateway::options::AnnounceOptions;
 use crate::gateway::problems::Unannounced;
@@ -252,7 +253,78 @@ impl Announcing {
         };
     }
 
-    fn start_announcer(&mut self, options: &AnnounceOptions) -> Result<(), String> {
+    /// Opens the heartbeat port before any frontend, which could otherwise take it.
+    pub(super) fn claim_heartbeat_port(&mut self) {
+        let begins = self.begun && !self.leaving && self.announcer.is_none();
+        if let Some(options @ AnnounceOptions::Layer2(_)) = self.options.clone().filter(|_| begins) {
+            self.start_announcer(&options);
+        }
+    }
+
+    /// Passes the current state to the announcer. Starts the announcer with the first table, and again after a failure.
+    pub(super) fn follow(
+        &mut self,
+        projection: &Projection,
+        pipeline: &Pipeline,
+        gateways: &ServiceKey,
+        dataplane: &Dataplane,
+        is_ready: bool,
+    ) {
+        if !self.begun || self.leaving {
+            return;
+        }
+        let Some(options) = self.options.clone() else { return };
+        let new = self.announcer.is_none() || self.inputs.is_none();
+        if self.announcer.is_none() {
+            if matches!(options, AnnounceOptions::Bgp(..)) && !is_ready {
+                // Routers would send connections at once, before this gateway is ready.
+                return;
+            }
+            self.start_announcer(&options);
+        }
+        let inputs = ClaimInputs {
+            table: Arc::clone(&projection.table),
+            node_addresses: Arc::clone(&projection.all_node_addresses),
+            policies: Arc::clone(&projection.announce_policies),
+            shared: Arc::clone(&projection.shared_addresses),
+            members: gateway_members(pipeline.objects(), gateways).into_iter().map(member).collect(),
+        };
+        if new || self.inputs.as_ref() != Some(&inputs) {
+            self.update(inputs, pipeline.projector.cluster(), new, dataplane.answers(OPENING));
+        }
+    }
+
+    /// Whether the announcer has yet to be started, or again after a failure.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.announcer.is_none()
+    }
+
+    /// Makes the data plane refuse ports without a frontend at the addresses that this gateway announces. The kernel has added or
+    /// removed these by now; addresses that others have put on the machine are not included.
+    pub(super) fn dedicate(&mut self, dataplane: &mut Dataplane) {
+        let announced = self.announced().unwrap_or_default();
+        dataplane.dedicate(announced.into_iter().collect());
+        self.unguarded = dataplane.dedicated_obstacle().map(str::to_owned);
+    }
+
+    /// Tells the announcer whether other gateways know the cluster better than this one.
+    pub(super) fn follow_staleness(&mut self, sources: &Sources) {
+        if self.options.is_none() {
+            return;
+        }
+        self.cut_off = sources.is_cut_off().then(|| self.cut_off.unwrap_or_else(Instant::now));
+        if let Some(announcer) = &self.announcer {
+            announcer.set_stale(self.cut_off.is_some_and(|since| since.elapsed() >= STALE));
+        }
+    }
+
+    fn start_announcer(&mut self, options: &AnnounceOptions) {
+        if let Err(error) = self.try_to_start(options) {
+            self.fail(error);
+        }
+    }
+
+    fn try_to_start(&mut self, options: &AnnounceOptions) -> Result<(), String> {
         let started = match options {
             AnnounceOptions::Layer2(options) => Announcer::start(options.clone(), self.start()),
             AnnounceOptions::Bgp(options, name) => {
@@ -347,86 +419,4 @@ fn set_claims_once(
         }
         announcer.set_claims(claims);
     })
-}
-
-impl EventLoop {
-    /// Opens the heartbeat port before any frontend, which could otherwise take it.
-    pub(super) fn claim_heartbeat_port(&mut self) {
-        let announcing = &mut self.announcing;
-        let begins = announcing.begun && !announcing.leaving && announcing.announcer.is_none();
-        if let Some(options @ AnnounceOptions::Layer2(_)) = announcing.options.clone().filter(|_| begins)
-            && let Err(error) = announcing.start_announcer(&options)
-        {
-            announcing.fail(error);
-        }
-    }
-
-    /// Passes the current state to the announcer. Starts the announcer with the first table, and again after a failure.
-    pub(super) fn announce(&mut self) {
-        let missing = self.missing();
-        let announcing = &mut self.announcing;
-        if !announcing.begun || announcing.leaving {
-            return;
-        }
-        let Some(options) = announcing.options.clone() else { return };
-        let Some(projection) = &self.projection else { return };
-        let new = announcing.announcer.is_none() || announcing.inputs.is_none();
-        if announcing.announcer.is_none() {
-            if matches!(options, AnnounceOptions::Bgp(..)) && missing.is_some() {
-                // Routers would send connections at once, before this gateway is ready.
-                return;
-            }
-            if let Err(error) = announcing.start_announcer(&options) {
-                announcing.fail(error);
-            }
-        }
-        let inputs = ClaimInputs {
-            table: Arc::clone(&projection.table),
-            node_addresses: Arc::clone(&projection.all_node_addresses),
-            policies: Arc::clone(&projection.announce_policies),
-            shared: Arc::clone(&projection.shared_addresses),
-            members: gateway_members(self.store.objects(), &self.gateways).into_iter().map(member).collect(),
-        };
-        if new || announcing.inputs.as_ref() != Some(&inputs) {
-            let opened = self.dataplane.answers(OPENING);
-            announcing.update(inputs, self.projector.cluster(), new, opened);
-        }
-    }
-
-    /// Makes the data plane refuse ports without a frontend at the addresses that this gateway announces. The kernel has added or
-    /// removed these by now; addresses that others have put on the machine are not included.
-    pub(super) fn dedicate_announced(&mut self) {
-        let announced = self.announcing.announced().unwrap_or_default();
-        self.dataplane.dedicate(announced.into_iter().collect());
-        self.announcing.unguarded = self.dataplane.dedicated_obstacle().map(str::to_owned);
-    }
-
-    /// Restarts the announcer after a failure.
-    pub(super) fn retry_announcing(&mut self) {
-        if self.announcing.announcer.is_none() {
-            self.announce();
-        }
-    }
-
-    /// Tells the announcer whether other gateways know the cluster better than this one.
-    pub(super) fn announce_staleness(&mut self) {
-        if self.announcing.options.is_none() {
-            return;
-        }
-        let away = self.sources.is_cut_off(&self.store);
-        let since = if away { self.announcing.cut_off.or(Some(Instant::now())) } else { None };
-        self.announcing.cut_off = since;
-        if let Some(announcer) = &self.announcing.announcer {
-            announcer.set_stale(since.is_some_and(|since| since.elapsed() >= STALE));
-        }
-    }
-
-    /// JSON for the admin server.
-    pub(super) fn gateways(&self) -> String {
-        let view = match self.announcing.status() {
-            Some(status) => GatewaysView::new(&status, self.projector.announce_policies()),
-            None => GatewaysView { node: self.node.clone(), ..GatewaysView::default() },
-        };
-        view.to_json()
-    }
 }

@@ -4,31 +4,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sheave_control::api::store::ControlPlane;
+use sheave_model::FrontendAddr;
+
+use super::{EventLoop, Phase, WORKER_PATIENCE};
+use crate::gateway::{problems, sources};
 use sheave_console::http::metrics::LoopFacts;
 use sheave_console::http::query::{ObjectFacts, Overview, ProbeResult, Query};
 use sheave_console::views::View as _;
 use sheave_console::views::explain::{self, Answer, Basis, Question};
+use sheave_console::views::gateways::GatewaysView;
 use sheave_console::views::problem::{LISTED, ProblemView};
 use sheave_console::views::routes::RoutesView;
 use sheave_console::views::services::{self, ServiceFacts};
 use sheave_console::views::status::{AnnouncingView, ProcessView, UnhealthyView, collect, table_hash};
-use sheave_model::FrontendAddr;
-
-use super::lame_duck::Phase;
-use super::{EventLoop, WORKER_PATIENCE};
-use crate::gateway::problems;
 
 impl EventLoop {
     /// All known Problems of objects and of serving them here.
     pub(super) fn problems(&self) -> Vec<ProblemView> {
-        let mut problems = self.sources.problems();
-        if self.projection.is_none() {
-            return problems;
-        }
-        problems.extend(self.projector.problems().map(|problem| self.sources.place(problem)));
-        problems.extend(self.failures.all().iter().map(|failure| self.sources.place(&failure.problem)));
-        problems.extend(self.overload.problems().iter().map(|problem| self.sources.place(problem)));
-        problems
+        self.problems.all(&self.pipeline, self.projection.is_some())
     }
 
     pub(super) fn answer(&self, query: Query) {
@@ -91,7 +85,7 @@ impl EventLoop {
             }
             Query::Overview(known, reply) => {
                 // Without an answer, pages reopen their stream at the process that serves now.
-                if !self.handed_over {
+                if !self.takeovers.handed_over {
                     reply.send(self.overview(known)).ok();
                 }
             }
@@ -113,25 +107,30 @@ impl EventLoop {
 
     /// Reason why the process is not ready, regardless of the workers.
     pub(super) fn missing(&self) -> Option<&'static str> {
-        self.phase.not_ready().or_else(|| self.sources.missing())
+        self.phase.not_ready().or_else(|| self.pipeline.sources.missing())
     }
 
     pub(super) fn status(&self) -> ProcessView {
         let active = self.dataplane.table();
+        let (objects, karmada) = (self.pipeline.objects(), self.pipeline.sources.karmada.as_ref());
         ProcessView {
-            node: self.node.clone(),
+            node: self.identity.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            role: self.role.to_owned(),
-            uptime_seconds: self.started.elapsed().as_secs(),
+            role: self.identity.role.to_owned(),
+            uptime_seconds: self.identity.started.elapsed().as_secs(),
             generation: active.table().generation(),
             table_age_seconds: self.applied.map(|applied| applied.elapsed().as_secs()),
             frontends: active.table().frontends().len(),
-            source: self.sources.view(&self.store),
-            karmada: self.sources.karmada_view(&self.store),
-            guard: self.sources.held_lists(),
-            problems: self.problem_log.count(),
+            source: sources::view(&self.pipeline.sources.local, ControlPlane::Local, objects),
+            karmada: karmada.map(|source| sources::view(source, ControlPlane::Karmada, objects)),
+            guard: collect::of_guard(&self.pipeline.sources.held_lists()),
+            problems: self.problems.count(),
             unhealthy_endpoints: active.health().unhealthy().count(),
-            controller: self.controller.as_ref().map(|status| collect::of_controller(&status.borrow())),
+            controller: self
+                .identity
+                .controller
+                .as_ref()
+                .map(|status| collect::of_controller(&status.borrow())),
             steering: Some(self.dataplane.steering().into()),
             announcing: self.announcing.status().as_deref().map(AnnouncingView::from),
             takeover: Some(self.takeovers.view()),
@@ -148,14 +147,14 @@ impl EventLoop {
             status: self.status(),
             all_problems: self.problems(),
             closed: problems::closed(&self.dataplane),
-            problems: self.problem_log.by_reason().clone(),
+            problems: self.problems.by_reason().clone(),
             pages: self.health.pages().clone(),
             worker_restarts: self.dataplane.worker_restarts(),
             health: self.dataplane.health_counts(),
             announcements: self.announcing.status().unwrap_or_default(),
             connection_log: self.connection_log.counts(),
             dropped_log_lines: crate::logging::dropped_lines(),
-            series: self.series,
+            series: self.settings.series,
         }
     }
 
@@ -164,7 +163,7 @@ impl EventLoop {
             problems: self.problems(),
             not_served: self.not_served(),
             closed: problems::closed(&self.dataplane),
-            policies: self.projector.announce_policies().clone(),
+            policies: self.pipeline.projector.announce_policies().clone(),
         };
         Overview {
             status: self.status(),
@@ -186,8 +185,8 @@ impl EventLoop {
         let lost = self.dataplane.client_addresses().err().map(ToString::to_string);
         let announcements = self.announcing.status();
         let basis = Basis {
-            projector: &self.projector,
-            objects: self.store.objects(),
+            projector: &self.pipeline.projector,
+            objects: self.pipeline.objects(),
             active: &self.dataplane.table(),
             affinity: Some(self.dataplane.affinity()),
             problems: &self.problems(),
@@ -202,20 +201,30 @@ impl EventLoop {
 
     /// Load balancers that do not ask for this gateway.
     fn not_served(&self) -> Vec<ProblemView> {
-        let unserved = self.projector.unserved(self.store.objects());
-        unserved.iter().map(|note| self.sources.place(note)).collect()
+        let unserved = self.pipeline.projector.unserved(self.pipeline.objects());
+        unserved.iter().map(|note| sources::place(&self.pipeline.sources, note)).collect()
     }
 
     fn routes(&self) -> String {
         let not_ready = self.missing().map(|what| format!("the gateway is not ready: {what}"));
-        let view = RoutesView::new(self.dataplane.table().table(), &self.node, self.problems())
+        let view = RoutesView::new(self.dataplane.table().table(), &self.identity.node, self.problems())
             .reached(self.dataplane.steering().into())
             .closing(&problems::closed(&self.dataplane))
             .noting(self.not_served(), not_ready.into_iter().collect());
         let Some(projection) = &self.projection else { return view.to_json() };
         let failed: BTreeSet<FrontendAddr> =
             self.dataplane.failures().map(|failure| failure.frontend.addr).collect();
-        view.publishing(self.projector.statuses(), &projection.health_checks, |addr| failed.contains(&addr))
-            .to_json()
+        view.publishing(self.pipeline.projector.statuses(), &projection.health_checks, |addr| {
+            failed.contains(&addr)
+        })
+        .to_json()
+    }
+
+    fn gateways(&self) -> String {
+        let view = match self.announcing.status() {
+            Some(status) => GatewaysView::new(&status, self.pipeline.projector.announce_policies()),
+            None => GatewaysView { node: self.identity.node.clone(), ..GatewaysView::default() },
+        };
+        view.to_json()
     }
 }

@@ -6,11 +6,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sheave_console::http::query::Query;
 use sheave_console::http::server::Server;
+use sheave_console::views::status::TakeoverView;
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::handover::{AffinityRecord, ConnectionCount};
 use tokio::sync::mpsc;
@@ -53,7 +55,8 @@ impl Servers {
             let servers = self.servers.iter().map(|(addr, server)| Ok((*addr, server.socket()?)));
             let servers = servers.collect::<io::Result<_>>()?;
             let place = ServingPlace::of_process(&config.node, &config.load_balancer_class);
-            let (failures, returns) = (Arc::clone(&app.takeovers.failures), takeover::is_started_again());
+            let (failures, returns) =
+                (Arc::clone(&app.takeovers.counts.failures), takeover::is_started_again());
             Successors::listen(directory, Greeting { place, former_pod, returns, workers, servers, failures })
         });
         let successors = listening.inspect_err(|error| {
@@ -103,6 +106,45 @@ fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Takeovers of one process: from its predecessor, and to a successor.
+#[derive(Default)]
+pub(super) struct Takeovers {
+    /// Process that serves until this one has taken over.
+    pub(super) predecessor: Option<Predecessor>,
+    /// Connection to the predecessor, from the takeover until that process ends.
+    pub(super) lifeline: Option<Lifeline>,
+    /// Whether another process has taken over.
+    pub(super) handed_over: bool,
+    counts: TakeoverCounts,
+}
+
+impl Takeovers {
+    /// Takeovers of a process that begins by taking over from `predecessor`, if there is one.
+    pub(super) fn new(predecessor: Option<Predecessor>) -> Self {
+        Self { predecessor, ..Self::default() }
+    }
+
+    pub(super) fn view(&self) -> TakeoverView {
+        self.counts.view()
+    }
+
+    /// Waits until the predecessor has ended. Cancel safe.
+    pub(super) async fn predecessor_ended(&self) {
+        match &self.predecessor {
+            Some(predecessor) => predecessor.ended().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Next connection counts of the predecessor. Cancel safe.
+    pub(super) async fn connections_left(&self) -> Option<Vec<ConnectionCount>> {
+        match &self.lifeline {
+            Some(lifeline) => lifeline.connections().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// Amount of state that was taken over.
 #[derive(Debug, Default)]
 struct Taken {
@@ -114,7 +156,7 @@ impl EventLoop {
     /// Takes over from the predecessor, if there is one, with the objects that are loaded. Returns false if that fails: the
     /// predecessor then keeps serving, and this process must not.
     pub(super) async fn take_over(&mut self, received: Instant) -> bool {
-        let Some(predecessor) = self.predecessor.take() else { return true };
+        let Some(predecessor) = self.takeovers.predecessor.take() else { return true };
         match self.succeed(predecessor, received).await {
             Ok(()) => true,
             Err(error) => {
@@ -157,7 +199,7 @@ impl EventLoop {
         self.announcing.begin();
         self.announce();
         self.health.take_over(node_ports);
-        self.takeovers.took.get_or_init(|| began.elapsed());
+        self.takeovers.counts.took.get_or_init(|| began.elapsed());
         tracing::info!(
             from = predecessor.version(),
             sockets,
@@ -167,7 +209,7 @@ impl EventLoop {
             rest = ?prepared.elapsed(),
             "took over"
         );
-        self.lifeline = Some(predecessor.into_lifeline());
+        self.takeovers.lifeline = Some(predecessor.into_lifeline());
         Ok(())
     }
 
@@ -206,7 +248,7 @@ impl EventLoop {
             Some(counts) => self.dataplane.count_elsewhere(&counts),
             None => {
                 self.dataplane.forget_elsewhere();
-                self.lifeline = None;
+                self.takeovers.lifeline = None;
             }
         }
     }
@@ -253,7 +295,7 @@ impl EventLoop {
     fn settle(&mut self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::HandedOver => {
-                self.handed_over = true;
+                self.takeovers.handed_over = true;
                 self.announcing.detach();
                 self.health.leave();
                 self.dataplane.leave();
@@ -289,14 +331,6 @@ impl EventLoop {
             }
         }
         successor.affinity(self.dataplane.affinity_records(Some(copied)).collect()).await
-    }
-}
-
-/// Next connection counts of the predecessor. Cancel safe.
-pub(super) async fn connections_left(lifeline: &Option<Lifeline>) -> Option<Vec<ConnectionCount>> {
-    match lifeline {
-        Some(lifeline) => lifeline.connections().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -338,4 +372,22 @@ async fn answer_probes(
         }
     }
     std::future::pending::<()>().await;
+}
+
+/// Takeover counts of one process.
+#[derive(Debug, Default)]
+struct TakeoverCounts {
+    /// How long this process took to take over from its predecessor.
+    took: OnceLock<Duration>,
+    /// Failed takeovers from this process.
+    failures: Arc<AtomicU64>,
+}
+
+impl TakeoverCounts {
+    fn view(&self) -> TakeoverView {
+        TakeoverView {
+            seconds: self.took.get().map(Duration::as_secs_f64),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
 }

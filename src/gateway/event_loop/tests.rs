@@ -10,14 +10,13 @@ use sheave_console::http::metrics::exposition::Exposition;
 use sheave_console::views::status::ProcessView;
 use sheave_control::api::store::ControlPlane;
 use sheave_control::api::store::ServiceKey;
-use sheave_control::sources::manifests;
+use sheave_control::sources::{Update, manifests};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::config::Overrides;
-use crate::gateway::sources::{SourceAdapter, Update};
 
 mod handing_over;
 
@@ -33,7 +32,7 @@ struct RunningLoop {
 }
 
 fn app(manifests: &Path) -> Box<EventLoop> {
-    app_of(Sources::new(SourceAdapter::files(manifests::watch(manifests)), None))
+    app_of(Sources { local: Source::files(manifests::watch(manifests)), karmada: None })
 }
 
 fn config() -> Config {
@@ -132,13 +131,13 @@ async fn a_socket_that_cannot_be_opened_is_a_problem_until_it_can() {
     fs::write(folder.path().join("web.yaml"), text).unwrap();
     let mut app = app(folder.path());
     let update = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: ControlPlane::Local, update });
-    assert_eq!(app.problem_log.count(), 1);
+    app.take(SourceUpdate { plane: ControlPlane::Local, update });
+    assert_eq!(app.problems.count(), 1);
     app.retry();
-    assert_eq!(app.problem_log.count(), 1);
+    assert_eq!(app.problems.count(), 1);
     drop(occupant);
     app.retry();
-    assert!(app.problem_log.count() == 0);
+    assert!(app.problems.count() == 0);
 }
 
 #[tokio::test]
@@ -158,11 +157,11 @@ async fn problems_of_files_name_the_line_of_the_field_as_validate_does() {
     let mut app = app(folder.path());
     let lines = |app: &EventLoop| app.problems().iter().filter_map(|it| it.line).collect::<Vec<_>>();
     let update = write(&(service("a", "None") + &service("b", "Often")));
-    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    app.take(SourceUpdate { plane: ControlPlane::Local, update });
     // The other Service has the address and port.
     assert_eq!(lines(&app), [19, 18], "{:?}", app.problems());
     let update = write(&("# moved\n".to_owned() + &service("a", "None") + &service("b", "Often")));
-    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    app.take(SourceUpdate { plane: ControlPlane::Local, update });
     assert_eq!(lines(&app), [20, 19]);
 }
 
@@ -208,7 +207,7 @@ async fn who_was_never_ready_is_no_lame_duck() {
     let mut app = app(folder.path());
     assert_eq!(app.withdraw(DEADLINE), None);
     let update = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    app.take(SourceUpdate { plane: ControlPlane::Local, update });
     assert!(app.withdraw(DEADLINE).is_some());
     assert_eq!(app.missing(), Some("about to drain"));
 }
@@ -223,7 +222,7 @@ async fn without_its_source_it_is_not_live_and_drains_and_ends() {
         manifests::watch(folder.path())
     };
     other.shutdown_background();
-    let mut app = app_of(Sources::new(SourceAdapter::files(watch), None));
+    let mut app = app_of(Sources { local: Source::files(watch), karmada: None });
     app.source_ended = true;
     assert_eq!(app.live(), Err("the object sources have ended"));
     let (_questions, queries) = mpsc::channel(1);
@@ -241,22 +240,23 @@ async fn with_a_karmada_control_plane_it_is_ready_when_both_sources_have_said_wh
     let mcs = "apiVersion: networking.karmada.io/v1alpha1\nkind: MultiClusterService\n\
                metadata: {name: web, namespace: shop}\nspec: {types: [LoadBalancer]}\n";
     fs::write(fleet.path().join("web.yaml"), mcs).unwrap();
-    let karmada = SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, fleet.path()));
-    let mut app = app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
-    assert!(!app.sources.is_loaded());
+    let karmada = Source::files(manifests::watch_of(ControlPlane::Karmada, fleet.path()));
+    let mut app =
+        app_of(Sources { local: Source::files(manifests::watch(folder.path())), karmada: Some(karmada) });
+    assert!(!app.pipeline.sources.is_loaded());
     let update = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: ControlPlane::Local, update });
+    app.take(SourceUpdate { plane: ControlPlane::Local, update });
     assert_eq!(app.missing(), Some("no objects have been read yet"));
     let update = Update::Files(Arc::new(manifests::load_of(ControlPlane::Karmada, fleet.path())));
-    app.take(SourceUpdate { part: ControlPlane::Karmada, update });
+    app.take(SourceUpdate { plane: ControlPlane::Karmada, update });
     assert_eq!(app.missing(), None);
-    assert!(app.sources.is_loaded());
+    assert!(app.pipeline.sources.is_loaded());
     let status = app.status();
     let kinds = status.karmada.unwrap().kinds;
     assert_eq!((kinds[0].kind.as_str(), kinds[0].objects), ("MultiClusterService", 1));
     let update = Update::Files(Arc::new(manifests::load(folder.path())));
-    app.take(SourceUpdate { part: ControlPlane::Local, update });
-    assert_eq!(app.store.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
+    app.take(SourceUpdate { plane: ControlPlane::Local, update });
+    assert_eq!(app.pipeline.objects().fleet.services.len(), 1, "what the one says is nothing to the other");
 }
 
 /// A MultiClusterService and a younger Service. The pool has one address.
@@ -280,17 +280,18 @@ async fn the_older_one_gets_the_only_address_whichever_folder_is_read_first() {
     fs::write(fleet.path().join("web.yaml"), format!("{mcs}{}", service(2024, "ClusterIP"))).unwrap();
     for order in [[ControlPlane::Local, ControlPlane::Karmada], [ControlPlane::Karmada, ControlPlane::Local]]
     {
-        let karmada = SourceAdapter::files(manifests::watch_of(ControlPlane::Karmada, fleet.path()));
+        let karmada = Source::files(manifests::watch_of(ControlPlane::Karmada, fleet.path()));
         let mut app =
-            app_of(Sources::new(SourceAdapter::files(manifests::watch(folder.path())), Some(karmada)));
+            app_of(Sources { local: Source::files(manifests::watch(folder.path())), karmada: Some(karmada) });
         for part in order {
             let update = match part {
                 ControlPlane::Local => manifests::load(folder.path()),
                 ControlPlane::Karmada => manifests::load_of(ControlPlane::Karmada, fleet.path()),
             };
-            app.take(SourceUpdate { part, update: Update::Files(Arc::new(update)) });
+            app.take(SourceUpdate { plane: part, update: Update::Files(Arc::new(update)) });
         }
-        let served = |key: &ServiceKey| app.projector.status(key).is_some_and(|it| !it.ingress.is_empty());
+        let served =
+            |key: &ServiceKey| app.pipeline.projector.status(key).is_some_and(|it| !it.ingress.is_empty());
         let keys = [ServiceKey::multi_cluster("shop", "web"), ServiceKey::new("shop", "web")];
         assert_eq!(keys.each_ref().map(served), [true, false], "{order:?}: {:?}", app.problems().len());
     }

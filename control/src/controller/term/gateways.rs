@@ -26,14 +26,14 @@ pub(super) struct ReadReports {
 impl LeaderTerm {
     /// Publishes the effects of new reports.
     pub(super) fn republish(&mut self) {
-        if self.synced {
+        if self.is_synced() {
             let touched = self.read_reports(&BTreeSet::new());
             self.publish(touched);
         }
     }
 
     pub(super) fn gateway_slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
-        self.store.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
+        self.pipeline.objects().slices.get(&self.gateways).into_iter().flat_map(|slices| slices.values())
     }
 
     /// Returns the Services for which the reports' effects changed. Services in `touched` may have new ports and addresses.
@@ -51,7 +51,7 @@ impl LeaderTerm {
 
     /// The Service's addresses that gateways may announce. Addresses of gateway nodes are reachable without that.
     fn addresses_to_announce(&self, key: &ServiceKey) -> Vec<IpAddr> {
-        let Some(status) = self.projector.status(key) else { return Vec::new() };
+        let Some(status) = self.pipeline.projector.status(key) else { return Vec::new() };
         let addresses = status.ingress.iter().map(|ingress| ingress.ip);
         addresses.filter(|ip| !status.node_families.has(Family::of(*ip))).collect()
     }
@@ -98,7 +98,7 @@ impl LeaderTerm {
         if same && gateways == self.gateway_failures.gateways() && touched.is_disjoint(&self.read.named) {
             return BTreeSet::new();
         }
-        let status = |key: &ServiceKey| self.projector.status(key);
+        let status = |key: &ServiceKey| self.pipeline.projector.status(key);
         let all = || reports.values().map(Arc::as_ref).chain(&own);
         let gateway_failures = GatewayFailures::read(gateways, all(), status);
         if !same {

@@ -1,5 +1,4 @@
-//! The Karmada control plane in a term: it has its own connection for watches and writes, so that neither API server delays the
-//! other.
+//! Leases and writes of a term on the Karmada control plane. It has its own connection, so that neither API server delays the other.
 //!
 //! Several installations may share one control plane, each with an election in its own cluster. Leases on the control plane
 //! decide which of them writes there: one for each class, and one for objects without a class. An installation holds them under a
@@ -17,7 +16,6 @@ use crate::controller::events::EventRecorder;
 use crate::controller::service_exports::desired_export;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::projection::Authority;
-use crate::sources::api_server::{self, ApiWatch, Batch, FleetWanted};
 use crate::sources::connection::Connection;
 
 /// Name of the Lease for objects without a class. Other installations use it, too, so it never changes.
@@ -26,9 +24,6 @@ const UNCLASSIFIED_LEASE: &str = "sheave-unclassified";
 /// State of one term for the control plane.
 pub(super) struct KarmadaSide {
     connection: Connection,
-    pub(super) source: ApiWatch,
-    /// Whether everything was listed once.
-    pub(super) synced: bool,
     /// Name of the installation.
     installation: String,
     class: KarmadaLease,
@@ -57,7 +52,6 @@ pub(super) struct KarmadaWriter {
 
 /// An event on the control plane.
 pub(super) enum KarmadaEvent {
-    Batch(Batch),
     Notice(WriteNotice),
     /// A Lease was won or lost, so another installation is now in charge of some MultiClusterServices.
     LeaseChanged,
@@ -65,7 +59,7 @@ pub(super) enum KarmadaEvent {
 }
 
 impl KarmadaSide {
-    /// Starts the watches and the candidacy. Must be called within a Tokio runtime. `installation` is the name that all processes
+    /// Starts the candidacy. Must be called within a Tokio runtime. `installation` is the name that all processes
     /// of the installation share.
     pub(super) fn start(
         connection: &Connection,
@@ -75,11 +69,6 @@ impl KarmadaSide {
     ) -> Self {
         Self {
             connection: connection.clone(),
-            source: api_server::watch_fleet(
-                connection,
-                FleetWanted { service_works: options.projection.fleet.service_works },
-            ),
-            synced: false,
             class: KarmadaLease::compete_for(
                 options.ownership.field_manager(),
                 installation,
@@ -200,10 +189,6 @@ impl KarmadaWriter {
 pub(super) async fn next_event(fleet: &mut Option<KarmadaSide>) -> KarmadaEvent {
     let Some(fleet) = fleet else { return std::future::pending().await };
     tokio::select! {
-        batch = fleet.source.next() => match batch {
-            Some(batch) => KarmadaEvent::Batch(batch),
-            None => KarmadaEvent::Broken(Broken("a watch of the Karmada API server has ended")),
-        },
         changed = fleet.class.changed() => lease_changed(changed),
         changed = unclassified(&mut fleet.unclassified) => lease_changed(changed),
         news = written(&mut fleet.writer) => news,

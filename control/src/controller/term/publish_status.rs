@@ -31,7 +31,7 @@ impl LeaderTerm {
         }
         for key in &touched {
             self.set_desired(key);
-            self.term_events.assigned(key, self.projector.status(key), self.store.objects());
+            self.term_events.assigned(key, self.pipeline.projector.status(key), self.pipeline.objects());
         }
         if !self.awaits_karmada() {
             self.publish_pools();
@@ -39,7 +39,7 @@ impl LeaderTerm {
         self.publish_problems();
         for key in &touched {
             let object = key.object();
-            self.term_events.offer(&object, self.problems.about(&object), self.store.objects());
+            self.term_events.offer(&object, self.problems.about(&object), self.pipeline.objects());
         }
     }
 
@@ -49,17 +49,17 @@ impl LeaderTerm {
         self.problems.set(ProblemSource::Events, &refused);
         let waiting = self.waiting();
         self.problems.set(ProblemSource::Karmada, &waiting);
-        self.term_events.problems(&self.problems.take_changes(), self.store.objects());
+        self.term_events.problems(&self.problems.take_changes(), self.pipeline.objects());
     }
 
     fn set_desired(&mut self, key: &ServiceKey) {
-        let object = ServiceObject::find(self.store.objects(), key);
+        let object = ServiceObject::find(self.pipeline.objects(), key);
         let desired = object.as_ref().and_then(|object| self.desired(key, object));
         let karmada = self.karmada.as_mut().and_then(|karmada| karmada.writer.as_mut());
         let writer = match (key.source, karmada) {
             (FrontendSource::Service, _) => &mut self.writer,
             (FrontendSource::MultiClusterService, Some(karmada)) => {
-                karmada.export(key, self.store.objects(), desired.as_ref());
+                karmada.export(key, self.pipeline.objects(), desired.as_ref());
                 &mut karmada.status
             }
             (FrontendSource::MultiClusterService, None) => return,
@@ -67,7 +67,7 @@ impl LeaderTerm {
         match (object, desired) {
             (Some(object), Some(desired)) => {
                 if matches!(desired, Desired::Published(_)) {
-                    self.term_events.locked(key, &object, self.store.objects());
+                    self.term_events.locked(key, &object, self.pipeline.objects());
                 }
                 writer.set_desired(key, object, desired);
             }
@@ -80,24 +80,24 @@ impl LeaderTerm {
     fn desired(&self, key: &ServiceKey, object: &ServiceObject) -> Option<Desired> {
         let fleet = match object {
             ServiceObject::Service(_) => None,
-            ServiceObject::MultiClusterService(_) => self.projector.fleet_status(key),
+            ServiceObject::MultiClusterService(_) => self.pipeline.projector.fleet_status(key),
         };
         let nothing = LoadBalancerStatus::empty(key);
-        let status = match (self.projector.status(key), fleet) {
+        let status = match (self.pipeline.projector.status(key), fleet) {
             (Some(status), _) => status,
             // The object is managed by this installation, but its references do not resolve.
             (None, Some(_)) if object.is_load_balancer() => &nothing,
-            (None, _) if self.projector.leaves_alone(key, self.store.objects()) => return None,
+            (None, _) if self.pipeline.projector.leaves_alone(key, self.pipeline.objects()) => return None,
             (None, _) => return Some(Desired::Released),
         };
-        let problems = self.projector.problems_of(key);
+        let problems = self.pipeline.projector.problems_of(key);
         let desired_status = DesiredStatus {
             fleet: fleet.cloned().map(Box::new),
             outdated: self.outdated.get(key).copied(),
             // Most Services have no address of a gateway node and need no condition about it.
             node_families: (status.node_families.name().is_some() || object.shows_origin())
                 .then_some(status.node_families),
-            faults: self.projector.faults(key),
+            faults: self.pipeline.projector.faults(key),
             announcement: self.announcements.of(key),
             ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
         };
@@ -112,11 +112,12 @@ impl LeaderTerm {
         if !self.awaits_karmada() {
             return Vec::new();
         }
-        let objects = self.store.objects();
+        let objects = self.pipeline.objects();
         let waits = |status: &&LoadBalancerStatus| {
             ServiceObject::find(objects, &status.service).is_some_and(|it| !it.has_addresses(status))
         };
-        self.projector
+        self.pipeline
+            .projector
             .statuses()
             .filter(waits)
             .map(|status| awaiting_karmada::problem(&status.service))
@@ -124,12 +125,12 @@ impl LeaderTerm {
     }
 
     fn publish_pools(&mut self) {
-        let there = &self.store.objects().pools;
+        let there = &self.pipeline.objects().pools;
         for gone in self.pools.extract_if(.., |name| !there.contains_key(name)) {
             self.writer.forget_pool(&gone);
         }
-        for (name, used, free) in self.projector.pool_usage() {
-            let Some(pool) = self.store.objects().pools.get(name) else { continue };
+        for (name, used, free) in self.pipeline.projector.pool_usage() {
+            let Some(pool) = self.pipeline.objects().pools.get(name) else { continue };
             let object = ObjectRef { kind: address_pool::KIND, namespace: "".into(), name: Arc::clone(name) };
             // A rejected status cannot report its own rejection.
             let refused = self.write_failures.of(&object);

@@ -1,10 +1,12 @@
-//! Conversion of an object from the server to one that is kept: pruned and decoded, or else a Problem with the reason.
+//! Decoding of what the server sends: events of a watch, and objects, pruned and decoded, or else a Problem with the reason.
 
 use std::sync::Arc;
 
 use kube::Resource as _;
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::request::Failure;
 use crate::api::decode::field_path::{FieldPath, Step};
 use crate::api::decode::{self, FieldError};
 use crate::api::kinds::Kind;
@@ -14,6 +16,57 @@ use crate::api::store::ObjectKey;
 
 /// Number of characters after which a value in a Problem is cut.
 const LONGEST_VALUE: usize = 80;
+
+/// Annotation of the bookmark after which a streamed list is complete (KEP-3157).
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// An event of a watch.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// An object was added or changed.
+    Put(Item),
+    /// An object was deleted; holds the version of its deletion.
+    Gone(Item),
+    /// All changes up to this version were sent.
+    Bookmark {
+        version: String,
+        /// Whether the streamed list is complete.
+        ends_list: bool,
+    },
+}
+
+#[derive(Deserialize)]
+struct WatchLine {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+impl Event {
+    /// Parses a line of a watch.
+    ///
+    /// # Errors
+    /// If the line reports a failure of the watch, or is malformed.
+    pub(super) fn read(line: &[u8]) -> Result<Self, Failure> {
+        let garbled = |message: String| Failure::Garbled(format!("in a watch: {message}"));
+        let line: WatchLine = serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))?;
+        match line.kind.as_str() {
+            "BOOKMARK" => {
+                let metadata = &line.object["metadata"];
+                let version = metadata["resourceVersion"].as_str().unwrap_or_default().to_owned();
+                let ends_list = metadata["annotations"][INITIAL_EVENTS_END] == "true";
+                Ok(Self::Bookmark { version, ends_list })
+            }
+            "ERROR" => Err(Failure::of_event(&line.object)),
+            kind @ ("ADDED" | "MODIFIED" | "DELETED") => {
+                let item =
+                    Item::new(line.object).ok_or_else(|| garbled("an object without a name".to_owned()))?;
+                Ok(if kind == "DELETED" { Self::Gone(item) } else { Self::Put(item) })
+            }
+            other => Err(garbled(format!("an event of type {other:?}"))),
+        }
+    }
+}
 
 /// An object from the server, with the metadata that all objects have.
 #[derive(Debug)]
@@ -158,5 +211,29 @@ mod tests {
         assert!(!is("8", "a"));
         assert!(!is("7", "b"));
         assert!(!is("", "a"));
+    }
+
+    #[test]
+    fn the_end_of_a_streamed_list_is_a_bookmark_with_a_mark() {
+        let line = br#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":
+            {"resourceVersion":"268","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{}}}"#;
+        let Ok(Event::Bookmark { version, ends_list: true }) = Event::read(line) else { panic!() };
+        assert_eq!(version, "268");
+        let line = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"268"},"spec":{}}}"#;
+        assert!(matches!(Event::read(line), Ok(Event::Bookmark { ends_list: false, .. })));
+    }
+
+    #[test]
+    fn an_error_is_what_its_status_says() {
+        let line = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},
+            "status":"Failure","message":"too old resource version: 1 (600)","reason":"Expired","code":410}}"#;
+        assert!(matches!(Event::read(line), Err(Failure::Expired(_))));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        for line in [&b"{"[..], br#"{"type":"MOVED","object":{}}"#, br#"{"type":"ADDED","object":{}}"#] {
+            assert!(matches!(Event::read(line), Err(Failure::Garbled(_))));
+        }
     }
 }

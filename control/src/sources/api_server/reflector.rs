@@ -8,12 +8,11 @@ use kube::core::request::Request;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cache::Cache;
-use super::event::Event;
+use super::item::Event;
 use super::kind_problems;
 use super::limits::{Limits, spread};
-use super::list::{self, List, Streamed, selector};
+use super::list::{self, List, Streamed, Streaming, selector};
 use super::request::{Answer, Failure, Patience, get, lasting, uncompressed};
-use super::streaming::Streaming;
 use crate::api::kinds::Kind;
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use self::stub::{Asked, Reply, Stub};
 use super::*;
 use crate::api::store::Store;
+use crate::sources::{ApiSource, Source, Sources};
 
 /// Short enough for tests, and long enough for a busy machine.
 const LIMITS: Limits = Limits {
@@ -33,6 +34,8 @@ const LIMITS: Limits = Limits {
     spared: Duration::from_millis(100),
     page: 2,
 };
+
+const NECESSARY: Wanted = Wanted::of(ControlPlane::Local);
 
 fn list(version: &str, names: &[&str]) -> Reply {
     let items: Vec<Value> = names.iter().map(|name| node(name, version)).collect();
@@ -66,7 +69,7 @@ async fn nodes(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Stub
 }
 
 fn watching(stub: &Stub, wanted: Wanted) -> ApiWatch {
-    watch_with(&Connection::to(&stub.url), wanted, LIMITS)
+    watch(&Connection::to(&stub.url), wanted, LIMITS)
 }
 
 /// Waits for something that takes much less than this on any machine.
@@ -102,7 +105,7 @@ async fn a_version_that_is_refused_as_the_watch_starts_is_listed_anew() {
         (true, _) => Reply::lines([]),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["came", "stays"]).await;
     assert_eq!(kind(&watch.kinds(), "Node").lists, 2);
 }
@@ -116,7 +119,7 @@ async fn a_watch_that_says_its_version_is_too_old_is_followed_by_a_list() {
         (false, _) => list("5", &["a"]),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     let mut store = Store::default();
     until_nodes_in(&mut store, &mut watch, &["a"]).await;
     while kind(&watch.kinds(), "Node").lists < 2 {
@@ -138,7 +141,7 @@ async fn a_watch_that_is_cut_goes_on_where_it_was() {
         (true, other) => panic!("{other}"),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["b"]).await;
     assert_eq!(kind(&watch.kinds(), "Node").lists, 1);
 }
@@ -152,7 +155,7 @@ async fn a_server_that_lost_its_latest_versions_is_noticed_though_it_is_silent()
         (true, _) => Reply::lines([]),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["restored"]).await;
 }
 
@@ -167,7 +170,7 @@ async fn lists_are_streamed_where_the_server_does_that() {
         _ => nothing(asked),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["a", "b"]).await;
 }
 
@@ -186,7 +189,7 @@ async fn a_server_that_never_ends_a_streamed_list_is_asked_for_pages() {
         _ => nothing(asked),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["a"]).await;
     while kind(&watch.kinds(), "Node").lists < 3 {
         assert!(soon(watch.next()).await.is_some());
@@ -207,7 +210,7 @@ async fn a_list_whose_next_page_is_forgotten_is_had_at_once() {
             (_, None, _) => list("6", &["a", "b", "c"]),
         })
         .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["a", "b", "c"]).await;
 }
 
@@ -223,7 +226,7 @@ async fn a_list_that_hangs_is_asked_for_again() {
         (false, _) => list("7", &["a"]),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     soon(watch.first_failure()).await;
     assert!(kind(&watch.kinds(), "Node").error.is_some());
     until_nodes(&mut watch, &["a"]).await;
@@ -239,7 +242,7 @@ async fn kinds_that_may_be_missing_do_not_hold_up_the_rest() {
         _ => nothing(asked),
     })
     .await;
-    let mut watch = watching(&stub, Wanted { namespaces: true, pools: true });
+    let mut watch = watching(&stub, Wanted { namespaces: true, pools: true, ..NECESSARY });
     until_nodes(&mut watch, &["a"]).await;
     let problems: Vec<String> = watch.problems().iter().map(Problem::to_string).collect();
     assert_eq!(problems.len(), 2, "{problems:?}");
@@ -258,7 +261,7 @@ async fn a_kind_that_may_not_be_read_holds_up_the_first_batch_if_it_is_needed() 
         (false, _) => list("7", &["a"]),
     })
     .await;
-    let mut watch = watching(&stub, Wanted::default());
+    let mut watch = watching(&stub, NECESSARY);
     soon(watch.first_failure()).await;
     assert!(!kind(&watch.kinds(), "Node").synced);
     let batch = soon(watch.next()).await.unwrap();
@@ -286,6 +289,28 @@ async fn credentials_that_are_refused_are_read_again() {
     std::fs::write(file.path(), kubeconfig("old")).unwrap();
     let connection = Connection::open(Some(file.path())).await.unwrap();
     std::fs::write(file.path(), kubeconfig("new")).unwrap();
-    let mut watch = watch_with(&connection, Wanted::default(), LIMITS);
+    let mut watch = super::watch(&connection, NECESSARY, LIMITS);
     until_nodes(&mut watch, &["a"]).await;
+}
+
+#[tokio::test]
+async fn a_gateway_is_cut_off_without_services_or_endpoints_but_not_without_nodes() {
+    for (broken, cut_off) in [("services", true), ("endpointslices", true), ("nodes", false)] {
+        let stub = Stub::start(move |asked| match (asked.streams(), asked.is_watch()) {
+            (false, true) if asked.plural == broken => Reply::of(500, "broken"),
+            _ => nothing(asked),
+        })
+        .await;
+        let watch = watching(&stub, NECESSARY);
+        let source = ApiSource::new(&Connection::to(&stub.url), watch, Duration::from_secs(60));
+        let mut sources = Sources { local: Source::api(source), karmada: None };
+        let mut store = Store::default();
+        while !sources.local.kinds().iter().any(|kind| kind.error.is_some()) {
+            tokio::select! {
+                update = sources.next(store.objects()) => sources.take(update.unwrap(), &mut store, Some),
+                () = tokio::time::sleep(Duration::from_millis(5)) => {}
+            }
+        }
+        assert_eq!(sources.is_cut_off(), cut_off, "{broken}");
+    }
 }

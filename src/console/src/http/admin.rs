@@ -70,7 +70,7 @@ fn metrics_page(queries: QuerySender, scrapes: ScrapeQueue) -> Router {
 /// Adds the configured authorization to `listener`.
 ///
 /// # Errors
-/// Like [`GuardedListener::new`].
+/// If tokens must be checked by an API server, and there is none.
 pub fn guard_metrics(
     listener: Option<TcpListener>,
     (authorization, tls): (&Authorization, Option<&TlsFiles>),

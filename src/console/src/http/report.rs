@@ -58,7 +58,7 @@ fn trouble(Failure { problem, frontend }: &Failure) -> Trouble {
 /// Adds the configured authorization to `listener`.
 ///
 /// # Errors
-/// Like [`GuardedListener::new`].
+/// If tokens must be checked by an API server, and there is none.
 pub fn guard(
     listener: Option<TcpListener>,
     authorization: &Authorization,

@@ -27,7 +27,7 @@ async fn handed_over(
     config.state_dir = folder.path().join("state");
     let (state_dir, place) =
         (config.state_dir.clone(), ServingPlace::of_process(&config.node, &config.load_balancer_class));
-    let sources = Sources::new(SourceAdapter::files(manifests::watch(folder.path())), None);
+    let sources = Sources { local: Source::files(manifests::watch(folder.path())), karmada: None };
     let app = EventLoop::start(&config, &Capacity::of_process(&config), sources, None).unwrap();
     let (_queries, queries) = mpsc::channel(1);
     let (_stop, stop) = oneshot::channel();

@@ -28,6 +28,7 @@ struct Bench {
 impl Bench {
     fn start(server: MemoryServer) -> Self {
         let mut watch = ApiWatch {
+            plane: ControlPlane::Local,
             sync: Arc::new(SyncState::of(1)),
             subscriptions: Vec::new(),
             tasks: JoinSet::new(),

@@ -80,8 +80,9 @@ fn karmada(asked: &Asked) -> Reply {
     }
 }
 
-fn following(stub: &Stub) -> ApiWatch {
-    watch_fleet_with(&Connection::to(&stub.url), FleetWanted { service_works: true }, LIMITS)
+fn following(stub: &Stub, service_works: bool) -> ApiWatch {
+    let wanted = Wanted { service_works, ..Wanted::of(ControlPlane::Karmada) };
+    watch(&Connection::to(&stub.url), wanted, LIMITS)
 }
 
 async fn first(watch: &mut ApiWatch) -> Store {
@@ -99,7 +100,7 @@ async fn take_next(watch: &mut ApiWatch, store: &mut Store) {
 #[tokio::test]
 async fn what_a_control_plane_has_arrives_without_what_is_not_of_services() {
     let stub = Stub::start(karmada).await;
-    let mut watch = following(&stub);
+    let mut watch = following(&stub, true);
     let mut store = first(&mut watch).await;
     while store.objects().fleet.clusters.is_empty() {
         take_next(&mut watch, &mut store).await;
@@ -141,8 +142,7 @@ async fn works_of_everything_that_is_propagated_are_not_asked_for_unless_wanted(
             karmada(asked)
         })
         .await;
-        let wanted = FleetWanted { service_works };
-        let mut watch = watch_fleet_with(&Connection::to(&stub.url), wanted, LIMITS);
+        let mut watch = following(&stub, service_works);
         let mut store = Store::default();
         // From a snapshot that was written with another configuration.
         let web = ServiceKey::multi_cluster("shop", "web");
@@ -167,7 +167,7 @@ async fn the_cluster_api_may_be_away_alone_and_come_later() {
         _ => karmada(asked),
     })
     .await;
-    let mut watch = following(&stub);
+    let mut watch = following(&stub, true);
     let mut failure = std::pin::pin!(watch.first_failure());
     let mut store = first(&mut watch).await;
     assert!(store.objects().fleet.clusters.is_empty(), "it is not waited for");
@@ -191,7 +191,7 @@ async fn clusters_that_cannot_be_read_any_more_stay_as_they_were() {
         _ => karmada(asked),
     })
     .await;
-    let mut watch = following(&stub);
+    let mut watch = following(&stub, true);
     let mut store = first(&mut watch).await;
     while store.objects().fleet.clusters.is_empty() {
         take_next(&mut watch, &mut store).await;
@@ -210,7 +210,7 @@ async fn rights_that_are_missing_for_clusters_alone_leave_them_unknown() {
         _ => karmada(asked),
     })
     .await;
-    let mut watch = following(&stub);
+    let mut watch = following(&stub, true);
     let batch = soon(watch.next()).await.unwrap();
     assert!(
         batch.changes.iter().all(|change| !matches!(change, Change::Clusters(_))),
@@ -229,7 +229,7 @@ async fn a_server_without_karmada_is_told_for_what_it_is() {
         _ => Reply::of(404, "404 page not found"),
     })
     .await;
-    let mut watch = following(&stub);
+    let mut watch = following(&stub, true);
     let store = first(&mut watch).await;
     assert!(store.objects().fleet.services.is_empty());
     let problems = watch.problems();
@@ -249,7 +249,7 @@ async fn a_work_that_carries_no_service_any_more_is_gone() {
         _ => karmada(asked),
     })
     .await;
-    let mut watch = following(&stub);
+    let mut watch = following(&stub, true);
     let mut store = first(&mut watch).await;
     while store.objects().fleet.works.values().flatten().count() > 1 {
         take_next(&mut watch, &mut store).await;
@@ -267,7 +267,7 @@ async fn definitions_that_seem_to_be_gone_take_nothing_away() {
         _ => karmada(asked),
     })
     .await;
-    let mut watch = following(&stub);
+    let mut watch = following(&stub, true);
     let mut store = first(&mut watch).await;
     while watch.problems().is_empty() {
         take_next(&mut watch, &mut store).await;
