@@ -242,6 +242,84 @@ impl Segment {
         fs::write(self.own_folder(number).join("manifests").join(name), text).expect("a file is written");
     }
 
+    /// Adds a host with the addresses 10.5.0.N and fd05::N.
+    pub(crate) fn add_host(&self, name: &str, fourth: u8) -> Host {
+        let host = Host::new(name);
+        join(&self.bridge, name, &host, |family| vec![on_segment(family, 0, fourth)]);
+        host
+    }
+
+    /// Gives the place of a gateway that does not run to a tap device, whose other end is a guest's.
+    pub(crate) fn replace_port_by_tap(&self, number: u8) {
+        let port = port_of(number);
+        self.bridge.ip(&[
+            format!("link del {port}"),
+            format!("tuntap add dev {port} mode tap"),
+            format!("link set {port} master br0 up"),
+        ]);
+    }
+
+    /// Leads the link of a gateway through a host, which has the interfaces `gateway` and `bridge` then.
+    pub(crate) fn lead_through(&self, number: u8, host: &Host) {
+        let (port, path) = (port_of(number), host.namespace_path());
+        self.bridge.ip(&[
+            format!("link set {port} nomaster"),
+            format!("link set {port} name gateway netns {path}"),
+            format!("link add {port} type veth peer name bridge netns {path}"),
+            format!("link set {port} master br0 up"),
+        ]);
+        host.ip(&["gateway", "bridge"].map(|name| format!("link set {name} up promisc on")));
+    }
+
+    /// Limits a gateway's link in both directions, as a switch with that port does: what does not fit waits for `queue` at most. The gateway's own
+    /// queue has the kernel's usual discipline.
+    pub(crate) fn limit_rate(&self, number: u8, rate: &str, queue: &str) {
+        let limit = |device: &str| {
+            format!("tc qdisc add dev {device} root handle 1: tbf rate {rate} burst 32kb latency {queue}")
+        };
+        let own = format!("{} && tc qdisc add dev eth0 parent 1:1 pfifo_fast", limit("eth0"));
+        self.host(number).finish("sh", &["-c", own.as_str()]).expect_success();
+        self.bridge.finish("sh", &["-c", limit(&port_of(number)).as_str()]).expect_success();
+    }
+
+    /// Number of Services.
+    pub(crate) fn services(&self) -> u8 {
+        self.shape.services
+    }
+
+    /// Starts a program beside the bridge.
+    pub(crate) fn start_on_bridge(&self, program: &str, arguments: &[&str]) -> Process {
+        self.bridge.start(program, arguments)
+    }
+
+    /// The hardware address of a gateway that is a namespace.
+    pub(crate) fn mac(&self, number: u8) -> [u8; 6] {
+        let link = self.host(number).finish("ip", &["-o", "link", "show", "dev", "eth0"]).expect_success();
+        let mut words = link.split_whitespace().skip_while(|it| *it != "link/ether");
+        let bytes = words.nth(1).expect("a hardware address").split(':');
+        let bytes: Vec<u8> = bytes.map(|byte| u8::from_str_radix(byte, 16).expect("hexadecimal")).collect();
+        bytes.try_into().expect("six bytes")
+    }
+
+    /// Has nothing pass between any two hosts of the segment, whose links stay up, or lets it pass again.
+    pub(crate) fn silence(&self, silent: bool) {
+        let word = if silent { "on" } else { "off" };
+        let ports = self.numbers().into_iter().map(port_of).chain(["client", "server"].map(str::to_owned));
+        let lines: Vec<String> = ports.map(|port| format!("link set dev {port} isolated {word}")).collect();
+        let script = format!("printf '{}\n' | bridge -batch -", lines.join("\n"));
+        self.bridge.finish("sh", &["-c", script.as_str()]).expect_success();
+    }
+
+    /// Folder of the files of a gateway.
+    pub(crate) fn files(&self, number: u8) -> PathBuf {
+        self.own_folder(number)
+    }
+
+    /// Folder of the keys.
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.folder.path().join("keys")
+    }
+
     /// Starts a gateway.
     pub(crate) fn start(&mut self, number: u8) {
         let process = self.launch(number, &[]);
@@ -267,14 +345,20 @@ impl Segment {
         self.launch_behind(&[], number, flags)
     }
 
-    fn launch_behind(&self, prefix: &[&str], number: u8, flags: &[&str]) -> Process {
+    /// Arguments of the program that is a gateway.
+    pub(crate) fn arguments(&self, number: u8) -> Vec<String> {
         let own = self.own_folder(number);
         let path = |name: &str| own.join(name).display().to_string();
         let (manifests, config) = (path("manifests"), path("config.yaml"));
         let node = port_of(number);
+        ["run", "--manifests", &manifests, "--config", &config, "--node", &node].map(str::to_owned).to_vec()
+    }
+
+    fn launch_behind(&self, prefix: &[&str], number: u8, flags: &[&str]) -> Process {
+        let arguments = self.arguments(number);
         let mut command = prefix.to_vec();
         command.push(sheave_test_support::program::path());
-        command.extend(["run", "--manifests", &manifests, "--config", &config, "--node", &node]);
+        command.extend(arguments.iter().map(String::as_str));
         command.extend_from_slice(flags);
         self.host(number).start(command[0], &command[1..])
     }
@@ -390,19 +474,18 @@ impl Segment {
     /// Waits until each gateway that runs may own addresses, and says so of the others. One that was fenced again and again waits for up to
     /// a minute before it does.
     pub(crate) fn wait_until_all_eligible(&self) {
-        let running = self.running_numbers();
-        for &number in &running {
-            eventually_within(
-                patience(90.0),
-                &format!("gw-{number} sees {} gateways", running.len()),
-                || {
-                    let view = self.try_view(number)?;
-                    let members = view["members"].as_array().cloned().unwrap_or_default();
-                    let eligible =
-                        members.iter().filter(|it| it["state"] == "candidate" && it["agrees"] == true);
-                    if eligible.count() == running.len() { Ok(()) } else { Err(view.to_string()) }
-                },
-            );
+        self.wait_until_eligible(self.running_numbers().len());
+    }
+
+    /// Waits until each gateway that runs in a namespace says so of this many.
+    pub(crate) fn wait_until_eligible(&self, count: usize) {
+        for number in self.running_numbers() {
+            eventually_within(patience(90.0), &format!("gw-{number} sees {count} gateways"), || {
+                let view = self.try_view(number)?;
+                let members = view["members"].as_array().cloned().unwrap_or_default();
+                let eligible = members.iter().filter(|it| it["state"] == "candidate" && it["agrees"] == true);
+                if eligible.count() == count { Ok(()) } else { Err(view.to_string()) }
+            });
         }
     }
 
