@@ -21,8 +21,10 @@ const PROBES: u8 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// How soon after a question to everybody the address is announced, while the former owner may still answer: after that answer.
 const AFTER_ANSWER: Duration = Duration::from_millis(20);
-/// RFC 5227, section 2.4 (c) defends an address that must not be given up once within 10 s, in which its clients would be without it.
-const DEFENCE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time from the first defence of an address to the next one; doubled with each, up to `MAX_DEFENCE_INTERVAL`. RFC 5227, section 2.4 (c)
+/// defends once within 10 s, in which its clients would be without it: what the other says after a defence is the last word for them.
+const MIN_DEFENCE_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_DEFENCE_INTERVAL: Duration = Duration::from_secs(1);
 /// A conflict is over after this time without the other.
 const CONFLICT_END: Duration = Duration::from_secs(30);
 /// An address that another had when it was probed is probed again after this time, and each time after twice as long, up to
@@ -37,7 +39,7 @@ const LEFT_TO_GATEWAY: Duration = Duration::from_secs(2);
 /// Answer to another machine that uses an address which this one announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Announce it again, at most once per second (RFC 5227, section 2.4 c).
+    /// Announce it again: at once, after 50 ms, and ever more rarely, down to once per second (RFC 5227, section 2.4 c).
     #[default]
     Defend,
     /// Withdraw it until the other has been gone for 30 s (RFC 5227, section 2.4 a).
@@ -110,7 +112,10 @@ pub(super) struct Announcement {
     phase: Phase,
     /// An announcement out of turn.
     extra: Option<Instant>,
+    /// The last defence, or the next one if it is planned.
     defended: Option<Instant>,
+    /// Time between that and the next one.
+    defence_interval: Duration,
     disputed_until: Option<Instant>,
     /// How long it is left to another after each sign of it.
     wait: Duration,
@@ -147,6 +152,7 @@ impl Announcement {
             phase,
             extra: None,
             defended: None,
+            defence_interval: MIN_DEFENCE_INTERVAL,
             disputed_until: None,
             wait: FIRST_RETRY,
             gave_way: false,
@@ -293,13 +299,23 @@ impl Announcement {
                 Verdict::Withdraw
             }
             Phase::Announcing { .. } => {
+                let known = self.disputed_until.replace(until).is_some();
+                if !known {
+                    self.defence_interval = MIN_DEFENCE_INTERVAL;
+                }
                 // One that is planned answers this claim too.
                 if self.extra.is_none() {
-                    let at = self.defended.map_or(now, |before| now.max(before + DEFENCE_INTERVAL));
-                    self.defended = Some(at);
-                    self.extra = Some(at);
+                    let interval = self.defence_interval;
+                    let at = match self.defended {
+                        Some(before) => now.max(before + interval),
+                        None => now,
+                    };
+                    if known {
+                        self.defence_interval = MAX_DEFENCE_INTERVAL.min(interval * 2);
+                    }
+                    (self.defended, self.extra) = (Some(at), Some(at));
                 }
-                if self.disputed_until.replace(until).is_some() { Verdict::Known } else { Verdict::Defend }
+                if known { Verdict::Known } else { Verdict::Defend }
             }
         }
     }
