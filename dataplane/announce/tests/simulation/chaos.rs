@@ -109,7 +109,7 @@ fn run(mut network: Network, faults: &[(Fault, u64)], overlap: Duration) {
 }
 
 /// Draws the same 50 cases each time; PROPTEST_CASES runs more, at random. Of a thousand of those with a tie-breaker one or two still have two owners for up
-/// to 1.1 s, where heartbeats were held up before a split, or a process was upgraded during one.
+/// to 8.4 s, where heartbeats were held up before a split, or a process was upgraded during one.
 fn config() -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_some() {
