@@ -45,12 +45,12 @@ pub struct FileSource {
     watch: FileWatch,
     /// Contents that were read last; `None` before the first read.
     loaded: Option<Arc<Loaded>>,
-    lines: Box<Mutex<Lines>>,
+    lines: Box<Mutex<FieldLineCache>>,
 }
 
 /// Lines of the fields with Problems, cached since the text of the files is not kept.
 #[derive(Default)]
-struct Lines {
+struct FieldLineCache {
     files: Option<FieldLines>,
     known: HashMap<(ObjectRef, String), Option<u32>>,
 }
@@ -254,7 +254,7 @@ impl FileSource {
     /// Line of a field in the manifest of the object.
     pub fn line(&self, origins: &Origins, object: &ObjectRef, field: &str) -> Option<u32> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let Lines { files, known } = &mut *lines;
+        let FieldLineCache { files, known } = &mut *lines;
         let files = files.get_or_insert_with(|| self.watch.field_lines());
         *known.entry((object.clone(), field.to_owned())).or_insert_with(|| files.line(origins, object, field))
     }

@@ -73,7 +73,7 @@ pub struct Connection {
 
 #[derive(Debug)]
 struct Shared {
-    source: Source,
+    source: ClientConfigSource,
     /// User agent.
     agent: HeaderValue,
     clients: RwLock<Clients>,
@@ -81,9 +81,9 @@ struct Shared {
     reopened: tokio::sync::Mutex<Reopened>,
 }
 
-/// Source of the configuration.
+/// Where the configuration of the clients is read.
 #[derive(Clone, Debug)]
-enum Source {
+enum ClientConfigSource {
     File(PathBuf, Option<String>),
     /// This context in `$KUBECONFIG` or `~/.kube/config`.
     Context(String),
@@ -160,15 +160,17 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let (source, config) = match (path, context) {
             (Some(path), context) => {
-                let source = Source::File(path.to_owned(), context.map(str::to_owned));
+                let source = ClientConfigSource::File(path.to_owned(), context.map(str::to_owned));
                 (source, from_file(path, context).await?)
             }
-            (None, Some(context)) => (Source::Context(context.to_owned()), from_context(context).await?),
+            (None, Some(context)) => {
+                (ClientConfigSource::Context(context.to_owned()), from_context(context).await?)
+            }
             (None, None) if std::env::var_os(IN_CLUSTER).is_some() => match Config::incluster() {
-                Ok(config) => (Source::InCluster, config),
-                Err(_) => (Source::Inferred, Config::infer().await?),
+                Ok(config) => (ClientConfigSource::InCluster, config),
+                Err(_) => (ClientConfigSource::Inferred, Config::infer().await?),
             },
-            (None, None) => (Source::Inferred, Config::infer().await?),
+            (None, None) => (ClientConfigSource::Inferred, Config::infer().await?),
         };
         let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: source.text(), reading: None });
         let clients = RwLock::new(Clients::new(config, &agent)?);
@@ -262,7 +264,8 @@ impl Connection {
         last: &Reopened,
         wanted: impl Fn(Option<&[u8]>, Option<&[u8]>) -> bool,
     ) -> Option<Reading> {
-        if matches!(self.shared.source, Source::InCluster) || last.at.is_some_and(|at| at.elapsed() < REOPEN)
+        if matches!(self.shared.source, ClientConfigSource::InCluster)
+            || last.at.is_some_and(|at| at.elapsed() < REOPEN)
         {
             return None;
         }
@@ -305,7 +308,7 @@ impl Connection {
         let reopened = tokio::sync::Mutex::new(Reopened { at: None, text: None, reading: None });
         Self {
             shared: Arc::new(Shared {
-                source: Source::InCluster,
+                source: ClientConfigSource::InCluster,
                 agent,
                 clients: RwLock::new(clients),
                 reopened,
@@ -331,7 +334,7 @@ impl Shared {
     }
 }
 
-impl Source {
+impl ClientConfigSource {
     /// Contents of the kubeconfig file, if a file was given and can be read.
     fn text(&self) -> Option<Vec<u8>> {
         match self {
