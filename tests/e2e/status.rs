@@ -1,14 +1,9 @@
 //! Tests of `status` for a running gateway: the command and the admin server report the same, and both follow
 //! changes.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::support::gateway::Gateway;
-use crate::support::host::Host;
 use crate::support::manifest::{App, GATEWAY_NODE};
 use crate::support::patience::eventually;
 use crate::support::process::Finished;
@@ -75,35 +70,4 @@ fn the_command_tells_how_a_gateway_is(family: Family) {
     assert_eq!(degraded.code(), Some(1), "{text}");
     assert_eq!(run(&["-o", "json"]).code(), Some(1));
     assert_eq!(run(&["--admin", "http://127.0.0.1:1"]).code(), Some(2));
-}
-
-/// The port that it forwards to has no authentication.
-#[test]
-fn kubectl_ends_with_the_command_that_started_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let called = folder.path().join("called");
-    let kubectl = folder.path().join("kubectl");
-    let script = format!("#!/bin/sh\necho $$ > {}\nexec /bin/sleep 1000\n", called.display());
-    fs::write(&kubectl, script).unwrap();
-    fs::set_permissions(&kubectl, Permissions::from_mode(0o755)).unwrap();
-    let host = Host::new("outside");
-    let search = format!("PATH={}", folder.path().display());
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
-        let mut asking =
-            host.start("env", &[&search, sheave_test_support::program::path(), "status", "--fleet"]);
-        let of_kubectl = eventually("kubectl runs", || {
-            asking.expect_running();
-            let id = fs::read_to_string(&called).unwrap_or_default();
-            let id = id.strip_suffix('\n').ok_or("no whole line")?;
-            Ok::<_, &str>(format!("/proc/{id}/cmdline"))
-        });
-        asking.signal(signal);
-        asking.wait();
-        eventually("kubectl has ended", || match fs::read_to_string(&of_kubectl) {
-            // A process that has ended but is not waited for has an empty command line.
-            Ok(command) if !command.is_empty() => Err(command),
-            _ => Ok(()),
-        });
-        fs::remove_file(&called).unwrap();
-    }
 }
