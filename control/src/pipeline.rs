@@ -16,7 +16,7 @@ pub struct Pipeline {
     pub sources: Sources,
     /// Objects as last known.
     pub store: Store,
-    /// What is computed from them.
+    /// Computes the routing table and status from them.
     pub projector: Projector,
     /// Time of the next projection that only the time requires.
     due: Option<Instant>,

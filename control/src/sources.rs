@@ -64,7 +64,7 @@ pub struct SourceUpdate {
     pub update: Update,
 }
 
-/// What a source brings.
+/// Objects or changes that a source has.
 #[derive(Debug)]
 pub enum Update {
     /// Contents of the folder.

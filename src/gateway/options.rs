@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheave_announce::{self as announce, Announcer, BgpOptions, MembershipOptions};
+use sheave_console::http::metrics::SeriesLimits;
 use sheave_control::projection::{self, Role};
 use sheave_dataplane::{ConnectionLog, Settings};
 use sheave_model::{AddressSet, HealthPolicy, Path};
@@ -13,7 +14,6 @@ use sheave_model::{AddressSet, HealthPolicy, Path};
 use super::bgp_devices::BgpDevices;
 use super::capacity::Capacity;
 use crate::config::{AnnounceMode, ClusterNetwork, Config};
-use sheave_console::http::metrics::SeriesLimits;
 
 /// How long a process that ends waits for others to take its addresses, at the least; and in times of `failAfterMax`, twice which is what
 /// the others wait for at most.

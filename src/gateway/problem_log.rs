@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sheave_console::http::report::Failure;
+use sheave_console::views::problem::ProblemView;
 use sheave_control::api::problem::{Problem, ProblemChanges};
 use sheave_control::pipeline::Pipeline;
 use sheave_control::sources::Sources;
@@ -11,8 +13,6 @@ use sheave_dataplane::Dataplane;
 use super::overload::Overload;
 use super::problems::Failures;
 use super::sources;
-use sheave_console::http::report::Failure;
-use sheave_console::views::problem::ProblemView;
 
 /// How many Problems are logged individually at a time. A shortage may affect every frontend at once, and thousands of lines
 /// would push others out of the log.

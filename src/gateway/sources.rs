@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use sheave_console::views::problem::ProblemView;
+use sheave_console::views::status::{SourceView, collect};
 use sheave_control::api::problem::Problem;
 use sheave_control::api::store::{ControlPlane, Objects};
 use sheave_control::sources::api_server::{self, Limits, Wanted};
@@ -10,8 +12,6 @@ use sheave_control::sources::connection::Connection;
 use sheave_control::sources::{ApiSource, FileSource, Source, Sources, manifests};
 
 use crate::config::{AnnounceMode, Config};
-use sheave_console::views::problem::ProblemView;
-use sheave_console::views::status::{SourceView, collect};
 
 /// Origin of the objects of one control plane.
 #[derive(Clone, Copy, Debug)]

@@ -236,18 +236,10 @@ fn make_initramfs(segment: &Segment, number: u8, programs: &[&str], folder: &Pat
         let to = root.join("modules").join(file.file_name().expect("a file"));
         fs::copy(&file, to).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
-    let own = segment.files(number);
-    shell(&format!(
-        "mkdir -p {root}{own} && cp -a {own}/. {root}{own}/",
-        root = root.display(),
-        own = own.display()
-    ));
-    let keys = segment.keys();
-    shell(&format!(
-        "mkdir -p {root}{keys} && cp -a {keys}/. {root}{keys}/",
-        root = root.display(),
-        keys = keys.display()
-    ));
+    for folder in [segment.own_folder(number), segment.keys()] {
+        let (root, folder) = (root.display(), folder.display());
+        shell(&format!("mkdir -p {root}{folder} && cp -a {folder}/. {root}{folder}/"));
+    }
     let init = root.join("init");
     fs::write(&init, init_script(number)).expect("a file is written");
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).expect("it is ours");

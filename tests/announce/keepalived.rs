@@ -38,7 +38,7 @@ impl Keepalived {
         let segment = Segment::new(shape);
         for number in segment.numbers() {
             let text = config(number, shape.services, advert);
-            fs::write(segment.files(number).join(CONFIG), text).expect("a file is written");
+            fs::write(segment.own_folder(number).join(CONFIG), text).expect("a file is written");
         }
         let servers = segment.numbers().into_iter().map(|number| server(&segment, number)).collect();
         Self { segment, running: BTreeMap::new(), earlier_masters: 0, _servers: servers }
@@ -63,7 +63,7 @@ impl Keepalived {
     }
 
     fn arguments(&self, number: u8) -> Vec<String> {
-        let path = |name: &str| self.segment.files(number).join(name).display().to_string();
+        let path = |name: &str| self.segment.own_folder(number).join(name).display().to_string();
         let [pid, vrrp] = PID_FILES.map(path);
         [
             "--dont-fork",
@@ -87,7 +87,7 @@ impl Keepalived {
             drop(self.segment.host(number).finish("ip", &["addr", "del", &address, "dev", "eth0"]));
         }
         for file in PID_FILES {
-            drop(fs::remove_file(self.segment.files(number).join(file)));
+            drop(fs::remove_file(self.segment.own_folder(number).join(file)));
         }
         let process = self.segment.host(number).start(PROGRAM, &self.arguments(number));
         if let Some(former) = self.running.insert(number, process) {

@@ -166,7 +166,8 @@ impl Segment {
         segment
     }
 
-    fn own_folder(&self, number: u8) -> PathBuf {
+    /// Folder of the files of a gateway.
+    pub(crate) fn own_folder(&self, number: u8) -> PathBuf {
         self.folder.path().join(format!("gw-{number}"))
     }
 
@@ -195,7 +196,7 @@ impl Segment {
 
     /// Adds a file of keys, or removes it.
     pub(crate) fn set_key(&self, name: &str, key: Option<&str>) {
-        let path = self.folder.path().join("keys").join(name);
+        let path = self.keys().join(name);
         match key {
             Some(key) => fs::write(path, key),
             None => fs::remove_file(path),
@@ -208,7 +209,7 @@ impl Segment {
         let own = self.own_folder(number);
         fs::create_dir_all(own.join("keys")).expect("a folder is made");
         fs::write(own.join("keys/own"), key).expect("a key is written");
-        let shared = self.folder.path().join("keys").display().to_string();
+        let shared = self.keys().display().to_string();
         let config = self.config(number).replace(&shared, &own.join("keys").display().to_string());
         fs::write(own.join("config.yaml"), config).expect("a file is written");
     }
@@ -308,11 +309,6 @@ impl Segment {
         let lines: Vec<String> = ports.map(|port| format!("link set dev {port} isolated {word}")).collect();
         let script = format!("printf '{}\n' | bridge -batch -", lines.join("\n"));
         self.bridge.finish("sh", &["-c", script.as_str()]).expect_success();
-    }
-
-    /// Folder of the files of a gateway.
-    pub(crate) fn files(&self, number: u8) -> PathBuf {
-        self.own_folder(number)
     }
 
     /// Folder of the keys.

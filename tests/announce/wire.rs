@@ -39,7 +39,7 @@ impl Wire {
             whole_frames(end);
         }
         segment.lead_through(number, &host);
-        let ends = ["gateway", "bridge"].map(|name| (host.run(|| link(name)), host.run(open)));
+        let ends = ["gateway", "bridge"].map(|name| (host.run(|| packet_address(name)), host.run(open)));
         let wire = Self { _host: host, delays: [Arc::default(), Arc::default()], stop: Arc::default() };
         let [gateway, bridge] = ends;
         for (socket, link) in [(&gateway.1, gateway.0), (&bridge.1, bridge.0)] {
@@ -69,11 +69,12 @@ fn whole_frames(host: &Host) {
         .expect_success();
 }
 
-fn link(name: &str) -> LinkAddr {
+/// Address of an interface for packet sockets, with its hardware address. In the host of the calling thread.
+pub(crate) fn packet_address(name: &str) -> LinkAddr {
     let mut links = getifaddrs().expect("the kernel lists interfaces");
     let found =
         links.find_map(|it| it.address.filter(|_| it.interface_name == name)?.as_link_addr().copied());
-    found.expect("the wire has that end")
+    found.expect("the interface is there")
 }
 
 fn open() -> Socket {

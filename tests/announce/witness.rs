@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{LinkAddr, MsgFlags, sendto};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -21,6 +20,7 @@ use crate::segment::{Segment, answering, on_segment};
 use crate::support::host::Host;
 use crate::support::patience::let_pass;
 use crate::support::world::Family;
+use crate::wire::packet_address;
 
 /// Time between two connections to an address.
 const TICK: Duration = Duration::from_millis(25);
@@ -45,13 +45,7 @@ impl Observer {
     /// Adds an observer to the segment, which asks the gateways with these hardware addresses.
     pub(crate) fn join(segment: &Segment, gateways: Vec<Mac>) -> Self {
         let host = segment.add_host("observer", 4);
-        let link = host.run(|| {
-            let mut links = getifaddrs().expect("the kernel lists interfaces");
-            let found = links.find(|it| {
-                it.interface_name == "eth0" && it.address.is_some_and(|it| it.as_link_addr().is_some())
-            });
-            found.and_then(|it| it.address?.as_link_addr().copied()).expect("eth0 has a hardware address")
-        });
+        let link = host.run(|| packet_address("eth0"));
         Self { host, link, gateways }
     }
 

@@ -200,23 +200,15 @@ impl ServiceHealth {
             (fault.map_or(ServiceState::Serving, Fault::state), healthy)
         };
         let ranks: Vec<(ServiceState, usize)> = frontends.into_iter().map(rank).collect();
-        let state = match state_of(ranks.iter().map(|(state, _)| *state)) {
-            ServiceState::Serving if has_problem => ServiceState::Degraded,
-            state => state,
+        let states = || ranks.iter().map(|(state, _)| *state);
+        let state = match (states().min(), states().max()) {
+            // Only if all frontends are broken.
+            (None, _) | (_, Some(ServiceState::Broken)) => ServiceState::Broken,
+            (Some(ServiceState::Serving), _) if !has_problem => ServiceState::Serving,
+            _ => ServiceState::Degraded,
         };
         let worst = ranks.iter().enumerate().min_by_key(|(_, rank)| **rank).map(|(index, _)| index);
         Self { state, worst }
-    }
-}
-
-/// State of a Service with these states of frontends: broken only if all are.
-fn state_of(frontends: impl IntoIterator<Item = ServiceState>) -> ServiceState {
-    let mut states: Vec<ServiceState> = frontends.into_iter().collect();
-    states.sort_unstable();
-    match (states.first(), states.last()) {
-        (Some(ServiceState::Broken), Some(ServiceState::Broken)) | (None, _) => ServiceState::Broken,
-        (Some(ServiceState::Broken | ServiceState::Degraded), _) => ServiceState::Degraded,
-        (Some(ServiceState::Serving), _) => ServiceState::Serving,
     }
 }
 

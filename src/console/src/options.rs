@@ -10,7 +10,7 @@ use sheave_control::projection;
 pub struct Options {
     /// Address of the admin server on this machine.
     pub admin_listen: SocketAddr,
-    /// Kubeconfig for kubectl, if one is configured.
+    /// Kubeconfig of the cluster to query, if one is configured.
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; `None` = its current context.
     pub context: Option<String>,
