@@ -270,10 +270,9 @@ impl Layer2 {
         self.trusted_until = Some(until);
     }
 
-    /// Leaves the addresses to a successor on this machine, with the whole of their lifetime. The kernel answers for them until the
-    /// successor does. To be dropped then.
+    /// Leaves the addresses to a successor on this machine, which may have them already: what is left of their lifetime is not touched. The
+    /// kernel answers for them until the successor does. To be dropped then.
     pub fn detach(&mut self) {
-        self.refresh();
         self.kernel_answers.restore();
     }
 

@@ -66,6 +66,8 @@ pub(super) struct Announcing {
     outdated: bool,
     /// Addresses that a process before this one has left are still to be adopted or released.
     adopts: bool,
+    /// A process after this one goes on with the addresses.
+    detaches: bool,
     /// Heartbeats still to be sent that report the end, once nothing is announced any more.
     farewells: Option<u8>,
     /// The addresses that nobody had before they became this gateway's.
@@ -134,6 +136,7 @@ impl Announcing {
             listing: Listing::Never,
             outdated: true,
             adopts: adopt,
+            detaches: false,
             farewells: None,
             unowned: BTreeSet::new(),
             began: None,
@@ -150,6 +153,17 @@ impl Announcing {
     }
 
     async fn run(mut self) {
+        self.follow_commands_and_others().await;
+        if self.detaches {
+            // The successor waits for the port, and the others for its heartbeats. What follows may wait for another program.
+            drop(self.socket);
+            self.holdings.layer2.detach();
+        } else if self.membership.presence() == Presence::Left {
+            self.hold_down.remove().await;
+        }
+    }
+
+    async fn follow_commands_and_others(&mut self) {
         // Before it knows of the others, a gateway would take itself for the only one.
         loop {
             let Some(command) = self.inbox.recv().await else { return };
@@ -162,9 +176,6 @@ impl Announcing {
             }
         }
         while self.step().is_continue() && self.wait().await.is_continue() {}
-        if self.membership.presence() == Presence::Left {
-            self.hold_down.remove().await;
-        }
     }
 
     /// Waits until there are conclusions to draw; heartbeats from which none follow are read meanwhile.
@@ -382,7 +393,7 @@ impl Announcing {
             Command::Leave => self.depart(Presence::Leaving),
             Command::End => self.depart(Presence::Ending),
             Command::Detach => {
-                self.holdings.layer2.detach();
+                self.detaches = true;
                 return ControlFlow::Break(());
             }
         }

@@ -12,8 +12,10 @@ use super::StartError;
 use crate::async_socket::{AsyncSocket, make_room};
 use crate::membership::{Datagram, Membership, ReceiveOutcome};
 
-/// How long the port may be that of a process that lets go of it.
-const PORT_PATIENCE: Duration = Duration::from_secs(1);
+/// How often the port is tried, and the time between: for as long as the kernel keeps the addresses of a process that lets go of it. Tries are
+/// counted, not time: a machine that stands still gives that process no time either.
+const PORT_TRIES: u16 = 1500;
+const PORT_PAUSE: Duration = Duration::from_millis(2);
 /// How many heartbeats are read between two looks at everything else.
 const BURST: usize = 1024;
 /// Room for heartbeats that wait to be read: of a thousand gateways, or what somebody sends who is none.
@@ -51,21 +53,15 @@ impl HeartbeatSocket {
 
     /// Opens the port, which may be that of a process that is about to let go of it.
     pub(super) async fn open_patiently(port: u16) -> Result<Self, StartError> {
-        let began = Instant::now();
-        loop {
+        for _ in 1..PORT_TRIES {
             match Self::open(port) {
-                Ok(socket) => return Ok(socket),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
-                    tokio::time::sleep(Duration::from_millis(2)).await;
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    tokio::time::sleep(PORT_PAUSE).await
                 }
-                Err(error) => {
-                    return Err(StartError::System {
-                        what: format!("UDP port {port} for heartbeats"),
-                        error,
-                    });
-                }
+                outcome => return outcome.map_err(unusable(port)),
             }
         }
+        Self::open(port).map_err(unusable(port))
     }
 
     /// Reads heartbeats until there is something to conclude from them, or, if `each`, until one has come. Cancel safe.
@@ -129,6 +125,10 @@ impl HeartbeatSocket {
     }
 }
 
+fn unusable(port: u16) -> impl FnOnce(io::Error) -> StartError {
+    StartError::system(format!("UDP port {port} for heartbeats"))
+}
+
 /// A socket for both families, where the machine has both, and whether it is one.
 fn open(port: u16) -> io::Result<(UdpSocket, bool)> {
     let bind = |domain: Domain, ip: IpAddr| -> io::Result<(UdpSocket, bool)> {
@@ -166,6 +166,19 @@ mod tests {
     use nix::sys::socket::getsockopt;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_standstill_of_the_machine_leaves_time_for_a_process_that_lets_go_of_the_port() {
+        let (former, _) = open(0).unwrap();
+        let port = former.local_addr().unwrap().port();
+        let lets_go = async {
+            std::thread::sleep(Duration::from_millis(1400));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            drop(former);
+        };
+        let (opened, ()) = tokio::join!(HeartbeatSocket::open_patiently(port), lets_go);
+        assert_eq!(opened.unwrap().socket.local_addr().unwrap().port(), port);
+    }
 
     #[test]
     fn heartbeats_have_priority() {

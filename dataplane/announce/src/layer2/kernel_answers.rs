@@ -14,7 +14,7 @@ use nix::libc;
 use tokio::sync::Notify;
 use tracing::debug;
 
-use super::nftables::{Place, Table, Tables};
+use super::nftables::{Handle, Place, Table, Tables};
 
 /// Lifetime of the kernel's silence after the end of the process: longer than it has the addresses, and not for good, because somebody
 /// else may use them on this machine later.
@@ -141,7 +141,8 @@ struct Worker<T> {
 struct Kept {
     table: Table,
     places: BTreeSet<Place>,
-    exists: bool,
+    /// The table that this process has made. Another one of the name is its successor's.
+    made: Option<Handle>,
     /// Last renewal, tried or done.
     renewed: Instant,
     /// Error of a kernel that cannot have the table.
@@ -151,11 +152,11 @@ struct Kept {
 impl<T: Tables> Worker<T> {
     fn new(mut tables: io::Result<T>) -> Self {
         let kept = [Table::Arp, Table::NeighbourDiscovery].map(|table| {
-            let removed = tables.as_mut().map(|tables| tables.remove(table));
+            let removed = tables.as_mut().map(|tables| tables.remove(table, None));
             if let Ok(Err(error)) = removed {
                 debug!(%error, ?table, "a table cannot be removed");
             }
-            Kept { table, places: BTreeSet::new(), exists: false, renewed: Instant::now(), refused: None }
+            Kept { table, places: BTreeSet::new(), made: None, renewed: Instant::now(), refused: None }
         });
         Self { tables, kept }
     }
@@ -194,11 +195,12 @@ impl Kept {
             return Err(io::Error::from_raw_os_error(code));
         }
         if self.places.is_empty() {
-            return if std::mem::take(&mut self.exists) { tables.remove(self.table) } else { Ok(()) };
+            let made = self.made.take();
+            return made.map_or(Ok(()), |handle| tables.remove(self.table, Some(handle)));
         }
         let all: Vec<Place> = self.places.iter().copied().collect();
         let now = Instant::now();
-        if self.exists && now < self.renewed + RENEWAL {
+        if self.made.is_some() && now < self.renewed + RENEWAL {
             let gone: Vec<Place> = before.difference(&self.places).copied().collect();
             let new: Vec<Place> = self.places.difference(&before).copied().collect();
             match tables.change(self.table, &gone, &new) {
@@ -209,10 +211,10 @@ impl Kept {
         }
         self.renewed = now;
         let created = tables.create(self.table, &all, TIMEOUT);
-        self.exists = created.is_ok();
+        self.made = created.as_ref().ok().copied();
         self.refused = created.as_ref().err().and_then(io::Error::raw_os_error);
         self.refused = self.refused.filter(|code| REFUSALS.contains(code));
-        created
+        created.map(drop)
     }
 }
 
@@ -237,9 +239,9 @@ mod tests {
     }
 
     impl Tables for Noted {
-        fn create(&mut self, table: Table, places: &[Place], _: Duration) -> io::Result<()> {
+        fn create(&mut self, table: Table, places: &[Place], _: Duration) -> io::Result<Handle> {
             self.note(format!("create {table:?} {}", links(places)));
-            self.refuse.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+            self.refuse.map_or(Ok(7), |code| Err(io::Error::from_raw_os_error(code)))
         }
 
         fn change(&mut self, table: Table, gone: &[Place], new: &[Place]) -> io::Result<()> {
@@ -247,8 +249,9 @@ mod tests {
             Ok(())
         }
 
-        fn remove(&mut self, table: Table) -> io::Result<()> {
-            self.note(format!("remove {table:?}"));
+        fn remove(&mut self, table: Table, only: Option<Handle>) -> io::Result<()> {
+            let handle = only.map(|handle| format!(" {handle}")).unwrap_or_default();
+            self.note(format!("remove {table:?}{handle}"));
             Ok(())
         }
     }
@@ -284,7 +287,7 @@ mod tests {
         assert_eq!(next(), "change Arp -2 +4");
         // A transaction that takes for ever does not keep the process.
         answers.restore();
-        assert_eq!(next(), "remove Arp");
+        assert_eq!(next(), "remove Arp 7");
         assert!(noted.recv().is_err() && answers.take_outcome().is_none());
     }
 

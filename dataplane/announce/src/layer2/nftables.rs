@@ -23,7 +23,9 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_ECHO, NetlinkMessage, NetlinkPayload,
+};
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, Cmp, DataAttribute, Expressions, Hook, Immediate, InetHookNumber,
     ListAttribute, Lookup, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register, RuleAttribute,
@@ -31,7 +33,9 @@ use netlink_packet_netfilter::nftables::{
     TableAttribute, TableMessage, Verdict, VerdictAttribute,
 };
 use netlink_packet_netfilter::none::ControlMessage;
-use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
+};
 use nix::libc;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -63,14 +67,17 @@ pub(super) enum Table {
     NeighbourDiscovery,
 }
 
+/// The kernel's number of a table, which no other table of the network namespace ever has, even with the same name.
+pub(super) type Handle = u64;
+
 /// Changes of our tables, as the kernel or a test makes them.
 pub(super) trait Tables: Send + 'static {
     /// Makes a table, or makes it anew, with these places. Each ends by itself after this time.
-    fn create(&mut self, table: Table, places: &[Place], timeout: Duration) -> io::Result<()>;
+    fn create(&mut self, table: Table, places: &[Place], timeout: Duration) -> io::Result<Handle>;
     /// Has a table drop answers for some no more, and for others from now on.
     fn change(&mut self, table: Table, gone: &[Place], new: &[Place]) -> io::Result<()>;
-    /// Removes a table, if it is there.
-    fn remove(&mut self, table: Table) -> io::Result<()>;
+    /// Removes a table, if it is there: whichever has the name, or only this one.
+    fn remove(&mut self, table: Table, only: Option<Handle>) -> io::Result<()>;
 }
 
 /// Socket for nftables.
@@ -89,8 +96,13 @@ impl Nftables {
         Ok(Self { socket, buffer: vec![0; LONGEST] })
     }
 
-    /// All of the messages take effect or none (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
-    fn transact(&mut self, table: Table, messages: Vec<(NfTablesMessage, u16)>) -> io::Result<()> {
+    /// All of the messages take effect or none (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c). Returns the handle of a table that
+    /// was to be echoed.
+    fn transact(
+        &mut self,
+        table: Table,
+        messages: Vec<(NfTablesMessage, u16)>,
+    ) -> io::Result<Option<Handle>> {
         let frame = |edge| {
             // The resource id is the receiver of the batch.
             let header =
@@ -108,21 +120,23 @@ impl Nftables {
         self.outcome()
     }
 
-    /// The first refusal among the replies.
-    fn outcome(&mut self) -> io::Result<()> {
-        let mut outcome = Ok(());
+    /// The first refusal among the replies, or else the handle that they show.
+    fn outcome(&mut self) -> io::Result<Option<Handle>> {
+        let (mut outcome, mut handle) = (Ok(()), None);
         loop {
             let length = match (&self.socket).read(&mut self.buffer) {
                 Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return outcome,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return outcome.map(|()| handle),
                 Err(error) => return outcome.and(Err(error)),
             };
             let replies: Vec<NetlinkMessage<NetfilterMessage>> = parse(&self.buffer[..length]);
             for reply in replies {
-                if let NetlinkPayload::Error(verdict) = reply.payload
-                    && verdict.code.is_some()
-                {
-                    outcome = outcome.and(Err(verdict.to_io()));
+                match reply.payload {
+                    NetlinkPayload::Error(verdict) if verdict.code.is_some() => {
+                        outcome = outcome.and(Err(verdict.to_io()));
+                    }
+                    NetlinkPayload::InnerMessage(message) => handle = handle.or(handle_in(&message)),
+                    _ => {}
                 }
             }
         }
@@ -130,24 +144,28 @@ impl Nftables {
 }
 
 impl Tables for Nftables {
-    fn create(&mut self, table: Table, places: &[Place], timeout: Duration) -> io::Result<()> {
+    fn create(&mut self, table: Table, places: &[Place], timeout: Duration) -> io::Result<Handle> {
         let (first, rest) = places.split_at(places.len().min(AT_ONCE));
         let mut messages = table.creation(timeout);
         messages.push(table.addition(first));
-        self.transact(table, messages)?;
-        rest.chunks(AT_ONCE).try_for_each(|some| self.transact(table, vec![table.addition(some)]))
+        let handle = self.transact(table, messages)?;
+        rest.chunks(AT_ONCE)
+            .try_for_each(|some| self.transact(table, vec![table.addition(some)]).map(drop))?;
+        handle.ok_or_else(|| io::Error::other("the kernel does not say which table it has made"))
     }
 
     fn change(&mut self, table: Table, gone: &[Place], new: &[Place]) -> io::Result<()> {
         let gone = gone.chunks(AT_ONCE).map(|some| table.removal(some));
         let messages: Vec<_> = gone.chain(new.chunks(AT_ONCE).map(|some| table.addition(some))).collect();
-        messages.into_iter().try_for_each(|message| self.transact(table, vec![message]))
+        messages.into_iter().try_for_each(|message| self.transact(table, vec![message]).map(drop))
     }
 
-    fn remove(&mut self, table: Table) -> io::Result<()> {
-        match self.transact(table, vec![(NfTablesMessage::DeleteTable(named()), 0)]) {
+    fn remove(&mut self, table: Table, only: Option<Handle>) -> io::Result<()> {
+        let mut which = named();
+        which.attributes.extend(only.map(TableAttribute::Handle));
+        match self.transact(table, vec![(NfTablesMessage::DeleteTable(which), 0)]) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            outcome => outcome,
+            outcome => outcome.map(drop),
         }
     }
 }
@@ -190,7 +208,7 @@ impl Table {
             // One that is there already is replaced.
             (NfTablesMessage::NewTable(named()), NLM_F_CREATE),
             (NfTablesMessage::DeleteTable(named()), 0),
-            (NfTablesMessage::NewTable(named()), NLM_F_CREATE),
+            (NfTablesMessage::NewTable(named()), NLM_F_CREATE | NLM_F_ECHO),
             (NfTablesMessage::NewSet(SetMessage { attributes: set }), NLM_F_CREATE),
             (NfTablesMessage::NewChain(ChainMessage { attributes: chain }), NLM_F_CREATE),
             (NfTablesMessage::NewRule(RuleMessage { attributes: rule }), NLM_F_CREATE | NLM_F_APPEND),
@@ -235,6 +253,16 @@ impl Table {
     fn removal(self, places: &[Place]) -> (NfTablesMessage, u16) {
         (NfTablesMessage::DeleteSetElement(elements(places)), 0)
     }
+}
+
+fn handle_in(message: &NetfilterMessage) -> Option<Handle> {
+    let NetfilterMessageInner::NfTables(NfTablesMessage::NewTable(table)) = &message.inner else {
+        return None;
+    };
+    table.attributes.iter().find_map(|attribute| match attribute {
+        TableAttribute::Handle(handle) => Some(*handle),
+        _ => None,
+    })
 }
 
 fn named() -> TableMessage {

@@ -158,6 +158,23 @@ fn the_kernel_answers_between_a_process_and_its_successor() {
 }
 
 #[test]
+fn a_process_that_ends_late_leaves_its_successors_tables_alone() {
+    let network = Network::new(1);
+    let host = &network.machines[0];
+    let ended = Gateway::start(host, Layer2Options::default());
+    both().into_iter().for_each(|ip| ended.announce(ip));
+    becomes_suppressed(host, true);
+    let successor = Gateway::start(host, Layer2Options { adopt: true, ..Layer2Options::default() });
+    both().into_iter().for_each(|ip| successor.announce(ip));
+    successor.announce("192.0.2.101".parse().unwrap());
+    let shown = || host.finish("nft", &["list", "ruleset"]).expect_success();
+    let silent = || shown().contains(r#""eth0" . 192.0.2.101"#);
+    eventually("the successor keeps the kernel silent", || if silent() { Ok(()) } else { Err(shown()) });
+    ended.run(Layer2::detach);
+    assert!(silent(), "{}", shown());
+}
+
+#[test]
 fn what_a_killed_process_left_of_its_tables_is_removed_by_the_next_and_made_anew_if_somebody_removes_it() {
     let network = Network::new(2);
     let [host, client] = network.machines.as_slice() else { unreachable!() };
