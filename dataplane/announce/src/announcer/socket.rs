@@ -56,7 +56,7 @@ impl HeartbeatSocket {
         for _ in 1..PORT_TRIES {
             match Self::open(port) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                    tokio::time::sleep(PORT_PAUSE).await
+                    tokio::time::sleep(PORT_PAUSE).await;
                 }
                 outcome => return outcome.map_err(unusable(port)),
             }
