@@ -172,7 +172,7 @@ mod tests {
         let (former, _) = open(0).unwrap();
         let port = former.local_addr().unwrap().port();
         let lets_go = async {
-            std::thread::sleep(Duration::from_millis(1400));
+            sheave_test_support::patience::let_pass(Duration::from_millis(1400));
             tokio::time::sleep(Duration::from_millis(20)).await;
             drop(former);
         };
