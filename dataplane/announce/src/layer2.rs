@@ -250,6 +250,11 @@ impl Layer2 {
             return;
         }
         // The other part of the network is about to give way.
+        self.probe_again();
+    }
+
+    /// Probes at once what is left to another machine: a gateway that may have had it has given it up.
+    pub fn probe_again(&mut self) {
         let now = Instant::now();
         for (ip, announcement) in self.announcements.iter_mut().filter(|(_, one)| one.is_yielded()) {
             announcement.probe_again(now);

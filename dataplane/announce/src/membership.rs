@@ -93,6 +93,8 @@ pub struct Membership {
     clock_stood_still: bool,
     /// Somebody may have announced what this gateway owns.
     announce_again: bool,
+    /// Somebody may have what was left to it no more.
+    probe_again: bool,
     /// Someone is silent and not proved dead, or the leases of a majority are about to end.
     doubts: bool,
     counters: MembershipCounters,
@@ -145,6 +147,8 @@ pub struct Actions {
     pub view_changed: bool,
     /// A gateway that was away is back: neighbours may have its MAC address for what this one owns. Announce all of that again.
     pub announce_again: bool,
+    /// A gateway is fenced, dead, back or another process: probe again at once what was left to others, since it may have had that.
+    pub probe_again: bool,
     /// Send this.
     pub send: Option<Datagram>,
 }
@@ -200,6 +204,7 @@ impl Membership {
             dirty: true,
             clock_stood_still: false,
             announce_again: false,
+            probe_again: false,
             doubts: false,
             counters: MembershipCounters::default(),
         })
@@ -315,7 +320,8 @@ impl Membership {
         (self.last_poll, self.dirty) = (now, fenced);
         self.conclusions_due = self.next_conclusions(others);
         let announce_again = std::mem::take(&mut self.announce_again);
-        Actions { fenced, unfenced, view_changed, announce_again, send }
+        let probe_again = std::mem::take(&mut self.probe_again);
+        Actions { fenced, unfenced, view_changed, announce_again, probe_again, send }
     }
 
     /// When `poll` is to be called.

@@ -207,7 +207,8 @@ impl Announcing {
         if let Some(reach) = self.holdings.changed_reach() {
             self.membership.set_reach(reach, now);
         }
-        let Actions { fenced, unfenced: _, view_changed, announce_again, send } = self.membership.poll(now);
+        let Actions { fenced, unfenced: _, view_changed, announce_again, probe_again, send } =
+            self.membership.poll(now);
         if fenced {
             let announced = self.handover.fence();
             if !announced.is_empty() {
@@ -224,6 +225,9 @@ impl Announcing {
         self.holdings.layer2.set_precedence(self.membership.precedence());
         if announce_again {
             self.holdings.layer2.announce_again();
+        }
+        if probe_again {
+            self.holdings.layer2.probe_again();
         }
         if let Some(farewells) = &mut self.farewells {
             *farewells = farewells.saturating_sub(u8::from(send.is_some()));

@@ -121,9 +121,10 @@ impl Membership {
             return self.remember_unproven(from, &heartbeat, now);
         };
         let contested = std::mem::take(&mut heartbeat.contested);
-        let Effect { urgent, applied, returned } = peer.take(from, heartbeat, &proof, now);
+        let Effect { urgent, applied, returned, released } = peer.take(from, heartbeat, &proof, now);
         self.note_round_trip(late);
         self.announce_again |= returned;
+        self.probe_again |= returned || released;
         self.conflicts.note(&contested, now);
         self.urgent |= urgent;
         self.dirty |= urgent || applied || opposed || fenced_or_doubtful;
@@ -317,6 +318,8 @@ struct Effect {
     applied: bool,
     /// The member was away, and may have owned addresses meanwhile that this gateway owns as well.
     returned: bool,
+    /// The member has given up what it had.
+    released: bool,
 }
 
 impl Peer {
@@ -328,7 +331,9 @@ impl Peer {
         let urgent = new || state || heartbeat.asks;
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
         let returned = self.dead && !other_process || self.state.minority && !heartbeat.state.minority;
-        if old.is_some() && other_process {
+        let restarted = old.is_some() && other_process;
+        let released = restarted || heartbeat.state.fenced && !self.state.fenced;
+        if restarted {
             self.parted = None;
         }
         self.set_state(heartbeat.state);
@@ -346,7 +351,7 @@ impl Peer {
             self.lease_until = self.lease_until.max(Some(last.lease()));
         }
         self.last = Some(last);
-        Effect { urgent, applied, returned }
+        Effect { urgent, applied, returned, released }
     }
 
     /// Takes the round trip of an echo that has not come before, and gives how long it and another one lately took at least: a single one may

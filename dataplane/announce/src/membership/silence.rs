@@ -43,6 +43,7 @@ impl Membership {
             };
             peer.via = passed_on.map(|(via, ..)| via);
             let died = dead && !peer.dead;
+            self.probe_again |= died;
             peer.dead = dead || (peer.dead && passed_on.is_none());
             if died && !self.standby.fenced {
                 peer.parted = Some(Parted::default());

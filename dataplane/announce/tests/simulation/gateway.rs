@@ -26,8 +26,12 @@ pub(crate) struct Gateway {
     pub(crate) yielded: BTreeMap<IpAddr, Yielded>,
     /// Set when it announces all its addresses again.
     pub(crate) announced_again: bool,
+    precedence: Precedence,
 }
 
+/// A probe takes so long; what answers then is asked again after twice this time, as in `layer2`.
+const PROBE: Duration = Duration::from_millis(150);
+const HALF_A_RETRY: Duration = Duration::from_millis(500);
 /// Time until the first probe by the one of two that both give way which comes back first, as in `layer2`.
 const SOON: Duration = Duration::from_millis(200);
 
@@ -58,6 +62,7 @@ impl Gateway {
             changes: 1,
             yielded: BTreeMap::new(),
             announced_again: false,
+            precedence: Precedence::default(),
         }
     }
 
@@ -88,18 +93,27 @@ impl Gateway {
             }
             sent.extend(actions.send);
             self.announced_again |= actions.announce_again;
+            if actions.probe_again {
+                self.probe_yielded(now);
+            }
             if actions.view_changed || actions.unfenced {
                 self.follow(now);
             }
         }
-        if self.membership.precedence() == Precedence::Own {
-            self.yielded.values_mut().for_each(|it| it.until = it.until.min(now));
+        let precedence = self.membership.precedence();
+        if std::mem::replace(&mut self.precedence, precedence) != precedence && precedence == Precedence::Own
+        {
+            self.probe_yielded(now);
         }
         if self.owns() {
             let steps = self.handover.poll(&self.membership, now);
             self.take(&steps, now);
         }
         sent
+    }
+
+    fn probe_yielded(&mut self, now: Instant) {
+        self.yielded.values_mut().for_each(|it| it.until = it.until.min(now));
     }
 
     fn owns(&self) -> bool {
@@ -124,6 +138,9 @@ impl Gateway {
             self.membership.set_applied(applied, now);
         }
         self.announced.extend(&steps.announce);
+        let contested = steps.announce.iter().filter(|address| self.membership.is_contested(**address, now));
+        self.yielded
+            .extend(contested.map(|address| (*address, Yielded { until: now + PROBE, wait: HALF_A_RETRY })));
         self.changes += (steps.withdraw.len() + steps.announce.len()) as u64;
         assert_eq!(&self.announced, self.handover.announced());
         self.membership.set_awaiting(steps.awaiting);

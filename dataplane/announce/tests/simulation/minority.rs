@@ -191,6 +191,34 @@ fn a_gateway_that_most_others_do_not_hear_owns_nothing() {
     });
 }
 
+/// Others have found their addresses in use, and left them to it.
+#[test]
+fn what_a_part_that_gives_way_had_is_announced_at_once() {
+    seeds(|seed| {
+        let what = format!("seed {seed}");
+        let mut network = Network::settled_with_tie_breaker(seed, 3, ADDRESSES);
+        let all: Vec<_> = network.claims().keys().copied().collect();
+        network.act(0, |gateway, clock| {
+            gateway.membership.set_contested(&all);
+            gateway.drive(clock)
+        });
+        network.run(ms(1_000));
+        network.act(0, |gateway, clock| {
+            gateway.membership.set_contested(&[]);
+            gateway.drive(clock)
+        });
+        network.filter(|n| n.min(1));
+        // Probed after 0.15, 1.15 and 3.15 s.
+        network.run(ms(2_000));
+        assert!(!network.gateway(0).on().is_empty(), "{what}: its own are left to it");
+        network.judge_from_now();
+        network.filter(|_| 0);
+        network.run(ms(3_000));
+        expect_owned(&network, FAIL_AFTER, ms(500), &what);
+        assert!(network.judge.owned_once(), "{what}: {:?}", network.judge.owners());
+    });
+}
+
 /// An address that was left to another gateway is taken back soon after that one has died.
 #[test]
 fn the_holder_of_what_was_left_to_it_dies() {
