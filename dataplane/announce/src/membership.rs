@@ -495,13 +495,16 @@ impl Membership {
             let fenced = self.standby.fence(now);
             if fenced {
                 self.peers.iter_mut().for_each(|peer| peer.was_away = !peer.state.eligible);
+                let heard_at = self.peers.iter().filter(|peer| peer.is_alive()).map(|peer| peer.heard_at);
+                self.standby.quiet_since = heard_at.max().filter(|at| now > *at + self.options.interval);
             }
             self.end_minority();
             self.counters.fences += u64::from(fenced);
             self.urgent |= fenced;
             return fenced;
         }
-        let unfenced = self.standby.unfence(now);
+        let interruption = self.fail_after.judged() + self.options.interval;
+        let unfenced = self.standby.unfence(interruption, now);
         self.urgent |= unfenced;
         false
     }

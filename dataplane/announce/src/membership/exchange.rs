@@ -111,19 +111,19 @@ impl Membership {
             return ReceiveOutcome::Replayed;
         }
         let opposed = known.is_some() && opposes(&heartbeat, own_id);
-        if known.is_some() {
-            peer.note_opposition(opposed, now);
-        }
+        let newly_opposed = known.is_some() && peer.note_opposition(opposed, now);
         let late = newest.and_then(|echo| peer.late(&echo, heartbeat.fail_after, now));
         let Some(proof) = proof else {
             self.note_round_trip(late);
+            // It does not hear this gateway's heartbeats, but perhaps its frames.
+            self.announce_again |= newly_opposed;
             self.dirty |= opposed;
             return self.remember_unproven(from, &heartbeat, now);
         };
         let contested = std::mem::take(&mut heartbeat.contested);
         let Effect { urgent, applied, returned, released } = peer.take(from, heartbeat, &proof, now);
         self.note_round_trip(late);
-        self.announce_again |= returned;
+        self.announce_again |= returned || newly_opposed;
         self.probe_again |= returned || released;
         self.conflicts.note(&contested, now);
         self.urgent |= urgent;
@@ -330,7 +330,10 @@ impl Peer {
         let state = self.state != heartbeat.state || self.ability != heartbeat.ability;
         let urgent = new || state || heartbeat.asks;
         let applied = old.is_none_or(|old| old.applied != heartbeat.applied);
-        let returned = self.dead && !other_process || self.state.minority && !heartbeat.state.minority;
+        // A process that another one continues goes on with what that had; a fresh one is fenced.
+        let away = self.dead || old.is_none();
+        let may_own = !other_process || !heartbeat.state.fenced;
+        let returned = away && may_own || self.state.minority && !heartbeat.state.minority;
         let restarted = old.is_some() && other_process;
         let released = restarted || heartbeat.state.fenced && !self.state.fenced;
         if restarted {

@@ -88,6 +88,8 @@ pub(super) struct Standby {
     missed: bool,
     /// The fence or restart counts as a loss once others are known to have gone on: where all were away together, no link flaps.
     uncounted: bool,
+    /// When somebody was heard last before the fence, if all had been silent for longer than an interval then.
+    pub(super) quiet_since: Option<Instant>,
     pub(super) hold_down: HoldDown,
     /// Until when the leases of the process before this one hold.
     pub(super) inherited: Option<Instant>,
@@ -102,6 +104,7 @@ impl Standby {
             away_since: now,
             missed: false,
             uncounted: false,
+            quiet_since: None,
             hold_down: HoldDown::new(options),
             inherited: None,
         };
@@ -133,10 +136,13 @@ impl Standby {
         true
     }
 
-    /// Ends the fence; true if there was one.
-    pub(super) fn unfence(&mut self, now: Instant) -> bool {
+    /// Ends the fence; true if there was one. Where all were silent for no longer than such an interruption, the others may have kept their leases by
+    /// chance: nothing is lost.
+    pub(super) fn unfence(&mut self, interruption: Duration, now: Instant) -> bool {
         if self.fenced {
             self.since = now;
+            let short = self.quiet_since.take().is_some_and(|since| now < since + interruption);
+            self.uncounted &= !short;
         }
         std::mem::take(&mut self.fenced)
     }

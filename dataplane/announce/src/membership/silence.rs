@@ -148,9 +148,10 @@ pub(super) fn opposes(heartbeat: &Heartbeat, member: MemberId) -> bool {
 }
 
 impl Peer {
-    /// Notes whether it goes on without this gateway.
-    pub(super) fn note_opposition(&mut self, opposed: bool, now: Instant) {
+    /// Notes whether it goes on without this gateway; true if it did not before.
+    pub(super) fn note_opposition(&mut self, opposed: bool, now: Instant) -> bool {
         let since = self.opposed.map_or(now, |(since, _)| since);
-        self.opposed = opposed.then_some((since, now));
+        let before = std::mem::replace(&mut self.opposed, opposed.then_some((since, now)));
+        opposed && before.is_none()
     }
 }

@@ -235,7 +235,7 @@ fn the_hold_down_doubles_and_is_forgiven() {
     let options = options("a");
     let mut standby = Standby::new(&options, Start::Fresh(None), now);
     let eligible_after = |standby: &mut Standby, now| {
-        standby.unfence(now);
+        standby.unfence(Duration::ZERO, now);
         assert!(!standby.update(&options, WENT_ON, now + options.interval));
         let due = standby.next_due(&options, WENT_ON).unwrap();
         assert!(!standby.update(&options, WENT_ON, due - ms(1)) && standby.update(&options, WENT_ON, due));
@@ -248,7 +248,7 @@ fn the_hold_down_doubles_and_is_forgiven() {
     };
     let holds: Vec<u64> = (0..7).map(|_| seconds(&mut standby)).collect();
     assert_eq!(holds, [5, 5, 10, 20, 40, 60, 60]);
-    standby.unfence(now);
+    standby.unfence(Duration::ZERO, now);
     standby.update(&options, WENT_ON, now + options.longest_hold_down * 2);
     standby.fence(now);
     assert_eq!(seconds(&mut standby), 5);
@@ -261,7 +261,7 @@ fn a_process_after_one_that_was_lost_is_held_down_as_after_a_link_that_was() {
     let holds: Vec<u64> = (0..8)
         .map(|_| {
             let mut standby = Standby::new(&options, Start::Fresh(lost), now);
-            standby.unfence(now);
+            standby.unfence(Duration::ZERO, now);
             standby.update(&options, WENT_ON, now + options.interval);
             lost = Some(standby.hold_down);
             standby.hold_down.time.as_secs()
@@ -269,7 +269,7 @@ fn a_process_after_one_that_was_lost_is_held_down_as_after_a_link_that_was() {
         .collect();
     assert_eq!(holds, [5, 5, 10, 20, 40, 60, 60, 60]);
     let mut standby = Standby::new(&options, Start::Fresh(lost), now);
-    standby.unfence(now);
+    standby.unfence(Duration::ZERO, now);
     standby.update(&options, WENT_ON, now + options.longest_hold_down * 2);
     assert_eq!(standby.hold_down, HoldDown::new(&options), "forgiven");
     let foreign = HoldDown { time: Duration::MAX, doubles: true };

@@ -108,6 +108,22 @@ fn run(mut network: Network, faults: &[(Fault, u64)], overlap: Duration) {
     assert!(network.judge.gap() <= MOVE, "{:?} without an owner in the calm", network.judge.gap());
 }
 
+/// Scripts that were drawn, and gave two owners until a heartbeat or a later announcement settled it.
+#[test]
+fn a_gateway_that_is_heard_in_one_direction_or_was_upgraded_meanwhile_makes_no_second_owner() {
+    use Fault::{Delay, Filter, Kill, OneWay, Pause, Split, Upgrade};
+    let script = |machines, faults: &[(Fault, u64)]| {
+        run(
+            Network::settled_with_tie_breaker(0, machines, ADDRESSES),
+            faults,
+            FAIL_AFTER + LONGEST_DELAY * 2,
+        );
+    };
+    script(3, &[(Delay(150), 50), (OneWay(2, 0), 209), (Filter(73), 1_659), (OneWay(2, 0), 851)]);
+    script(4, &[(OneWay(3, 2), 0), (OneWay(3, 0), 0), (Upgrade(3), 0), (Pause(1), 873), (OneWay(3, 2), 851)]);
+    script(3, &[(Kill(1), 0), (Split(75), 0), (Upgrade(2), 0), (Delay(194), 833), (Split(2), 851)]);
+}
+
 /// Draws the same 50 cases each time; PROPTEST_CASES runs more, at random. Of a thousand of those with a tie-breaker one or two still have two owners for up
 /// to 8.4 s, where heartbeats were held up before a split, or a process was upgraded during one.
 fn config() -> ProptestConfig {

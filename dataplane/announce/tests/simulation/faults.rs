@@ -178,6 +178,28 @@ fn a_silent_segment_costs_little_more_than_the_silence() {
     }
 }
 
+/// In some silences of a quarter of a second one gateway keeps its leases, and another one does not.
+#[test]
+fn short_silences_of_all_make_nobody_wait_for_longer() {
+    for silence in [100, 250] {
+        for seed in 0..3 {
+            let mut network = Network::settled_with_tie_breaker(seed, 3, ADDRESSES);
+            let before: Vec<_> = (0..3).map(|it| network.gateway(it).membership.hold_down().time).collect();
+            for _ in 0..20 {
+                network.set_links(|link| link.up = false);
+                (0..3).for_each(|machine| network.set_router(machine, false));
+                network.run(ms(silence));
+                network.set_links(|link| link.up = true);
+                (0..3).for_each(|machine| network.set_router(machine, true));
+                let pause = 1_500 + network.below(3_000);
+                network.run(ms(pause));
+            }
+            let after: Vec<_> = (0..3).map(|it| network.gateway(it).membership.hold_down().time).collect();
+            assert_eq!(after, before, "{silence} ms, seed {seed}");
+        }
+    }
+}
+
 /// Heartbeats that come late, or not at all, must not make a second owner of those who go on together.
 #[test]
 fn a_silence_that_ends_in_loss_and_delay_makes_no_second_owner() {
