@@ -146,10 +146,6 @@ fn conclude(
     let json = json_file(options);
     report::write(&json, &report::json(results, &verdicts, circumstances))?;
     println!("\nall figures: {}", json.display());
-    if let Some(file) = &options.svg {
-        report::write(file, &report::chart(results, circumstances)?)?;
-        println!("chart: {}", file.display());
-    }
     if let Some(file) = &options.markdown {
         report::write(file, &report::markdown(results, &verdicts, circumstances))?;
     }

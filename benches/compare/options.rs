@@ -53,9 +53,6 @@ pub(crate) struct Options {
     /// Fail if a figure with a mark is worse than in FILE, written by `--json`, by more than both intervals
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
-    /// Write a chart of the ratios to HAProxy and nginx, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
     /// Write the tables as Markdown; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,

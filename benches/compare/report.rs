@@ -1,6 +1,5 @@
-//! Final report: on the terminal, as JSON, as a chart and as Markdown.
+//! Final report: on the terminal, as JSON and as Markdown.
 
-mod chart;
 mod circumstances;
 mod json;
 mod markdown;
@@ -12,7 +11,6 @@ use std::path::Path;
 use crate::failure::{During, Failure};
 use crate::sample::Summary;
 
-pub(crate) use chart::draw as chart;
 pub(crate) use circumstances::Circumstances;
 pub(crate) use json::document as json;
 pub(crate) use markdown::text as markdown;

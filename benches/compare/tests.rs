@@ -322,28 +322,6 @@ fn markdown_tells_date_commit_figures_ratios_and_what_was_not_run() {
 }
 
 #[test]
-fn the_chart_is_well_formed_and_tells_each_row_each_ratio_and_the_machine() {
-    let svg = report::chart(&some_results(), &circumstances()).expect("a chart");
-    let mut open = Vec::new();
-    for tag in svg.split('<').skip(1) {
-        let tag = tag.split_once('>').expect("a closed tag").0;
-        let name = tag.split_whitespace().next().expect("a name");
-        match name.strip_prefix('/') {
-            Some(name) => assert_eq!(open.pop(), Some(name)),
-            None if tag.ends_with('/') || name.starts_with(['?', '!']) => {}
-            None => open.push(name),
-        }
-    }
-    assert_eq!(open, [""; 0]);
-    for part in
-        ["bulk-1", "idle", "2.00x", "4.00x", "9.00x", "A &lt;Processor&gt; &amp; more", "0123456789ab"]
-    {
-        assert!(svg.contains(part), "no `{part}` in {svg}");
-    }
-    assert!(!svg.contains("swap"), "rows without peers have no bars");
-}
-
-#[test]
 fn json_has_every_run_and_every_mark() {
     let results = some_results();
     let text = report::json(&results, &judge(&results), &circumstances());
