@@ -4,7 +4,6 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use criterion::{BatchSize, Criterion, criterion_group};
 use sheave_dataplane::balance::hash;
@@ -12,6 +11,7 @@ use sheave_dataplane::balance::maglev::Maglev;
 use sheave_dataplane::balance::weights::Weights;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::{Affinity, Algorithm, Frontend, RoutingTable, diff};
+use sheave_test_support::usage;
 
 #[path = "support/frontends.rs"]
 mod frontends;
@@ -74,22 +74,14 @@ fn hashed(number: u32, endpoints: u32) -> Frontend {
 }
 
 /// Prints the growth of the process through what is compiled from the table, without the table itself.
-fn memory() -> io::Result<()> {
+fn memory() {
     let table = table((0..FRONTENDS).map(|number| hashed(number, 10)));
-    let before = resident()?;
+    let resident = || usage::of(std::process::id()).resident_kib * 1024;
+    let before = resident();
     let active = ActiveTable::compile(table, &ActiveTable::default());
-    let grown = resident()?.saturating_sub(before) as f64 / 1e6;
+    let grown = resident().saturating_sub(before) as f64 / 1e6;
     println!("table/memory/{FRONTENDS} Maglev frontends of 10 endpoints: {grown:.1} MB");
     drop(active);
-    Ok(())
-}
-
-/// Resident memory of the process in bytes (`VmRSS`, proc(5)).
-fn resident() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
-    let kib = kib.ok_or(io::ErrorKind::InvalidData)?;
-    kib.parse::<u64>().map(|kib| kib * 1024).map_err(io::Error::other)
 }
 
 fn maglev(criterion: &mut Criterion) {
@@ -115,10 +107,9 @@ fn config() -> Criterion {
 
 criterion_group! {name = benches; config = config(); targets = tables, maglev}
 
-fn main() -> io::Result<()> {
+fn main() {
     // Must come first, before freed memory is reused.
-    memory()?;
+    memory();
     benches();
     Criterion::default().configure_from_args().final_summary();
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Temporary restriction of processes to cores.
+//! Cores of the bench and of the proxies.
 
 use std::fs;
 
@@ -6,6 +6,22 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::failure::{During, Failure};
+
+/// Cores of each side; `None` leaves them to the scheduler.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pinning {
+    /// Cores of the proxies.
+    pub(crate) gateway: Option<Vec<usize>>,
+    /// Cores of client and server.
+    pub(crate) ends: Option<Vec<usize>>,
+}
+
+/// Keeps this thread, and those that it will start, on some cores.
+pub(crate) fn stay_on(cores: &[usize]) -> Result<(), Failure> {
+    let mut set = CpuSet::new();
+    cores.iter().try_for_each(|core| set.set(*core)).during("name cores")?;
+    sched_setaffinity(Pid::from_raw(0), &set).during("stay on some cores")
+}
 
 /// Runs all threads of the bench and of some processes on one core, until dropped. On a nearly idle machine, waking another core takes longer
 /// than everything else in the path of one request, and how long depends on the scheduler's placement.

@@ -35,6 +35,7 @@ use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
+use cores::Pinning;
 use entrant::Subject;
 use failure::{During, Failure};
 use marks::Outcome;
@@ -46,7 +47,7 @@ use rounds::Bench;
 use rows::{Load, MANY_FLOWS, Row};
 use run::Setting;
 use subjects::{Installed, Presence};
-use topology::{LocalPorts, Pinning, Topology};
+use topology::{LocalPorts, Topology};
 use verdict::Baseline;
 
 /// Limit of file descriptors for each proxy, unless a row needs more. HAProxy sizes its tables by this limit, and 30,000 frontends
@@ -114,7 +115,9 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
     if let Some(load) = busy {
         println!("the machine is busy (load average {load}): trust ratios, not rates");
     }
-    let topology = Topology::build(&setting.pinning, &subjects::addresses(), LocalPorts::Plentiful)?;
+    // Hosts and loads are threads that this one starts, and proxies have cores of their own.
+    setting.pinning.ends.as_deref().map(cores::stay_on).transpose()?;
+    let topology = Topology::build(&subjects::addresses(), LocalPorts::Plentiful);
     serve::start(&topology.server, setting.load_threads)?;
     let (rounds, workers, cores) = (options.rounds(), results.workers.clone(), results.cores);
     let bench = Bench {
@@ -130,7 +133,8 @@ fn compare(options: &Options, rows: &[&'static Row]) -> Result<ExitCode, Failure
         report::print_row(&result);
         results.rows.push(result);
     }
-    let circumstances = Circumstances { busy, ..circumstances(options, &installed, &setting) };
+    let circumstances =
+        Circumstances { busy, cores: results.cores, ..circumstances(options, &installed, &setting) };
     conclude(options, &results, baseline.as_ref(), &circumstances)
 }
 

@@ -3,7 +3,7 @@
 mod circumstances;
 mod json;
 mod markdown;
-mod table;
+mod terminal;
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::sample::Summary;
 pub(crate) use circumstances::Circumstances;
 pub(crate) use json::document as json;
 pub(crate) use markdown::text as markdown;
-pub(crate) use table::{print_comparison, print_row, print_verdicts};
+pub(crate) use terminal::{print_comparison, print_row, print_verdicts};
 
 /// Writes `text` to `file`; `-` is stdout.
 pub(crate) fn write(file: &Path, text: &str) -> Result<(), Failure> {

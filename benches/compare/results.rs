@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::entrant::{Entrant, Subject};
 use crate::rows::Row;
-use crate::sample::{Metric, Series, Summary};
+use crate::sample::{Metric, Series};
 
 /// Row with its runs.
 #[derive(Debug)]
@@ -39,12 +39,6 @@ impl RowResult {
             )
         });
         format!("{}{}", self.row.load.describe(), arrivals.unwrap_or_default())
-    }
-
-    /// Figure of `entrant` relative to its reference.
-    pub(crate) fn ratio(&self, entrant: Entrant, metric: Metric) -> Option<Summary> {
-        let reference = self.series.get(&self.row.reference(entrant))?;
-        self.series.get(&entrant)?.ratio(reference, metric)
     }
 
     /// Derives what a proxy adds to the median latency of the routed path in the same round, for rows in which one

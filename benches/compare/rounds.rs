@@ -21,7 +21,6 @@ pub(crate) struct Rounds {
 }
 
 /// Environment of all rows.
-#[derive(Debug)]
 pub(crate) struct Bench<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) installed: &'a [Installed],

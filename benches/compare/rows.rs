@@ -302,12 +302,6 @@ impl Row {
         Entrant { subject: self.peer(), ..entrant }
     }
 
-    /// Name of the reference.
-    pub(crate) fn reference_name(&self) -> String {
-        let named = |workers| Entrant { subject: Subject::Sheave, workers, scene: self.scenes[0] };
-        if self.is_of_scenes() { self.reference(named(1)).label() } else { self.peer().name().to_owned() }
-    }
-
     /// Entrant of `subject` in a row that compares subjects.
     pub(crate) fn entrant(&self, subject: Subject, workers: usize) -> Entrant {
         Entrant { subject, workers, scene: self.scenes[0] }

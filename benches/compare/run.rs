@@ -7,13 +7,14 @@ mod watchers;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
+use sheave_test_support::load as background;
+use sheave_test_support::patience::let_pass;
 
 use crate::admin;
-use crate::cores::OneCore;
+use crate::cores::{OneCore, Pinning};
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::failure::Failure;
 use crate::load::{self, bundle::Shape, connect::ClosesFirst, pace::Pace, request::Clients};
@@ -22,10 +23,9 @@ use crate::ports::{BUNDLE, DATAGRAM, ECHO, MANY, ONCE};
 use crate::rows::Load;
 use crate::sample::{Metric, Moved, Sample, of_run};
 use crate::serve;
-use crate::subjects::{CLOSED_BY_CLIENTS, Edits, Installed, Running, Task, address};
-use crate::topology::{CLIENT, Pinning, Topology, frontend};
+use crate::subjects::{CLOSED_BY_CLIENTS, Installed, Running, Task, address, keep_editing};
+use crate::topology::{CLIENT, Topology, frontend};
 use visits::Tally;
-use watchers::Watchers;
 
 /// Time limit of a start; reading 30,000 Services takes some seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ struct Stage<'a> {
     load: Load,
     pace: Pace,
     setting: &'a Setting,
-    running: Running,
+    running: Running<'a>,
     processes: Vec<Pid>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Stage<'a> {
             _ => setting.files,
         };
         let task = Task { entrant, load, endpoints: close_first::endpoints(setting.duration), files };
-        let running = Running::start(task, installed, &topology.gateway, &setting.dir)?;
+        let running = Running::start(task, installed, &topology.gateway, setting)?;
         let mut stage = Self { topology, entrant, load, pace, setting, running, processes: Vec::new() };
         stage.wait_until_it_serves()?;
         stage.processes = stage.running.processes()?;
@@ -154,8 +154,8 @@ impl<'a> Stage<'a> {
         let limit = Instant::now() + START_LIMIT;
         loop {
             self.running.still_alive()?;
-            let complete = self.entrant.subject != Subject::Sheave || admin::ready(&self.topology.gateway)?;
-            let answer = if complete { Some(self.topology.client.call(asked)?) } else { None };
+            let complete = self.entrant.subject != Subject::Sheave || admin::ready(&self.topology.gateway);
+            let answer = complete.then(|| self.topology.client.run(asked));
             let masked = self.entrant.scene == Scene::Local && serve::last_client() != CLIENT;
             let failure = match answer {
                 Some(Ok(())) if masked => "the server does not see the client's address".to_owned(),
@@ -168,7 +168,7 @@ impl<'a> Stage<'a> {
                 let problem = format!("does not serve after {START_LIMIT:?}: {failure}; {words}");
                 return Err(Failure::program(self.entrant.subject.name(), problem));
             }
-            pause(PAUSE);
+            let_pass(PAUSE);
         }
     }
 
@@ -187,13 +187,11 @@ impl<'a> Stage<'a> {
     }
 
     fn put_under_load(&self) -> Result<Sample, Failure> {
-        let edits = match self.entrant.scene {
-            Scene::Swapping => Some(Edits::start(self.running.dir())?),
-            _ => None,
-        };
-        let watchers = match self.entrant.scene {
-            Scene::Watched(pages) if pages > 0 => Some(Watchers::start(&self.topology.gateway, pages)?),
-            _ => None,
+        let gateway = &self.topology.gateway;
+        let beside = match self.entrant.scene {
+            Scene::Swapping => vec![keep_editing(gateway, self.running.dir())],
+            Scene::Watched(pages) if pages > 0 => watchers::start(gateway, pages),
+            _ => Vec::new(),
         };
         let one = self.load.is_one_at_a_time();
         let _one_core = if one { Some(OneCore::enter(&self.processes)?) } else { None };
@@ -204,12 +202,12 @@ impl<'a> Stage<'a> {
         let moved = self.perform(self.setting.duration)?;
         let cost = before.until(Clock::read(&self.processes)?);
         let (took, units) = (moved.took.as_secs_f64(), moved.units as f64);
-        watchers.map(Watchers::finish).transpose()?;
+        beside.into_iter().try_for_each(end)?;
         let mut sample = of_run(moved, cost, self.load.units(), self.entrant.subject.is_proxy());
         if let Some((before, now)) = segments.zip(self.client_segments()?) {
             sample.insert(Metric::Segments, now.saturating_sub(before) as f64 / units);
         }
-        if edits.is_some() {
+        if self.entrant.scene == Scene::Swapping {
             sample.insert(Metric::Swaps, self.tables()?.saturating_sub(tables) as f64 / took);
         }
         Ok(sample)
@@ -218,7 +216,7 @@ impl<'a> Stage<'a> {
     /// Segments that the client has sent so far, for loads whose segments are counted.
     fn client_segments(&self) -> Result<Option<u64>, Failure> {
         match self.load {
-            Load::Connect { .. } => self.topology.client.call(segments_sent)?.map(Some),
+            Load::Connect { .. } => self.topology.client.run(segments_sent).map(Some),
             _ => Ok(None),
         }
     }
@@ -234,7 +232,7 @@ impl<'a> Stage<'a> {
     fn perform(&self, duration: Duration) -> Result<Moved, Failure> {
         let (address, load, pace) = (self.address(), self.load, self.pace);
         let threads = self.setting.load_threads;
-        self.topology.client.call(move || match load {
+        self.topology.client.run(|| match load {
             // Each stream has its own thread.
             Load::Bulk { streams } => load::bulk::run(address, streams, duration),
             Load::Request { connections, size } => load::spread(threads, connections, move |part| {
@@ -262,17 +260,17 @@ impl<'a> Stage<'a> {
             Load::Idle | Load::Crowd { .. } | Load::RemoveFlows | Load::NewFrontends | Load::NewClients => {
                 Err(Failure::Unsupported("this load has no duration".to_owned()))
             }
-        })?
+        })
     }
 
     fn weigh_idle(&self) -> Result<Sample, Failure> {
         let (address, count) = (self.address(), self.setting.idle_connections);
         let client = &self.topology.client;
         let before = memory_kib(&self.processes)?;
-        let crowd = client.call(move || load::idle::Crowd::gather(address, count))??;
-        pause(SETTLE);
+        let crowd = client.run(|| load::idle::Crowd::gather(address, count))?;
+        let_pass(SETTLE);
         let after = memory_kib(&self.processes)?;
-        client.call(move || crowd.disperse())??;
+        client.run(|| crowd.disperse())?;
         let each = (after as f64 - before as f64) / count as f64;
         Ok(Sample::from([(Metric::IdleKib, each)]))
     }
@@ -283,25 +281,28 @@ impl<'a> Stage<'a> {
         let (warm_up, duration) = (self.setting.warm_up, self.setting.duration);
         let client = &self.topology.client;
         let before = memory_kib(&self.processes)?;
-        let mut clients = client.call(move || {
+        let mut clients = client.run(|| {
             let crowd = load::idle::Crowd::gather(address, count)?;
             let mut clients = Clients::of(crowd.into_streams(), size)?;
             clients.run(pace, warm_up)?;
             Ok::<_, Failure>(clients)
-        })??;
+        })?;
         let clock = Clock::read(&self.processes)?;
-        let (moved, clients) = client.call(move || (clients.run(pace, duration), clients))?;
+        let moved = client.run(|| clients.run(pace, duration));
         let cost = clock.until(Clock::read(&self.processes)?);
         let each = (memory_kib(&self.processes)? as f64 - before as f64) / count as f64;
-        client.call(move || drop(clients))?;
+        drop(clients);
         let mut sample = of_run(moved?, cost, self.load.units(), true);
         sample.insert(Metric::IdleKib, each);
         Ok(sample)
     }
 }
 
-/// Sleeps, for conditions in another process that only polling can detect.
-#[expect(clippy::disallowed_methods, reason = "there is no worker here that it could block")]
-fn pause(time: Duration) {
-    thread::sleep(time);
+/// Ends what ran beside the load. Fails if that failed or did nothing, since the run was then not what its scene says.
+fn end(beside: background::Load) -> Result<(), Failure> {
+    match beside.stop() {
+        (0, _) => Err(Failure::Unsupported("what was to run beside the load did nothing".to_owned())),
+        (_, failures) if failures.is_empty() => Ok(()),
+        (_, failures) => Err(Failure::Unsupported(failures.join("; "))),
+    }
 }

@@ -7,11 +7,12 @@ mod sink;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
+use sheave_test_support::host::Host;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::failure::{During, Failure};
 use crate::ports::BACKLOG;
-use crate::topology::{Host, SERVER};
+use crate::topology::SERVER;
 
 pub(crate) use echo::last_client;
 pub(crate) use sink::Receipt;

@@ -17,8 +17,7 @@ use crate::entrant::{Entrant, Subject};
 use crate::rows::Load;
 use crate::topology::SERVER;
 
-pub(crate) use configure::ADMIN;
-pub(crate) use manifests::{Edits, remove_udp};
+pub(crate) use manifests::{keep_editing, remove_udp};
 pub(crate) use process::Running;
 
 /// Address to which the client connects for `subject`.

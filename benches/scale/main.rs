@@ -9,14 +9,13 @@ mod objects;
 mod options;
 mod process;
 mod report;
-mod terminal;
-mod usage;
 
 use sheave_test_support as support;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit};
 
 use options::Options;
 
@@ -33,7 +32,7 @@ fn main() -> ExitCode {
         }
     };
     let sizes = options.sizes();
-    println!("one worker per gateway; at most {} open files per process\n", usage::open_files());
+    println!("one worker per gateway; at most {} open files per process\n", open_files());
     report::print_head();
     let mut missed = false;
     for case in chosen {
@@ -43,4 +42,9 @@ fn main() -> ExitCode {
         }
     }
     if missed && options.strict { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Hard limit of open files. Every process that is started here raises its own limit to it.
+fn open_files() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard)
 }

@@ -1,10 +1,10 @@
 //! Sheave as a process that uses the test API server. It ends when its handle is dropped.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -13,7 +13,8 @@ use tempfile::TempDir;
 use crate::support::apiserver::ApiServer;
 use crate::support::http;
 use crate::support::patience::{eventually_within, let_pass, patience};
-use crate::usage::{self, Usage};
+use crate::support::process::Process;
+use crate::support::usage::{self, Usage};
 
 /// Time limit in seconds of any step.
 const LONG: f64 = 180.0;
@@ -25,9 +26,10 @@ const QUIET: u32 = 5;
 
 /// Running gateway or controller.
 pub(crate) struct Sheave {
-    child: Child,
+    process: Process,
     admin: SocketAddr,
-    folder: TempDir,
+    /// Held for its `Drop`.
+    _folder: TempDir,
     started: Instant,
 }
 
@@ -73,21 +75,17 @@ impl Sheave {
             file("state").display(),
         );
         fs::write(file("config.yaml"), config).expect("a file is written");
-        let log = File::create(file("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_sheave"));
         command.arg(role).arg("--config").arg(file("config.yaml")).args(arguments).stdin(Stdio::null());
-        command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         let started = Instant::now();
-        let child = command.spawn().expect("the built program starts");
-        Self { child, admin, folder, started }
+        let process = Process::start(format!("sheave {role}"), command);
+        Self { process, admin, _folder: folder, started }
     }
 
     /// Waits until `/readyz` succeeds, and returns the time since process start.
     pub(crate) fn ready(&mut self) -> Duration {
         eventually_within(patience(LONG), "the process is ready", || {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                panic!("sheave ended: {status}\n{}", self.log());
-            }
+            self.process.expect_running();
             match http::get(self.admin, "/readyz") {
                 Ok(response) if response.status == 200 => Ok(()),
                 Ok(response) => Err(response.body),
@@ -114,7 +112,7 @@ impl Sheave {
 
     /// Resources used so far.
     pub(crate) fn usage(&self) -> Usage {
-        usage::of(self.child.id())
+        usage::of(self.process.id())
     }
 
     /// Address of its admin server.
@@ -124,7 +122,7 @@ impl Sheave {
 
     /// Resets its peak memory.
     pub(crate) fn forget_peak(&self) {
-        usage::forget_peak(self.child.id());
+        usage::forget_peak(self.process.id());
     }
 
     /// Reads `/metrics` at full speed without keeping it: the duration, and the number of bytes and lines.
@@ -162,18 +160,6 @@ impl Sheave {
 
     /// The log so far.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Sheave {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-        if std::thread::panicking() {
-            let log = self.log();
-            let lines: Vec<&str> = log.lines().collect();
-            eprintln!("{}", lines[lines.len().saturating_sub(20)..].join("\n"));
-        }
+        self.process.stderr()
     }
 }

@@ -102,12 +102,12 @@ fn expect_recovery(family: Family, settings: &Settings) {
     // closed.
     let connect = |_| world.client.run(|| tcp::connect(vip(family)));
     let crowd: Vec<_> = (0..CROWD).map(connect).collect();
-    let (started, used) = (Instant::now(), gateway.cpu_time());
+    let (started, used) = (Instant::now(), gateway.usage().cpu);
     for _ in 0..10 {
         early.say("still there?").unwrap();
         let_pass(Duration::from_millis(100));
     }
-    let (took, used) = (started.elapsed(), gateway.cpu_time().saturating_sub(used));
+    let (took, used) = (started.elapsed(), gateway.usage().cpu.saturating_sub(used));
     assert!(used < took / 2, "nothing can be accepted, and still {used:?} of CPU time in {took:?}");
     assert!(server.accepted() < CROWD, "the descriptors sufficed after all");
     drop(crowd);

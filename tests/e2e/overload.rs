@@ -136,7 +136,7 @@ fn a_crowd_leaves_memory_to_the_process_and_to_others(family: Family) {
     let open = crowd.iter().filter(|stream| is_open(stream)).count();
     assert!((100..THRONG * 9 / 10).contains(&open), "{open} of the crowd are served");
     assert!(gateway.metric("sheave_shed_total", &["e2e/crowded", "reason=\"memory\""]) > 0.0);
-    assert!(gateway.resident_kib() < 96 << 10, "{} KiB", gateway.resident_kib());
+    assert!(gateway.usage().resident_kib < 96 << 10, "{} KiB", gateway.usage().resident_kib);
     drop(crowd);
     eventually("there is memory again", || {
         world.client.run(|| (0..20).try_for_each(|_| tcp::ask(crowded(family)).map(drop)))
@@ -194,7 +194,7 @@ fn half_open_connections_cost_nothing(family: Family) {
     ] {
         world.client.finish("nft", &rule.split(' ').collect::<Vec<_>>()).expect_success();
     }
-    let before = (gateway.open_files(), gateway.resident_kib());
+    let before = (gateway.open_files(), gateway.usage().resident_kib);
     world.client.run(|| {
         for _ in 0..HALF_OPEN {
             begin(SocketAddr::new(mute, 0), crowded(family)).unwrap();
@@ -206,7 +206,7 @@ fn half_open_connections_cost_nothing(family: Family) {
         asked.expect("clients of the same Service are served");
     }
     expect_bystanders_served(&world, family, &gateway);
-    let after = (gateway.open_files(), gateway.resident_kib());
+    let after = (gateway.open_files(), gateway.usage().resident_kib);
     // UDP flows of the clients that were served meanwhile remain.
     assert!(after.0 <= before.0 + 30 && after.1 <= before.1 + 4096, "{before:?} became {after:?}");
 }
@@ -230,7 +230,7 @@ fn clients_that_do_not_read_cost_little(family: Family) {
     let [_, other] = apps(family);
     let app = App::new("crowded", &[family.vip(0)]).tcp(80, 9001).ready(family.backend(0));
     let gateway = Gateway::start(&world, &[app, other]);
-    let before = (gateway.open_files(), gateway.resident_kib());
+    let before = (gateway.open_files(), gateway.usage().resident_kib);
     let crowd = silent(&world, crowded(family), SLOW);
     assert_eq!(crowd.len(), SLOW);
     let bytes = || gateway.metric("sheave_tcp_bytes_total", &["e2e/crowded"]);
@@ -239,12 +239,12 @@ fn clients_that_do_not_read_cost_little(family: Family) {
         let_pass(Duration::from_millis(500));
         if bytes() == before { Ok(()) } else { Err("bytes still pass") }
     });
-    let used = gateway.cpu_time();
+    let used = gateway.usage().cpu;
     expect_bystanders_served(&world, family, &gateway);
     let_pass(Duration::from_secs(1));
-    let used = gateway.cpu_time().saturating_sub(used);
+    let used = gateway.usage().cpu.saturating_sub(used);
     assert!(used < patience(0.5), "{used:?} of CPU time for clients that wait");
-    let after = (gateway.open_files(), gateway.resident_kib());
+    let after = (gateway.open_files(), gateway.usage().resident_kib);
     let each = (after.1.saturating_sub(before.1)) / SLOW as u64;
     assert!(each <= 80, "{each} KiB of the process for each");
     // Two descriptors each, and pipes for some of them.
@@ -326,10 +326,10 @@ fn ports_used_up_towards_one_endpoint_lead_to_another(family: Family) {
     gateway.wait_for_log("all local ports towards an endpoint are in use", 1..);
     talks.iter_mut().for_each(|talk| talk.say("still there?").unwrap());
     // Waiting connections are cheap: the kernel is not called for each of them.
-    let used = gateway.cpu_time();
+    let used = gateway.usage().cpu;
     let crowd = silent(&world, crowded(family), 200);
     let_pass(Duration::from_millis(500));
-    let used = gateway.cpu_time().saturating_sub(used);
+    let used = gateway.usage().cpu.saturating_sub(used);
     assert!(used < patience(0.5), "{used:?} of CPU time for clients that wait");
     drop((crowd, talks));
     eventually("ports are there again", open);

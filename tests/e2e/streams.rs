@@ -263,7 +263,7 @@ fn slow_readers_stall_nobody_and_memory_stays_bounded(family: Family) {
     let gateway = Gateway::start(&world, &[stream, quick]);
     let ask = || world.client.run(|| tcp::ask(at(family.vip(1), 80))).unwrap();
     ask();
-    let before = gateway.resident_kib();
+    let before = gateway.usage().resident_kib;
 
     let open = |_| world.client.run(|| tcp::connect(at(family.vip(0), 80))).unwrap();
     let mut slow: Vec<TcpStream> = (0..SLOW_READERS).map(open).collect();
@@ -277,7 +277,7 @@ fn slow_readers_stall_nobody_and_memory_stays_bounded(family: Family) {
     for _ in 0..50 {
         assert_eq!(ask().name, "quick");
     }
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.usage().resident_kib.saturating_sub(before);
     assert!(grown < ALLOWED_GROWTH_KIB, "{grown} KiB more for {SLOW_READERS} slow readers");
     // None of them is lost.
     for stream in &mut slow {
@@ -307,9 +307,9 @@ fn connections_that_went_quiet_hold_no_buffers(family: Family) {
     };
     // The first ones fill shared memory: scratch buffers, pipes, the allocator's arenas.
     let mut all: Vec<Conversation> = (0..20).map(|_| busy_once()).collect();
-    let before = gateway.resident_kib();
+    let before = gateway.usage().resident_kib;
     all.extend((0..QUIET).map(|_| busy_once()));
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.usage().resident_kib.saturating_sub(before);
     assert!(grown < ALLOWED_PER_QUIET_KIB * QUIET as u64, "{grown} KiB more for {QUIET} quiet connections");
     for talk in &mut all {
         talk.say("still there?").unwrap();

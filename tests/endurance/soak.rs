@@ -177,7 +177,7 @@ fn churn(gateway: &Gateway<'_>, everything: &Everything, time: Duration, changes
         *changes += 1;
         gateway.apply(&apps(*changes));
         everything.talks.renew(1);
-        memory.push(gateway.resident_kib());
+        memory.push(gateway.usage().resident_kib);
         let next = Duration::from_secs(memory.len() as u64);
         let_pass(next.saturating_sub(began.elapsed()));
     }

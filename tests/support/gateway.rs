@@ -6,7 +6,6 @@ use std::ops::RangeBounds;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::Signal;
@@ -21,6 +20,7 @@ use super::manifest::{App, GATEWAY_NODE, file, nodes};
 use super::patience::{eventually, eventually_within, patience};
 use super::process::Process;
 use super::seccomp::{Otherwise, Refused};
+use super::usage::{self, Usage};
 use super::world::World;
 
 /// Address of the admin server. Each gateway host has its own loopback.
@@ -326,12 +326,9 @@ impl<'w> Gateway<'w> {
         response.body
     }
 
-    /// Resident memory in KiB.
-    pub fn resident_kib(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()));
-        let status = status.expect("the gateway runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("processes have VmRSS");
-        line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number")
+    /// Memory and processor time so far.
+    pub fn usage(&self) -> Usage {
+        usage::of(self.process.id())
     }
 
     /// Process ID.
@@ -342,15 +339,6 @@ impl<'w> Gateway<'w> {
     /// Number of open file descriptors.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the gateway runs").count()
-    }
-
-    /// CPU time of all threads so far, in user and kernel mode.
-    pub fn cpu_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("the gateway runs");
-        let (_, after_name) = stat.rsplit_once(')').expect("the name is in brackets");
-        // Fields 14 and 15 of proc_pid_stat(5), where the first one after the name is the third; in ticks of 10 ms.
-        let ticks = after_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        Duration::from_millis(10 * ticks.map(|ticks| ticks.expect("ticks are numbers")).sum::<u64>())
     }
 
     /// The log so far.

@@ -28,6 +28,7 @@ pub mod tcp;
 pub mod terminal;
 pub mod transfer;
 pub mod udp;
+pub mod usage;
 pub mod world;
 
 /// Makes each case two tests, `case::over_ipv4` and `case::over_ipv6`.

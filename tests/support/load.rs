@@ -77,16 +77,24 @@ impl Load {
         });
     }
 
+    /// Stops the load, and returns the number of requests with the first failures.
+    pub fn stop(mut self) -> (u64, Vec<String>) {
+        self.stop.store(true, Ordering::SeqCst);
+        let threads = self.threads.drain(..);
+        let failures = threads.flat_map(|thread| thread.join().expect("requests do not panic")).collect();
+        (self.done.load(Ordering::SeqCst), failures)
+    }
+
     /// Stops the load, and returns the number of requests. Panics if any request failed.
     pub fn expect_no_failure(self) -> u64 {
-        self.stop.store(true, Ordering::SeqCst);
-        let failures: Vec<String> = self
-            .threads
-            .into_iter()
-            .flat_map(|thread| thread.join().expect("requests do not panic"))
-            .collect();
-        let done = self.done.load(Ordering::SeqCst);
+        let (done, failures) = self.stop();
         assert!(failures.is_empty(), "of {done} requests failed:\n{}", failures.join("\n"));
         done
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
     }
 }

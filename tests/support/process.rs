@@ -34,7 +34,8 @@ pub struct Finished {
 }
 
 impl Process {
-    pub(super) fn start(what: String, mut command: Command) -> Self {
+    /// Starts a command, whose output is kept.
+    pub fn start(what: String, mut command: Command) -> Self {
         let (stdout, stderr) = (unnamed_file(), unnamed_file());
         command.stdout(stdout.try_clone().expect("a second handle"));
         command.stderr(stderr.try_clone().expect("a second handle"));
@@ -42,7 +43,7 @@ impl Process {
     }
 
     /// Starts on a terminal, which gets all output.
-    pub(super) fn start_on_terminal(what: String, mut command: Command, terminal: OwnedFd) -> Self {
+    pub fn start_on_terminal(what: String, mut command: Command, terminal: OwnedFd) -> Self {
         command.stdin(terminal.try_clone().expect("a second handle"));
         command.stdout(terminal.try_clone().expect("a second handle")).stderr(terminal);
         Self::spawn(what, command, (unnamed_file(), unnamed_file()))
@@ -75,9 +76,14 @@ impl Process {
             .unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.what));
     }
 
+    /// Exit status, if the program has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
     /// Panics if the program has ended.
     pub fn expect_running(&mut self) {
-        if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+        if let Some(status) = self.ended() {
             panic!("{} ended too early: {status}", self.what);
         }
     }
@@ -85,7 +91,7 @@ impl Process {
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         eventually_within(patience(60.0), &format!("{} ends", self.what), || {
-            self.child.try_wait().expect("a child can be waited for").ok_or("still running")
+            self.ended().ok_or("still running")
         })
     }
 

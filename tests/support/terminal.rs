@@ -15,8 +15,9 @@ use nix::unistd::ttyname;
 use super::host::Host;
 use super::patience::eventually;
 use super::process::Process;
+use super::usage::{self, Usage};
 
-/// Terminal of 80 columns and 24 lines with a program.
+/// Terminal with a program.
 pub struct Terminal {
     process: Process,
     keyboard: File,
@@ -27,9 +28,14 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a program on a host.
+    /// Starts a program on a host, on a terminal of 80 columns and 24 lines.
     pub fn start(host: &Host, program: &str, arguments: &[&str]) -> Self {
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        Self::open((80, 24), |line| host.start_on_terminal(line, program, arguments))
+    }
+
+    /// Opens a terminal of this many columns and lines, on which `start` starts a program.
+    pub fn open((columns, lines): (u16, u16), start: impl FnOnce(OwnedFd) -> Process) -> Self {
+        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).expect("a pseudo-terminal");
         let before = tcgetattr(&pair.slave).expect("a terminal has settings");
         let keyboard = File::from(pair.master);
@@ -45,7 +51,7 @@ impl Terminal {
             }
         });
         let line = pair.slave.try_clone().expect("a second handle");
-        let process = host.start_on_terminal(pair.slave, program, arguments);
+        let process = start(pair.slave);
         Self { process, keyboard, line, before, output }
     }
 
@@ -55,6 +61,16 @@ impl Terminal {
         String::from_utf8_lossy(&output).into_owned()
     }
 
+    /// Bytes drawn so far.
+    pub fn drawn(&self) -> usize {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Resources that the program has used so far.
+    pub fn usage(&self) -> Usage {
+        usage::of(self.process.id())
+    }
+
     /// Presses keys.
     pub fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("keys are taken");
@@ -62,7 +78,7 @@ impl Terminal {
 
     /// Changes the width of the window, which causes a redraw, and waits for this text.
     pub fn until_drawn(&mut self, columns: u16, text: &str) {
-        let from = self.output.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let from = self.drawn();
         let name = ttyname(&self.line).expect("a terminal has a name");
         let mut stty = Command::new("stty");
         let resized = stty.arg("-F").arg(name).args(["cols", &columns.to_string()]).status();

@@ -108,7 +108,7 @@ fn marks(text: &mut String, verdicts: &[Verdict]) {
 }
 
 /// Medians of a series in one cell; the rest is on the terminal and in the JSON.
-fn cell(row: &RowResult, series: &Series) -> String {
+pub(super) fn cell(row: &RowResult, series: &Series) -> String {
     let units = row.row.load.units();
     let figure = |metric| series.summary(metric).map(|summary| short(summary.median));
     let counted = |metric| figure(metric).filter(|count| count != "0");
@@ -147,7 +147,8 @@ fn latencies(row: &RowResult) -> &'static [(Metric, &'static str)] {
     }
 }
 
-fn ratios(row: &RowResult, ours: Entrant, theirs: Entrant) -> String {
+/// Ratios of one series to another, with their intervals.
+pub(super) fn ratios(row: &RowResult, ours: Entrant, theirs: Entrant) -> String {
     let Some((ours, theirs)) = row.series.get(&ours).zip(row.series.get(&theirs)) else {
         return "-".to_owned();
     };

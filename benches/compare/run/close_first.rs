@@ -31,7 +31,7 @@ const OTHER_SIZE: usize = 1024;
 /// Hosts for one run, which serve.
 pub(super) fn topology(scene: Scene, setting: &Setting) -> Result<Topology, Failure> {
     let ports = if scene == Scene::ReusedPorts { LocalPorts::Reused } else { LocalPorts::Default };
-    let topology = Topology::build(&setting.pinning, &subjects::addresses(), ports)?;
+    let topology = Topology::build(&subjects::addresses(), ports);
     serve::start(&topology.server, setting.load_threads)?;
     Ok(topology)
 }
@@ -46,16 +46,16 @@ impl Stage<'_> {
     pub(super) fn close_first(&self) -> Result<Sample, Failure> {
         let (address, duration) = (self.address(), self.setting.duration);
         let (client, gateway) = (&self.topology.client, &self.topology.gateway);
-        let (quiet, mut other) = client.call(move || {
+        let (quiet, mut other) = client.run(|| {
             let mut other = Clients::open(address, 1, OTHER_SIZE)?;
             Ok::<_, Failure>((other.run(OTHER, duration)?, other))
-        })??;
+        })?;
         self.perform(duration * BEFORE)?;
-        let other = client.spawn(move || other.run(OTHER, duration))?;
+        let other = client.spawn(move || other.run(OTHER, duration));
         let before = Clock::read(&self.processes)?;
         let moved = self.perform(duration)?;
         let cost = before.until(Clock::read(&self.processes)?);
-        let ports = gateway.call(time_waits)?? as f64;
+        let ports = gateway.run(time_waits)? as f64;
         let other = other.join().map_err(|_| Failure::ThreadGone("client"))??;
         let mut sample = of_run(moved, cost, self.load.units(), true);
         sample.insert(Metric::TimeWait, ports / f64::from(endpoints(duration)));

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{START_LIMIT, Stage, pause};
+use sheave_test_support::patience::let_pass;
+
+use super::{START_LIMIT, Stage};
 use crate::admin;
 use crate::entrant::Scene;
 use crate::failure::Failure;
@@ -26,17 +28,17 @@ impl Stage<'_> {
         let count = count.min(self.setting.flows);
         let (address, duration) = (self.address(), self.setting.duration);
         let (client, gateway) = (&self.topology.client, &self.topology.gateway);
-        client.call(move || datagram::make_flows(REMOVED, FIRST_PORT, count))??;
+        client.run(|| datagram::make_flows(REMOVED, FIRST_PORT, count))?;
         let open = admin::flows(gateway)?;
         if open < u64::from(count) {
             return Err(Failure::Unsupported(format!("of {count} flows, {open} are open")));
         }
-        let (before, mut other) = client.call(move || {
+        let (before, mut other) = client.run(|| {
             let mut other = Clients::open(address, 1, OTHER_SIZE)?;
             Ok::<_, Failure>((other.run(OTHER, duration)?, other))
-        })??;
-        let other = client.spawn(move || other.run(OTHER, duration))?;
-        pause(BEFORE);
+        })?;
+        let other = client.spawn(move || other.run(OTHER, duration));
+        let_pass(BEFORE);
         remove_udp(self.running.dir())?;
         let removed = Instant::now();
         let during = other.join().map_err(|_| Failure::ThreadGone("client"))??;
@@ -44,7 +46,7 @@ impl Stage<'_> {
             if removed.elapsed() > START_LIMIT {
                 return Err(Failure::program("sheave", "flows of a Service that was deleted stay"));
             }
-            pause(BEFORE);
+            let_pass(BEFORE);
         }
         let longest = |moved: Moved| {
             moved.latencies.iter().max().map_or(f64::NAN, |longest| longest.as_secs_f64() * 1e3)

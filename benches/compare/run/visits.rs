@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{START_LIMIT, Stage, pause};
+use sheave_test_support::patience::let_pass;
+
+use super::{START_LIMIT, Stage};
 use crate::cores::OneCore;
 use crate::entrant::Scene;
 use crate::failure::Failure;
@@ -42,15 +44,15 @@ impl Stage<'_> {
     pub(super) fn visit(&self, tally: &mut Tally) -> Result<Option<Sample>, Failure> {
         let client = &self.topology.client;
         if let Scene::Records(count) = self.entrant.scene {
-            client.call(move || crowd(WITH_AFFINITY, count))??;
+            client.run(|| crowd(WITH_AFFINITY, count))?;
         }
         self.wait_until_still()?;
         let _one_core = OneCore::enter(&self.processes)?;
         let others = [Visit { from: None, to: self.address() }; BEFORE];
-        client.call(move || run(&others))??;
+        client.run(|| run(&others))?;
         let visits = self.visits();
         let before = Clock::read(&self.processes)?;
-        let done = client.call(move || run(&visits))??;
+        let done = client.run(|| run(&visits))?;
         tally.cost += before.until(Clock::read(&self.processes)?);
         tally.visits.latencies.extend(done.latencies);
         tally.visits.refused += done.refused;
@@ -98,7 +100,7 @@ impl Stage<'_> {
         let limit = Instant::now() + START_LIMIT;
         while Instant::now() < limit {
             let before = Clock::read(&self.processes)?;
-            pause(STILL);
+            let_pass(STILL);
             let cost = before.until(Clock::read(&self.processes)?);
             if cost.process.as_secs_f64() <= STILL.as_secs_f64() * BUSY {
                 break;

@@ -9,18 +9,19 @@ use nix::sys::socket::sockopt::UdpGroSegment;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt,
 };
+use sheave_test_support::host::Host;
 
 use crate::failure::Failure;
 use crate::pattern;
 use crate::ports::BUNDLE;
-use crate::topology::Host;
 
 pub(super) fn start(server: &Host) -> Result<(), Failure> {
-    let socket = server.call(|| super::bind(BUNDLE))??;
+    let socket = server.run(|| super::bind(BUNDLE))?;
     if setsockopt(&socket, UdpGroSegment, &true).is_err() {
         println!("the kernel has no UDP_GRO (Linux 5.0): the server takes bundles apart");
     }
-    server.spawn(move || answer(&socket)).map(drop)
+    server.spawn(move || answer(&socket));
+    Ok(())
 }
 
 fn answer(socket: &UdpSocket) {

@@ -2,14 +2,16 @@
 
 use std::net::UdpSocket;
 
+use sheave_test_support::host::Host;
+
 use crate::failure::Failure;
 use crate::pattern;
 use crate::ports::DATAGRAM;
-use crate::topology::Host;
 
 pub(super) fn start(server: &Host) -> Result<(), Failure> {
-    let socket = server.call(|| super::bind(DATAGRAM))??;
-    server.spawn(move || answer(&socket)).map(drop)
+    let socket = server.run(|| super::bind(DATAGRAM))?;
+    server.spawn(move || answer(&socket));
+    Ok(())
 }
 
 fn answer(socket: &UdpSocket) {

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use sheave_test_support::host::Host;
 
 use crate::failure::{During, Failure};
 use crate::pattern;
 use crate::ports::{ECHO, MANY, ONCE, ONCE_LEN};
-use crate::topology::{Host, SERVER};
+use crate::topology::SERVER;
 
 const ECHO_LISTENER: Token = Token(0);
 const ONCE_LISTENER: Token = Token(1);
@@ -27,14 +28,15 @@ pub(crate) fn last_client() -> Ipv4Addr {
 }
 
 pub(super) fn start(server: &Host) -> Result<(), Failure> {
-    let mut service = server.call(Service::listen)??;
+    let mut service = server.run(Service::listen)?;
     let serve = move || {
         if let Err(error) = service.serve() {
             // Later loads fail for lack of answers, and report it.
             eprintln!("compare: the echo server ended: {error}");
         }
     };
-    server.spawn(serve).map(drop)
+    server.spawn(serve);
+    Ok(())
 }
 
 /// Lifetime of a connection.

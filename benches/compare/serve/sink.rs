@@ -5,10 +5,12 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
+use sheave_test_support::host::Host;
+
 use crate::failure::Failure;
 use crate::pattern;
 use crate::ports::SINK;
-use crate::topology::{Host, SERVER};
+use crate::topology::SERVER;
 
 /// Read size, which is limited by the slices of the pattern.
 const CHUNK: usize = 2 * pattern::PERIOD;
@@ -45,8 +47,9 @@ impl Receipt {
 }
 
 pub(super) fn start(server: &Host) -> Result<(), Failure> {
-    let listener = server.call(|| super::listen(SERVER, SINK))??;
-    server.spawn(move || accept(&listener)).map(drop)
+    let listener = server.run(|| super::listen(SERVER, SINK))?;
+    server.spawn(move || accept(&listener));
+    Ok(())
 }
 
 fn accept(listener: &TcpListener) {

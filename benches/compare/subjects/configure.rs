@@ -1,11 +1,11 @@
 //! Configuration of each proxy: the same number of workers, the same backlog, and timeouts that no run reaches.
 
-use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::{CLOSED_BY_CLIENTS, Task, address, envoy, manifests};
+use crate::admin::ADMIN;
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::failure::{During, Failure};
 use crate::ports::{BACKLOG, MANY, TCP, UDP};
@@ -21,35 +21,35 @@ const SPLICED: usize = 16_384;
 /// Files that nginx opens besides connections.
 const SPARE_FILES: u64 = 1_000;
 
-/// Address of Sheave's admin server, on the gateway.
-pub(crate) const ADMIN: &str = "127.0.0.1:9841";
-
 /// Writes the configuration for `task` into `dir`, and returns the arguments that run the program in the foreground.
-pub(super) fn write(task: Task, dir: &Path) -> Result<Vec<OsString>, Failure> {
+pub(super) fn write(task: Task, dir: &Path) -> Result<Vec<String>, Failure> {
     match task.entrant.subject {
         Subject::Direct | Subject::KubeProxy | Subject::Ipvs => Ok(Vec::new()),
         Subject::Sheave => sheave(task, dir),
         Subject::Haproxy => {
             let file = save(dir, "haproxy.cfg", &haproxy_config(task))?;
-            Ok(vec!["-db".into(), "-f".into(), file.into()])
+            Ok(vec!["-db".to_owned(), "-f".to_owned(), file])
         }
         Subject::Nginx => {
             let file = save(dir, "nginx.conf", &nginx_config(task))?;
-            Ok(vec!["-e".into(), "stderr".into(), "-p".into(), dir.into(), "-c".into(), file.into()])
+            Ok(["-e", "stderr", "-p", &dir.display().to_string(), "-c", &file].map(str::to_owned).into())
         }
         Subject::Envoy => {
             let file = save(dir, "envoy.yaml", &envoy::config())?;
             let workers = task.entrant.workers.to_string();
-            let words = ["--disable-hot-restart", "--log-level", "error", "--concurrency", &workers, "-c"];
-            Ok(words.iter().map(OsString::from).chain([file.into()]).collect())
+            let words =
+                ["--disable-hot-restart", "--log-level", "error", "--concurrency", &workers, "-c", &file];
+            Ok(words.map(str::to_owned).into())
         }
     }
 }
 
-pub(super) fn save(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Failure> {
+/// Writes a file, and answers its path.
+pub(super) fn save(dir: &Path, name: &str, text: &str) -> Result<String, Failure> {
     let file = dir.join(name);
-    fs::write(&file, text).during(format!("write {}", file.display()))?;
-    Ok(file)
+    let path = file.display().to_string();
+    fs::write(&file, text).during(format!("write {path}"))?;
+    Ok(path)
 }
 
 /// HAProxy splices where that is best: it halves the cost of 64 KiB and more, and adds a fifth to that of 1 KiB. `option
@@ -132,7 +132,7 @@ pub(super) fn nginx_has_stream() -> bool {
 }
 
 /// Real manifests and the real binary, as a user would run it.
-fn sheave(task: Task, dir: &Path) -> Result<Vec<OsString>, Failure> {
+fn sheave(task: Task, dir: &Path) -> Result<Vec<String>, Failure> {
     let manifests = manifests::write(task, dir)?;
     let workers = task.entrant.workers;
     let config = format!(
@@ -146,13 +146,6 @@ logging: {{level: warn}}
         dir.join("state").display()
     );
     let config = save(dir, "sheave.yaml", &config)?;
-    Ok(vec![
-        "run".into(),
-        "--manifests".into(),
-        manifests.into(),
-        "--node".into(),
-        "gateway".into(),
-        "--config".into(),
-        config.into(),
-    ])
+    let words = ["run", "--manifests", &manifests, "--node", "gateway", "--config", &config];
+    Ok(words.map(str::to_owned).into())
 }

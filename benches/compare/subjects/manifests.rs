@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
+
+use sheave_test_support::host::Host;
+use sheave_test_support::load::Load;
+use sheave_test_support::patience::let_pass;
 
 use super::configure::save;
 use super::{CLOSED_BY_CLIENTS, REMOVED, Task, WITH_AFFINITY, address};
@@ -22,7 +25,7 @@ const EDIT_EVERY: Duration = Duration::from_millis(55);
 const SHOWN_SERVICES: u32 = 1_000;
 
 /// Writes the folder of manifests for `task` into `dir` and answers where it is.
-pub(super) fn write(task: Task, dir: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn write(task: Task, dir: &Path) -> Result<String, Failure> {
     let scene = task.entrant.scene;
     let folder = dir.join("manifests");
     fs::create_dir_all(&folder).during("make a folder for manifests")?;
@@ -35,7 +38,7 @@ pub(super) fn write(task: Task, dir: &Path) -> Result<PathBuf, Failure> {
             let text = small("affine", (WITH_AFFINITY, ONCE), &[SERVER], "  sessionAffinity: ClientIP\n");
             save(&folder, "affine.yaml", &text)?;
         }
-        Scene::Swapping => edit(dir, 0)?,
+        Scene::Swapping => edit(dir, 1)?,
         Scene::Flows(_) => {
             let text = small("removed", (REMOVED, DATAGRAM), &[SERVER], "");
             save(&folder, "removed.yaml", &text.replace("protocol: TCP", "protocol: UDP"))?;
@@ -45,7 +48,7 @@ pub(super) fn write(task: Task, dir: &Path) -> Result<PathBuf, Failure> {
             save(&folder, "many.yaml", &small("many", (CLOSED_BY_CLIENTS, MANY), &endpoints, ""))?;
         }
     }
-    Ok(folder)
+    Ok(folder.display().to_string())
 }
 
 fn save_many(folder: &Path, count: u32) -> Result<(), Failure> {
@@ -53,41 +56,13 @@ fn save_many(folder: &Path, count: u32) -> Result<(), Failure> {
     save(folder, "services.yaml", &(0..count).map(service).collect::<String>()).map(drop)
 }
 
-/// Edits a manifest repeatedly, until dropped.
-#[derive(Debug)]
-pub(crate) struct Edits {
-    stop: Option<Sender<()>>,
-    editor: Option<JoinHandle<()>>,
-}
-
-impl Edits {
-    /// Starts to edit in `dir`, the folder of the manifests.
-    pub(crate) fn start(dir: &Path) -> Result<Self, Failure> {
-        let (stop, stopped) = channel();
-        let dir = dir.to_owned();
-        let editor = move || {
-            let mut number = 0;
-            while stopped.recv_timeout(EDIT_EVERY) == Err(RecvTimeoutError::Timeout) {
-                number += 1;
-                if let Err(failure) = edit(&dir, number) {
-                    eprintln!("compare: {failure}");
-                    return;
-                }
-            }
-        };
-        let editor = thread::Builder::new().spawn(editor).during("start a thread")?;
-        Ok(Self { stop: Some(stop), editor: Some(editor) })
-    }
-}
-
-impl Drop for Edits {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(editor) = self.editor.take() {
-            // A panic message is already on stderr.
-            drop(editor.join());
-        }
-    }
+/// Starts to edit a manifest repeatedly, in `dir`, the folder of the manifests.
+pub(crate) fn keep_editing(gateway: &Host, dir: &Path) -> Load {
+    let (dir, number) = (dir.to_owned(), AtomicU8::new(0));
+    Load::start_restless(gateway, 1, move |_| {
+        let_pass(EDIT_EVERY);
+        edit(&dir, number.fetch_add(1, Ordering::Relaxed))
+    })
 }
 
 /// Changes the endpoint of a Service without load. Replaces the whole file atomically.

@@ -1,22 +1,23 @@
 //! Kernel rules on the gateway: forwarding in place of a program, and the return path for a program that connects from the
 //! client's address.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::fs;
+
+use sheave_test_support::host::Host;
 
 use super::{Task, address};
 use crate::entrant::{Scene, Subject};
 use crate::failure::{During, Failure};
 use crate::ports::{TCP, UDP};
-use crate::topology::{Host, SERVER, frontend};
+use crate::topology::{SERVER, frontend};
 
 /// Timeouts of connections that have ended, in seconds. With the default of two minutes, a few seconds of the connect row
 /// would fill the table (`nf_conntrack_max`).
 const FORGET_AFTER: [&str; 4] = [
-    "net/netfilter/nf_conntrack_tcp_timeout_time_wait",
-    "net/netfilter/nf_conntrack_tcp_timeout_close",
-    "net/netfilter/nf_conntrack_tcp_timeout_close_wait",
-    "net/netfilter/nf_conntrack_tcp_timeout_last_ack",
+    "netfilter/nf_conntrack_tcp_timeout_time_wait",
+    "netfilter/nf_conntrack_tcp_timeout_close",
+    "netfilter/nf_conntrack_tcp_timeout_close_wait",
+    "netfilter/nf_conntrack_tcp_timeout_last_ack",
 ];
 
 /// Number of Services without load in kube-proxy's table.
@@ -31,12 +32,12 @@ const RETURN_PATH: &str = "table inet compare {
     }
 }
 ";
-const RETURN_ROUTE: [&str; 2] = ["rule %s fwmark 1 lookup 100", "route %s local default dev lo table 100"];
+const RETURN_ROUTE: [&str; 2] =
+    ["ip rule %s fwmark 1 lookup 100", "ip route %s local default dev lo table 100"];
 
 /// Installed rules. Dropping them removes them, so that no other subject pays for connection tracking.
-#[derive(Debug)]
-pub(super) struct Rules {
-    gateway: Host,
+pub(super) struct Rules<'a> {
+    gateway: &'a Host,
     kind: Kind,
 }
 
@@ -47,9 +48,9 @@ enum Kind {
     ReturnPath,
 }
 
-impl Rules {
+impl<'a> Rules<'a> {
     /// Installs what the task needs, if anything.
-    pub(super) fn install(task: Task, gateway: &Host) -> Result<Option<Self>, Failure> {
+    pub(super) fn install(task: Task, gateway: &'a Host) -> Result<Option<Self>, Failure> {
         let kind = match (task.entrant.subject, task.entrant.scene) {
             (Subject::KubeProxy, _) => Kind::KubeProxy,
             (Subject::Ipvs, _) => Kind::Ipvs,
@@ -57,57 +58,49 @@ impl Rules {
             _ => return Ok(None),
         };
         // From here on, `Drop` removes what was installed.
-        let rules = Self { gateway: gateway.clone(), kind };
+        let rules = Self { gateway, kind };
         match kind {
-            Kind::KubeProxy => rules.run(&NFT, kube_proxy(task.entrant.scene))?,
-            Kind::Ipvs => rules.run(&["ipvsadm", "--restore"], virtual_server())?,
+            Kind::KubeProxy => rules.read("nft -f -", &kube_proxy(task.entrant.scene))?,
+            Kind::Ipvs => rules.read("ipvsadm --restore", &virtual_server())?,
             Kind::ReturnPath => {
-                rules.run(&NFT, RETURN_PATH.to_owned())?;
-                RETURN_ROUTE.iter().try_for_each(|words| gateway.ip(&words.replace("%s", "add")))?;
+                rules.read("nft -f -", RETURN_PATH)?;
+                RETURN_ROUTE.iter().try_for_each(|words| rules.run(&words.replace("%s", "add")))?;
             }
         }
         if kind != Kind::ReturnPath {
-            FORGET_AFTER.iter().try_for_each(|key| gateway.sysctl(key, "1"))?;
+            FORGET_AFTER.iter().for_each(|key| gateway.sysctl(key, "1"));
         }
         Ok(Some(rules))
     }
 
     fn remove(&self) -> Result<(), Failure> {
         match self.kind {
-            Kind::KubeProxy => self.run(&NFT, removal("ip")),
-            Kind::Ipvs => self.run(&["ipvsadm", "--clear"], String::new()),
+            Kind::KubeProxy => self.run(&removal("ip")),
+            Kind::Ipvs => self.run("ipvsadm --clear"),
             Kind::ReturnPath => {
-                RETURN_ROUTE.iter().try_for_each(|words| self.gateway.ip(&words.replace("%s", "delete")))?;
-                self.run(&NFT, removal("inet"))
+                RETURN_ROUTE.iter().try_for_each(|words| self.run(&words.replace("%s", "delete")))?;
+                self.run(&removal("inet"))
             }
         }
     }
 
-    /// Runs a program on the gateway with `text` as its input.
-    fn run(&self, command: &'static [&'static str], text: String) -> Result<(), Failure> {
-        let (name, words) = command.split_first().unwrap_or((&"nft", &[]));
-        let program = super::program(name).unwrap_or_else(|| name.into());
-        let output = self.gateway.call(move || {
-            let piped = [Stdio::piped(), Stdio::piped(), Stdio::piped()];
-            let [input, output, errors] = piped;
-            let mut child =
-                Command::new(program).args(words).stdin(input).stdout(output).stderr(errors).spawn()?;
-            if let Some(mut input) = child.stdin.take() {
-                input.write_all(text.as_bytes())?;
-            }
-            child.wait_with_output()
-        })?;
-        let output = output.during(format!("run `{name}`"))?;
-        if output.status.success() {
+    /// Runs a command on the gateway with `text` as its input.
+    fn read(&self, command: &str, text: &str) -> Result<(), Failure> {
+        let file = tempfile::NamedTempFile::new().during("make a file for rules")?;
+        fs::write(file.path(), text).during("write rules")?;
+        self.run(&format!("{command} < {}", file.path().display()))
+    }
+
+    fn run(&self, command: &str) -> Result<(), Failure> {
+        let finished = self.gateway.finish("sh", &["-c", command]);
+        if finished.code() == Some(0) {
             return Ok(());
         }
-        Err(Failure::program(name, String::from_utf8_lossy(&output.stderr).trim()))
+        Err(Failure::program(command, finished.stderr.trim()))
     }
 }
 
-const NFT: [&str; 3] = ["nft", "-f", "-"];
-
-impl Drop for Rules {
+impl Drop for Rules<'_> {
     fn drop(&mut self) {
         if let Err(failure) = self.remove() {
             eprintln!("compare: rules stay in force on the gateway: {failure}");
@@ -115,9 +108,9 @@ impl Drop for Rules {
     }
 }
 
-/// Script that removes the table, whether or not it exists.
+/// Command that removes the table, whether or not it exists.
 fn removal(family: &str) -> String {
-    format!("add table {family} compare\ndelete table {family} compare\n")
+    format!("nft 'add table {family} compare; delete table {family} compare'")
 }
 
 /// Rules that kube-proxy writes in mode `nftables` for LoadBalancer Services (pkg/proxy/nftables/proxier.go): a map from

@@ -111,6 +111,7 @@ pub(super) fn relist(case: &str, server: &ApiServer, gateway: &Sheave) -> Vec<Ro
     vec![
         row("relist of everything, CPU", after.cpu.saturating_sub(before.cpu).as_secs_f64(), "s")
             .note(format!("at rest again within {:.1} s, the same table", took.as_secs_f64())),
-        row("relist, peak RSS since start", after.peak, "MiB").note(format!("{:.0} MiB before", before.peak)),
+        row("relist, peak RSS since start", after.peak_mib(), "MiB")
+            .note(format!("{:.0} MiB before", before.peak_mib())),
     ]
 }

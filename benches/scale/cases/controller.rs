@@ -36,8 +36,8 @@ pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
         row("writes per Service", writes as f64 / f64::from(services), "")
             .note(format!("finalizer and status; {events} Events beside")),
         row("controller, CPU", usage.cpu.as_secs_f64(), "s"),
-        row("controller, peak RSS", usage.peak, "MiB"),
-        row("controller, settled RSS", usage.resident, "MiB"),
+        row("controller, peak RSS", usage.peak_mib(), "MiB"),
+        row("controller, settled RSS", usage.resident_mib(), "MiB"),
     ];
     let mut gateway = Sheave::start("gateway", &server);
     gateway.ready();
@@ -83,7 +83,7 @@ fn idle(sizes: &Sizes, server: &ApiServer, controller: &Sheave, gateway: &Sheave
             .note("beside the Lease"),
         row("controller, CPU", cpu(controller, before[0]), "%"),
         row("gateway, CPU", cpu(gateway, before[1]), "%"),
-        row("gateway, settled RSS", gateway.usage().resident, "MiB"),
+        row("gateway, settled RSS", gateway.usage().resident_mib(), "MiB"),
     ]
 }
 

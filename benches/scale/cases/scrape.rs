@@ -30,7 +30,8 @@ pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
             .at_most(1.0, sizes.full)
             .note(format!("{:.1} MB, {lines} lines", bytes as f64 / 1e6)),
         row("CPU per scrape", cpu, "s"),
-        row("RSS before", before.resident, "MiB"),
-        row("more at the peak of a scrape", after.peak - before.resident, "MiB").at_most(100.0, sizes.full),
+        row("RSS before", before.resident_mib(), "MiB"),
+        row("more at the peak of a scrape", after.peak_mib() - before.resident_mib(), "MiB")
+            .at_most(100.0, sizes.full),
     ]
 }

@@ -50,8 +50,8 @@ pub(super) fn watch(case: &str, mut gateway: Sheave, services: u32, marks: Marks
             .at_most(marks.ready, marks.count)
             .note(format!("{frontends} frontends, {problems} not opened")),
         row("CPU until ready", at_ready.cpu.as_secs_f64(), "s"),
-        row("peak RSS", usage.peak, "MiB").at_most(marks.memory, marks.count),
-        row("settled RSS", usage.resident, "MiB"),
+        row("peak RSS", usage.peak_mib(), "MiB").at_most(marks.memory, marks.count),
+        row("settled RSS", usage.resident_mib(), "MiB"),
         row("CPU at rest", idle * 100.0, "%"),
         row("log", log.len() as f64 / 1e6, "MB").note(format!("{lines} lines")),
         row("/api/status", asked.as_secs_f64() * 1e3, "ms"),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,10 +16,13 @@ use crate::options::Sizes;
 use crate::process::Sheave;
 use crate::report::Row;
 use crate::support::patience::let_pass;
-use crate::terminal::Terminal;
+use crate::support::process::Process;
+use crate::support::terminal::Terminal;
 
 /// Views, with the keys that select them.
-const VIEWS: [(&str, char); 4] = [("services", '1'), ("endpoints", '2'), ("clusters", '3'), ("clients", '4')];
+const VIEWS: [(&str, &str); 4] = [("services", "1"), ("endpoints", "2"), ("clusters", "3"), ("clients", "4")];
+/// Columns and lines of a window on a large screen.
+const WINDOW: (u16, u16) = (200, 60);
 /// Time for a view to be filled for the first time.
 const FILLED: Duration = Duration::from_secs(3);
 /// Interval of connections: about 400 per second, distributed over all Services.
@@ -45,7 +49,14 @@ pub(super) fn run(sizes: &Sizes) -> Vec<Row> {
 }
 
 fn watch(case: &str, gateway: &Sheave, watched: Duration, full: bool) -> Vec<Row> {
-    let mut top = Terminal::start(&["top", "--admin", &format!("http://{}", gateway.admin())]);
+    let admin = format!("http://{}", gateway.admin());
+    let mut top = Terminal::open(WINDOW, |line| {
+        // `setsid` executes the program, which keeps its process ID.
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", env!("CARGO_BIN_EXE_sheave"), "top", "--admin", &admin]);
+        command.env("TERM", "xterm-256color");
+        Process::start_on_terminal("sheave top".to_owned(), command, line)
+    });
     let mut rows: Vec<Row> = VIEWS
         .into_iter()
         .map(|(view, key)| {
@@ -61,7 +72,7 @@ fn watch(case: &str, gateway: &Sheave, watched: Duration, full: bool) -> Vec<Row
         })
         .collect();
     assert!(top.drawn() > 0, "nothing was drawn");
-    rows.push(Row::new(case, "top, RSS", top.usage().resident, "MiB"));
+    rows.push(Row::new(case, "top, RSS", top.usage().resident_mib(), "MiB"));
     rows
 }
 
