@@ -1,4 +1,4 @@
-//! How a change of each key takes effect in a running process. The table in src/README.md is generated from this one.
+//! How a change of each key takes effect in a running process. The table in README.md is generated from this one.
 
 use super::Config;
 

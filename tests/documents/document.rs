@@ -6,7 +6,7 @@ use std::path::Path;
 use snapbox::Data;
 
 /// All documents for users or contributors.
-pub(crate) const DOCUMENTS: [&str; 18] = [
+pub(crate) const DOCUMENTS: [&str; 23] = [
     "README.md",
     "SECURITY.md",
     "benches/README.md",
@@ -23,7 +23,12 @@ pub(crate) const DOCUMENTS: [&str; 18] = [
     "deploy/karmada/README.md",
     "deploy/monitoring/README.md",
     "src/README.md",
+    "src/commands/README.md",
+    "src/config/README.md",
+    "src/console/README.md",
+    "src/console/src/http/README.md",
     "src/console/src/page/README.md",
+    "src/takeover/README.md",
     "tests/README.md",
 ];
 

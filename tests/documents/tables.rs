@@ -38,7 +38,7 @@ fn metrics_are_listed() {
         vec![format!("`{name}`"), family.kind.clone(), labels, family.help.clone()]
     });
     let table = table("metric | type | labels | meaning", &rows.collect::<Vec<_>>());
-    check("src/README.md", "metrics", &table);
+    check("src/console/src/http/README.md", "metrics", &table);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn changes_of_the_configuration_are_listed() {
         vec![keys, effect(&found[3]), effect(&found[4]), words.collect::<Vec<_>>().join(" ")]
     });
     let table = table("key | gateway | controller | remarks", &rows.collect::<Vec<_>>());
-    check("src/README.md", "changes", &table);
+    check("src/config/README.md", "changes", &table);
 }
 
 /// Prefix of totals over all frontends.
