@@ -235,15 +235,11 @@ impl Config {
         let node = root.get("node", None, values::optional(values::name));
         let kubeconfig = root.get("kubeconfig", None, values::optional(values::path));
         let (lease, timing) = root.nested("leaderElection", election::read);
-        let mut lame_duck = Duration::ZERO;
+        let (timeouts, lame_duck) = root.nested("timeouts", timeouts::read);
         let (report_listen, report_authorization) = root.nested("report", |section| {
             (section.get("listen", None, values::optional(values::socket)), authorization::read(section))
         });
-        let (gateways, gateway_token) = root.nested("gateways", |section| {
-            let service = ServiceKey::new(NAMESPACE, "sheave-gateways");
-            let service = section.get("service", service, values::namespaced);
-            (service, section.get("tokenFile", None, values::optional(values::path)))
-        });
+        let (gateways, gateway_token) = root.nested("gateways", read_gateways);
         let config = Self {
             node: String::new(),
             kubeconfig: overrides.kubeconfig.clone().or(kubeconfig),
@@ -263,7 +259,7 @@ impl Config {
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),
             healthz_listen: root
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),
-            timeouts: root.nested("timeouts", |section| timeouts::read(section, &mut lame_duck)),
+            timeouts,
             lame_duck,
             limits: root.nested("limits", limits::read),
             report_listen,
@@ -293,6 +289,13 @@ impl Config {
             }
         }
     }
+}
+
+/// The Service that selects the gateways, and the file with the token for their reports.
+fn read_gateways(section: &mut Section<'_>) -> (ServiceKey, Option<PathBuf>) {
+    let service = ServiceKey::new(NAMESPACE, "sheave-gateways");
+    let service = section.get("service", service, values::namespaced);
+    (service, section.get("tokenFile", None, values::optional(values::path)))
 }
 
 fn read_failover(section: &mut Section<'_>) -> Failover {

@@ -22,7 +22,6 @@ use crate::event_loop::pool::Workers;
 use crate::event_loop::watchdog::{self, StuckWorker};
 use crate::health::{Health, HealthCounts, ProbeBudget, UnhealthyEndpoint};
 use crate::limits::capacity::{Capacity, MemoryGauge};
-use crate::limits::refusals::Refusals;
 use crate::listener::overload::{Overload, Overloaded};
 use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
 use crate::listener::{BindFailure, ListenerSet};
@@ -30,7 +29,6 @@ use crate::paths::{FormerPaths, Paths};
 use crate::select::ActiveTable;
 use crate::select::affinity::AffinityTable;
 use crate::tcp::{PipeBudget, warn_of_slow_connects};
-use crate::transparent::Transparency;
 use crate::transparent::return_path::ReturnPathError;
 use crate::udp::local_ports::claim::{self, LocalPortsError};
 use crate::worker::Command;
@@ -118,9 +116,6 @@ impl Dataplane {
     pub fn start(options: Options) -> io::Result<Self> {
         let Options { workers, settings, listening_sockets, steering, paths, connection_log, held } = options;
         let (worker_count, steering) = (workers.max(1), Steering::new(steering));
-        let table = Arc::new(ArcSwap::from_pointee(ActiveTable::default()));
-        let affinity = Arc::new(AffinityTable::default());
-        let transparency = Arc::new(Transparency::default());
         let paths = Paths::new(&paths);
         let probes = ProbeBudget::of(settings.capacity.descriptors);
         let health = Health::new(Arc::clone(&paths), probes);
@@ -128,28 +123,25 @@ impl Dataplane {
         let pipes = PIPES.min(settings.capacity.descriptors / PIPES_SHARE / 2 / worker_count);
         let capacity = Arc::new(Capacity::new(settings.capacity));
         capacity.take(2 * pipes * worker_count + probes.of_traffic());
-        let (refusals, ports) = (Arc::<Refusals>::default(), WorkerPorts::new(worker_count)?);
-        let watch_requests = WatchRequests::new(worker_count);
-        let progress = WorkerProgress::of_workers(worker_count);
         let shared = Shared {
-            table: Arc::clone(&table),
-            affinity: Arc::clone(&affinity),
-            transparency: Arc::clone(&transparency),
+            table: Arc::new(ArcSwap::from_pointee(ActiveTable::default())),
+            affinity: Arc::default(),
+            transparency: Arc::default(),
             upstream_addresses: Arc::default(),
             reports: health.reports(),
             paths: Arc::clone(&paths),
             settings,
             capacity: Arc::clone(&capacity),
-            refusals: Arc::clone(&refusals),
-            ports: Arc::clone(&ports),
-            watch_requests: Arc::clone(&watch_requests),
+            refusals: Arc::default(),
+            ports: WorkerPorts::new(worker_count)?,
+            watch_requests: WatchRequests::new(worker_count),
             connection_log,
-            progress: Arc::clone(&progress),
+            progress: WorkerProgress::of_workers(worker_count),
             broken: report_broken,
         };
         let seed = WorkerSeed {
             index: 0,
-            shared,
+            shared: shared.clone(),
             pipes: PipeBudget::of_worker(pipes, worker_count),
             random: 0,
             steered: steering.frontends(),
@@ -158,23 +150,23 @@ impl Dataplane {
         warn_of_slow_connects();
         let workers = Workers::start(worker_count, seed)?;
         Ok(Self {
-            table,
+            table: shared.table,
             former_tables: Vec::new(),
             listeners: ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering),
             failures: BTreeMap::new(),
             failures_revision: 0,
             workers,
             broken,
-            affinity,
+            affinity: shared.affinity,
             health,
             paths,
             former_paths: FormerPaths::default(),
-            overload: Overload::new(refusals, Arc::clone(&capacity)),
+            overload: Overload::new(shared.refusals, Arc::clone(&capacity)),
             capacity,
-            ports,
-            progress,
-            watch_requests,
-            client_addresses: ClientAddresses::new(transparency),
+            ports: shared.ports,
+            progress: shared.progress,
+            watch_requests: shared.watch_requests,
+            client_addresses: ClientAddresses::new(shared.transparency),
             started: Instant::now(),
         })
     }

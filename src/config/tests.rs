@@ -62,10 +62,8 @@ fn the_fallback_does_without_a_node_when_nothing_names_a_good_one() {
     assert_eq!(Config::fallback_in(&bad).node, "");
 }
 
-#[test]
-fn every_key_is_read() {
-    let config = read(
-        "node: gw-1\nkubeconfig: /k\ncluster: west\nloadBalancerClass: example.com/Mine\nhandleUnclassified: true\n\
+/// A file with every key.
+const EVERY_KEY: &str = "node: gw-1\nkubeconfig: /k\ncluster: west\nloadBalancerClass: example.com/Mine\nhandleUnclassified: true\n\
          frontends: [LoadBalancer, ExternalIP, NodePort, ClusterIP]\nexternalIPs: {allow: [192.0.2.0/24]}\n\
          internalCIDRs: ['10.0.0.0/8', '2001:db8::/32']\nworkers: 4\nbusyPoll: 50us\nsteering: always\nadmin: {listen: '[::1]:0'}\n\
          healthz: {listen: '[::]:10256'}\n\
@@ -78,9 +76,11 @@ fn every_key_is_read() {
          logging: {format: json, level: debug}\n\
          karmada: {kubeconfig: /kk, handleUnclassified: false, notReadyHold: 5m, exportServices: true, serviceWorks: true}\n\
          clusters: {member2: {interface: wg-member2}, member1: {allow: [10.1.0.0/16]}}\n\
-         failover: {overprovisioning: 100, panicThreshold: 0}\n",
-    )
-    .unwrap();
+         failover: {overprovisioning: 100, panicThreshold: 0}\n";
+
+#[test]
+fn every_key_is_read() {
+    let config = read(EVERY_KEY).unwrap();
     assert_eq!((config.node.as_str(), config.cluster.as_str(), config.workers), ("gw-1", "west", 4));
     assert_eq!((config.load_balancer_class.as_str(), config.handle_unclassified), ("example.com/Mine", true));
     assert_eq!((config.frontends.len(), config.steering), (4, SteeringMode::Always));

@@ -21,15 +21,15 @@ const LAME_DUCK: Duration = Duration::from_secs(5);
 /// Short enough for a rolling update to wait for. Kubernetes gives Pods 30 s by default, so `deploy` raises it.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// Timeouts of traffic in the section, and `lame_duck`: the time for load balancers to notice that the process is no longer ready, before it
-/// refuses new connections.
-pub(super) fn read(section: &mut Section<'_>, lame_duck: &mut Duration) -> Timeouts {
-    *lame_duck = section.get("lameDuck", LAME_DUCK, values::delay);
-    Timeouts {
+/// Timeouts of traffic in the section, and the lame duck time: that for load balancers to notice that the process is no longer ready, before
+/// it refuses new connections.
+pub(super) fn read(section: &mut Section<'_>) -> (Timeouts, Duration) {
+    let timeouts = Timeouts {
         connect: section.get("connect", CONNECT, values::timeout),
         idle: section.get("idle", IDLE, values::timeout),
         udp_idle: section.get("udpIdle", UDP_IDLE, values::timeout),
         udp_unanswered: section.get("udpUnanswered", UDP_UNANSWERED, values::timeout),
         drain: section.get("drain", DRAIN, values::timeout),
-    }
+    };
+    (timeouts, section.get("lameDuck", LAME_DUCK, values::delay))
 }

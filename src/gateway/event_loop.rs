@@ -157,6 +157,18 @@ pub(crate) enum Ended {
     NotTakenOver,
 }
 
+/// What came of an update of the objects.
+enum Followed {
+    /// Some objects are not there yet.
+    Incomplete,
+    /// The table has all objects, and this process serves.
+    InForce,
+    /// The takeover failed.
+    NotTakenOver,
+    /// There will be no more updates.
+    SourceEnded,
+}
+
 impl EventLoop {
     /// Starts the workers. The loop is boxed, since futures that hold it are moved on the stack. Nothing is served before the first objects have
     /// arrived and this process has taken over from its predecessor.
@@ -241,8 +253,7 @@ impl EventLoop {
     ) -> Ended {
         let (mut serve, mut ready, mut drain_at, mut alone) = (Some(serve), Some(ready), None, false);
         let mut servers = Servers::default();
-        let mut retry = tokio::time::interval(retry::EVERY);
-        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut retry = retries();
         loop {
             if self.takeovers.predecessor.is_none()
                 && let Some(serve) = serve.take()
@@ -252,56 +263,30 @@ impl EventLoop {
             let due = self.pipeline.due();
             tokio::select! {
                 biased;
-                () = wait_until(drain_at) => {
-                    // A successor that is about to take over saves new connections from a closed port.
-                    drain_at = servers.await_successor();
-                    if drain_at.is_none() {
-                        break;
-                    }
-                }
+                // A successor that is about to take over saves new connections from a closed port.
+                () = wait_until(drain_at) => match servers.await_successor() {
+                    None => break,
+                    later => drain_at = later,
+                },
                 lame_duck = &mut stop, if drain_at.is_none() => {
                     servers.let_former_pod_return();
-                    drain_at = self.withdraw(lame_duck.unwrap_or_default()).or(servers.await_successor());
-                    if drain_at.is_none() {
-                        break;
+                    match self.withdraw(lame_duck.unwrap_or_default()).or(servers.await_successor()) {
+                        None => break,
+                        later => drain_at = later,
                     }
                 }
                 () = self.takeovers.predecessor_ended(), if !alone => alone = true,
                 left = self.takeovers.connections_left() => self.count_elsewhere(left),
-                update = next(&mut self.pipeline, self.pause) => {
-                    let Some(update) = update else {
-                        tracing::error!(
-                            bug = true,
-                            "the object sources ended, which must not happen: exiting to be restarted"
-                        );
-                        self.source_ended = true;
-                        break;
-                    };
-                    let received = update.received();
-                    self.take(update);
-                    // While the predecessor serves, its objects in memory are newer than any snapshot.
-                    let stale = self.takeovers.predecessor.is_some() && !alone && self.pipeline.sources.stands_on_snapshot();
-                    if !self.pipeline.sources.is_loaded() || stale {
-                        continue;
-                    }
-                    if !self.take_over(received).await {
-                        self.dataplane.close(WORKER_PATIENCE).await;
-                        return Ended::NotTakenOver;
-                    }
-                    if let Some(ready) = ready.take() {
-                        self.log_ready();
-                        ready();
-                    }
-                }
+                update = next(&mut self.pipeline, self.pause) => match self.follow(update, alone).await {
+                    Followed::Incomplete => {}
+                    Followed::SourceEnded => break,
+                    Followed::NotTakenOver => return self.close().await,
+                    Followed::InForce => self.tell_ready(ready.take()),
+                },
                 successor = servers.next_successor() => {
                     if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
                         servers.leave();
-                        if let Some(lifeline) = self.takeovers.lifeline.take() {
-                            lifeline.hand_over().await;
-                        }
-                        let successor = Arc::new(successor);
-                        left.send(Arc::clone(&successor)).ok();
-                        return Ended::HandedOver(self.drain(queries, Some(successor)).await);
+                        return self.leave_to(successor, queries, left).await;
                     }
                 }
                 () = wait_until(due) => self.project(Instant::now()),
@@ -309,30 +294,73 @@ impl EventLoop {
                     self.announcing.dedicate(&mut self.dataplane);
                     self.report_failures();
                 }
-                () = self.dataplane.changed() => {
-                    self.dataplane.refresh();
-                    if self.problems.refresh_overload(&self.dataplane, &self.pipeline.sources) {
-                        self.revision += 1;
-                    }
-                }
+                () = self.dataplane.changed() => self.refresh_overload(),
                 Some(query) = queries.recv() => self.answer(query),
-                Some(NewConfig { config, applied }) = configs.recv() => {
-                    self.reconfigure(&config);
-                    applied.send(()).ok();
-                }
+                Some(new) = configs.recv() => self.reconfigure(new),
                 _ = retry.tick() => self.retry(),
             }
         }
         drop(configs);
         if self.takeovers.predecessor.is_some() {
-            self.dataplane.close(WORKER_PATIENCE).await;
-            return Ended::NotTakenOver;
+            return self.close().await;
         }
         let failed = self.source_ended;
         servers.stop_handing_over();
         self.announcing.left().await;
         let drained = self.drain(queries, None).await;
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
+    }
+
+    /// Takes an update of the objects; takes over from the predecessor once they are complete. `alone` says that the predecessor has ended.
+    async fn follow(&mut self, update: Option<SourceUpdate>, alone: bool) -> Followed {
+        let Some(update) = update else {
+            tracing::error!(
+                bug = true,
+                "the object sources ended, which must not happen: exiting to be restarted"
+            );
+            self.source_ended = true;
+            return Followed::SourceEnded;
+        };
+        let received = update.received();
+        self.take(update);
+        let sources = &self.pipeline.sources;
+        // While the predecessor serves, its objects in memory are newer than any snapshot.
+        let stale = self.takeovers.predecessor.is_some() && !alone && sources.stands_on_snapshot();
+        if !sources.is_loaded() || stale {
+            Followed::Incomplete
+        } else if self.take_over(received).await {
+            Followed::InForce
+        } else {
+            Followed::NotTakenOver
+        }
+    }
+
+    /// Ends without having served.
+    async fn close(self: Box<Self>) -> Ended {
+        self.dataplane.close(WORKER_PATIENCE).await;
+        Ended::NotTakenOver
+    }
+
+    /// Tells the successor which connections are left until the last one has ended.
+    async fn leave_to(
+        mut self: Box<Self>,
+        successor: Successor,
+        queries: mpsc::Receiver<Query>,
+        left: oneshot::Sender<Arc<Successor>>,
+    ) -> Ended {
+        if let Some(lifeline) = self.takeovers.lifeline.take() {
+            lifeline.hand_over().await;
+        }
+        let successor = Arc::new(successor);
+        left.send(Arc::clone(&successor)).ok();
+        Ended::HandedOver(self.drain(queries, Some(successor)).await)
+    }
+
+    fn refresh_overload(&mut self) {
+        self.dataplane.refresh();
+        if self.problems.refresh_overload(&self.dataplane, &self.pipeline.sources) {
+            self.revision += 1;
+        }
     }
 
     /// Lets open connections finish, and ends. A successor is sent how many are left. It has the latest objects, so only a process without a
@@ -467,6 +495,13 @@ impl EventLoop {
     }
 
     /// Logs that the first objects are in force.
+    fn tell_ready(&self, ready: Option<impl FnOnce()>) {
+        if let Some(ready) = ready {
+            self.log_ready();
+            ready();
+        }
+    }
+
     fn log_ready(&self) {
         let table = self.dataplane.table();
         let mut frontends = table.table().frontends().iter();
@@ -481,8 +516,8 @@ impl EventLoop {
     }
 
     /// Applies a configuration whose other keys are those that the process was started with. Open connections continue.
-    fn reconfigure(&mut self, config: &Config) {
-        let options = LiveOptions::new(config, &self.settings.shares, role_of(&self.pipeline.sources));
+    fn reconfigure(&mut self, NewConfig { config, applied }: NewConfig) {
+        let options = LiveOptions::new(&config, &self.settings.shares, role_of(&self.pipeline.sources));
         self.dataplane.configure(options.dataplane);
         self.pipeline.projector.set_options(options.projection);
         self.memory.set_limit(options.memory);
@@ -493,6 +528,7 @@ impl EventLoop {
         if self.projection.is_some() && self.takeovers.predecessor.is_none() {
             self.project(Instant::now());
         }
+        applied.send(()).ok();
     }
 
     /// Withdraws readiness. Returns when to drain; `None` = at once, as for a gateway that was never ready, which gets no traffic. A
@@ -563,6 +599,12 @@ fn record_latency(sources: &mut Sources) {
         let took = now.duration_since(trigger).as_secs_f64();
         metrics::histogram!(PROGRAMMING_SECONDS.name).record(took.max(0.0));
     }
+}
+
+fn retries() -> tokio::time::Interval {
+    let mut retries = tokio::time::interval(retry::EVERY);
+    retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    retries
 }
 
 /// Next update of the pipeline, after `pause`. Cancel safe.

@@ -286,10 +286,8 @@ impl GatewayProcess {
     async fn serve(self, started: impl FnOnce(SocketAddr)) -> Exit {
         let Self { app, controller, admin, serve, queries, takeover, .. } = self;
         let (mut termination, mut reloads) = (self.termination, self.reloads);
-        if takeover != Takeover::Never
-            && let Err(error) = service_manager::upgrade_on_request()
-        {
-            tracing::warn!(%error, "SIGUSR2 cannot ask for an upgrade");
+        if takeover != Takeover::Never {
+            service_manager::upgrade_on_request();
         }
         let (stop, stopped) = oneshot::channel();
         let (configs, new_configs) = mpsc::channel(1);

@@ -61,11 +61,14 @@ pub(crate) fn handed_over_to(process: i32) {
 }
 
 /// Starts a successor whenever SIGUSR2 arrives.
-///
-/// # Errors
-/// If the handler cannot be installed.
-pub(crate) fn upgrade_on_request() -> io::Result<()> {
-    let mut requests = signal(SignalKind::user_defined2())?;
+pub(crate) fn upgrade_on_request() {
+    let mut requests = match signal(SignalKind::user_defined2()) {
+        Ok(requests) => requests,
+        Err(error) => {
+            tracing::warn!(%error, "SIGUSR2 cannot ask for an upgrade");
+            return;
+        }
+    };
     tokio::spawn(async move {
         let mut asked = requests.recv().await.is_some();
         while asked {
@@ -88,7 +91,6 @@ pub(crate) fn upgrade_on_request() -> io::Result<()> {
             };
         }
     });
-    Ok(())
 }
 
 /// Runs the command line of this process again. Returns why the successor did not take over, once it has ended.

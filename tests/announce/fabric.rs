@@ -125,20 +125,7 @@ impl Fabric {
             Family::V4 => format!("addr add {}/16 dev br0", in_fabric(family, 0, 1)),
             Family::V6 => format!("addr add {}/64 dev br0 nodad", in_fabric(family, 0, 1)),
         }));
-        let path = client.namespace_path();
-        router.ip(&[
-            format!("link add client type veth peer name eth0 netns {path}"),
-            "link set client up".to_owned(),
-            "addr add 10.7.0.1/24 dev client".to_owned(),
-            "addr add fd07::1/64 dev client nodad".to_owned(),
-        ]);
-        client.ip(&[
-            "link set eth0 up".to_owned(),
-            "addr add 10.7.0.2/24 dev eth0".to_owned(),
-            "addr add fd07::2/64 dev eth0 nodad".to_owned(),
-            "route add default via 10.7.0.1".to_owned(),
-            "route add default via fd07::1".to_owned(),
-        ]);
+        join_client(&router, &client);
         join(&router, "server", &server, 0, 3, &Family::BOTH);
         let endpoints = Family::BOTH.map(|family| {
             tcp::Server::who_am_i(&server, SocketAddr::new(in_fabric(family, 0, 3), TARGET), "server")
@@ -446,6 +433,24 @@ fn service(name: &str, addresses: &[IpAddr], local: Option<&BTreeSet<u8>>) -> St
         .expect("strings take text");
     }
     text
+}
+
+/// Connects the client, in a network of its own.
+fn join_client(router: &Host, client: &Host) {
+    let path = client.namespace_path();
+    router.ip(&[
+        format!("link add client type veth peer name eth0 netns {path}"),
+        "link set client up".to_owned(),
+        "addr add 10.7.0.1/24 dev client".to_owned(),
+        "addr add fd07::1/64 dev client nodad".to_owned(),
+    ]);
+    client.ip(&[
+        "link set eth0 up".to_owned(),
+        "addr add 10.7.0.2/24 dev eth0".to_owned(),
+        "addr add fd07::2/64 dev eth0 nodad".to_owned(),
+        "route add default via 10.7.0.1".to_owned(),
+        "route add default via fd07::1".to_owned(),
+    ]);
 }
 
 /// Plugs a host into the router's bridge. Its link-local address ends as the others do: routers have it as the next hop.

@@ -131,6 +131,73 @@ fn through_port_forward(stage: &Stage<'_>, home: &Home, admin: SocketAddr, gatew
     assert!(refused.stderr.contains("no controller listens on http://"), "{}", refused.stderr);
 }
 
+/// A reporter at the address of gw-5 that lies, from what gw-1 says, and one at that of gw-6 that sends too much.
+fn liars(stage: &Stage<'_>, gateways: &Gateways<'_, '_>, mut lies: Value) -> [Reporter; 2] {
+    let liar = Reporter::start_at(stage, gateways.listener(5));
+    lies["version"] = json!("\u{1b}]0;owned\u{7}<b>1</b>\u{202e}");
+    lies["problems"] = json!(1);
+    lies["firstProblems"] =
+        json!([{"object": "Service x/y", "reason": "R", "message": "all\r\nis \u{1b}[31mlost"}]);
+    liar.report(lies);
+    let flood = Reporter::start_at(stage, gateways.listener(6));
+    flood.report(json!({"node": "x".repeat(10_000_000)}));
+    [liar, flood]
+}
+
+fn a_service_that_differs_stands_out(cluster: &Cluster, stage: &Stage<'_>, home: &Home, leader: &Sheave<'_>) {
+    // A Service with an endpoint on only one of the nodes, and a frontend and a Problem that only one gateway has because of
+    // its configuration.
+    pool(cluster, "all", "203.0.113.30");
+    service(cluster, "web", "externalTrafficPolicy: Local, externalIPs: [203.0.113.99]");
+    wait_for_addresses(cluster, "web");
+    cluster.apply(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, labels: {kubernetes.io/service-name: web}}\n\
+         addressType: IPv4\nports: [{name: http, port: 8080, protocol: TCP}]\nendpoints: [{addresses: [10.1.0.7], nodeName: gw-1}]\n",
+    );
+    let text = wait_for_text(
+        stage,
+        home,
+        1,
+        &["on gw-2 only: Service ", "ExternalIPRefused", "routing tables differ: "],
+    );
+    let marked =
+        |node: &str| text.lines().any(|line| line.starts_with(node) && line.ends_with("table, problems"));
+    assert!(marked("  gw-2"), "{text}");
+    let web = format!("{}/web", cluster.namespace());
+    let explained =
+        stage.command(home, "explain", &[&web, "--client", "198.18.0.7", "--fleet"]).expect_success();
+    for part in ["Any gateway may get the client, and they differ. On gw-", "\nOther gateways\n  - on gw-"] {
+        assert!(explained.contains(part), "{part}: {explained}");
+    }
+    let unknown = stage.command(home, "explain", &["shop/none", "--fleet"]);
+    assert_eq!(unknown.code(), Some(65), "{}", unknown.stderr);
+    let wrong =
+        stage.host.run(|| http::get(leader.admin(), "/api/fleet/explain?service=web")).expect("an answer");
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+}
+
+fn what_is_wrong_with_each_is_told(stage: &Stage<'_>, home: &Home) {
+    let text = wait_for_text(
+        stage,
+        home,
+        1,
+        &[
+            "6 gateways: 4 serving, 2 silent",
+            "gw-3: it answers nothing but its report",
+            "gw-4: it does not answer: no connection: ",
+            "gw-6: it does not answer: the answer cannot be read: ",
+            "versions differ: ",
+            "on gw-5: Service x/y: R: all  is  [31mlost",
+            "gw-5: it calls itself gw-1, and runs on gw-5",
+        ],
+    );
+    assert!(
+        text.chars().all(|char| char == '\n' || !char.is_control()) && !text.contains('\u{202e}'),
+        "{text}"
+    );
+    assert_eq!(stage.command(home, "status", &["--fleet", "-o", "json"]).code(), Some(1));
+}
+
 #[test]
 fn all_gateways_are_asked_and_those_that_differ_stand_out() {
     let cluster = Cluster::simulated("all");
@@ -162,68 +229,13 @@ fn all_gateways_are_asked_and_those_that_differ_stand_out() {
     let view = candidate.page("/api/fleet");
     assert_eq!(gateway(&view, "gw-1")["tableHash"], gateway(&view, "gw-2")["tableHash"]);
 
-    // A Service with an endpoint on only one of the nodes, and a frontend and a Problem that only one gateway has because of
-    // its configuration.
-    pool(&cluster, "all", "203.0.113.30");
-    service(&cluster, "web", "externalTrafficPolicy: Local, externalIPs: [203.0.113.99]");
-    wait_for_addresses(&cluster, "web");
-    cluster.apply(
-        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, labels: {kubernetes.io/service-name: web}}\n\
-         addressType: IPv4\nports: [{name: http, port: 8080, protocol: TCP}]\nendpoints: [{addresses: [10.1.0.7], nodeName: gw-1}]\n",
-    );
-    let text = wait_for_text(
-        &stage,
-        &home,
-        1,
-        &["on gw-2 only: Service ", "ExternalIPRefused", "routing tables differ: "],
-    );
-    let marked =
-        |node: &str| text.lines().any(|line| line.starts_with(node) && line.ends_with("table, problems"));
-    assert!(marked("  gw-2"), "{text}");
-    let web = format!("{}/web", cluster.namespace());
-    let explained =
-        stage.command(&home, "explain", &[&web, "--client", "198.18.0.7", "--fleet"]).expect_success();
-    for part in ["Any gateway may get the client, and they differ. On gw-", "\nOther gateways\n  - on gw-"] {
-        assert!(explained.contains(part), "{part}: {explained}");
-    }
-    let unknown = stage.command(&home, "explain", &["shop/none", "--fleet"]);
-    assert_eq!(unknown.code(), Some(65), "{}", unknown.stderr);
-    let wrong =
-        stage.host.run(|| http::get(leader.admin(), "/api/fleet/explain?service=web")).expect("an answer");
-    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    a_service_that_differs_stands_out(&cluster, &stage, &home, &leader);
 
     // A gateway that answers anyone, one that is gone, one with wrong answers, and one that sends too much.
     let _open = gateways.start(3, "", "");
-    let liar = Reporter::start_at(&stage, gateways.listener(5));
-    let mut lies = running[0].page("/api/status");
-    lies["version"] = json!("\u{1b}]0;owned\u{7}<b>1</b>\u{202e}");
-    lies["problems"] = json!(1);
-    lies["firstProblems"] =
-        json!([{"object": "Service x/y", "reason": "R", "message": "all\r\nis \u{1b}[31mlost"}]);
-    liar.report(lies);
-    let flood = Reporter::start_at(&stage, gateways.listener(6));
-    flood.report(json!({"node": "x".repeat(10_000_000)}));
+    let _liars = liars(&stage, &gateways, running[0].page("/api/status"));
     gateways.are(&[1, 2, 3, 4, 5, 6]);
-    let text = wait_for_text(
-        &stage,
-        &home,
-        1,
-        &[
-            "6 gateways: 4 serving, 2 silent",
-            "gw-3: it answers nothing but its report",
-            "gw-4: it does not answer: no connection: ",
-            "gw-6: it does not answer: the answer cannot be read: ",
-            "versions differ: ",
-            "on gw-5: Service x/y: R: all  is  [31mlost",
-            "gw-5: it calls itself gw-1, and runs on gw-5",
-        ],
-    );
-    assert!(
-        text.chars().all(|char| char == '\n' || !char.is_control()) && !text.contains('\u{202e}'),
-        "{text}"
-    );
-    assert_eq!(stage.command(&home, "status", &["--fleet", "-o", "json"]).code(), Some(1));
-
+    what_is_wrong_with_each_is_told(&stage, &home);
     through_port_forward(&stage, &home, leader.admin(), running[0].admin());
 
     // Gateways do not query others.

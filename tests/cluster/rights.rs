@@ -10,6 +10,7 @@ use crate::stage::{
     NODE_ADDRESS, Role, Stage, free_port, pool, service, wait_for_addresses, wait_for_condition,
     wait_until_gone,
 };
+use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::apiserver::status::Status;
 use crate::support::cluster::{Account, Cluster};
@@ -19,20 +20,22 @@ use crate::support::patience::eventually;
 /// User name of a gateway at the test API server.
 const GATEWAY: &str = "system:serviceaccount:sheave-system:sheave-gateway";
 
+/// As older servers do, so that the permission to list is needed.
+fn refuse_to_stream_lists(server: &ApiServer) {
+    let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
+    for (user, kinds) in [(CONTROLLER, 5), (GATEWAY, 3)] {
+        let watches = Matching::new("watch", "*").of_streamed_lists();
+        server.faults().plan(watches.by(user), kinds, Fault::Answer(unknown()));
+    }
+}
+
 #[test]
 fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     let cluster = Cluster::start("rights");
     let stage = Stage::new(&cluster);
     let road = stage.road();
     let _endpoints = stage.endpoints();
-    if let Some(server) = cluster.test_server() {
-        // Older servers do not stream lists, so that the permission to list is needed.
-        let unknown = || Status::new(422, "Invalid", "sendInitialEvents is forbidden for watch");
-        for (user, kinds) in [(CONTROLLER, 5), (GATEWAY, 3)] {
-            let watches = Matching::new("watch", "*").of_streamed_lists();
-            server.faults().plan(watches.by(user), kinds, Fault::Answer(unknown()));
-        }
-    }
+    cluster.test_server().into_iter().for_each(refuse_to_stream_lists);
     let token = cluster.token(Account::Controller, AUDIENCE).display().to_string();
     let scraped = SocketAddr::from((Ipv4Addr::LOCALHOST, stage.host.run(|| free_port(Ipv4Addr::LOCALHOST))));
     let shows = format!(

@@ -125,14 +125,16 @@ fn commands_ask_a_gateway_of_the_cluster_through_a_port_forward() {
         "{}",
         unreachable.stderr
     );
+    no_process_at_hand_is_searched_elsewhere(&laptop, &plugin, &cluster);
+}
 
-    // A named process, or one that serves here, is not searched elsewhere.
+fn no_process_at_hand_is_searched_elsewhere(laptop: &Laptop<'_>, plugin: &str, cluster: &[&str]) {
     laptop.api.requests();
-    laptop.run(&plugin, &["status", "--admin", "http://127.0.0.1:9841"]).expect_success();
+    laptop.run(plugin, &["status", "--admin", "http://127.0.0.1:9841"]).expect_success();
     fs::write(laptop.path("config.yaml"), "").expect("a file is written");
-    laptop.run(&plugin, &["status"]).expect_success();
+    laptop.run(plugin, &["status"]).expect_success();
     assert_eq!(laptop.api.requests(), [""; 0]);
     // With a named cluster, the process on this machine is not used.
-    laptop.run(&plugin, &[&["status"][..], &cluster].concat());
+    laptop.run(plugin, &[&["status"][..], cluster].concat());
     assert_eq!(laptop.api.requests().len(), 1);
 }

@@ -97,6 +97,41 @@ fn elsewhere(world: &World, family: Family) -> (IpAddr, &'static str) {
     (address, network)
 }
 
+/// What `top` shows while `load` repeats on the client.
+fn once_under(load: &mut (dyn FnMut() + Send), world: &World, arguments: &[&str]) -> Value {
+    std::thread::scope(|scope| {
+        let viewing = scope.spawn(|| once(&world.gateway, arguments));
+        world.client.run(|| {
+            while !viewing.is_finished() {
+                load();
+            }
+        });
+        viewing.join().unwrap()
+    })
+}
+
+/// Directions of bytes.
+const BYTES: [&str; 2] = ["clientBytesPerSecond", "endpointBytesPerSecond"];
+
+fn moves(row: &Value, key: &str) -> bool {
+    row[key].as_f64().is_some_and(|rate| rate > 0.0)
+}
+
+fn moved_bytes_are_those_of_endpoints_and_clusters(world: &World, long: &mut Conversation) {
+    eventually("bytes of endpoints and clusters", || {
+        let mut view = once_under(
+            &mut || long.say("something").unwrap(),
+            world,
+            &["--view", "endpoints", "--filter", "e2e/web"],
+        );
+        let endpoint = view["endpoints"][0].take();
+        let mut view = once_under(&mut || long.say("something").unwrap(), world, &["--view", "clusters"]);
+        let cluster = view["clusters"][0].take();
+        let all = BYTES.iter().all(|key| moves(&endpoint, key) && moves(&cluster, key));
+        if all { Ok(()) } else { Err(format!("{endpoint}, {cluster}")) }
+    });
+}
+
 fn networks_of_clients_are_shown_with_what_they_have(family: Family) {
     let world = World::new(1);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);
@@ -125,49 +160,29 @@ fn networks_of_clients_are_shown_with_what_they_have(family: Family) {
     assert!(rows.iter().all(|row| served.contains(row["service"].as_str().unwrap())), "{view}");
 
     // A long connection, short ones, and a flow: each changes the figures of its own network.
-    let moves = |row: &Value, key: &str| row[key].as_f64().is_some_and(|rate| rate > 0.0);
-    let bytes = ["clientBytesPerSecond", "endpointBytesPerSecond"];
-    let watched = |load: &mut (dyn FnMut() + Send), arguments: &[&str]| {
-        std::thread::scope(|scope| {
-            let viewing = scope.spawn(|| once(&world.gateway, arguments));
-            world.client.run(|| {
-                while !viewing.is_finished() {
-                    load();
-                }
-            });
-            viewing.join().unwrap()
-        })
-    };
+    let watched = |load: &mut (dyn FnMut() + Send), arguments: &[&str]| once_under(load, &world, arguments);
     let clients = ["--view", "clients"];
     eventually("the long connection's bytes", || {
         let view = watched(&mut || long.say("something").unwrap(), &clients);
         let (own, far) = (row(&view, own_network), row(&view, far_network));
-        let said = bytes.iter().all(|key| moves(&own, key)) && own["service"] == "e2e/web";
-        let quiet = !moves(&own, "openedPerSecond") && !bytes.iter().any(|key| moves(&far, key));
+        let said = BYTES.iter().all(|key| moves(&own, key)) && own["service"] == "e2e/web";
+        let quiet = !moves(&own, "openedPerSecond") && !BYTES.iter().any(|key| moves(&far, key));
         if said && quiet { Ok(()) } else { Err(view) }
     });
     eventually("short connections", || {
         let view = watched(&mut || drop(tcp::ask_from(far, at(family.vip(1), 80)).unwrap()), &clients);
         let (own, far) = (row(&view, own_network), row(&view, far_network));
-        let rates = bytes.iter().chain(&["openedPerSecond"]).all(|key| moves(&far, key));
-        let quiet = !moves(&own, "openedPerSecond") && !bytes.iter().any(|key| moves(&own, key));
+        let rates = BYTES.iter().chain(&["openedPerSecond"]).all(|key| moves(&far, key));
+        let quiet = !moves(&own, "openedPerSecond") && !BYTES.iter().any(|key| moves(&own, key));
         if rates && quiet && far["service"] == "e2e/db" { Ok(()) } else { Err(view) }
     });
     eventually("a flow's bytes", || {
         let view = watched(&mut || drop(flow.ask().unwrap()), &clients);
         let far = row(&view, far_network);
-        let rates = bytes.iter().all(|key| moves(&far, key)) && far["service"] == "e2e/web";
+        let rates = BYTES.iter().all(|key| moves(&far, key)) && far["service"] == "e2e/web";
         if rates { Ok(()) } else { Err(view) }
     });
-    eventually("bytes of endpoints and clusters", || {
-        let mut view =
-            watched(&mut || long.say("something").unwrap(), &["--view", "endpoints", "--filter", "e2e/web"]);
-        let endpoint = view["endpoints"][0].take();
-        let mut view = watched(&mut || long.say("something").unwrap(), &["--view", "clusters"]);
-        let cluster = view["clusters"][0].take();
-        let all = bytes.iter().all(|key| moves(&endpoint, key) && moves(&cluster, key));
-        if all { Ok(()) } else { Err(format!("{endpoint}, {cluster}")) }
-    });
+    moved_bytes_are_those_of_endpoints_and_clusters(&world, &mut long);
 }
 
 fn a_gateway_that_dies_is_waited_for(family: Family) {

@@ -209,7 +209,13 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     browser.picture("controller");
     browser.expect_well_behaved();
 
-    let medium = Browser::open(&scene.host, Look { width: 960, ..Look::default() });
+    fits_every_window(&scene.host, &url);
+    refuses_others(&scene.host, admin);
+}
+
+/// The page in a medium and a narrow window, and without JavaScript.
+fn fits_every_window(host: &Host, url: &dyn Fn(&str) -> String) {
+    let medium = Browser::open(host, Look { width: 960, ..Look::default() });
     medium.visit(&url("/"));
     medium.until_text("#matches", "4 gateways");
     let whole = "(document.querySelector('#list table').getBoundingClientRect().right <= innerWidth)";
@@ -217,25 +223,28 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     medium.picture("controller-medium");
     medium.expect_well_behaved();
 
-    let plain = Browser::open(&scene.host, Look { javascript: false, ..Look::default() });
+    let plain = Browser::open(host, Look { javascript: false, ..Look::default() });
     plain.visit(&url("/"));
     let text = plain.text("body");
     for command in ["sheave status --fleet", "sheave explain shop/web", "sheave top", "sheave watch"] {
         assert!(text.contains(command), "{command}: {text}");
     }
 
-    let narrow = Browser::open(&scene.host, Look { width: 360, dark: true, ..Look::default() });
+    let narrow = Browser::open(host, Look { width: 360, dark: true, ..Look::default() });
     narrow.visit(&url("/?explain=shop/web&client=198.51.100.7"));
     narrow.until_text("#answer .decision", "goes to 10.1.0.7:8080");
     narrow.until_text("#matches", "4 gateways");
     narrow.picture("controller-narrow-dark");
     narrow.expect_well_behaved();
+}
 
+/// Requests from other pages, and methods that change something.
+fn refuses_others(host: &Host, admin: SocketAddr) {
     let ask = |method: &str, path: &str, headers: &[(&str, &str)]| {
-        scene.host.run(|| http::send(admin, method, path, headers, "")).expect("an answer")
+        host.run(|| http::send(admin, method, path, headers, "")).expect("an answer")
     };
-    let host = admin.to_string();
-    let by_address = ("Host", host.as_str());
+    let name = admin.to_string();
+    let by_address = ("Host", name.as_str());
     assert_eq!(ask("GET", "/api/fleet", &[("Host", "rebound.example")]).status, 421);
     let link = [by_address, ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate")];
     for (path, status) in [("/", 200), ("/api/fleet", 403), ("/api/status", 403), ("/metrics", 403)] {

@@ -5,7 +5,6 @@
 //! serve an address announces it to routers (`bgp`). A thread of its own does all that (`announcer`). Nothing is written to the API
 //! server for it. `README.md` beside this crate describes both.
 #![forbid(unsafe_code)]
-#![warn(clippy::too_many_lines)]
 
 mod ability;
 mod announcer;

@@ -43,12 +43,10 @@ spec:
     )
 }
 
-/// Manifests of a member cluster and the endpoints that Karmada collected from it. Names inside the slice are those of the member
-/// cluster.
+/// Manifests of a member cluster and the endpoints that Karmada collected from it.
 pub(super) fn member(cluster: &Cluster) -> String {
     let name = cluster.name;
-    let port = cluster.web.first().map_or(0, std::net::SocketAddr::port);
-    let mut text = format!(
+    format!(
         "apiVersion: cluster.karmada.io/v1alpha1
 kind: Cluster
 metadata:
@@ -67,7 +65,17 @@ status:
     message: cluster is healthy and ready to accept workloads
     lastTransitionTime: \"2026-01-01T00:00:00Z\"
 ---
-apiVersion: work.karmada.io/v1alpha1
+{}",
+        work(cluster)
+    )
+}
+
+/// The Work with the endpoints that Karmada collected. Names inside the slice are those of the member cluster.
+fn work(cluster: &Cluster) -> String {
+    let name = cluster.name;
+    let port = cluster.web.first().map_or(0, std::net::SocketAddr::port);
+    let mut text = format!(
+        "apiVersion: work.karmada.io/v1alpha1
 kind: Work
 metadata:
   name: shop-{name}

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use sheave_control::api::store::ControlPlane;
 use sheave_model::FrontendAddr;
+use tokio::sync::oneshot;
 
 use super::{EventLoop, Phase, WORKER_PATIENCE};
 use crate::gateway::{problems, sources};
@@ -45,38 +46,7 @@ impl EventLoop {
             Query::Metrics(reply) => {
                 reply.send(self.facts()).ok();
             }
-            Query::Status(reply) => {
-                let status = ProcessView {
-                    first_problems: self.first_problems(),
-                    first_unhealthy: self
-                        .dataplane
-                        .unhealthy()
-                        .take(LISTED)
-                        .map(UnhealthyView::from)
-                        .collect(),
-                    ..self.status()
-                };
-                let answers = self.dataplane.answers(WORKER_PATIENCE);
-                let table = self.projection.as_ref().map(|projection| Arc::clone(&projection.table));
-                let (problems, closed) = (self.problems(), problems::closed(&self.dataplane));
-                let (active, announcements) = (self.dataplane.table(), self.announcing.status());
-                // Work that grows with the number of Services runs outside the loop.
-                let status = tokio::task::spawn_blocking(move || {
-                    let facts = ServiceFacts {
-                        active: &active,
-                        problems: &problems,
-                        closed: &closed,
-                        announcements: announcements.as_deref(),
-                    };
-                    let table_hash = table.as_deref().map(table_hash::of);
-                    ProcessView { table_hash, ..status.serving(&services::rows(facts)) }
-                });
-                tokio::spawn(async move {
-                    let Ok(status) = status.await else { return };
-                    let status = ProcessView { worker_stuck: !answers.await, ..status };
-                    reply.send(status.to_json()).ok();
-                });
-            }
+            Query::Status(reply) => self.answer_status(reply),
             Query::Routes(reply) => {
                 reply.send(self.routes()).ok();
             }
@@ -93,6 +63,35 @@ impl EventLoop {
                 reply.send(self.explain(&question)).ok();
             }
         }
+    }
+
+    /// Answers with the whole status once the workers have answered.
+    fn answer_status(&self, reply: oneshot::Sender<String>) {
+        let status = ProcessView {
+            first_problems: self.first_problems(),
+            first_unhealthy: self.dataplane.unhealthy().take(LISTED).map(UnhealthyView::from).collect(),
+            ..self.status()
+        };
+        let answers = self.dataplane.answers(WORKER_PATIENCE);
+        let table = self.projection.as_ref().map(|projection| Arc::clone(&projection.table));
+        let (problems, closed) = (self.problems(), problems::closed(&self.dataplane));
+        let (active, announcements) = (self.dataplane.table(), self.announcing.status());
+        // Work that grows with the number of Services runs outside the loop.
+        let status = tokio::task::spawn_blocking(move || {
+            let facts = ServiceFacts {
+                active: &active,
+                problems: &problems,
+                closed: &closed,
+                announcements: announcements.as_deref(),
+            };
+            let table_hash = table.as_deref().map(table_hash::of);
+            ProcessView { table_hash, ..status.serving(&services::rows(facts)) }
+        });
+        tokio::spawn(async move {
+            let Ok(status) = status.await else { return };
+            let status = ProcessView { worker_stuck: !answers.await, ..status };
+            reply.send(status.to_json()).ok();
+        });
     }
 
     /// Fails only if a restart helps: a thread that has ended does not come back. A slow thread is no reason

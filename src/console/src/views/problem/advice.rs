@@ -46,75 +46,91 @@ fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> 
     service.split_once('/').filter(|_| source == "Service" && plain)
 }
 
+/// Advice for each reason.
+const ADVICE: [(&str, &str); 30] = [
+    (
+        reason::INVALID_MANIFEST,
+        "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake.",
+    ),
+    (reason::DUPLICATE_OBJECT, "Delete one of the two documents."),
+    (reason::UNREADABLE_OBJECT, "Correct the object with `kubectl edit`."),
+    (reason::DEFINITION_MISSING, "Install it: `kubectl apply -f deploy/base/crd.yaml`."),
+    (
+        reason::ACCESS_DENIED,
+        "Grant the rights of `deploy/base` to the ServiceAccount: `kubectl apply -k deploy/base`.",
+    ),
+    (reason::INVALID_VALUE, "Correct the field; the message says what holds until then."),
+    (reason::PROTOCOL_NOT_SUPPORTED, "Remove the port, or serve it with another load balancer."),
+    (reason::ADDRESS_IN_USE, "Use another port or another address."),
+    (
+        reason::EXTERNAL_IP_REFUSED,
+        "Remove the address from spec.externalIPs, or add it to `externalIPs.allow` in the configuration.",
+    ),
+    (
+        reason::SOURCE_RANGES_ONE_FAMILY,
+        "Add a range of the other family to spec.loadBalancerSourceRanges: 0.0.0.0/0 or ::/0 admits everybody.",
+    ),
+    (
+        reason::NO_ADDRESS,
+        "Add free addresses to an AddressPool that selects the Service: `kubectl get addresspools`.",
+    ),
+    (
+        reason::ENDPOINT_LOOP,
+        "Put addresses of Pods or other machines into the Service's EndpointSlices, in place of the gateway's own or of other Services.",
+    ),
+    (
+        reason::BIND_FAILED,
+        "The gateway tries again by itself. `ss -ltnup` on the node shows which process has a port.",
+    ),
+    (
+        reason::ANNOUNCE_FAILED,
+        "Check the interface and the gateway's CAP_NET_RAW; `sheave gateways` shows who has which address.",
+    ),
+    (reason::ADDRESS_CONFLICT, "Take the address away from the other machine, or out of the AddressPool."),
+    (
+        reason::GATEWAYS_DISAGREE,
+        "Give all gateways the same objects, configuration and version; `sheave status` shows how old what each knows is.",
+    ),
+    (
+        reason::CLIENT_SOURCE_LOST,
+        "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`.",
+    ),
+    (
+        reason::LOCAL_PORTS_TAKEN,
+        "Run one gateway in each network namespace, or end the other one: `fuser` shows which process has the file open.",
+    ),
+    (reason::OVERLOADED, "Add gateways, or raise `limits` and the limit of open files (ulimit -n)."),
+    (
+        reason::LIMIT_REACHED,
+        "If the traffic is wanted, raise the limit: the annotation on the Service, or the key in the gateway's configuration.",
+    ),
+    (reason::NOT_SERVED, "Change the field in the object, or remove the class from it."),
+    (
+        reason::FAILED_TO_START_SERVICE_HEALTHCHECK,
+        "Free the health check's port: `ss -ltnp` on the node shows which process has it.",
+    ),
+    (reason::SERVICE_NOT_FOUND, "Create a Service of that name in the Karmada control plane."),
+    (reason::PORT_NOT_FOUND, "Name a port that the Service has."),
+    (reason::CLUSTER_NOT_FOUND, "Correct the name: `kubectl get clusters` lists the members."),
+    (reason::LEGACY_FIELD, "Use the field that replaces it."),
+    (reason::NOT_ACROSS_CLUSTERS, "Remove the field from the object."),
+    (
+        reason::WRITE_REFUSED,
+        "Check for an admission webhook or policy that refuses the controller's writes, and its rights.",
+    ),
+    (
+        reason::OVERLAPPING_ADDRESSES,
+        "Name the interface that leads to each cluster: `clusters: {NAME: {interface: ...}}` in the configuration.",
+    ),
+    (
+        reason::NO_COMMON_NODE,
+        "Set `externalTrafficPolicy: Cluster`, select the same Pods as the other Service, or give the Service another address.",
+    ),
+];
+
 /// Advice for this reason; empty if this version does not know it.
 pub(crate) fn of_reason(reason: &str) -> &'static str {
-    match reason {
-        reason::INVALID_MANIFEST => {
-            "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake."
-        }
-        reason::DUPLICATE_OBJECT => "Delete one of the two documents.",
-        reason::UNREADABLE_OBJECT => "Correct the object with `kubectl edit`.",
-        reason::DEFINITION_MISSING => "Install it: `kubectl apply -f deploy/base/crd.yaml`.",
-        reason::ACCESS_DENIED => {
-            "Grant the rights of `deploy/base` to the ServiceAccount: `kubectl apply -k deploy/base`."
-        }
-        reason::INVALID_VALUE => "Correct the field; the message says what holds until then.",
-        reason::PROTOCOL_NOT_SUPPORTED => "Remove the port, or serve it with another load balancer.",
-        reason::ADDRESS_IN_USE => "Use another port or another address.",
-        reason::EXTERNAL_IP_REFUSED => {
-            "Remove the address from spec.externalIPs, or add it to `externalIPs.allow` in the configuration."
-        }
-        reason::SOURCE_RANGES_ONE_FAMILY => {
-            "Add a range of the other family to spec.loadBalancerSourceRanges: 0.0.0.0/0 or ::/0 admits everybody."
-        }
-        reason::NO_ADDRESS => {
-            "Add free addresses to an AddressPool that selects the Service: `kubectl get addresspools`."
-        }
-        reason::ENDPOINT_LOOP => {
-            "Put addresses of Pods or other machines into the Service's EndpointSlices, in place of the gateway's own or of other Services."
-        }
-        reason::BIND_FAILED => {
-            "The gateway tries again by itself. `ss -ltnup` on the node shows which process has a port."
-        }
-        reason::ANNOUNCE_FAILED => {
-            "Check the interface and the gateway's CAP_NET_RAW; `sheave gateways` shows who has which address."
-        }
-        reason::ADDRESS_CONFLICT => {
-            "Take the address away from the other machine, or out of the AddressPool."
-        }
-        reason::GATEWAYS_DISAGREE => {
-            "Give all gateways the same objects, configuration and version; `sheave status` shows how old what each knows is."
-        }
-        reason::CLIENT_SOURCE_LOST => {
-            "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`."
-        }
-        reason::LOCAL_PORTS_TAKEN => {
-            "Run one gateway in each network namespace, or end the other one: `fuser` shows which process has the file open."
-        }
-        reason::OVERLOADED => "Add gateways, or raise `limits` and the limit of open files (ulimit -n).",
-        reason::LIMIT_REACHED => {
-            "If the traffic is wanted, raise the limit: the annotation on the Service, or the key in the gateway's configuration."
-        }
-        reason::NOT_SERVED => "Change the field in the object, or remove the class from it.",
-        reason::FAILED_TO_START_SERVICE_HEALTHCHECK => {
-            "Free the health check's port: `ss -ltnp` on the node shows which process has it."
-        }
-        reason::SERVICE_NOT_FOUND => "Create a Service of that name in the Karmada control plane.",
-        reason::PORT_NOT_FOUND => "Name a port that the Service has.",
-        reason::CLUSTER_NOT_FOUND => "Correct the name: `kubectl get clusters` lists the members.",
-        reason::LEGACY_FIELD => "Use the field that replaces it.",
-        reason::NOT_ACROSS_CLUSTERS => "Remove the field from the object.",
-        reason::WRITE_REFUSED => {
-            "Check for an admission webhook or policy that refuses the controller's writes, and its rights."
-        }
-        reason::OVERLAPPING_ADDRESSES => {
-            "Name the interface that leads to each cluster: `clusters: {NAME: {interface: ...}}` in the configuration."
-        }
-        reason::NO_COMMON_NODE => {
-            "Set `externalTrafficPolicy: Cluster`, select the same Pods as the other Service, or give the Service another address."
-        }
-        _ => "",
-    }
+    ADVICE.iter().find(|(known, _)| *known == reason).map_or("", |(_, advice)| advice)
 }
 
 #[cfg(test)]

@@ -164,21 +164,7 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
     if view.draining {
         wrong.push("it is draining: nothing new is accepted, and open connections finish".to_owned());
     }
-    if let Some(AnnouncingView { state, heard_by, counted, warnings, .. }) = &view.announcing {
-        if state == "fenced" {
-            wrong.push(format!(
-                "it announces no address: it is heard by {heard_by} of {counted} gateways, and needs more than half; check UDP \
-                 port `announce.heartbeat.port` between the gateways, and their keys"
-            ));
-        }
-        if state == "minority" {
-            wrong.push(format!(
-                "it announces addresses without a majority: it is heard by {heard_by} of {counted} gateways; restart the others, or \
-                 check UDP port `announce.heartbeat.port` between the gateways, and their keys"
-            ));
-        }
-        wrong.extend(warnings.iter().cloned());
-    }
+    wrong.extend(view.announcing.iter().flat_map(wrong_with_announcing));
     if view.worker_stuck {
         wrong.push(
             "a worker does not answer: its connections hang and it accepts nothing new; if that lasts, restart the process"
@@ -208,30 +194,51 @@ pub(super) fn wrong(view: &ProcessView) -> Vec<String> {
         );
     }
     wrong.extend(view.controller.as_ref().and_then(refused_writes));
-    if let Some(ControllerView { problems, more_problems, .. }) = &view.controller
-        && !problems.is_empty()
-    {
-        wrong.push(match problems.len() + more_problems {
-            1 => "the controller reports one Problem, listed below".to_owned(),
-            count => format!("the controller reports {count} Problems, listed below"),
-        });
-    }
+    wrong.extend(view.controller.as_ref().and_then(problems_of_controller));
     wrong.extend(view.services.and_then(not_serving));
-    match (view.problems, view.first_problems.len()) {
-        _ if view.role == CONTROLLER => {}
-        (0, _) => {}
-        // An older version does not list them.
-        (1, 0) => wrong.push("there is one Problem; `sheave routes` shows it".to_owned()),
-        (count, 0) => wrong.push(format!("there are {count} Problems; `sheave routes` shows them")),
-        (1, _) => wrong.push("there is one Problem, listed below".to_owned()),
-        (count, _) => wrong.push(format!("there are {count} Problems, listed below")),
-    }
+    wrong.extend(problems_of_gateway(view));
     if wrong.is_empty()
         && let Some(why) = &view.not_ready
     {
         wrong.push(format!("it is not ready: {why}"));
     }
     wrong
+}
+
+fn wrong_with_announcing(view: &AnnouncingView) -> Vec<String> {
+    let AnnouncingView { state, heard_by, counted, warnings, .. } = view;
+    let alone = match state.as_str() {
+        "fenced" => Some(format!(
+            "it announces no address: it is heard by {heard_by} of {counted} gateways, and needs more than half; check UDP \
+             port `announce.heartbeat.port` between the gateways, and their keys"
+        )),
+        "minority" => Some(format!(
+            "it announces addresses without a majority: it is heard by {heard_by} of {counted} gateways; restart the others, or \
+             check UDP port `announce.heartbeat.port` between the gateways, and their keys"
+        )),
+        _ => None,
+    };
+    alone.into_iter().chain(warnings.iter().cloned()).collect()
+}
+
+fn problems_of_controller(view: &ControllerView) -> Option<String> {
+    match view.problems.len() + view.more_problems {
+        _ if view.problems.is_empty() => None,
+        1 => Some("the controller reports one Problem, listed below".to_owned()),
+        count => Some(format!("the controller reports {count} Problems, listed below")),
+    }
+}
+
+fn problems_of_gateway(view: &ProcessView) -> Option<String> {
+    match (view.problems, view.first_problems.len()) {
+        _ if view.role == CONTROLLER => None,
+        (0, _) => None,
+        // An older version does not list them.
+        (1, 0) => Some("there is one Problem; `sheave routes` shows it".to_owned()),
+        (count, 0) => Some(format!("there are {count} Problems; `sheave routes` shows them")),
+        (1, _) => Some("there is one Problem, listed below".to_owned()),
+        (count, _) => Some(format!("there are {count} Problems, listed below")),
+    }
 }
 
 fn not_serving(counts: ServiceCounts) -> Option<String> {
