@@ -59,7 +59,7 @@ fn only_those_who_may_get_it() {
     let host = host();
     let gateway = Gateway::start(&host, &[Service::new("web", 10)], "");
     let link = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate")];
-    for path in ["/", "/page/main.js", "/page/style.css", "/api/status", "/api/routes", "/api/traffic"] {
+    for path in ["/", "/page/gateway.js", "/page/style.css", "/api/status", "/api/routes", "/api/traffic"] {
         assert_eq!(gateway.ask("GET", path, &[]).status, 200, "{path}");
         assert_eq!(gateway.ask("GET", path, &[("Host", "localhost:9841")]).status, 200, "{path}");
         assert_eq!(gateway.ask("GET", path, &[("Host", "rebound.example")]).status, 421, "{path}");

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::Request;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
 use hyper::header::HOST;
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use sheave_control::text::one_line;
 use tokio::net::TcpStream;
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LONGEST: usize = 1 << 28;
 /// How many bytes of an error response are shown.
 const LONGEST_REFUSAL: usize = 1024;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Response of the admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,13 +50,22 @@ fn get_within(patience: Duration, authority: &str, path: &str) -> Result<Reply, 
 }
 
 /// The limit is for the whole answer, so that a server that sends a byte now and then cannot extend it.
-async fn request(authority: &str, path: &str) -> Result<Reply, Box<dyn std::error::Error + Send + Sync>> {
+async fn request(authority: &str, path: &str) -> Result<Reply, Error> {
+    collect(send(authority, path).await?).await
+}
+
+/// Sends a request for a path with its query. Its connection lasts as long as the answer is read.
+pub(crate) async fn send(authority: &str, path: &str) -> Result<Response<Incoming>, Error> {
     let stream = TcpStream::connect(authority).await?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // Ends with the runtime.
     tokio::spawn(connection);
     let request = Request::get(path).header(HOST, authority).body(Empty::<Bytes>::new())?;
-    let (head, body) = sender.send_request(request).await?.into_parts();
+    Ok(sender.send_request(request).await?)
+}
+
+/// Waits for the whole answer.
+pub(crate) async fn collect(answer: Response<Incoming>) -> Result<Reply, Error> {
+    let (head, body) = answer.into_parts();
     let body = Limited::new(body, LONGEST).collect().await?.to_bytes();
     let (status, line) = (head.status.as_u16(), head.status.to_string());
     Ok(Reply { status, line, body: String::from_utf8(body.into())? })

@@ -32,9 +32,8 @@ macro_rules! assets {
 }
 
 /// Assets of the pages, by path.
-const ASSETS: [(&str, &str, &str); 16] = assets! {
+const ASSETS: [(&str, &str, &str); 17] = assets! {
     "style.css": STYLE,
-    "main.js": SCRIPT,
     "all_gateways.js": SCRIPT,
     "controller.js": SCRIPT,
     "dom.js": SCRIPT,
@@ -42,6 +41,8 @@ const ASSETS: [(&str, &str, &str); 16] = assets! {
     "explain_all.js": SCRIPT,
     "findings.js": SCRIPT,
     "format.js": SCRIPT,
+    "frame.js": SCRIPT,
+    "gateway.js": SCRIPT,
     "list.js": SCRIPT,
     "process.js": SCRIPT,
     "row.js": SCRIPT,
@@ -52,8 +53,8 @@ const ASSETS: [(&str, &str, &str); 16] = assets! {
 };
 
 /// Documents of a gateway and of a controller.
-const GATEWAY: &str = include_str!("../page/index.html");
-const CONTROLLER: &str = include_str!("../page/controller.html");
+const GATEWAY: &str = concat!(include_str!("../page/head.html"), include_str!("../page/gateway.html"));
+const CONTROLLER: &str = concat!(include_str!("../page/head.html"), include_str!("../page/controller.html"));
 
 /// Routes of a gateway's page at `/`, and its assets.
 pub(crate) fn of_gateway() -> Router {

@@ -4,6 +4,7 @@ import { AllGateways } from "./all_gateways.js";
 import { byId, setText } from "./dom.js";
 import { ExplainAll } from "./explain_all.js";
 import { counted } from "./format.js";
+import { addressWith, askedFor, begin, queryOf, sayConnection, sayVerdict } from "./frame.js";
 import * as process from "./process.js";
 
 /** Between an answer and the next question. */
@@ -19,19 +20,12 @@ let since = new Date();
 /** Keeps the question and the search in the address, without a step in the browser's history for each letter. */
 function keep() {
   if (!restored) return;
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries({ ...gateways.query, ...explain.query })) {
-    if (value) query.set(key, value);
-  }
-  const text = query.toString();
-  history.replaceState(null, "", (text ? `?${text}` : location.pathname) + location.hash);
+  history.replaceState(null, "", addressWith(queryOf({ ...gateways.query, ...explain.query })));
 }
 
 function verdict() {
   const count = gateways.count + (failed ? 1 : 0);
-  setText(byId("verdict"), count ? counted(count, "problem") : "all well");
-  byId("verdict").className = count ? "bad" : "";
-  document.title = `${count ? `(${count}) ` : ""}all gateways · Sheave`;
+  sayVerdict(count, count ? "bad" : "", "all gateways");
 }
 
 async function get(path) {
@@ -52,9 +46,7 @@ async function refresh() {
     failed = error instanceof TypeError ? "the controller does not answer" : error.message;
   }
   const at = since.toLocaleTimeString("en-GB");
-  setText(byId("connection"), failed ? `not live since ${at}: ${failed}` : `as of ${at}`);
-  byId("connection").className = failed ? "bad" : "live";
-  byId("main").classList.toggle("stale", failed !== null);
+  sayConnection(failed ? `not live since ${at}: ${failed}` : `as of ${at}`, failed === null);
   verdict();
 }
 
@@ -72,18 +64,8 @@ async function follow() {
 }
 
 document.addEventListener("visibilitychange", follow);
-addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, select, textarea");
-  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
-    byId("search").select();
-    byId("search").focus();
-  }
-});
-
-setText(byId("connection"), "connecting");
-byId("main").hidden = false;
-const query = Object.fromEntries(new URLSearchParams(location.search));
+begin();
+const query = askedFor();
 gateways.restore(query);
 explain.restore(query);
 restored = true;

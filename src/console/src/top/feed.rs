@@ -1,14 +1,16 @@
 //! Event stream of a gateway. The gateway ends it now and then, and it is then reopened where it ended.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Bytes, Incoming};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::messages::LiveMessage;
+use crate::admin_client;
 use crate::arguments::TopRows;
 
 /// A gateway that sends nothing for this long does not answer; it normally sends each second.
@@ -18,10 +20,6 @@ const RETRY: Duration = Duration::from_secs(1);
 const QUEUED: usize = 16;
 /// Limit of a line in bytes. All rows are one line, and this is more than those of the largest gateway.
 const LONGEST_LINE: usize = 1 << 28;
-/// Limit of header lines in a response.
-const MOST_HEADERS: usize = 100;
-/// How many bytes of an error response are read.
-const LONGEST_REFUSAL: u64 = 1024;
 
 /// Message for a line beyond the limit.
 const TOO_LONG: &str = "it sends a line that is too long for any gateway";
@@ -100,9 +98,9 @@ impl Stream {
 
     /// Follows one stream to its end. An error if it ends before any event.
     async fn follow(&mut self) -> Result<(), String> {
-        let mut reader = self.connect().await?;
+        let mut lines = self.connect().await?;
         let (mut partial, mut any) = (PartialEvent::default(), false);
-        while let Some(line) = next_line(&mut reader).await? {
+        while let Some(line) = lines.next().await? {
             if line.is_empty() {
                 any = true;
                 self.take(std::mem::take(&mut partial)).await?;
@@ -116,28 +114,15 @@ impl Stream {
         if any { Ok(()) } else { Err("it closed the connection".to_owned()) }
     }
 
-    async fn connect(&self) -> Result<BufReader<TcpStream>, String> {
+    async fn connect(&self) -> Result<Lines<Incoming>, String> {
         let Self { authority, traffic, last_event, .. } = self;
-        let mut stream = in_time(TcpStream::connect(authority)).await?;
         let last = last_event.as_ref().map(|id| format!("&lastEvent={id}")).unwrap_or_default();
-        let request = format!("GET /api/live?traffic={traffic}{last} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
-        in_time(stream.write_all(request.as_bytes())).await?;
-        let mut reader = BufReader::with_capacity(1 << 16, stream);
-        let status = next_line(&mut reader).await?.unwrap_or_default();
-        for _ in 0..MOST_HEADERS {
-            if next_line(&mut reader).await?.is_none_or(|line| line.trim_end().is_empty()) {
-                break;
-            }
-        }
-        match status.split(' ').nth(1) {
-            Some("200") => Ok(reader),
-            Some("404") => Err("it forwards nothing; ask a gateway".to_owned()),
-            Some(_) => {
-                let mut body = String::new();
-                in_time(reader.take(LONGEST_REFUSAL).read_to_string(&mut body)).await?;
-                Err(format!("{}: {}", status.trim_end(), body.trim_end()))
-            }
-            None => Err("this is no HTTP".to_owned()),
+        let path = format!("/api/live?traffic={traffic}{last}");
+        let response = in_time(admin_client::send(authority, &path)).await?;
+        match response.status().as_u16() {
+            200 => Ok(Lines { body: response.into_body(), unread: Vec::new() }),
+            404 => Err("it forwards nothing; ask a gateway".to_owned()),
+            _ => Err(in_time(admin_client::collect(response)).await?.refusal()),
         }
     }
 
@@ -169,30 +154,38 @@ impl PartialEvent {
     }
 }
 
-/// Reads the next line without its end; `None` at the end of the stream. The time limit is for silence, not for a line: all rows of a
-/// large gateway are one line of megabytes.
-async fn next_line(reader: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<String>, String> {
-    let mut line = Vec::new();
-    loop {
-        let available = in_time(reader.fill_buf()).await?;
-        if line.len() + available.len() > LONGEST_LINE {
-            return Err(TOO_LONG.to_owned());
-        }
-        if available.is_empty() && line.is_empty() {
-            return Ok(None);
-        }
-        let end = available.iter().position(|byte| *byte == b'\n');
-        let ended = end.is_some() || available.is_empty();
-        line.extend_from_slice(&available[..end.unwrap_or(available.len())]);
-        let taken = end.map_or(available.len(), |end| end + 1);
-        reader.consume(taken);
-        if ended {
-            return String::from_utf8(line).map(Some).map_err(|error| error.to_string());
+/// Lines of a response.
+struct Lines<B> {
+    body: B,
+    unread: Vec<u8>,
+}
+
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> Lines<B> {
+    /// Waits for the next line, without its end; `None` at the end of the stream. The time limit is for silence, not for a line: all rows
+    /// of a large gateway are one line of megabytes.
+    async fn next(&mut self) -> Result<Option<String>, String> {
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.unread[searched..].iter().position(|byte| *byte == b'\n') {
+                let rest = self.unread.split_off(searched + end + 1);
+                let mut line = std::mem::replace(&mut self.unread, rest);
+                line.pop();
+                return String::from_utf8(line).map(Some).map_err(|error| error.to_string());
+            }
+            searched = self.unread.len();
+            if searched > LONGEST_LINE {
+                return Err(TOO_LONG.to_owned());
+            }
+            match in_time(async { self.body.frame().await.transpose() }).await? {
+                Some(frame) => self.unread.extend(frame.into_data().unwrap_or_default()),
+                None if self.unread.is_empty() => return Ok(None),
+                None => self.unread.push(b'\n'),
+            }
         }
     }
 }
 
-async fn in_time<T>(work: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
+async fn in_time<T, E: Display>(work: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match timeout(SILENCE, work).await {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(_) => Err(format!("nothing came for {} s", SILENCE.as_secs())),
@@ -201,33 +194,59 @@ async fn in_time<T>(work: impl Future<Output = std::io::Result<T>>) -> Result<T,
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::duplex;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper::body::Frame;
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::TcpListener;
 
     use super::*;
 
+    /// Body whose parts come one by one.
+    struct Parts(mpsc::Receiver<&'static str>);
+
+    impl Body for Parts {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            self.0.poll_recv(context).map(|part| part.map(|part| Ok(Frame::data(part.into()))))
+        }
+    }
+
+    fn gateway() -> (mpsc::Sender<&'static str>, Lines<Parts>) {
+        let (gateway, parts) = mpsc::channel(1);
+        (gateway, Lines { body: Parts(parts), unread: Vec::new() })
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_line_may_take_longer_than_a_gateway_may_be_silent() {
-        let (mut gateway, client) = duplex(16);
+        let (gateway, mut lines) = gateway();
         tokio::spawn(async move {
             for part in ["data: ", "of a", " slow link\n\nlast"] {
                 sleep(SILENCE * 3 / 4).await;
-                gateway.write_all(part.as_bytes()).await.unwrap();
+                gateway.send(part).await.unwrap();
             }
             sleep(SILENCE * 2).await;
         });
-        let mut reader = BufReader::new(client);
-        assert_eq!(next_line(&mut reader).await, Ok(Some("data: of a slow link".to_owned())));
-        assert_eq!(next_line(&mut reader).await, Ok(Some(String::new())));
-        assert_eq!(next_line(&mut reader).await, Err("nothing came for 4 s".to_owned()));
+        assert_eq!(lines.next().await, Ok(Some("data: of a slow link".to_owned())));
+        assert_eq!(lines.next().await, Ok(Some(String::new())));
+        assert_eq!(lines.next().await, Err("nothing came for 4 s".to_owned()));
     }
 
     #[tokio::test]
     async fn lines_end_with_the_stream() {
-        let mut reader = BufReader::new(&b"one\ntwo"[..]);
-        assert_eq!(next_line(&mut reader).await, Ok(Some("one".to_owned())));
-        assert_eq!(next_line(&mut reader).await, Ok(Some("two".to_owned())));
-        assert_eq!(next_line(&mut reader).await, Ok(None));
+        let (gateway, mut lines) = gateway();
+        gateway.send("one\ntwo").await.unwrap();
+        drop(gateway);
+        assert_eq!(lines.next().await, Ok(Some("one".to_owned())));
+        assert_eq!(lines.next().await, Ok(Some("two".to_owned())));
+        assert_eq!(lines.next().await, Ok(None));
     }
 
     #[tokio::test]
@@ -237,14 +256,14 @@ mod tests {
         let mut requests = Vec::new();
         for _ in 0..2 {
             let (stream, _) = gateway.accept().await.unwrap();
-            let mut stream = BufReader::new(stream);
-            requests.push(next_line(&mut stream).await.unwrap().unwrap());
-            while next_line(&mut stream).await.unwrap().is_some_and(|line| line != "\r") {}
+            let mut lines = BufReader::new(stream).lines();
+            requests.push(lines.next_line().await.unwrap().unwrap());
+            while lines.next_line().await.unwrap().is_some_and(|line| !line.is_empty()) {}
             let events =
                 "HTTP/1.0 200 OK\r\n\r\nid: 5f-7\nevent: unknown\ndata: 1\n\nevent: unknown\ndata: 2\n\n";
-            stream.write_all(events.as_bytes()).await.unwrap();
+            lines.into_inner().write_all(events.as_bytes()).await.unwrap();
         }
-        let expected = ["traffic=services HTTP/1.0", "traffic=services&lastEvent=5f-7 HTTP/1.0"];
-        assert_eq!(requests, expected.map(|query| format!("GET /api/live?{query}\r")));
+        let expected = ["traffic=services HTTP/1.1", "traffic=services&lastEvent=5f-7 HTTP/1.1"];
+        assert_eq!(requests, expected.map(|query| format!("GET /api/live?{query}")));
     }
 }

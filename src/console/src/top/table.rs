@@ -75,14 +75,20 @@ const fn column(name: &'static str, title: &'static str, width: u16, cell: Cell)
     Column { name, title, width, cell }
 }
 
+/// Columns of all rows.
+const OPEN: Column = column("open", "OPEN", 5, Cell::Open);
+const NEW: Column = column("new", "NEW/s", 5, Cell::Opened);
+const IN: Column = column("in", "IN/s", 6, Cell::FromClients);
+const OUT: Column = column("out", "OUT/s", 6, Cell::ToClients);
+
 const SERVICES: [Column; 9] = [
     column("service", "SERVICE", 0, Cell::Text(0)),
     column("state", "STATE", 8, Cell::Text(1)),
     column("ready", "READY", 7, Cell::Ready),
-    column("open", "OPEN", 5, Cell::Open),
-    column("new", "NEW/s", 5, Cell::Opened),
-    column("in", "IN/s", 6, Cell::FromClients),
-    column("out", "OUT/s", 6, Cell::ToClients),
+    OPEN,
+    NEW,
+    IN,
+    OUT,
     column("datagrams", "DGRAM/s", 7, Cell::Datagrams),
     column("errors", "ERR/s", 5, Cell::Errors),
 ];
@@ -92,30 +98,30 @@ const ENDPOINTS: [Column; 8] = [
     column("service", "SERVICE", 13, Cell::Text(1)),
     column("cluster", "CLUSTER", 8, Cell::Text(2)),
     column("state", "STATE", 11, Cell::Text(3)),
-    column("open", "OPEN", 5, Cell::Open),
-    column("new", "NEW/s", 5, Cell::Opened),
-    column("in", "IN/s", 6, Cell::FromClients),
-    column("out", "OUT/s", 6, Cell::ToClients),
+    OPEN,
+    NEW,
+    IN,
+    OUT,
 ];
 
 const CLUSTERS: [Column; 8] = [
     column("cluster", "CLUSTER", 0, Cell::Text(0)),
     column("services", "SERVICES", 8, Cell::Services),
     column("ready", "READY", 11, Cell::Ready),
-    column("open", "OPEN", 5, Cell::Open),
-    column("new", "NEW/s", 5, Cell::Opened),
+    OPEN,
+    NEW,
     column("share", "SHARE", 6, Cell::Share),
-    column("in", "IN/s", 6, Cell::FromClients),
-    column("out", "OUT/s", 6, Cell::ToClients),
+    IN,
+    OUT,
 ];
 
 const CLIENTS: [Column; 6] = [
     column("clients", "CLIENTS", 0, Cell::Text(0)),
     column("service", "SERVICE", 20, Cell::Text(1)),
-    column("open", "OPEN", 5, Cell::Open),
-    column("new", "NEW/s", 5, Cell::Opened),
-    column("in", "IN/s", 6, Cell::FromClients),
-    column("out", "OUT/s", 6, Cell::ToClients),
+    OPEN,
+    NEW,
+    IN,
+    OUT,
 ];
 
 /// The columns of these rows.
@@ -148,7 +154,6 @@ impl Cell {
 
     /// Formats the cell of a row.
     pub(super) fn show(self, item: &Item) -> String {
-        let traffic = &item.traffic;
         match self {
             Self::Text(at) => item.label.texts.get(at).cloned().unwrap_or_default(),
             Self::Services => item.label.services.to_string(),
@@ -156,17 +161,14 @@ impl Cell {
                 Some((ready, of)) => format!("{ready}/{of}"),
                 None => "-".to_owned(),
             },
-            Self::Open => short_count(traffic.open),
-            Self::Opened => rate(traffic.opened_per_second),
-            Self::FromClients => bytes(traffic.client_bytes_per_second),
-            Self::ToClients => bytes(traffic.endpoint_bytes_per_second),
-            Self::Datagrams => rate(traffic.datagrams_per_second),
-            Self::Errors => rate(traffic.errors_per_second),
+            Self::Open => short_count(item.traffic.open),
+            Self::Opened | Self::Datagrams | Self::Errors => rate(self.number(item)),
+            Self::FromClients | Self::ToClients => bytes(self.number(item)),
             Self::Share => item.share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0} %")),
         }
     }
 
-    /// Sort key of number columns.
+    /// Number of a cell, by which rows are sorted; 0 for texts.
     fn number(self, item: &Item) -> f64 {
         let traffic = &item.traffic;
         match self {

@@ -1,9 +1,9 @@
-// The page: joins its parts to the stream of events, and keeps in its address what is searched for and asked.
+// The page of a gateway: joins its parts to the stream of events, and keeps in its address what is searched for and asked.
 
 import { byId, setText } from "./dom.js";
 import { Explain } from "./explain.js";
 import { Findings } from "./findings.js";
-import { counted } from "./format.js";
+import { addressWith, askedFor, begin, queryOf, sayConnection, sayVerdict } from "./frame.js";
 import * as process from "./process.js";
 import { Services } from "./services.js";
 import { follow } from "./stream.js";
@@ -30,14 +30,9 @@ let kept = "";
 /** Keeps the question and the search in the address. A question is a step in the browser's history, a letter of the search is none. */
 function keep(isStep = false) {
   if (!restored) return;
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries({ ...services.query, ...explain.query })) {
-    if (value) query.set(key, value);
-  }
-  const text = query.toString();
-  const address = (text ? `?${text}` : location.pathname) + location.hash;
-  if (isStep && text !== location.search.slice(1)) history.pushState(null, "", address);
-  else history.replaceState(null, "", address);
+  const query = queryOf({ ...services.query, ...explain.query });
+  if (isStep && query !== location.search.slice(1)) history.pushState(null, "", addressWith(query));
+  else history.replaceState(null, "", addressWith(query));
   kept = location.search;
 }
 
@@ -45,17 +40,15 @@ function keep(isStep = false) {
 function restore() {
   restored = false;
   kept = location.search;
-  const query = Object.fromEntries(new URLSearchParams(location.search));
+  const query = askedFor();
   services.restore(query);
   explain.restore(query);
   restored = true;
 }
 
 function verdict() {
-  const count = findings.count;
-  setText(byId("verdict"), count ? counted(count, "problem") : "all well");
-  byId("verdict").className = { broken: "bad", degraded: "warned" }[findings.worst] ?? "";
-  document.title = `${count ? `(${count}) ` : ""}${byId("node").textContent} · Sheave`;
+  const manner = { broken: "bad", degraded: "warned" }[findings.worst] ?? "";
+  sayVerdict(findings.count, manner, byId("node").textContent);
 }
 
 follow("api/live", {
@@ -86,26 +79,14 @@ follow("api/live", {
   },
   connection(live, since) {
     const at = since.toLocaleTimeString("en-GB");
-    setText(byId("connection"), live ? "live" : `not live since ${at}`);
-    byId("connection").className = live ? "live" : "bad";
-    byId("main").classList.toggle("stale", !live);
+    sayConnection(live ? "live" : `not live since ${at}`, live);
     if (live) return;
     findings.stuck(`it does not answer, so that what you see is as of ${at}: check that it runs, and the way to it; this page tries again by itself`);
     verdict();
   },
 });
 
-addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, select, textarea");
-  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
-    byId("search").select();
-    byId("search").focus();
-  }
-});
-
-setText(byId("connection"), "connecting");
-byId("main").hidden = false;
+begin();
 restore();
 // A link within the page is a step as well, and changes no question.
 addEventListener("popstate", () => location.search === kept || restore());
