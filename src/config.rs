@@ -26,7 +26,7 @@ use sheave_console::http::server::guarded::Authorization;
 use sheave_console::views::steering;
 use sheave_console::views::validation::ConfigMistake;
 use sheave_control::api::store::ServiceKey;
-use sheave_control::controller::election::Timing;
+use sheave_control::controller::election::LeaseTiming;
 use sheave_control::projection::RESERVED_PORTS;
 use sheave_dataplane::{SteeringMode, Timeouts};
 use sheave_model::FrontendKind;
@@ -125,7 +125,7 @@ pub(crate) struct Config {
     /// Lease of the leader election.
     pub(crate) lease: ServiceKey,
     /// Timing of the leader election.
-    pub(crate) timing: Timing,
+    pub(crate) timing: LeaseTiming,
     /// Whether to set the finalizer of cloud controllers as well.
     pub(crate) shared_finalizer: bool,
     /// How long a list is held back in which most objects are missing.

@@ -3,10 +3,10 @@
 
 mod bgp_devices;
 pub(crate) mod capacity;
+mod dataplane_failures;
 pub(crate) mod event_loop;
+mod gateway_problems;
 pub(crate) mod options;
 mod overload;
-mod problem_log;
-mod problems;
 pub(crate) mod sources;
 pub(crate) mod startup_log;

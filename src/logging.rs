@@ -12,7 +12,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use sheave_console::views::visible::{visible, visible_json};
+use sheave_console::views::escape::{visible, visible_json};
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{EnvFilter, Targets};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Longest `Retry-After` that is honoured: proxies in front of a server ask for hours.
-pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(120);
+pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// Pauses after failures of one kind.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Backoff {
         let whole = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
         let own = whole.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.failures = self.failures.saturating_add(1);
-        let asked = asked.map(|asked| asked.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + fastrand::f64() / 2.0));
+        let asked = asked.map(|asked| asked.min(MAX_RETRY_AFTER).mul_f64(1.0 + fastrand::f64() / 2.0));
         asked.map_or(own, |asked| asked.max(own))
     }
 

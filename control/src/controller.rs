@@ -36,7 +36,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::all_gateways::GatewayClient;
-use self::election::{Election, Timing};
+use self::election::{Election, LeaseTiming};
 use self::ownership::Ownership;
 pub use self::pool_status::PoolCounts;
 #[cfg(fuzzing)]
@@ -49,7 +49,7 @@ use crate::backoff::Backoff;
 use crate::projection;
 use crate::sources::api_server::KindStatus;
 use crate::sources::connection::Connection;
-use crate::sources::mass_deletion_guard::Held;
+use crate::sources::mass_deletion_guard::HeldKind;
 
 /// Configuration of the controller.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub struct ControllerOptions {
     /// The Lease of the leader.
     pub lease: ServiceKey,
     /// Lease timing: how soon another replica takes over.
-    pub timing: Timing,
+    pub timing: LeaseTiming,
     /// Identity of this process in the election; see [`election::identity`].
     pub identity: String,
     /// How Services are marked as managed by this installation.
@@ -98,7 +98,7 @@ pub struct ControllerStatus {
     /// Watched kinds of the Karmada control plane.
     pub karmada_kinds: Vec<KindStatus>,
     /// Lists that the mass deletion guard holds back.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldKind>,
     /// Number of Problems of objects.
     pub problems: usize,
     /// The first [`FIRST_PROBLEMS`] Problems, sorted.

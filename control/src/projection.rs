@@ -19,7 +19,6 @@ pub mod explain;
 mod families;
 mod frontends;
 mod health_checks;
-mod kept;
 mod multi_cluster;
 mod nodes;
 mod options;
@@ -34,6 +33,7 @@ pub mod service_health;
 mod shared_addresses;
 mod source_ranges;
 mod status;
+mod unplanned_status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -55,14 +55,14 @@ pub use self::health_checks::HealthCheck;
 use self::health_checks::HealthChecks;
 use self::nodes::ClusterContext;
 pub use self::options::{
-    Authority, FleetOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
+    Authority, KarmadaOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
 };
 use self::service_addresses::ServiceAddresses;
 use self::service_health::{Fault, GatewayScope, Live, ServiceState};
 use self::shared_addresses::LocalSharing;
 pub use self::shared_addresses::SharedAddresses;
 pub use self::status::{
-    ClusterState, DrainReason, FleetStatus, IP_MODE, Ingress, LoadBalancerStatus, MemberClusterStatus,
+    ClusterState, DrainReason, IP_MODE, Ingress, LoadBalancerStatus, MemberClusterStatus, MultiClusterStatus,
     NoEndpoints, PortStatus, ResolvedRefs, port_error,
 };
 use crate::api::address_pool::AddressPool;
@@ -153,7 +153,7 @@ struct ProjectedService {
     reached: Vec<FrontendAddr>,
     status: Option<LoadBalancerStatus>,
     /// State of the clusters of a MultiClusterService.
-    fleet: Option<FleetStatus>,
+    fleet: Option<MultiClusterStatus>,
     /// Problems in addition to those of `allocated`.
     problems: Vec<Problem>,
     /// Uid: an object with the same name and another uid is another Service.
@@ -217,7 +217,7 @@ impl Projector {
     pub fn set_options(&mut self, options: Options) {
         let Options { node, cluster, load_balancer_class, role, .. } = self.options.clone();
         let authority = self.options.fleet.authority;
-        let fleet = FleetOptions { authority, ..options.fleet };
+        let fleet = KarmadaOptions { authority, ..options.fleet };
         let options = Options { node, cluster, load_balancer_class, role, fleet, ..options };
         self.options_changed |= self.options != options;
         self.options = options;
@@ -278,7 +278,7 @@ impl Projector {
     }
 
     /// State of a MultiClusterService's clusters, if this installation serves it.
-    pub fn fleet_status(&self, key: &ServiceKey) -> Option<&FleetStatus> {
+    pub fn fleet_status(&self, key: &ServiceKey) -> Option<&MultiClusterStatus> {
         self.services.get(key)?.fleet.as_ref()
     }
 

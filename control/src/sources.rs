@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use self::api_server::{Batch, KindStatus};
 pub use self::api_source::ApiSource;
 use self::manifests::{FieldLines, FileWatch, Loaded, Origins};
-use self::mass_deletion_guard::Held;
+use self::mass_deletion_guard::HeldKind;
 use self::snapshot::Snapshot;
 use crate::api::kinds::{Services, Slices};
 use crate::api::problem::ObjectRef;
@@ -188,7 +188,7 @@ impl Sources {
     }
 
     /// Lists that the guards hold back.
-    pub fn held_lists(&self) -> Vec<Held> {
+    pub fn held_lists(&self) -> Vec<HeldKind> {
         self.api_servers().flat_map(ApiSource::held_lists).collect()
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Largest length in bytes of a Problem's and a condition's message, and of an Event's note, which API servers limit to this.
-pub(crate) const LONGEST_MESSAGE: usize = 1024;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Truncates a text in its middle and marks the gap. The end is kept, because it states what happens instead.
 pub(crate) fn cut_middle(text: String, longest: usize) -> String {

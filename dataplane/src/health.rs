@@ -12,7 +12,6 @@
 mod active_checks;
 mod confirm;
 mod endpoint_failures;
-mod follow;
 mod grpc;
 mod handover;
 mod log;
@@ -24,6 +23,7 @@ mod slots;
 mod slow_start;
 mod success_watch;
 mod suspect;
+mod table_changes;
 #[cfg(test)]
 mod tests;
 mod trial;

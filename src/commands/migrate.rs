@@ -5,8 +5,8 @@ use std::path::Path;
 
 use sheave_console::exit::Exit;
 use sheave_console::stdout::{complain, print};
+use sheave_console::views::escape::line;
 use sheave_console::views::problem::ProblemView;
-use sheave_console::views::visible::line;
 use sheave_control::migration::{self, Migration};
 use sheave_control::sources::manifests::{FileProblem, RawManifests};
 

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sheave_control::api::store::ServiceKey;
-use sheave_control::controller::election::Timing;
+use sheave_control::controller::election::LeaseTiming;
 
 use super::section::Section;
 use super::values::ValueError;
 use super::{NAMESPACE, values};
 
 /// Reads the section: the Lease and its timing.
-pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, Timing) {
+pub(super) fn read(section: &mut Section<'_>) -> (ServiceKey, LeaseTiming) {
     let lease = section.get("lease", ServiceKey::new(NAMESPACE, "sheave-controller"), values::namespaced);
-    let usual = Timing::default();
-    let timing = Timing {
+    let usual = LeaseTiming::default();
+    let timing = LeaseTiming {
         lease: section.get("leaseDuration", usual.lease, whole_seconds),
         deadline: section.get("renewDeadline", usual.deadline, values::timeout),
         retry: section.get("retryPeriod", usual.retry, values::timeout),

@@ -24,7 +24,7 @@ use sheave_console::retry;
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::ControllerStatus;
-use sheave_control::controller::all_gateways::PATIENCE_WITH_ONE;
+use sheave_control::controller::all_gateways::GATEWAY_ANSWER_TIMEOUT;
 use sheave_control::pipeline::Pipeline;
 use sheave_control::projection::{Projection, Role};
 use sheave_control::sources::{Source, SourceUpdate, Sources};
@@ -35,8 +35,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
 use super::capacity::Capacity;
+use super::gateway_problems::GatewayProblems;
 use super::options::{LiveOptions, announce_options, dataplane_options, projection_options};
-use super::problem_log::GatewayProblems;
 use super::startup_log;
 use crate::config::Config;
 use crate::takeover::predecessor::{Lifeline, Predecessor};
@@ -48,7 +48,7 @@ use takeover::{Takeovers, report_connections, report_nothing_left};
 /// How long workers may take to prove that they run.
 const WORKER_PATIENCE: Duration = Duration::from_secs(2);
 /// A controller that queries the status must learn that a worker is stuck before it gives up.
-const _: () = assert!(WORKER_PATIENCE.as_secs() < PATIENCE_WITH_ONE.as_secs());
+const _: () = assert!(WORKER_PATIENCE.as_secs() < GATEWAY_ANSWER_TIMEOUT.as_secs());
 
 /// After an update, the loop pauses for as long as the update took, up to this limit. A burst thus becomes one update, and the data plane gets
 /// at least half of a core however fast objects change.

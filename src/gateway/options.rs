@@ -143,7 +143,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
             ..HealthPolicy::default()
         }),
         role,
-        fleet: projection::FleetOptions {
+        fleet: projection::KarmadaOptions {
             handle_unclassified: config.karmada.handle_unclassified,
             authority: projection::Authority::ALL,
             export_services: config.karmada.export_services,

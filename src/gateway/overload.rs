@@ -8,7 +8,7 @@ use sheave_dataplane::counters::ShedReason;
 use sheave_dataplane::{Dataplane, Overloaded};
 use sheave_model::{Frontend, Protocol};
 
-use super::problems::{object_ref, problem_port};
+use super::dataplane_failures::{object_ref, problem_port};
 
 /// Problems as of the last refresh.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use sheave_console::views::problem::ProblemView;
 use sheave_console::views::status::{SourceView, collect};
 use sheave_control::api::problem::Problem;
 use sheave_control::api::store::{ControlPlane, Objects};
-use sheave_control::sources::api_server::{self, Limits, Wanted};
+use sheave_control::sources::api_server::{self, Wanted, WatchLimits};
 use sheave_control::sources::connection::Connection;
 use sheave_control::sources::{ApiSource, FileSource, Source, Sources, manifests};
 
@@ -44,7 +44,7 @@ pub(crate) fn start(local: Origin<'_>, karmada: Option<Origin<'_>>, config: &Con
     let start = |origin, wanted: Wanted| match origin {
         Origin::Manifests(path) => Source::files(manifests::watch_of(wanted.plane, path)),
         Origin::Server(connection) => {
-            let watch = api_server::watch(connection, wanted, Limits::default());
+            let watch = api_server::watch(connection, wanted, WatchLimits::default());
             let source = ApiSource::new(connection, watch, config.mass_deletion_hold);
             Source::api(source.with_snapshot(connection, &config.state_dir, &config.cluster))
         }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use sheave_console::views::visible::visible;
+use sheave_console::views::escape::visible;
 
 /// Makes the text of one event safe to print.
 pub(super) type Escape = fn(&str) -> Cow<'_, str>;
@@ -64,7 +64,7 @@ fn color_length(text: &str) -> usize {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use sheave_console::views::visible::visible_json;
+    use sheave_console::views::escape::visible_json;
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::{Registry, fmt};
 

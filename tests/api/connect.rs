@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use sheave_control::api::store::ServiceKey;
-use sheave_control::controller::election::{Election, Timing};
+use sheave_control::controller::election::{Election, LeaseTiming};
 use sheave_control::sources::connection::Connection;
 use tempfile::NamedTempFile;
 
@@ -18,8 +18,8 @@ pub(crate) fn lease() -> ServiceKey {
 }
 
 /// Timing for tests: a leader has a second to stop before others start.
-pub(crate) fn short() -> Timing {
-    Timing {
+pub(crate) fn short() -> LeaseTiming {
+    LeaseTiming {
         lease: Duration::from_secs(3),
         deadline: Duration::from_secs(2),
         retry: Duration::from_millis(100),

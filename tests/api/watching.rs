@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sheave_control::api::store::{ControlPlane, Objects, Store};
-use sheave_control::sources::api_server::{self, ApiWatch, KindStatus, Limits, Wanted};
+use sheave_control::sources::api_server::{self, ApiWatch, KindStatus, Wanted, WatchLimits};
 use sheave_control::sources::connection::Connection;
 
 use crate::support::apiserver::ApiServer;
@@ -20,8 +20,8 @@ const EVERYTHING: Wanted = Wanted { namespaces: true, pools: true, ..Wanted::of(
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Short pauses and small pages; watches do not end on their own within the test.
-fn limits() -> Limits {
-    Limits {
+fn limits() -> WatchLimits {
+    WatchLimits {
         silence: Duration::from_secs(2),
         first_pause: Duration::from_millis(5),
         longest_pause: Duration::from_millis(50),
@@ -29,7 +29,7 @@ fn limits() -> Limits {
         refused: Duration::from_millis(20),
         absent: Duration::from_millis(20),
         page: 2,
-        ..Limits::default()
+        ..WatchLimits::default()
     }
 }
 

@@ -12,7 +12,7 @@ use sheave_model::{Candidate, Frontend, FrontendKind, Route};
 use tempfile::TempDir;
 
 /// Maximum length of a message in bytes.
-pub(crate) const LONGEST_MESSAGE: usize = 1024;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// A temporary folder, in memory if possible, since most of the work would otherwise be for the disk.
 ///
@@ -87,7 +87,7 @@ fn project(objects: &Objects) -> Vec<Frontend> {
 
 /// Checks that a message is short, since it goes into conditions, Events and the log.
 fn check_problem(problem: &Problem) {
-    assert!(!problem.message.is_empty() && problem.message.len() <= LONGEST_MESSAGE, "{problem}");
+    assert!(!problem.message.is_empty() && problem.message.len() <= MAX_MESSAGE_BYTES, "{problem}");
 }
 
 fn check_route(frontend: &Frontend, route: &Route) {

@@ -1,7 +1,7 @@
 //! Fuzz target: any bytes as the response of a gateway to the controller, and lines of text as the fields of another report.
 //! The resulting conditions are short, and no Service gets an error for a port that it does not have.
 
-use crate::invariants::LONGEST_MESSAGE;
+use crate::invariants::MAX_MESSAGE_BYTES;
 use serde_json::json;
 use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::api::store::ServiceKey;
@@ -16,7 +16,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let (said, troubles) = conditions_by_reports(&reports, &web());
     assert!(troubles <= 1, "port 80 alone can be in trouble");
     for said in said {
-        assert!(!said.message.is_empty() && said.message.len() <= LONGEST_MESSAGE, "{said:?}");
+        assert!(!said.message.is_empty() && said.message.len() <= MAX_MESSAGE_BYTES, "{said:?}");
         assert!(!said.message.contains(char::is_control), "{said:?}");
     }
 }

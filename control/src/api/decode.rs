@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use self::field_path::{FieldPath, Step};
 use crate::text;
-use crate::text::{LONGEST_MESSAGE, cut_middle};
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
 /// An object, and the fields of the document that its type does not have.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<Typed<T>, Field
 
 /// Shortens an error message: it quotes the value, which can be as long as an object.
 fn bounded(message: String) -> String {
-    cut_middle(message, LONGEST_MESSAGE / 2)
+    cut_middle(message, MAX_MESSAGE_BYTES / 2)
 }
 
 fn describe<T: DeserializeOwned>(path: FieldPath) -> UnknownField {

@@ -27,13 +27,13 @@ pub struct Objects {
     /// Address pools by name.
     pub pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
     /// Objects of the Karmada control plane; empty without one.
-    pub fleet: Fleet,
+    pub fleet: KarmadaObjects,
 }
 
 /// Objects of a Karmada control plane. Everything but clusters is kept under the key of a MultiClusterService, whether that
 /// exists or not: the one with the object's own name, or the one that the object refers to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Fleet {
+pub struct KarmadaObjects {
     /// MultiClusterServices.
     pub services: BTreeMap<ServiceKey, Arc<MultiClusterService>>,
     /// Services on the Karmada API server: the templates of the Services in member clusters.

@@ -10,7 +10,7 @@ use super::kinds::{Affects, ChangeVisitor, Kind, KindVisitor, Owner, object_key,
 pub use super::kinds::{Change, ControlPlane, Delta};
 use super::object::differs;
 use super::objects::Collection;
-pub use super::objects::{Fleet, ObjectKey, Objects};
+pub use super::objects::{KarmadaObjects, ObjectKey, Objects};
 pub(crate) use super::owners::SOURCE_CLUSTER_LABEL;
 use super::owners::names_of;
 pub use super::owners::{SERVICE_NAME_LABEL, service_key, slice_owner};

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::gateway_reports::report_port;
-use super::gateway_request::{self, GatewayRequestError, LONGEST_REPORT};
+use super::gateway_request::{self, GatewayRequestError, MAX_REPORT_BYTES};
 use super::token_file::TokenFile;
 use super::{ControllerOptions, ControllerStatus};
 use crate::api::gateway_report::{GatewayReport, PATH};
@@ -29,10 +29,10 @@ use crate::sources::connection::Connection;
 /// How many gateways are queried concurrently.
 const AT_ONCE: usize = 128;
 /// Timeout of one gateway at one address: longer than the 2 s after which it reports that a worker is stuck.
-pub const PATIENCE_WITH_ONE: Duration = Duration::from_secs(3);
+pub const GATEWAY_ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of all gateways together, because a user waits. Enough for a status and then a report, and for addresses that drop
 /// SYNs.
-const PATIENCE: Duration = Duration::from_secs(7);
+const ALL_GATEWAYS_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// A gateway, as the EndpointSlices of the gateways list it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl GatewayClient {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ALL_GATEWAYS_TIMEOUT;
         let token = self.token().await;
         gateways.sort_by_key(|gateway| !gateway.ready);
         let mut gateways: Vec<Option<KnownGateway>> = gateways.into_iter().map(Some).collect();
@@ -150,10 +150,10 @@ impl GatewayLink {
     /// # Errors
     /// If the gateway cannot be reached, or does not answer completely and in time.
     pub async fn get(&self, path: &str, longest: usize) -> Result<(StatusCode, Bytes), GatewayRequestError> {
-        let mut answer = Err(GatewayRequestError::Silent(PATIENCE_WITH_ONE));
+        let mut answer = Err(GatewayRequestError::Silent(GATEWAY_ANSWER_TIMEOUT));
         for listener in &self.listeners {
             let token = self.token.clone();
-            answer = gateway_request::get(*listener, path, token, longest, PATIENCE_WITH_ONE).await;
+            answer = gateway_request::get(*listener, path, token, longest, GATEWAY_ANSWER_TIMEOUT).await;
             // The address of the other family may work from here.
             if !matches!(answer, Err(GatewayRequestError::Connect(_))) {
                 break;
@@ -167,7 +167,7 @@ impl GatewayLink {
     /// # Errors
     /// If it does not answer, or refuses, or the answer is no report.
     pub async fn report(&self) -> Result<GatewayReport, GatewayRequestError> {
-        let (status, body) = self.get(PATH, LONGEST_REPORT).await?;
+        let (status, body) = self.get(PATH, MAX_REPORT_BYTES).await?;
         if status != StatusCode::OK {
             return Err(GatewayRequestError::Refused(status));
         }

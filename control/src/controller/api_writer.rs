@@ -15,7 +15,7 @@ pub(super) use self::answer::{ApiAnswer, Conflict};
 use crate::sources::connection::Connection;
 
 /// Timeout of a request. It exceeds the connection's limit for a silent server, and ends answers that trickle.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const API_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A request as [`kube::core::Request`] builds it.
 pub(super) type ApiRequest = Result<http::Request<Vec<u8>>, request::Error>;
@@ -49,7 +49,7 @@ impl ApiWriter {
     /// Sends the request and waits up to `longest` for the answer; with no time left it sends nothing. If the future is dropped,
     /// the write may or may not have happened.
     pub(super) async fn send(&self, request: ApiRequest, longest: Duration) -> ApiAnswer {
-        let patience = PATIENCE.min(longest);
+        let patience = API_TIMEOUT.min(longest);
         if patience.is_zero() {
             return ApiAnswer::Unreachable { reason: "no time is left to write".to_owned() };
         }

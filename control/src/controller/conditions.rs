@@ -22,7 +22,7 @@ use crate::controller::port_errors::reason_not_served;
 use crate::net::Family;
 use crate::projection::NodeFamilies;
 use crate::projection::service_health::Fault;
-use crate::text::{LONGEST_MESSAGE, cut_end, first_few};
+use crate::text::{MAX_MESSAGE_BYTES, cut_end, first_few};
 
 /// Reason of `sheave.dev/Allocated` when it is true.
 pub const HAS_ADDRESSES: &str = "Allocated";
@@ -72,7 +72,7 @@ impl DesiredCondition {
 
     /// API servers accept 32768 bytes, but an object has room for only a few such messages.
     fn bounded(mut self) -> Self {
-        cut_end(&mut self.message, LONGEST_MESSAGE);
+        cut_end(&mut self.message, MAX_MESSAGE_BYTES);
         self
     }
 
@@ -122,17 +122,17 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 }
 
 /// The conditions of a Service or of a MultiClusterService.
-pub fn of(desired_status: &DesiredStatus) -> Vec<DesiredCondition> {
+pub fn conditions_for(desired_status: &DesiredStatus) -> Vec<DesiredCondition> {
     let mut conditions = match &desired_status.fleet {
         None => {
             let programmed = programmed(desired_status);
             let ready = ready(desired_status, &programmed);
             vec![allocated(desired_status), programmed, ready]
         }
-        Some(fleet) => multi_cluster::of(desired_status, fleet),
+        Some(fleet) => multi_cluster::conditions_across_clusters(desired_status, fleet),
     };
     conditions.extend(desired_status.node_families.map(from_gateway_nodes));
-    conditions.extend(announced::of(&desired_status.announcement));
+    conditions.extend(announced::announced_condition(&desired_status.announcement));
     conditions
 }
 

@@ -14,7 +14,7 @@ use crate::api::names::ANNOUNCED;
 use crate::api::problem::Problem;
 use crate::net;
 use crate::projection::service_health::Fault;
-use crate::projection::{FleetStatus, IP_MODE, Ingress, NodeFamilies};
+use crate::projection::{IP_MODE, Ingress, MultiClusterStatus, NodeFamilies};
 
 /// The desired state of one Service in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct DesiredStatus {
     /// Ports on which gateways could not listen.
     pub failed_ports: Vec<PortFailure>,
     /// Member clusters of a MultiClusterService.
-    pub fleet: Option<Box<FleetStatus>>,
+    pub fleet: Option<Box<MultiClusterStatus>>,
     /// Why the endpoints of a MultiClusterService may be out of date, if they may.
     pub outdated: Option<Outdated>,
     /// Families in which its addresses are those of gateway nodes; `None` for no condition about it.

@@ -1,7 +1,7 @@
 //! Leader election: the candidate that holds a `coordination.k8s.io/v1` Lease is the leader.
 //!
-//! There is never more than one leader if all clocks run at the same rate: a leader stops [`Timing::deadline`] after it *sent*
-//! its last successful renewal, and others take over [`Timing::lease`] after they *saw* it. Writes are limited to the term
+//! There is never more than one leader if all clocks run at the same rate: a leader stops [`LeaseTiming::deadline`] after it *sent*
+//! its last successful renewal, and others take over [`LeaseTiming::lease`] after they *saw* it. Writes are limited to the term
 //! ([`Leadership::remaining`]); the time between deadline and lease is for requests that are then still in flight.
 //!
 //! The election has its own thread. Projecting and publishing tens of thousands of Services can keep the controller's thread busy
@@ -35,7 +35,7 @@ use crate::sources::connection::Connection;
 
 /// Durations of the election. The defaults are those of client-go, which every kube-controller-manager uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct LeaseTiming {
     /// How long other candidates wait after the last renewal that they saw before they take over. Whole seconds.
     pub lease: Duration,
     /// How long after sending its last successful renewal a leader stops leading; less than `lease`.
@@ -44,7 +44,7 @@ pub struct Timing {
     pub retry: Duration,
 }
 
-impl Default for Timing {
+impl Default for LeaseTiming {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(15),
@@ -54,7 +54,7 @@ impl Default for Timing {
     }
 }
 
-impl Timing {
+impl LeaseTiming {
     /// Timing between installations that share one Karmada control plane. Within an installation another leader takes over at
     /// once, so this only delays the takeover of an installation that is gone, whose MultiClusterServices move to other gateways.
     pub const INSTALLATION: Self = Self {
@@ -133,7 +133,7 @@ pub fn identity(host: &str) -> String {
 
 impl Election {
     /// Becomes a candidate for `lease` under a unique name (see [`identity`]).
-    pub fn start(connection: &Connection, lease: &ServiceKey, identity: String, timing: Timing) -> Self {
+    pub fn start(connection: &Connection, lease: &ServiceKey, identity: String, timing: LeaseTiming) -> Self {
         let (election, ElectorChannels { publish, resigned, end }) = Self::wired();
         let (connection, lease) = (connection.clone(), lease.clone());
         let spawned = on_a_thread(async move {

@@ -23,7 +23,7 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 /// the first.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// Larger than any report: the number of failures and addresses and the length of texts are bounded.
-pub(super) const LONGEST_REPORT: usize = 1 << 21;
+pub(super) const MAX_REPORT_BYTES: usize = 1 << 21;
 
 /// Reason for the lack of an answer.
 #[derive(Debug, Error)]
@@ -56,7 +56,7 @@ pub(super) async fn report(
     gateway: SocketAddr,
     token: Option<HeaderValue>,
 ) -> Result<GatewayReport, GatewayRequestError> {
-    let (status, body) = get(gateway, PATH, token, LONGEST_REPORT, REPORT_PATIENCE).await?;
+    let (status, body) = get(gateway, PATH, token, MAX_REPORT_BYTES, REPORT_PATIENCE).await?;
     if status != StatusCode::OK {
         return Err(GatewayRequestError::Refused(status));
     }

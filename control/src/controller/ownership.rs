@@ -97,16 +97,16 @@ impl Ownership {
     }
 
     /// The status of a published object without the outdated condition about announcements; `None` if it has none.
-    pub(super) fn outlived_announcement<'o>(&self, object: &'o ServiceObject) -> Option<Rest<'o>> {
+    pub(super) fn outlived_announcement<'o>(&self, object: &'o ServiceObject) -> Option<OutlivedEntries<'o>> {
         let conditions = self.conditions_without(object, |condition| condition.type_ == ANNOUNCED)?;
-        Some(Rest { conditions: Some(conditions), ingress: None })
+        Some(OutlivedEntries { conditions: Some(conditions), ingress: None })
     }
 
     /// The status without what would lock the object or outlive the finalizer; `None` if it can stay as it is.
-    pub(super) fn rest<'o>(&self, object: &'o ServiceObject) -> Option<Rest<'o>> {
+    pub(super) fn rest<'o>(&self, object: &'o ServiceObject) -> Option<OutlivedEntries<'o>> {
         let locks: Vec<usize> = object.locks().map(|(place, _)| place).collect();
         let kept = object.ingress().iter().enumerate().filter(|(place, _)| !locks.contains(place));
-        let rest = Rest {
+        let rest = OutlivedEntries {
             conditions: self.other_conditions(object),
             ingress: (!locks.is_empty()).then(|| kept.map(|(_, entry)| entry).collect()),
         };
@@ -125,7 +125,7 @@ impl Ownership {
 }
 
 /// The remaining entries of status lists that have to shrink; `None` for a list that can stay as it is.
-pub(super) struct Rest<'o> {
+pub(super) struct OutlivedEntries<'o> {
     pub(super) conditions: Option<Vec<&'o Condition>>,
     pub(super) ingress: Option<Vec<&'o LoadBalancerIngress>>,
 }

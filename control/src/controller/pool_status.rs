@@ -26,7 +26,7 @@ pub struct PoolCounts {
 }
 
 /// Usage from the status of each pool, without pools that have no status yet.
-pub fn counts(pools: &BTreeMap<Arc<str>, Arc<AddressPool>>) -> Vec<PoolCounts> {
+pub fn pool_counts(pools: &BTreeMap<Arc<str>, Arc<AddressPool>>) -> Vec<PoolCounts> {
     let of = |(name, pool): (&Arc<str>, &Arc<AddressPool>)| {
         let status = pool.status.as_ref()?;
         Some(PoolCounts { name: name.clone(), used: status.used, free: status.free })
@@ -35,7 +35,7 @@ pub fn counts(pools: &BTreeMap<Arc<str>, Arc<AddressPool>>) -> Vec<PoolCounts> {
 }
 
 /// The status of a pool with this usage and these `problems`.
-pub fn of(
+pub fn pool_status(
     pool: &AddressPool,
     used: i64,
     free: i64,

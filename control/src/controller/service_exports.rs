@@ -24,7 +24,7 @@ pub use self::desired::{DesiredExport, desired_export};
 pub(super) use self::diff::ExportDiff;
 pub use self::diff::ExportStep;
 pub use self::object::{Export, ExportObject};
-use super::api_writer::{ApiAnswer, ApiRequest, ApiWriter, PATIENCE};
+use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiRequest, ApiWriter};
 use crate::api::store::ServiceKey;
 
 /// The existing objects of both kinds, whoever created them; or the kind whose list failed, and the answer.
@@ -40,7 +40,7 @@ pub(super) async fn list(writer: &ApiWriter) -> ExportList {
     let mut all = Vec::new();
     for part in ExportObject::ALL {
         let path = Request::new(DynamicObject::url_path(&part.resource(), None));
-        let answer = writer.send(path.list(&ListParams::default()), PATIENCE).await;
+        let answer = writer.send(path.list(&ListParams::default()), API_TIMEOUT).await;
         let list: ObjectList = answer.object().map_err(|answer| (part, answer))?;
         all.extend(list.items.into_iter().map(|object| (part, object)));
     }
@@ -51,7 +51,7 @@ pub(super) async fn list(writer: &ApiWriter) -> ExportList {
 pub(super) async fn read_collector(writer: &ApiWriter) -> LeaseRead {
     let (namespace, name) = collector::LEASE;
     let path = Request::new(Lease::url_path(&(), Some(namespace)));
-    match writer.send(path.get(name, &GetParams::default()), PATIENCE).await {
+    match writer.send(path.get(name, &GetParams::default()), API_TIMEOUT).await {
         ApiAnswer::Gone => Ok(None),
         answer => answer.object().map(Some),
     }

@@ -19,7 +19,7 @@ use self::queue::{Now, WriteJob, WriteQueue};
 use self::request::request;
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
-use super::api_writer::{ApiAnswer, ApiWriter, PATIENCE};
+use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};
 use super::desired_status::Desired;
 use super::ownership::Ownership;
 use super::service_exports::{self, DesiredExport, ExportList, LeaseRead};
@@ -134,7 +134,7 @@ async fn work(
                 break;
             };
             let Some(job) = queue.next(now()) else { break };
-            let (writer, deadline) = (writer.clone(), Instant::now() + rest.min(PATIENCE));
+            let (writer, deadline) = (writer.clone(), Instant::now() + rest.min(API_TIMEOUT));
             writes.spawn(async move {
                 // On a busy machine the task may start late.
                 let rest = deadline.saturating_duration_since(Instant::now());

@@ -40,7 +40,7 @@ use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::pipeline::Pipeline;
 use crate::projection::{Authority, Projector};
-use crate::sources::api_server::{self, Limits, Wanted};
+use crate::sources::api_server::{self, Wanted, WatchLimits};
 use crate::sources::connection::Connection;
 use crate::sources::{ApiSource, Source, SourceUpdate, Sources};
 use crate::time::wait_until;
@@ -323,7 +323,7 @@ impl LeaderTerm {
         status.problems = self.problems.len();
         status.first_problems = self.problems.iter().take(FIRST_PROBLEMS).cloned().collect();
         status.problems_by_reason.clone_from(self.problems.by_reason());
-        status.pools = pool_status::counts(&self.pipeline.objects().pools);
+        status.pools = pool_status::pool_counts(&self.pipeline.objects().pools);
         status.gateway_slices = self.is_synced().then(|| self.membership.slices().cloned().collect());
     }
 }
@@ -331,7 +331,7 @@ impl LeaderTerm {
 /// Sources of a term: this cluster and the Karmada control plane, if there is one.
 fn sources(connection: &Connection, options: &ControllerOptions) -> Sources {
     let source = |connection: &Connection, wanted| {
-        let watch = api_server::watch(connection, wanted, Limits::default());
+        let watch = api_server::watch(connection, wanted, WatchLimits::default());
         Source::api(ApiSource::new(connection, watch, options.mass_deletion_hold))
     };
     let service_works = options.projection.fleet.service_works;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 pub use leftover::Leftover;
 
-use super::api_writer::{ApiAnswer, ApiWriter, PATIENCE};
+use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};
 use super::election::ApiLeaseLock;
 use super::ownership::Ownership;
 use super::service_object::ServiceObject;
@@ -112,7 +112,7 @@ impl Uninstall {
         let mut found = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page: ObjectPage = match self.writer.send(self.path(None).list(&params), PATIENCE).await {
+            let page: ObjectPage = match self.writer.send(self.path(None).list(&params), API_TIMEOUT).await {
                 // Karmada, or a version of it with this kind, was never installed.
                 ApiAnswer::Undefined(_) | ApiAnswer::Gone if optional => return Ok(found),
                 answer => answer.object()?,
@@ -150,7 +150,7 @@ impl Uninstall {
             let path = self.path(Some(&found.service.namespace));
             left = match self
                 .writer
-                .send(path.get(&found.service.name, &GetParams::default()), PATIENCE)
+                .send(path.get(&found.service.name, &GetParams::default()), API_TIMEOUT)
                 .await
             {
                 ApiAnswer::Gone => None,
@@ -175,7 +175,7 @@ impl Uninstall {
         let rest = if left.status {
             let empty = Patch::Apply(left.empty_status());
             self.leftover(
-                self.writer.send(path.patch_subresource("status", name, &params, &empty), PATIENCE).await,
+                self.writer.send(path.patch_subresource("status", name, &params, &empty), API_TIMEOUT).await,
             )?
         } else {
             Some(left.clone())
@@ -184,7 +184,7 @@ impl Uninstall {
             let patch: Patch<()> = serde_json::from_value(patch)
                 .map(Patch::Json)
                 .map_err(|error| ApiAnswer::Failed(error.to_string()))?;
-            let answer = self.writer.send(path.patch(name, &params, &patch), PATIENCE).await;
+            let answer = self.writer.send(path.patch(name, &params, &patch), API_TIMEOUT).await;
             answer.object::<Value>()?;
         }
         Ok(())

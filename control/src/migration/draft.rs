@@ -8,7 +8,7 @@ use crate::api::address_pool::{AddressPoolSpec, is_interface_name};
 use crate::api::problem::{ObjectRef, Problem};
 use crate::projection::AddressRange;
 use crate::sources::manifests::{FileProblem, RawObject};
-use crate::text::{LONGEST_MESSAGE, cut_middle};
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
 /// Reason of everything that has no direct translation.
 pub const NO_EQUIVALENT: &str = "NoEquivalent";
@@ -55,7 +55,7 @@ pub(super) fn left(object: &RawObject, field: &str, message: impl Into<String>) 
         object: reference(object),
         reason: NO_EQUIVALENT,
         field: field.to_owned(),
-        message: cut_middle(message.into(), LONGEST_MESSAGE),
+        message: cut_middle(message.into(), MAX_MESSAGE_BYTES),
         port: None,
     };
     FileProblem { origin: object.origin(field), problem }

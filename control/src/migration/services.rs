@@ -11,8 +11,8 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-use self::addresses::Given;
-use self::annotations::Wishes;
+use self::addresses::PoolAddresses;
+use self::annotations::ForeignAnnotations;
 use super::MigratedObject;
 use super::draft::{PoolDraft, left, reference, texts};
 use crate::api::names::SHARED_FINALIZER;
@@ -56,7 +56,7 @@ enum ClassChange {
 struct ServiceDraft<'a> {
     source: &'a RawObject,
     class: ClassChange,
-    wishes: Wishes,
+    wishes: ForeignAnnotations,
     /// Addresses in its status.
     published: Vec<IpAddr>,
     /// Annotations to add.
@@ -84,7 +84,7 @@ pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDra
     addresses::share(&mut drafts);
     addresses::share_among_namespaces(&mut drafts, pools);
     addresses::raise_limits(&mut drafts, pools);
-    let given = Given::read(objects, pools);
+    let given = PoolAddresses::read(objects, pools);
     for draft in &mut drafts {
         draft.report_missing(&given);
     }

@@ -12,7 +12,7 @@ use crate::net::Family;
 
 /// Order in which Services keep the addresses in their status. If several namespaces publish one address, the oldest Service has
 /// it; a Service whose status reports a port as taken by another comes last.
-pub(super) fn of_holders<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
+pub(super) fn order_of_holders<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
     let mut plans: Vec<&Plan> = plans.collect();
     plans.sort_unstable_by_key(|plan| (plan.requests.status.lost_some, &plan.rank));
     plans
@@ -20,7 +20,7 @@ pub(super) fn of_holders<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a P
 
 /// Order in which Services are allocated addresses: first those that request them by value, so that no other Service gets these;
 /// within each group by age.
-pub(super) fn of_requests<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
+pub(super) fn order_of_requests<'a>(plans: impl Iterator<Item = &'a Plan>) -> Vec<&'a Plan> {
     let mut plans: Vec<&Plan> = plans.collect();
     plans.sort_unstable_by_key(|plan| (plan.requests.addresses.is_empty(), &plan.rank));
     plans

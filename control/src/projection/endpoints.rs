@@ -13,7 +13,7 @@ use k8s_openapi::api::discovery::v1::{
 use sheave_model::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 
 use self::interner::NameInterner;
-use self::observer::{EndpointObserver, EntryId, Exclusion, Loop, NoObserver, PortMismatch};
+use self::observer::{EndpointLoop, EndpointObserver, EntryId, Exclusion, NoObserver, PortMismatch};
 use super::eligibility::{EndpointTraits, Hint, TopologyHints};
 use super::nodes::ClusterContext;
 use super::plan::{ClusterMember, ListedSlice, SliceOrigin};
@@ -30,7 +30,7 @@ pub(super) struct PortEndpoints {
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) traits: Vec<EndpointTraits>,
     /// Endpoints that were left out because they lead back to the gateway, or may.
-    pub(super) loops: Vec<(EndpointAddr, Loop)>,
+    pub(super) loops: Vec<(EndpointAddr, EndpointLoop)>,
     /// Endpoints that take no new connections but still serve.
     pub(super) lingering: Vec<EndpointAddr>,
     /// Number of endpoints including those that currently do not serve, without terminating ones: these are being replaced, and a
@@ -103,7 +103,7 @@ pub(super) fn collect(
     family: Family,
     port: &PlannedPort,
     context: &ClusterContext,
-    loop_at: impl Fn(EndpointAddr) -> Option<Loop>,
+    loop_at: impl Fn(EndpointAddr) -> Option<EndpointLoop>,
     names: &mut NameInterner,
     problems: &mut Vec<Problem>,
 ) -> PortEndpoints {
@@ -116,7 +116,7 @@ pub(super) fn observe(
     family: Family,
     port: &PlannedPort,
     context: &ClusterContext,
-    loop_at: impl Fn(EndpointAddr) -> Option<Loop>,
+    loop_at: impl Fn(EndpointAddr) -> Option<EndpointLoop>,
     observer: &mut impl EndpointObserver,
 ) -> PortEndpoints {
     let (names, problems) = (&mut NameInterner::default(), &mut Vec::new());
@@ -135,7 +135,7 @@ struct SliceReader<'r, W> {
 }
 
 impl<'r, W: EndpointObserver> SliceReader<'r, W> {
-    fn collect(&mut self, loop_at: impl Fn(EndpointAddr) -> Option<Loop>) -> PortEndpoints {
+    fn collect(&mut self, loop_at: impl Fn(EndpointAddr) -> Option<EndpointLoop>) -> PortEndpoints {
         let mut entries = Vec::new();
         let family = self.family;
         for listed in
@@ -161,7 +161,7 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
     fn serving(
         &mut self,
         entries: &[SliceEntry<'_>],
-        loop_at: impl Fn(EndpointAddr) -> Option<Loop>,
+        loop_at: impl Fn(EndpointAddr) -> Option<EndpointLoop>,
     ) -> PortEndpoints {
         let mut serving = PortEndpoints::default();
         serving.endpoints.reserve_exact(entries.len());

@@ -11,7 +11,7 @@ use super::conflicts::{ClaimPriority, Claims, ServiceClaims};
 use super::eligibility::{ClusterScope, Routes, TrafficPolicy};
 use super::endpoints::interner::NameInterner;
 use super::endpoints::merged::MergedEndpoints;
-use super::endpoints::observer::Loop;
+use super::endpoints::observer::EndpointLoop;
 use super::endpoints::{PortEndpoints, merged};
 use super::health_checks::{HealthCheck, LocalReady};
 use super::nodes::{ClusterContext, PortReservation};
@@ -140,7 +140,7 @@ pub(super) struct FrontendInput<'a> {
 
 impl<'a> FrontendInput<'a> {
     /// Why traffic to an endpoint returns, if it does or may.
-    pub(super) fn loops(self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> + use<'a> {
+    pub(super) fn loops(self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<EndpointLoop> + use<'a> {
         loops(self.claims, self.services, self.context, protocol)
     }
 }
@@ -151,13 +151,13 @@ pub(super) fn loops<'a>(
     services: &'a ServiceAddresses,
     context: &'a ClusterContext,
     protocol: Protocol,
-) -> impl Fn(EndpointAddr) -> Option<Loop> + use<'a> {
+) -> impl Fn(EndpointAddr) -> Option<EndpointLoop> + use<'a> {
     move |EndpointAddr { ip, port, .. }| {
         let addr = FrontendAddr { ip, port, protocol };
         if claims.is_frontend(addr) {
-            return Some(Loop::OwnFrontend);
+            return Some(EndpointLoop::OwnFrontend);
         }
-        services.have(addr, &context.of_all_nodes).then_some(Loop::OfService)
+        services.have(addr, &context.of_all_nodes).then_some(EndpointLoop::OfService)
     }
 }
 
@@ -299,14 +299,14 @@ fn backend(member: &ClusterMember, serving: PortEndpoints) -> Backend {
 fn report_loops(
     plan: &Plan,
     port: &PlannedPort,
-    loops: &[(EndpointAddr, Loop)],
+    loops: &[(EndpointAddr, EndpointLoop)],
     problems: &mut Vec<Problem>,
 ) {
     let mut report = Report::about(service_ref(plan.key()));
     for (addr, found) in loops {
         let what = match found {
-            Loop::OwnFrontend => "a frontend of this gateway",
-            Loop::OfService => "the cluster address or a node port of a Service",
+            EndpointLoop::OwnFrontend => "a frontend of this gateway",
+            EndpointLoop::OfService => "the cluster address or a node port of a Service",
         };
         let message = format!("endpoint {addr} is {what}; it is left out, to not send in circles");
         report.add(reason::ENDPOINT_LOOP, "", Some(port.problem_port()), message);

@@ -27,23 +27,23 @@ use super::annotations::failover;
 use super::class::FrontendKinds;
 use super::eligibility::TrafficPolicy;
 use super::options::{Options, Role};
-use super::plan::{ClusterMember, FleetPlan, Plan, Planned, service_field};
+use super::plan::{ClusterMember, MultiClusterPlan, Plan, Planned, service_field};
 use super::read_service::ServiceFields;
-use super::status::{FleetStatus, ResolvedRefs};
+use super::status::{MultiClusterStatus, ResolvedRefs};
 use super::{annotations, class, read_service};
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::reason;
 use crate::api::problem::report::Report;
-use crate::api::store::{Fleet, ServiceKey};
+use crate::api::store::{KarmadaObjects, ServiceKey};
 
 /// Time at which the next cluster that is not Ready will be held off.
-pub(super) fn next_hold_off(fleet: &Fleet, hold: Duration, now: Timestamp) -> Option<Timestamp> {
+pub(super) fn next_hold_off(fleet: &KarmadaObjects, hold: Duration, now: Timestamp) -> Option<Timestamp> {
     let ends = fleet.clusters.values().filter_map(|cluster| clusters::held_until(cluster, hold));
     ends.filter(|end| *end > now).min()
 }
 
 /// Whether it has our class but another installation decides about it, or it is unknown which one does.
-pub(super) fn is_suspended(key: &ServiceKey, fleet: &Fleet, options: &Options) -> bool {
+pub(super) fn is_suspended(key: &ServiceKey, fleet: &KarmadaObjects, options: &Options) -> bool {
     let managed = matches!(options.role, Role::Controller { .. });
     let ours = |service: &Arc<MultiClusterService>| whose(service, template(fleet, key), options).is_ok();
     managed && !options.fleet.authority.own && fleet.services.get(key).is_some_and(ours)
@@ -54,7 +54,12 @@ fn is_leaving(service: &MultiClusterService) -> bool {
 }
 
 /// Plans a MultiClusterService.
-pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Option<Timestamp>) -> Planned {
+pub(super) fn plan(
+    key: &ServiceKey,
+    fleet: &KarmadaObjects,
+    options: &Options,
+    now: Option<Timestamp>,
+) -> Planned {
     let Some(service) = fleet.services.get(key) else { return Planned::Foreign };
     let template = template(fleet, key);
     // Unlike a Service it is gone at once: gateways first stop accepting, then its status is cleared, and then it is released.
@@ -77,7 +82,7 @@ pub(super) fn plan(key: &ServiceKey, fleet: &Fleet, options: &Options, now: Opti
 fn ours(
     key: &ServiceKey,
     service: &MultiClusterService,
-    (fleet, options, now): (&Fleet, &Options, Option<Timestamp>),
+    (fleet, options, now): (&KarmadaObjects, &Options, Option<Timestamp>),
 ) -> Planned {
     let template = template(fleet, key);
     let mut report = Report::about(key.object());
@@ -107,7 +112,7 @@ fn served(
     key: &ServiceKey,
     service: &MultiClusterService,
     template: &Service,
-    (fleet, options, now): (&Fleet, &Options, Option<Timestamp>),
+    (fleet, options, now): (&KarmadaObjects, &Options, Option<Timestamp>),
     report: &mut Report,
 ) -> Option<Plan> {
     let Some(spec) = &template.spec else {
@@ -146,7 +151,7 @@ fn served(
     plan.problems.extend(found.problems);
     plan.problems.extend(template::renamed(spread_problems, service));
     across(template, &mut plan, &found.members, &clusters, report);
-    let status = FleetStatus {
+    let status = MultiClusterStatus {
         clusters: members::count_endpoints(&found.standing, &plan.ports),
         resolved: ResolvedRefs {
             template: true,
@@ -156,7 +161,7 @@ fn served(
         nothing_collected: found.nothing_collected,
         export_services: options.fleet.export_services,
     };
-    plan.fleet = Some(FleetPlan { members: found.members, failover, status, left: found.left });
+    plan.fleet = Some(MultiClusterPlan { members: found.members, failover, status, left: found.left });
     Some(plan)
 }
 
@@ -204,10 +209,10 @@ pub(super) fn of_service<'a>(
     slices: impl Iterator<Item = &'a Arc<EndpointSlice>>,
     options: &Options,
     report: &mut Report,
-) -> Option<FleetPlan> {
+) -> Option<MultiClusterPlan> {
     let found = members::labelled_members(service, slices, options, report)?;
     let (failover, problems) = failover::read(key, service, found.spread, options);
     report.extend(problems);
-    let status = FleetStatus::default();
-    Some(FleetPlan { members: found.members, failover, status, left: Vec::new() })
+    let status = MultiClusterStatus::default();
+    Some(MultiClusterPlan { members: found.members, failover, status, left: Vec::new() })
 }

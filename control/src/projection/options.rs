@@ -63,12 +63,12 @@ pub struct Options {
     /// Role of this process in the allocation of load balancer addresses.
     pub role: Role,
     /// Options for MultiClusterServices.
-    pub fleet: FleetOptions,
+    pub fleet: KarmadaOptions,
 }
 
 /// Options for MultiClusterServices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FleetOptions {
+pub struct KarmadaOptions {
     /// Whether to serve MultiClusterServices without a class. Their API has no field for one.
     pub handle_unclassified: bool,
     /// MultiClusterServices that this process decides about.
@@ -88,7 +88,7 @@ pub struct FleetOptions {
     pub overprovisioning: u16,
 }
 
-impl Default for FleetOptions {
+impl Default for KarmadaOptions {
     fn default() -> Self {
         Self {
             handle_unclassified: true,
@@ -121,7 +121,7 @@ impl Default for Options {
             logged: LogSample::NONE,
             health: Arc::default(),
             role: Role::Standalone,
-            fleet: FleetOptions::default(),
+            fleet: KarmadaOptions::default(),
         }
     }
 }

@@ -17,7 +17,7 @@ use super::families::Families;
 use super::ports::{ListedPort, PlannedPort};
 use super::requests::Requests;
 use super::source_ranges::FamilyRanges;
-use super::status::FleetStatus;
+use super::status::MultiClusterStatus;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
 
@@ -56,7 +56,7 @@ pub(super) struct Plan {
     pub(super) health: Arc<HealthPolicy>,
     pub(super) health_check_port: Option<u16>,
     /// Clusters that serve it; `None` means only the gateway's own.
-    pub(super) fleet: Option<FleetPlan>,
+    pub(super) fleet: Option<MultiClusterPlan>,
     /// Whether another installation decides about it, or it is unknown which one does. It keeps its addresses and ports and is
     /// not served from here.
     pub(super) suspended: bool,
@@ -109,11 +109,11 @@ impl Plan {
 
 /// Clusters that serve a Service, and the rules between them.
 #[derive(Debug)]
-pub(super) struct FleetPlan {
+pub(super) struct MultiClusterPlan {
     /// Members by name. A cluster without usable slices is not a member.
     pub(super) members: Vec<ClusterMember>,
     pub(super) failover: Failover,
-    pub(super) status: FleetStatus,
+    pub(super) status: MultiClusterStatus,
     /// Slices that were found but are not used.
     pub(super) left: Vec<UncountedSlice>,
 }

@@ -12,14 +12,14 @@ use sheave_model::{EndpointAddr, Frontend, FrontendAddr, FrontendChange, Fronten
 use super::addresses::RequestContext;
 use super::class::ClassMatch;
 use super::conflicts::{ClaimChanges, ClaimPriority};
-use super::endpoints::observer::Loop;
+use super::endpoints::observer::EndpointLoop;
 use super::frontends::{FrontendInput, ServiceOutput};
-use super::kept::{self, Kept};
 use super::options::{Options, Role};
 use super::plan::{Plan, Planned, Slices, service_ref};
 use super::read_service::{ServiceFields, read};
 use super::service_addresses::ServiceAddressChanges;
-use super::status::{FleetStatus, LoadBalancerStatus, ResolvedRefs};
+use super::status::{LoadBalancerStatus, MultiClusterStatus, ResolvedRefs};
+use super::unplanned_status::{UnplannedStatus, unplanned_status};
 use super::{
     ProjectedService, Projector, addresses, allocation_order, annotations, class, frontends, multi_cluster,
 };
@@ -140,8 +140,8 @@ impl Projector {
 
     /// Holds the addresses and ports in the status of an object that is no longer served until it is released.
     fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, before: Before, pass: &mut Pass) {
-        let Some(Kept { rank, published, node_families, stays_published, unseen }) =
-            kept::kept(key, objects, &self.options)
+        let Some(UnplannedStatus { rank, published, node_families, stays_published, unseen }) =
+            unplanned_status(key, objects, &self.options)
         else {
             return;
         };
@@ -172,14 +172,14 @@ impl Projector {
         {
             let template = multi_cluster::template(&objects.fleet, key).is_some();
             let resolved = ResolvedRefs { template, ..ResolvedRefs::default() };
-            known.fleet = Some(FleetStatus { resolved, ..FleetStatus::default() });
+            known.fleet = Some(MultiClusterStatus { resolved, ..MultiClusterStatus::default() });
         }
     }
 
     /// Allocates addresses for the planned Services, and for waiting ones if addresses became free.
     fn allocate(&mut self, objects: &Objects, pass: &mut Pass) {
         let role = &self.options.role;
-        for plan in allocation_order::of_holders(pass.plans.values().map(|plan| &**plan)) {
+        for plan in allocation_order::order_of_holders(pass.plans.values().map(|plan| &**plan)) {
             let key = plan.key();
             // A Service that was refused before has no recorded uid, and may keep its addresses.
             let replaced =
@@ -218,7 +218,7 @@ impl Projector {
     fn allocate_in_order(&mut self, objects: &Objects, pass: &Pass, asked: &BTreeSet<ServiceKey>) {
         let role = &self.options.role;
         let plans = asked.iter().filter_map(|key| pass.plans.get(key)).map(|plan| &**plan);
-        for plan in allocation_order::of_requests(plans) {
+        for plan in allocation_order::order_of_requests(plans) {
             let rank = &plan.rank;
             let local = addresses::local_nodes(plan, role, objects);
             let known = RequestContext::new(plan, local.as_ref(), &self.context, objects);
@@ -283,7 +283,7 @@ impl Projector {
     }
 
     /// Why traffic to an endpoint returns, if it does or may.
-    pub(super) fn loops(&self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<Loop> {
+    pub(super) fn loops(&self, protocol: Protocol) -> impl Fn(EndpointAddr) -> Option<EndpointLoop> {
         frontends::loops(&self.claims, &self.service_addresses, &self.context, protocol)
     }
 

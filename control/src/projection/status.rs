@@ -64,7 +64,7 @@ pub fn port_error(reason: &str) -> String {
 
 /// Member clusters of a MultiClusterService, and whether everything that it references exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetStatus {
+pub struct MultiClusterStatus {
     /// Clusters that it may use, by name; empty while it is not served.
     pub clusters: Vec<MemberClusterStatus>,
     /// Result of resolving its references.
@@ -72,7 +72,7 @@ pub struct FleetStatus {
     /// Whether the clusters that run it are unknown, although all references may exist: no EndpointSlice was collected from any
     /// cluster, and no address of a cluster's Service is known.
     pub nothing_collected: bool,
-    /// See [`crate::projection::FleetOptions`].
+    /// See [`crate::projection::KarmadaOptions`].
     pub export_services: bool,
 }
 

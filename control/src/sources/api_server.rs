@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 
 use self::cache::{Cache, Start, Subscription, SyncState};
-pub use self::limits::Limits;
+pub use self::limits::WatchLimits;
 use self::reflector::Reflector;
 use crate::api::kinds::{
     ControlPlane, Delta, KINDS, Kind, KindVisitor, Need, Row, ServiceWorks, visit_kinds,
@@ -123,7 +123,7 @@ pub struct ApiWatch {
 }
 
 /// Starts to watch the wanted kinds of an API server, on the current Tokio runtime.
-pub fn watch(connection: &Connection, wanted: Wanted, limits: Limits) -> ApiWatch {
+pub fn watch(connection: &Connection, wanted: Wanted, limits: WatchLimits) -> ApiWatch {
     let kinds = KINDS.iter().filter(|row| wanted.includes(row)).count();
     let watch = ApiWatch {
         plane: wanted.plane,
@@ -144,7 +144,7 @@ pub fn watch(connection: &Connection, wanted: Wanted, limits: Limits) -> ApiWatc
 struct Starter<'a> {
     watch: ApiWatch,
     connection: &'a Connection,
-    limits: Limits,
+    limits: WatchLimits,
     wanted: Wanted,
 }
 
@@ -157,7 +157,7 @@ impl KindVisitor for Starter<'_> {
 }
 
 impl ApiWatch {
-    fn follow<K: Kind>(&mut self, connection: &Connection, limits: Limits) {
+    fn follow<K: Kind>(&mut self, connection: &Connection, limits: WatchLimits) {
         let kept = Arc::new(Cache::<K>::new(self.sync.clone()));
         self.subscriptions.push(kept.clone());
         let following = Reflector::new(connection.clone(), limits, kept.clone()).follow();

@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 use super::Update;
 use super::api_server::ApiWatch;
 use super::connection::Connection;
-use super::mass_deletion_guard::{Guard, Held};
+use super::mass_deletion_guard::{HeldKind, MassDeletionGuard};
 use super::snapshot::{self, Identity, Snapshot, SnapshotWriter};
 use crate::api::store::{Change, ControlPlane, Delta, Objects, Store};
 use crate::time::wait_until;
@@ -25,7 +25,7 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 pub struct ApiSource {
     server: Arc<str>,
     watch: ApiWatch,
-    guard: Guard,
+    guard: MassDeletionGuard,
     /// Writer of the snapshot, if there is one.
     snapshots: Option<SnapshotWriter>,
     stand_in: StandIn,
@@ -49,7 +49,7 @@ impl ApiSource {
         Self {
             server: connection.server(),
             watch,
-            guard: Guard::new(hold),
+            guard: MassDeletionGuard::new(hold),
             snapshots: None,
             stand_in: StandIn::Awaited { since: Instant::now(), stored: None },
             triggers: Vec::new(),
@@ -102,7 +102,7 @@ impl ApiSource {
         self.guard.set_hold(hold);
     }
 
-    pub(super) fn held_lists(&self) -> Vec<Held> {
+    pub(super) fn held_lists(&self) -> Vec<HeldKind> {
         self.guard.holding()
     }
 

@@ -27,7 +27,7 @@ use crate::api::store::{Change, Delta, Objects};
 
 /// A kind whose deletions are held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldKind {
     /// Name of the kind, for example `Service`, possibly with a qualifier.
     pub kind: &'static str,
     /// Number of objects when the newest list came.
@@ -44,13 +44,13 @@ pub struct Held {
 
 /// Guard of one source.
 #[derive(Debug)]
-pub struct Guard {
+pub struct MassDeletionGuard {
     hold: Duration,
     /// Pending deletions by kind.
     pending: BTreeMap<&'static str, PendingDeletion>,
 }
 
-impl Guard {
+impl MassDeletionGuard {
     /// A guard that holds deletions back for `hold`.
     pub fn new(hold: Duration) -> Self {
         Self { hold, pending: BTreeMap::new() }
@@ -80,14 +80,14 @@ impl Guard {
     }
 
     /// Deletions that are currently held back, by kind.
-    pub fn holding(&self) -> Vec<Held> {
+    pub fn holding(&self) -> Vec<HeldKind> {
         self.pending.values().map(PendingDeletion::held).collect()
     }
 }
 
 /// Evaluates a change of one kind.
 struct Judge<'a> {
-    guard: &'a mut Guard,
+    guard: &'a mut MassDeletionGuard,
     objects: &'a Objects,
     now: Instant,
 }

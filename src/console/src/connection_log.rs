@@ -15,7 +15,7 @@ use sheave_control::api::store::ServiceKey;
 use sheave_dataplane::ConnectionRecord;
 
 use self::line::Line;
-use crate::views::visible::visible_json;
+use crate::views::escape::visible_json;
 
 /// Records per write.
 const BATCH: usize = 256;

@@ -13,11 +13,11 @@ use crate::options::Options;
 use crate::stdout::{complain, print, render};
 use crate::views::View as _;
 use crate::views::all_gateways::{AllGatewaysView, ExplanationsView};
+use crate::views::escape;
 use crate::views::explain::{Answer, Question};
 use crate::views::gateways::GatewaysView;
 use crate::views::routes::RoutesView;
 use crate::views::status::ProcessView;
-use crate::views::visible;
 
 /// Default namespace of objects, if the context sets none.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -31,8 +31,8 @@ pub fn routes(command: &Routes, config: &Options) -> Exit {
     };
     match (view, command.output) {
         (Err(exit), _) => exit,
-        (Ok(view), TableFormat::Table) => print(&visible::lines(&view.to_text())),
-        (Ok(view), TableFormat::Wide) => print(&visible::lines(&view.to_wide_text())),
+        (Ok(view), TableFormat::Table) => print(&escape::lines(&view.to_text())),
+        (Ok(view), TableFormat::Wide) => print(&escape::lines(&view.to_wide_text())),
         (Ok(view), TableFormat::Json) => print(&view.to_json()),
         (Ok(view), TableFormat::Yaml) => print(&view.to_yaml()),
     }

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use crate::arguments::TextFormat;
 use crate::exit::Exit;
-use crate::views::{View, visible};
+use crate::views::{View, escape};
 
 /// Renders a view in the requested format. Text goes to terminals, so control characters in it are made visible.
 pub fn render<V: View>(view: &V, text: impl FnOnce() -> String, format: TextFormat) -> String {
     match format {
-        TextFormat::Text => visible::lines(&text()).into_owned(),
+        TextFormat::Text => escape::lines(&text()).into_owned(),
         TextFormat::Json => view.to_json(),
         TextFormat::Yaml => view.to_yaml(),
     }
@@ -17,7 +17,7 @@ pub fn render<V: View>(view: &V, text: impl FnOnce() -> String, format: TextForm
 
 /// Prints an error on stderr, as one line with control characters made visible.
 pub fn complain(why: &str) {
-    eprint!("{}", visible::line(&format!("sheave: {why}")));
+    eprint!("{}", escape::line(&format!("sheave: {why}")));
 }
 
 /// Writes to stdout. A reader that has gone away (`| head`) is not an error; any other failure is reported on stderr.

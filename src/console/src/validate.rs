@@ -5,8 +5,8 @@ use crate::exit::Exit;
 use crate::manifests::{ManifestProjection, Manifests};
 use crate::options::Options;
 use crate::stdout::{print, render};
+use crate::views::escape::line;
 use crate::views::validation::{ConfigMistake, ValidationView};
-use crate::views::visible::line;
 
 /// Prints every mistake in the configuration and the manifests on stdout. Load balancers that are not served are only noted, and do
 /// not change the exit code: another implementation may serve them.

@@ -3,6 +3,7 @@
 
 pub mod all_gateways;
 pub mod diff;
+pub mod escape;
 pub mod explain;
 pub mod gateways;
 pub mod numbers;
@@ -16,7 +17,6 @@ pub mod text_table;
 pub mod top;
 pub mod traffic;
 pub mod validation;
-pub mod visible;
 pub mod watch;
 
 use serde::Serialize;

@@ -16,8 +16,8 @@ use crate::exit::Exit;
 use crate::inspect;
 use crate::options::Options;
 use crate::stdout::complain;
+use crate::views::escape::visible;
 use crate::views::explain::Answer;
-use crate::views::visible::visible;
 use crate::views::watch::{ChangeKind, Decision, WatchChange};
 
 /// How often the gateway is queried. Changes that revert within a period go unnoticed.

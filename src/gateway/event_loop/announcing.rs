@@ -24,8 +24,8 @@ use sheave_model::RoutingTable;
 use tokio::task::JoinHandle;
 
 use crate::gateway::bgp_devices::BgpDevices;
+use crate::gateway::dataplane_failures::Unannounced;
 use crate::gateway::options::AnnounceOptions;
-use crate::gateway::problems::Unannounced;
 use crate::takeover::message::HandedAnnouncing;
 
 /// How long the API server may be unreachable before addresses should move to gateways that reach it.

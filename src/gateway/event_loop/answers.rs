@@ -9,7 +9,7 @@ use sheave_model::FrontendAddr;
 use tokio::sync::oneshot;
 
 use super::{EventLoop, Phase, WORKER_PATIENCE};
-use crate::gateway::{problems, sources};
+use crate::gateway::{dataplane_failures, sources};
 use sheave_console::http::metrics::LoopFacts;
 use sheave_console::http::query::{ObjectFacts, Overview, ProbeResult, Query};
 use sheave_console::views::View as _;
@@ -74,7 +74,7 @@ impl EventLoop {
         };
         let answers = self.dataplane.answers(WORKER_PATIENCE);
         let table = self.projection.as_ref().map(|projection| Arc::clone(&projection.table));
-        let (problems, closed) = (self.problems(), problems::closed(&self.dataplane));
+        let (problems, closed) = (self.problems(), dataplane_failures::closed(&self.dataplane));
         let (active, announcements) = (self.dataplane.table(), self.announcing.status());
         // Work that grows with the number of Services runs outside the loop.
         let status = tokio::task::spawn_blocking(move || {
@@ -145,7 +145,7 @@ impl EventLoop {
         LoopFacts {
             status: self.status(),
             all_problems: self.problems(),
-            closed: problems::closed(&self.dataplane),
+            closed: dataplane_failures::closed(&self.dataplane),
             problems: self.problems.by_reason().clone(),
             pages: self.health.pages().clone(),
             worker_restarts: self.dataplane.worker_restarts(),
@@ -161,7 +161,7 @@ impl EventLoop {
         let objects = || ObjectFacts {
             problems: self.problems(),
             not_served: self.not_served(),
-            closed: problems::closed(&self.dataplane),
+            closed: dataplane_failures::closed(&self.dataplane),
             policies: self.pipeline.projector.announce_policies().clone(),
         };
         Overview {
@@ -189,7 +189,7 @@ impl EventLoop {
             active: &self.dataplane.table(),
             affinity: Some(self.dataplane.affinity()),
             problems: &self.problems(),
-            closed: &problems::closed(&self.dataplane),
+            closed: &dataplane_failures::closed(&self.dataplane),
             obstacle: self.missing(),
             no_client_addresses: lost.as_deref(),
             announcements: announcements.as_deref(),
@@ -208,7 +208,7 @@ impl EventLoop {
         let not_ready = self.missing().map(|what| format!("the gateway is not ready: {what}"));
         let view = RoutesView::new(self.dataplane.table().table(), &self.identity.node, self.problems())
             .reached(self.dataplane.steering().into())
-            .closing(&problems::closed(&self.dataplane))
+            .closing(&dataplane_failures::closed(&self.dataplane))
             .noting(self.not_served(), not_ready.into_iter().collect());
         let Some(projection) = &self.projection else { return view.to_json() };
         let failed: BTreeSet<FrontendAddr> =

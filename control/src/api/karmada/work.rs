@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::lenient;
 use crate::api::decode;
-use crate::text::{LONGEST_MESSAGE, cut_middle};
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
 /// Largest length in bytes of a manifest's error, which is part of a message.
-const LONGEST_WHY: usize = LONGEST_MESSAGE / 2;
+const LONGEST_WHY: usize = MAX_MESSAGE_BYTES / 2;
 
 /// Objects of the member cluster that the Work's namespace names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

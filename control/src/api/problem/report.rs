@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::problem::{ObjectRef, Problem, ProblemPort, reason};
-use crate::text::{LONGEST_MESSAGE, cut_middle};
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
 /// How many Problems of one object and reason are listed individually: a list in a Service can have a hundred thousand entries.
 const ONE_BY_ONE: usize = 64;
@@ -39,7 +39,7 @@ impl Report {
             reason,
             field: field.into(),
             // The message may quote a value that is as long as an object.
-            message: cut_middle(message.into(), LONGEST_MESSAGE),
+            message: cut_middle(message.into(), MAX_MESSAGE_BYTES),
             port,
         });
     }

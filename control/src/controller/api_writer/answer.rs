@@ -6,11 +6,11 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 use serde::de::DeserializeOwned;
 
-use crate::backoff::LONGEST_RETRY_AFTER;
-use crate::text::{LONGEST_MESSAGE, cut_middle};
+use crate::backoff::MAX_RETRY_AFTER;
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
 /// Largest length of the server's message in bytes: a validation error quotes the value, and a sentence is built around it.
-const LONGEST_QUOTED: usize = LONGEST_MESSAGE / 2;
+const LONGEST_QUOTED: usize = MAX_MESSAGE_BYTES / 2;
 
 /// Outcome of a request. Displays as the server's message, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(in crate::controller) enum ApiAnswer {
     /// The server rejected our credentials.
     Unauthenticated(String),
     /// The server reports that it is temporarily unavailable. The write may have happened. `retry_after` is at most
-    /// [`LONGEST_RETRY_AFTER`].
+    /// [`MAX_RETRY_AFTER`].
     Busy { reason: String, retry_after: Option<Duration> },
     /// There was no answer. The write may have happened.
     Unreachable { reason: String },
@@ -70,8 +70,7 @@ impl ApiAnswer {
                     let details = status().details?;
                     details.retry_after_seconds.and_then(|seconds| u64::try_from(seconds).ok())
                 });
-                let retry_after =
-                    seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
+                let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
                 Self::Busy { reason: text(), retry_after }
             }
             500.. => Self::Failed(text()),

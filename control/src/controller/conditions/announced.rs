@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 const ADVICE: &str = "See `sheave gateways` on a gateway node.";
 
 /// The condition, unless announcements are not needed or not known.
-pub(super) fn of(announcement: &Announcement) -> Option<DesiredCondition> {
+pub(super) fn announced_condition(announcement: &Announcement) -> Option<DesiredCondition> {
     Some(match announcement {
         Announcement::NotNeeded | Announcement::Unknown => return None,
         Announcement::ByOne(nodes) => {

@@ -8,7 +8,7 @@ use crate::api::problem::{Problem, reason};
 use crate::controller::desired_status::DesiredStatus;
 use crate::controller::service_exports::Outdated;
 use crate::projection::{
-    ClusterState, DrainReason, FleetStatus, MemberClusterStatus, NoEndpoints, ResolvedRefs,
+    ClusterState, DrainReason, MemberClusterStatus, MultiClusterStatus, NoEndpoints, ResolvedRefs,
 };
 use crate::text::first_few;
 
@@ -54,7 +54,10 @@ const NAMED: [&str; 4] = [
 const MISSING: [&str; 3] = [reason::SERVICE_NOT_FOUND, reason::CLUSTER_NOT_FOUND, reason::PORT_NOT_FOUND];
 
 /// The conditions of a MultiClusterService.
-pub(super) fn of(desired_status: &DesiredStatus, fleet: &FleetStatus) -> Vec<DesiredCondition> {
+pub(super) fn conditions_across_clusters(
+    desired_status: &DesiredStatus,
+    fleet: &MultiClusterStatus,
+) -> Vec<DesiredCondition> {
     let mut programmed = programmed(desired_status);
     if programmed.holds {
         let message = format!("{} {}", programmed.message, counts(&fleet.clusters));
@@ -113,7 +116,7 @@ fn resolved(desired_status: &DesiredStatus, resolved: &ResolvedRefs) -> DesiredC
 }
 
 /// Whether service is worse than intended, although the address may be served. Unlike the other conditions, true is bad.
-fn degraded(desired_status: &DesiredStatus, fleet: &FleetStatus) -> DesiredCondition {
+fn degraded(desired_status: &DesiredStatus, fleet: &MultiClusterStatus) -> DesiredCondition {
     let mut found: Vec<(&'static str, String)> = Vec::new();
     let serves = |cluster: &MemberClusterStatus| cluster.state.takes_new() && cluster.ready > 0;
     if fleet.nothing_collected {

@@ -11,7 +11,10 @@ use crate::projection::service_health::Fault;
 use crate::projection::{Ingress, PortStatus};
 
 fn said(desired_status: &DesiredStatus) -> Vec<(&'static str, bool, &'static str, String)> {
-    of(desired_status).into_iter().map(|said| (said.kind, said.holds, said.reason, said.message)).collect()
+    conditions_for(desired_status)
+        .into_iter()
+        .map(|said| (said.kind, said.holds, said.reason, said.message))
+        .collect()
 }
 
 fn failure(ip: &str, reason: &'static str) -> PortFailure {
@@ -229,7 +232,7 @@ fn many_ports_are_counted() {
 
 #[test]
 fn the_time_moves_with_the_status_only() {
-    let allocated = of(&desired_status()).remove(0);
+    let allocated = conditions_for(&desired_status()).remove(0);
     let first = allocated.clone().stamped(&[], None, at(10));
     assert_eq!(first.last_transition_time.0, at(10));
     let mut reworded = allocated.clone();
@@ -237,20 +240,20 @@ fn the_time_moves_with_the_status_only() {
     assert!(!reworded.stands_in(std::slice::from_ref(&first), None));
     let second = reworded.stamped(std::slice::from_ref(&first), None, at(20));
     assert_eq!(second.last_transition_time.0, at(10));
-    let lost = of(&DesiredStatus::default()).remove(0);
+    let lost = conditions_for(&DesiredStatus::default()).remove(0);
     assert_eq!(lost.stamped(&[second], None, at(30)).last_transition_time.0, at(30));
 }
 
 #[test]
 fn times_are_whole_seconds() {
-    let allocated = of(&desired_status()).remove(0);
+    let allocated = conditions_for(&desired_status()).remove(0);
     let now = at(5) + jiff::SignedDuration::from_millis(987);
     assert_eq!(allocated.stamped(&[], None, now).last_transition_time.0, at(5));
 }
 
 #[test]
 fn a_generation_is_followed_where_there_is_one() {
-    let allocated = of(&desired_status()).remove(0);
+    let allocated = conditions_for(&desired_status()).remove(0);
     let without = [allocated.clone().stamped(&[], None, at(0))];
     assert_eq!(without[0].observed_generation, None);
     assert!(allocated.stands_in(&without, None));
@@ -262,7 +265,7 @@ fn a_generation_is_followed_where_there_is_one() {
 
 #[test]
 fn a_condition_that_is_there_twice_does_not_stand() {
-    let allocated = of(&desired_status()).remove(0);
+    let allocated = conditions_for(&desired_status()).remove(0);
     let condition = allocated.clone().stamped(&[], None, at(0));
     assert!(!allocated.stands_in(&[condition.clone(), condition], None));
 }

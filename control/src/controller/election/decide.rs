@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::Timing;
+use super::LeaseTiming;
 use crate::api::store::ServiceKey;
 
 /// Longest duration that is respected. A leader writes its own with the next renewal, so a longer one persists only if there is
@@ -23,7 +23,7 @@ const COUNTED_ON: i64 = 1_000_000;
 
 /// The Lease as last seen.
 #[derive(Clone, Debug)]
-pub(super) struct Observed {
+pub(super) struct ObservedLease {
     lease: Lease,
     /// When its spec was first seen as it is.
     since: Instant,
@@ -43,7 +43,7 @@ pub(super) enum Action {
     Wait,
 }
 
-impl Observed {
+impl ObservedLease {
     /// The Lease as read or written at `now`; `before` is the previous observation.
     pub(super) fn new(lease: Lease, before: Option<&Self>, now: Instant) -> Self {
         // The resource version does not count: annotating a Lease does not renew it.
@@ -79,8 +79,8 @@ impl Observed {
     }
 
     /// Whether another process may still lead at `now`. A holder that has not yet noticed a shortened duration leads for its own
-    /// [`Timing::deadline`], which is less than our `timing.lease`.
-    fn is_held_against(&self, identity: &str, now: Instant, timing: &Timing) -> bool {
+    /// [`LeaseTiming::deadline`], which is less than our `timing.lease`.
+    fn is_held_against(&self, identity: &str, now: Instant, timing: &LeaseTiming) -> bool {
         let seconds = self.spec().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         let named = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         let lasts = named.min(LONGEST).max(timing.lease);
@@ -92,10 +92,10 @@ impl Observed {
 pub(super) fn decide(
     name: &ServiceKey,
     identity: &str,
-    observed: Option<&Observed>,
+    observed: Option<&ObservedLease>,
     now: Instant,
     wall: Timestamp,
-    timing: &Timing,
+    timing: &LeaseTiming,
 ) -> Action {
     match observed {
         Some(observed) if observed.is_held_against(identity, now, timing) => Action::Wait,
@@ -105,7 +105,7 @@ pub(super) fn decide(
 }
 
 /// The Lease as its holder releases it: without a holder and with the shortest duration (client-go's `release`).
-pub(super) fn released(observed: &Observed, wall: Timestamp) -> Lease {
+pub(super) fn released(observed: &ObservedLease, wall: Timestamp) -> Lease {
     let mut lease = writable(observed);
     let spec = lease.spec.get_or_insert_default();
     let time = after(spec.renew_time.as_ref(), wall);
@@ -116,7 +116,7 @@ pub(super) fn released(observed: &Observed, wall: Timestamp) -> Lease {
     lease
 }
 
-fn first(name: &ServiceKey, identity: &str, wall: Timestamp, timing: &Timing) -> Lease {
+fn first(name: &ServiceKey, identity: &str, wall: Timestamp, timing: &LeaseTiming) -> Lease {
     Lease {
         metadata: ObjectMeta {
             namespace: Some(name.namespace.to_string()),
@@ -136,7 +136,7 @@ fn first(name: &ServiceKey, identity: &str, wall: Timestamp, timing: &Timing) ->
 
 /// The Lease as taken over or renewed. Uid and resource version stay, so the write fails if another process wrote in between, and
 /// does not bring back a deleted Lease.
-fn held(observed: &Observed, identity: &str, wall: Timestamp, timing: &Timing) -> Lease {
+fn held(observed: &ObservedLease, identity: &str, wall: Timestamp, timing: &LeaseTiming) -> Lease {
     let mut lease = writable(observed);
     let spec = lease.spec.get_or_insert_default();
     let time = after(spec.renew_time.as_ref(), wall);
@@ -151,7 +151,7 @@ fn held(observed: &Observed, identity: &str, wall: Timestamp, timing: &Timing) -
 }
 
 /// The Lease without fields that the server maintains itself.
-fn writable(observed: &Observed) -> Lease {
+fn writable(observed: &ObservedLease) -> Lease {
     let mut lease = observed.lease.clone();
     lease.metadata.managed_fields = None;
     lease

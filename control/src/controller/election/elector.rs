@@ -4,8 +4,8 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::decide::{Action, Observed, decide, released};
-use super::{LeaderState, Timing};
+use super::decide::{Action, ObservedLease, decide, released};
+use super::{LeaderState, LeaseTiming};
 use crate::api::store::ServiceKey;
 use crate::controller::election::lease_lock::{LeaseLock, LeaseWrite};
 
@@ -17,10 +17,10 @@ pub(super) struct Elector<S> {
     lock: S,
     name: ServiceKey,
     identity: String,
-    timing: Timing,
+    timing: LeaseTiming,
     /// The wall clock. Its times are only for users.
     clock: fn() -> Timestamp,
-    observed: Option<Observed>,
+    observed: Option<ObservedLease>,
     /// Whether `observed` may be out of date: a write was refused, or its outcome is unknown.
     stale: bool,
     /// Whether the failure of the API server was logged.
@@ -42,7 +42,7 @@ enum Attempt {
 }
 
 impl<S: LeaseLock> Elector<S> {
-    pub(super) fn new(lock: S, name: ServiceKey, identity: String, timing: Timing) -> Self {
+    pub(super) fn new(lock: S, name: ServiceKey, identity: String, timing: LeaseTiming) -> Self {
         let clock = Timestamp::now;
         Self { lock, name, identity, timing, clock, observed: None, stale: true, failing: false }
     }
@@ -104,7 +104,7 @@ impl<S: LeaseLock> Elector<S> {
         };
         match written {
             LeaseWrite::Yes(lease) => {
-                self.observed = Some(Observed::new(*lease, self.observed.as_ref(), sent));
+                self.observed = Some(ObservedLease::new(*lease, self.observed.as_ref(), sent));
                 self.stale = false;
                 Attempt::Ours(sent)
             }
@@ -115,22 +115,22 @@ impl<S: LeaseLock> Elector<S> {
 
     async fn read(&mut self) -> Result<(), String> {
         self.observed = match self.lock.get().await? {
-            Some(lease) => Some(Observed::new(lease, self.observed.as_ref(), Instant::now())),
-            None => self.observed.take().map(Observed::deleted),
+            Some(lease) => Some(ObservedLease::new(lease, self.observed.as_ref(), Instant::now())),
+            None => self.observed.take().map(ObservedLease::deleted),
         };
         Ok(())
     }
 
     fn publish(&self, look: &Attempt, publish: &watch::Sender<LeaderState>) {
         let now = Instant::now();
-        let leader = self.observed.as_ref().and_then(Observed::holder).map(ToOwned::to_owned);
+        let leader = self.observed.as_ref().and_then(ObservedLease::holder).map(ToOwned::to_owned);
         publish.send_modify(|standing| {
             self.advance(standing, look, now);
             if let Some(leader) = leader.as_deref().filter(|_| standing.leader != leader && !self.is_ours()) {
                 tracing::info!(lease = %self.name, leader, "another controller leads");
             }
             standing.leader = leader;
-            standing.lease_uid = self.observed.as_ref().and_then(Observed::uid).map(ToOwned::to_owned);
+            standing.lease_uid = self.observed.as_ref().and_then(ObservedLease::uid).map(ToOwned::to_owned);
         });
     }
 

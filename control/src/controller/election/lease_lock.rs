@@ -6,7 +6,7 @@ use kube::api::{GetParams, Request};
 
 use crate::api::names::FIELD_MANAGER;
 use crate::api::store::ServiceKey;
-use crate::controller::api_writer::{ApiAnswer, ApiRequest, ApiWriter, PATIENCE};
+use crate::controller::api_writer::{API_TIMEOUT, ApiAnswer, ApiRequest, ApiWriter};
 use crate::sources::connection::Connection;
 
 /// Outcome of a write.
@@ -45,7 +45,7 @@ impl ApiLeaseLock {
     /// The Lease, if it exists, or the server's answer on failure.
     pub(in crate::controller) async fn read(&self) -> Result<Option<Lease>, ApiAnswer> {
         let request = self.path().get(&self.lease.name, &GetParams::default());
-        match self.writer.send(request, PATIENCE).await {
+        match self.writer.send(request, API_TIMEOUT).await {
             ApiAnswer::Gone => Ok(None),
             answer => answer.object().map(Some),
         }
@@ -60,7 +60,7 @@ impl ApiLeaseLock {
             Ok(body) => body,
             Err(error) => return LeaseWrite::Unknown(error.to_string()),
         };
-        match self.writer.send(request(body), PATIENCE).await.object() {
+        match self.writer.send(request(body), API_TIMEOUT).await.object() {
             Ok(lease) => LeaseWrite::Yes(Box::new(lease)),
             Err(ApiAnswer::Exists | ApiAnswer::Stale | ApiAnswer::Gone) => LeaseWrite::Refused,
             Err(answer) => LeaseWrite::Unknown(answer.to_string()),

@@ -18,7 +18,7 @@ fn name() -> ServiceKey {
 }
 
 fn candidate(lock: &MemoryLeaseLock, identity: &str) -> Election {
-    let elector = Elector::new(lock.clone(), name(), identity.to_owned(), Timing::default());
+    let elector = Elector::new(lock.clone(), name(), identity.to_owned(), LeaseTiming::default());
     Election::run(elector)
 }
 
@@ -145,7 +145,7 @@ async fn two_never_lead_at_once() {
         let lock = MemoryLeaseLock::default();
         let mut candidates = Vec::new();
         for identity in ["a", "b", "c"] {
-            let elector = Elector::new(lock.clone(), name(), identity.to_owned(), Timing::default());
+            let elector = Elector::new(lock.clone(), name(), identity.to_owned(), LeaseTiming::default());
             candidates.push(Election::run(elector.with_clock(a_clock_that_jumps)));
         }
         for _ in 0..60 {
@@ -183,7 +183,7 @@ async fn no_wall_clock_ends_a_leadership_or_prolongs_it() {
     for (number, clock) in clocks.into_iter().enumerate() {
         fastrand::seed(7);
         let lock = MemoryLeaseLock::default();
-        let elector = Elector::new(lock.clone(), name(), "a".to_owned(), Timing::default());
+        let elector = Elector::new(lock.clone(), name(), "a".to_owned(), LeaseTiming::default());
         let mut first = Election::run(elector.with_clock(clock));
         within(1, first.won()).await.unwrap();
         let mut second = candidate(&lock, "b");
@@ -221,12 +221,12 @@ impl lease_lock::LeaseLock for Deadly {
 
 #[tokio::test(start_paused = true)]
 async fn a_campaign_that_has_died_is_no_secret() {
-    let mut election = Election::run(Elector::new(Deadly, name(), "a".to_owned(), Timing::default()));
+    let mut election = Election::run(Elector::new(Deadly, name(), "a".to_owned(), LeaseTiming::default()));
     within(1, election.won()).await.unwrap();
     let right = election.leadership();
     assert_eq!(within(60, election.lost()).await, Err(ElectionEnded));
-    assert!(right.remaining().unwrap() < Timing::default().deadline, "the term lasts as long as it did");
-    sleep(Timing::default().deadline).await;
+    assert!(right.remaining().unwrap() < LeaseTiming::default().deadline, "the term lasts as long as it did");
+    sleep(LeaseTiming::default().deadline).await;
     assert_eq!(right.remaining(), None);
     assert_eq!(within(60, election.won()).await, Err(ElectionEnded));
 }

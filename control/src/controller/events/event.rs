@@ -11,14 +11,14 @@ use k8s_openapi::jiff::Timestamp;
 use crate::api::address_pool;
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::ObjectRef;
-use crate::text::LONGEST_MESSAGE;
+use crate::text::MAX_MESSAGE_BYTES;
 
 /// The reporting controller. The API requires a qualified name.
 const REPORTING_CONTROLLER: &str = "sheave.dev/controller";
 /// Namespace of Events about cluster-scoped objects (`ValidateEventV1`).
 const CLUSTER_SCOPED: &str = "default";
 /// Largest length of a note in bytes (`NoteLengthLimit`).
-const NOTE: usize = LONGEST_MESSAGE;
+const NOTE: usize = MAX_MESSAGE_BYTES;
 /// Largest length of action, reason and reporting instance in bytes (`ActionLengthLimit` and the like).
 const TOKEN: usize = 128;
 /// Largest length of an object's name in bytes.

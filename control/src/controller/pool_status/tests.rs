@@ -17,7 +17,7 @@ fn pool() -> AddressPool {
 
 #[test]
 fn a_usable_pool_is_ready() {
-    let status = of(&pool(), 3, 13, &[], at(0));
+    let status = pool_status(&pool(), 3, 13, &[], at(0));
     let ready = &status.conditions[0];
     assert_eq!(
         (ready.type_.as_str(), ready.status.as_str(), ready.reason.as_str()),
@@ -31,7 +31,7 @@ fn a_usable_pool_is_ready() {
 fn a_mistake_in_it_is_told() {
     let mut wrong = problem(reason::INVALID_VALUE, "\"x\" is no address", None);
     wrong.field = "spec.addresses[0]".into();
-    let status = of(&pool(), 0, 0, &[wrong], at(0));
+    let status = pool_status(&pool(), 0, 0, &[wrong], at(0));
     let ready = &status.conditions[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Invalid"));
     assert_eq!(ready.message, "spec.addresses[0]: \"x\" is no address.");
@@ -39,7 +39,7 @@ fn a_mistake_in_it_is_told() {
 
 #[test]
 fn the_write_names_the_pool_and_nothing_of_its_spec() {
-    let status = of(&pool(), 3, 13, &[], at(0));
+    let status = pool_status(&pool(), 3, 13, &[], at(0));
     let WriteStep::ApplyStatus(body) = next_pool_step(&pool(), &status) else { panic!("no write") };
     assert_eq!(body["metadata"], json!({"name": "lan", "uid": "p1"}));
     assert_eq!((&body["apiVersion"], &body["kind"]), (&json!("sheave.dev/v1alpha1"), &json!("AddressPool")));
@@ -50,19 +50,19 @@ fn the_write_names_the_pool_and_nothing_of_its_spec() {
 #[test]
 fn only_a_change_is_written() {
     let mut seen = pool();
-    seen.status = Some(of(&seen, 3, 13, &[], at(0)));
-    assert_eq!(next_pool_step(&seen, &of(&seen, 3, 13, &[], at(60))), WriteStep::Nothing);
-    assert_ne!(next_pool_step(&seen, &of(&seen, 4, 12, &[], at(60))), WriteStep::Nothing);
+    seen.status = Some(pool_status(&seen, 3, 13, &[], at(0)));
+    assert_eq!(next_pool_step(&seen, &pool_status(&seen, 3, 13, &[], at(60))), WriteStep::Nothing);
+    assert_ne!(next_pool_step(&seen, &pool_status(&seen, 4, 12, &[], at(60))), WriteStep::Nothing);
     let mut edited = seen.clone();
     edited.metadata.generation = Some(3);
-    assert_ne!(next_pool_step(&edited, &of(&edited, 3, 13, &[], at(60))), WriteStep::Nothing);
+    assert_ne!(next_pool_step(&edited, &pool_status(&edited, 3, 13, &[], at(60))), WriteStep::Nothing);
     edited.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1)));
-    assert_eq!(next_pool_step(&edited, &of(&edited, 4, 12, &[], at(60))), WriteStep::Nothing);
+    assert_eq!(next_pool_step(&edited, &pool_status(&edited, 4, 12, &[], at(60))), WriteStep::Nothing);
 }
 
 #[test]
 fn what_each_pool_has_is_counted_once_it_has_a_status() {
-    let counted = AddressPool { status: Some(of(&pool(), 3, 13, &[], at(0))), ..pool() };
+    let counted = AddressPool { status: Some(pool_status(&pool(), 3, 13, &[], at(0))), ..pool() };
     let pools = BTreeMap::from([("lan".into(), Arc::new(counted)), ("new".into(), Arc::new(pool()))]);
-    assert_eq!(counts(&pools), [PoolCounts { name: "lan".into(), used: 3, free: 13 }]);
+    assert_eq!(pool_counts(&pools), [PoolCounts { name: "lan".into(), used: 3, free: 13 }]);
 }

@@ -166,7 +166,7 @@ fn has_our_status(object: &ServiceObject) -> bool {
 fn is_published(object: &ServiceObject, desired_status: &DesiredStatus) -> bool {
     let generation = object.metadata().generation;
     object.ingress() == desired_status.ingress_of(object)
-        && conditions::of(desired_status)
+        && conditions::conditions_for(desired_status)
             .iter()
             .all(|condition| condition.stands_in(object.conditions(), generation))
 }
@@ -180,7 +180,7 @@ fn status_urgency(object: &ServiceObject, desired_status: &DesiredStatus) -> Urg
         return Urgency::Now;
     }
     let generation = object.metadata().generation;
-    let desired = conditions::of(desired_status);
+    let desired = conditions::conditions_for(desired_status);
     if !desired.iter().all(|condition| condition.is_meant_by(there, generation)) {
         return Urgency::Status;
     }

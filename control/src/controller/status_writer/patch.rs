@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::controller::conditions;
 use crate::controller::desired_status::DesiredStatus;
-use crate::controller::ownership::Rest;
+use crate::controller::ownership::OutlivedEntries;
 use crate::controller::service_object::ServiceObject;
 
 /// Merge patch of the finalizers. It replaces the whole list, which is safe because the resourceVersion identifies the list that
@@ -21,7 +21,7 @@ pub(super) fn finalizers(object: &ServiceObject, finalizers: &[String]) -> Value
 }
 
 /// Merge patch of status lists. Like [`finalizers`], it replaces whole lists of the version that the resourceVersion identifies.
-pub(super) fn rest(object: &ServiceObject, rest: &Rest<'_>) -> Value {
+pub(super) fn rest(object: &ServiceObject, rest: &OutlivedEntries<'_>) -> Value {
     let metadata = object.metadata();
     let mut status = json!({});
     if let Some(conditions) = &rest.conditions {
@@ -41,7 +41,7 @@ pub(super) fn rest(object: &ServiceObject, rest: &Rest<'_>) -> Value {
 pub(super) fn status(object: &ServiceObject, desired_status: &DesiredStatus, now: Timestamp) -> Value {
     let before = object.conditions();
     let generation = object.metadata().generation;
-    let conditions: Vec<_> = conditions::of(desired_status)
+    let conditions: Vec<_> = conditions::conditions_for(desired_status)
         .into_iter()
         .map(|condition| condition.stamped(before, generation, now))
         .chain(desired_status.announcement.kept(before).cloned())

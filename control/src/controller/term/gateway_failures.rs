@@ -14,7 +14,7 @@ use crate::api::store::ServiceKey;
 use crate::controller::desired_status::DesiredStatus;
 use crate::controller::port_errors::PortFailure;
 use crate::projection::{LoadBalancerStatus, PortStatus};
-use crate::text::{LONGEST_MESSAGE, cut_middle, first_few};
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle, first_few};
 
 /// How many gateways with the same failure a text names.
 const NAMED: usize = 3;
@@ -137,7 +137,7 @@ impl ServiceFailures {
                 object: key.object(),
                 reason,
                 field: String::new(),
-                message: cut_middle(format!("{}: {text}", names(nodes)), LONGEST_MESSAGE),
+                message: cut_middle(format!("{}: {text}", names(nodes)), MAX_MESSAGE_BYTES),
                 port: failure.map(|PortFailure { port, protocol, .. }| ProblemPort { port, protocol }),
             }));
         }
@@ -206,7 +206,7 @@ pub fn conditions_by_reports(
     let key = &status.service;
     let failures = GatewayFailures::read(gateways, reports.iter(), |it| (it == key).then_some(status));
     let desired_status = failures.desired_status(key, status, Vec::new(), true);
-    (conditions::of(&desired_status), desired_status.failed_ports.len())
+    (conditions::conditions_for(&desired_status), desired_status.failed_ports.len())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::api::problem::{ObjectRef, Problem, reason};
 use crate::api::store::{Objects, ServiceKey};
 use crate::controller::ControllerOptions;
 use crate::controller::desired_status::Desired;
-use crate::controller::election::{Election, ElectionEnded, Leadership, Timing};
+use crate::controller::election::{Election, ElectionEnded, Leadership, LeaseTiming};
 use crate::controller::events::EventRecorder;
 use crate::controller::service_exports::desired_export;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
@@ -146,7 +146,7 @@ impl KarmadaLease {
         options: &ControllerOptions,
     ) -> Self {
         let lease = ServiceKey::of_service(Arc::clone(&options.lease.namespace), name.into());
-        let timing = Timing::INSTALLATION;
+        let timing = LeaseTiming::INSTALLATION;
         let election = Election::start(connection, &lease, installation.to_owned(), timing);
         Self { lease, election, held: false }
     }

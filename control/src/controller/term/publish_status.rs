@@ -139,7 +139,7 @@ impl LeaderTerm {
                 problems.filter(|problem| Some(*problem) != refused).cloned().collect();
             let (used, free) = (i64::try_from(used), i64::try_from(free));
             let (used, free) = (used.unwrap_or(i64::MAX), free.unwrap_or(i64::MAX));
-            let status = pool_status::of(pool, used, free, &problems, Timestamp::now());
+            let status = pool_status::pool_status(pool, used, free, &problems, Timestamp::now());
             self.writer.set_pool(pool, status);
             self.pools.insert(Arc::clone(name));
         }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::{ObjectRef, Problem, ProblemPort};
 use crate::controller::desired_status::DesiredStatus;
-use crate::projection::{ClusterState, FleetStatus, Ingress, MemberClusterStatus, PortStatus, ResolvedRefs};
+use crate::projection::{
+    ClusterState, Ingress, MemberClusterStatus, MultiClusterStatus, PortStatus, ResolvedRefs,
+};
 
 pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -60,7 +62,7 @@ pub(crate) fn fleet_desired_status(ready: u32) -> DesiredStatus {
         lack: None,
     };
     let resolved = ResolvedRefs { template: true, ..ResolvedRefs::default() };
-    let fleet = FleetStatus { clusters: vec![cluster], resolved, ..FleetStatus::default() };
+    let fleet = MultiClusterStatus { clusters: vec![cluster], resolved, ..MultiClusterStatus::default() };
     DesiredStatus { fleet: Some(Box::new(fleet)), ..desired_status() }
 }
 

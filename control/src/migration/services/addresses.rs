@@ -18,13 +18,13 @@ const PUBLISHED: &str = "status.loadBalancer.ingress";
 
 /// Addresses of the AddressPools, both migrated and existing ones.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct PoolAddresses {
     ranges: Vec<AddressRange>,
     /// Addresses of the Nodes that were read, if a pool has those of gateway nodes.
     of_nodes: Option<BTreeSet<IpAddr>>,
 }
 
-impl Given {
+impl PoolAddresses {
     pub(super) fn read(objects: &[RawObject], pools: &[PoolDraft<'_>]) -> Self {
         let there = || objects.iter().filter(|it| is_address_pool(it));
         let entries = there().flat_map(|it| texts(it.at(&["spec", "addresses"])));
@@ -93,7 +93,7 @@ impl ServiceDraft<'_> {
 
     /// Reports addresses that the Service requests, or keeps through its status, and that no pool contains. A Service of our
     /// class without changes needs no report.
-    pub(super) fn report_missing(&mut self, given: &Given) {
+    pub(super) fn report_missing(&mut self, given: &PoolAddresses) {
         if self.class == ClassChange::Ours && !self.added.contains_key(ADDRESSES) {
             return;
         }

@@ -9,7 +9,7 @@ use crate::sources::manifests::{FileProblem, RawObject};
 
 /// Requests of a Service.
 #[derive(Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct ForeignAnnotations {
     /// Whether a migrated project has recorded that it allocated the address.
     pub(super) allocated: bool,
     /// An annotation that requests an address from such a project, without evidence that it was allocated.
@@ -129,8 +129,8 @@ fn meaning(name: &str) -> Meaning {
 }
 
 /// Reads the annotations of a Service and reports those without an equivalent.
-pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> Wishes {
-    let mut wishes = Wishes::default();
+pub(super) fn read(service: &RawObject, problems: &mut Vec<FileProblem>) -> ForeignAnnotations {
+    let mut wishes = ForeignAnnotations::default();
     let has_class = service.at(&["spec", "loadBalancerClass"]).is_some();
     let ours = |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     for (name, value) in service.texts("annotations").into_iter().filter(|(name, _)| ours(name)) {

@@ -23,7 +23,7 @@ pub(in crate::projection) struct ClusterRegions<'a> {
 
 /// Distribution of traffic between clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::projection) struct Tiers {
+pub(in crate::projection) struct ClusterTiers {
     /// Weights of clusters; `None` gives all endpoints equal shares.
     weights: Option<BTreeMap<String, u16>>,
     /// Tier of each cluster. Clusters without an entry belong to tier `last`.
@@ -31,7 +31,7 @@ pub(in crate::projection) struct Tiers {
     last: u32,
 }
 
-impl Tiers {
+impl ClusterTiers {
     /// Reads the annotations for the clusters in `serving`.
     pub(in crate::projection) fn read(
         service: &Service,

@@ -28,12 +28,12 @@ pub(in crate::projection) enum Exclusion {
     /// Another entry has the same address and takes precedence.
     Duplicate(EntryId),
     /// Traffic to the endpoint returns to the gateway, or may.
-    Loop(Loop),
+    Loop(EndpointLoop),
 }
 
 /// Reason why traffic to an address returns, or may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::projection) enum Loop {
+pub(in crate::projection) enum EndpointLoop {
     /// The gateway itself accepts traffic there.
     OwnFrontend,
     /// The address belongs to a Service, to which the node forwards.

@@ -9,7 +9,9 @@ use crate::net::Family;
 use crate::projection::eligibility::Eligibility;
 use crate::projection::endpoints;
 use crate::projection::endpoints::Conditions;
-use crate::projection::endpoints::observer::{EndpointObserver, EntryId, Exclusion, Loop, PortMismatch};
+use crate::projection::endpoints::observer::{
+    EndpointLoop, EndpointObserver, EntryId, Exclusion, PortMismatch,
+};
 use crate::projection::nodes::ClusterContext;
 use crate::projection::plan::{ClusterMember, UncountedSlice};
 use crate::projection::ports::PlannedPort;
@@ -176,10 +178,10 @@ impl EndpointObserver for EndpointRecorder<'_> {
                 let kept = self.entries.get(kept as usize).map(|entry| entry.view.slice.as_str());
                 format!("the entry of EndpointSlice {} for this address counts", kept.unwrap_or_default())
             }
-            Exclusion::Loop(Loop::OwnFrontend) => {
+            Exclusion::Loop(EndpointLoop::OwnFrontend) => {
                 "the gateway itself accepts traffic there: it would go round in circles".to_owned()
             }
-            Exclusion::Loop(Loop::OfService) => {
+            Exclusion::Loop(EndpointLoop::OfService) => {
                 "it is the cluster address or a node port of a Service: traffic could go round in circles"
                     .to_owned()
             }

@@ -12,7 +12,7 @@ use super::template;
 use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, cluster_of_namespace};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem, reason};
-use crate::api::store::{Fleet, ServiceKey};
+use crate::api::store::{KarmadaObjects, ServiceKey};
 use crate::projection::annotations;
 use crate::projection::annotations::{DRAIN, clusters};
 use crate::projection::options::Options;
@@ -22,7 +22,7 @@ use crate::text;
 
 /// Clusters of one MultiClusterService.
 pub(super) struct Clusters<'a> {
-    pub(super) fleet: &'a Fleet,
+    pub(super) fleet: &'a KarmadaObjects,
     pub(super) options: &'a Options,
     now: Option<Timestamp>,
     /// Existing clusters that it names; `None` means all.
@@ -44,7 +44,7 @@ impl<'a> Clusters<'a> {
         key: &ServiceKey,
         service: &'a MultiClusterService,
         effective: &Service,
-        fleet: &'a Fleet,
+        fleet: &'a KarmadaObjects,
         (options, now): (&'a Options, Option<Timestamp>),
         report: &mut Report,
     ) -> Self {
@@ -191,7 +191,7 @@ fn report_legacy_fields(service: &MultiClusterService, report: &mut Report) {
     }
 }
 
-fn nobody(name: &str, fleet: &Fleet) -> String {
+fn nobody(name: &str, fleet: &KarmadaObjects) -> String {
     let known = fleet.clusters.keys().map(|name| &**name);
     match text::closest(name, known) {
         Some(near) => format!("no member cluster is called {name:?}; did you mean {near:?}?"),

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use sheave_model::{Path, Weight};
 
 use super::clusters::Clusters;
-use super::work_endpoints::FleetEndpoints;
+use super::work_endpoints::CollectedEndpoints;
 use super::{ingress, template, work_endpoints};
 use crate::api::karmada::ResourceBinding;
 use crate::api::problem::Problem;
@@ -17,7 +17,7 @@ use crate::api::problem::report::Report;
 use crate::api::store::{SOURCE_CLUSTER_LABEL, ServiceKey};
 use crate::net;
 use crate::projection::annotations;
-use crate::projection::annotations::clusters::{ClusterRegions, Tiers};
+use crate::projection::annotations::clusters::{ClusterRegions, ClusterTiers};
 use crate::projection::annotations::{DRAIN, EndpointMode, clusters};
 use crate::projection::eligibility::ClusterScope;
 use crate::projection::endpoints::Conditions;
@@ -33,7 +33,7 @@ pub(super) struct FoundMembers {
     pub(super) standing: Vec<(MemberClusterStatus, ClusterMember)>,
     pub(super) spread: sheave_model::Spread,
     pub(super) left: Vec<UncountedSlice>,
-    /// See [`FleetStatus`](crate::projection::status::FleetStatus).
+    /// See [`MultiClusterStatus`](crate::projection::status::MultiClusterStatus).
     pub(super) nothing_collected: bool,
     pub(super) problems: Vec<Problem>,
 }
@@ -42,7 +42,7 @@ pub(super) struct FoundMembers {
 pub(super) fn build(
     key: &ServiceKey,
     effective: &Service,
-    (clusters, mut sources): (&Clusters<'_>, FleetEndpoints<'_>),
+    (clusters, mut sources): (&Clusters<'_>, CollectedEndpoints<'_>),
     report: &mut Report,
 ) -> FoundMembers {
     let mut names: BTreeSet<Arc<str>> = sources.parts.keys().cloned().collect();
@@ -51,7 +51,7 @@ pub(super) fn build(
     let mut own = Report::about(key.object());
     let mode = annotations::endpoint_mode(effective, &mut own);
     let region = ClusterRegions { own: &options.cluster, clusters: &clusters.fleet.clusters };
-    let tiers = Tiers::read(effective, &names, &region, &mut own);
+    let tiers = ClusterTiers::read(effective, &names, &region, &mut own);
     clusters::check_names(DRAIN, clusters.drained().iter().map(String::as_str), &names, &mut own);
     if let Some(service) = clusters.fleet.services.get(key) {
         report.extend(template::renamed(own.into_problems(), service));
@@ -141,7 +141,7 @@ fn slices(
     key: &ServiceKey,
     effective: &Service,
     name: &Arc<str>,
-    (clusters, sources, mode): (&Clusters<'_>, &mut FleetEndpoints<'_>, EndpointMode),
+    (clusters, sources, mode): (&Clusters<'_>, &mut CollectedEndpoints<'_>, EndpointMode),
     problems: &mut Vec<crate::api::problem::Problem>,
 ) -> Vec<ListedSlice> {
     let pods = sources.parts.get_mut(name).map(|part| std::mem::take(&mut part.slices)).unwrap_or_default();
@@ -180,7 +180,7 @@ pub(super) fn labelled_members<'a>(
     }
     let names: BTreeSet<Arc<str>> = by_cluster.keys().cloned().collect();
     let region = ClusterRegions { own: &options.cluster, clusters: &BTreeMap::new() };
-    let tiers = Tiers::read(service, &names, &region, report);
+    let tiers = ClusterTiers::read(service, &names, &region, report);
     let drained = clusters::cluster_list(service, DRAIN, report);
     clusters::check_names(DRAIN, drained.iter().map(String::as_str), &names, report);
     let member = |(cluster, slices): (Arc<str>, Vec<ListedSlice>)| {

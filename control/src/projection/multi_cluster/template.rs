@@ -10,7 +10,7 @@ use crate::api::karmada::{ExposurePort, MultiClusterService};
 use crate::api::names;
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, reason};
-use crate::api::store::{Fleet, ServiceKey};
+use crate::api::store::{KarmadaObjects, ServiceKey};
 use crate::projection::annotations;
 use crate::projection::annotations::CLASS;
 use crate::projection::options::Options;
@@ -106,7 +106,10 @@ pub(super) fn requested_types(types: &[String], report: &mut Report) -> Requeste
 }
 
 /// The Service that a MultiClusterService exposes. A Service that is being deleted counts as gone.
-pub(in crate::projection) fn template<'a>(fleet: &'a Fleet, key: &ServiceKey) -> Option<&'a Service> {
+pub(in crate::projection) fn template<'a>(
+    fleet: &'a KarmadaObjects,
+    key: &ServiceKey,
+) -> Option<&'a Service> {
     fleet.templates.get(key).map(|it| &**it).filter(|it| it.metadata.deletion_timestamp.is_none())
 }
 

@@ -11,7 +11,7 @@ use super::clusters::Clusters;
 use crate::api::karmada::{COLLECTED_LABEL, EXECUTION_SPACE_PREFIX, Manifest, Work, cluster_of_namespace};
 use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem, reason};
-use crate::api::store::{Fleet, ObjectKey, SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, ServiceKey};
+use crate::api::store::{KarmadaObjects, ObjectKey, SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, ServiceKey};
 use crate::projection::endpoints;
 use crate::projection::plan::{ListedSlice, NotCounted, SliceOrigin, UncountedSlice};
 
@@ -31,7 +31,7 @@ pub(super) fn read_imported<'a>(
     key: &ServiceKey,
     slice: &Arc<EndpointSlice>,
     clusters: &Clusters<'a>,
-    sources: &mut FleetEndpoints<'a>,
+    sources: &mut CollectedEndpoints<'a>,
 ) {
     let Some(cluster) = imported_cluster(key, slice, clusters) else {
         let mut report = Report::about(endpoints::slice_ref(slice));
@@ -101,7 +101,7 @@ fn imported_cluster_field(slice: &EndpointSlice) -> String {
 }
 
 /// Whether a usable Work has the slice itself.
-fn is_imported_copy(slice: &EndpointSlice, cluster: &str, sources: &FleetEndpoints<'_>) -> bool {
+fn is_imported_copy(slice: &EndpointSlice, cluster: &str, sources: &CollectedEndpoints<'_>) -> bool {
     let work = annotation(slice, WORK_NAMESPACE).zip(annotation(slice, WORK_NAME));
     if let Some((namespace, name)) = work {
         let key = (namespace.into(), name.into());
@@ -148,7 +148,7 @@ pub(super) struct ClusterEndpoints<'a> {
 
 /// Objects of all clusters.
 #[derive(Default)]
-pub(super) struct FleetEndpoints<'a> {
+pub(super) struct CollectedEndpoints<'a> {
     pub(super) parts: BTreeMap<Arc<str>, ClusterEndpoints<'a>>,
     pub(super) left: Vec<UncountedSlice>,
     pub(super) problems: Vec<Problem>,
@@ -156,15 +156,19 @@ pub(super) struct FleetEndpoints<'a> {
     pub(super) collected: BTreeSet<&'a ObjectKey>,
 }
 
-impl FleetEndpoints<'_> {
+impl CollectedEndpoints<'_> {
     pub(super) fn leave(&mut self, cluster: &str, slice: &Arc<EndpointSlice>, why: NotCounted) {
         self.left.push(UncountedSlice { cluster: cluster.into(), slice: slice.clone(), why });
     }
 }
 
 /// Collects everything that belongs to the Service.
-pub(super) fn collect<'a>(key: &ServiceKey, fleet: &'a Fleet, clusters: &Clusters<'a>) -> FleetEndpoints<'a> {
-    let mut sources = FleetEndpoints::default();
+pub(super) fn collect<'a>(
+    key: &ServiceKey,
+    fleet: &'a KarmadaObjects,
+    clusters: &Clusters<'a>,
+) -> CollectedEndpoints<'a> {
+    let mut sources = CollectedEndpoints::default();
     for (name, work) in fleet.works.get(key).into_iter().flatten() {
         if work.metadata.deletion_timestamp.is_some() {
             continue;
@@ -209,7 +213,7 @@ fn read_work<'a>(
     key: &ServiceKey,
     (name, work, cluster): (&'a ObjectKey, &'a Work, &str),
     clusters: &Clusters<'_>,
-    sources: &mut FleetEndpoints<'a>,
+    sources: &mut CollectedEndpoints<'a>,
 ) {
     let labels = work.metadata.labels.as_ref();
     let collected = labels.is_some_and(|labels| labels.contains_key(COLLECTED_LABEL));

@@ -2,7 +2,7 @@
 
 use sheave_model::{AddressSet, Path};
 
-use super::super::{Authority, FleetOptions, NoEndpoints, Options, Projection, Projector, Role};
+use super::super::{Authority, KarmadaOptions, NoEndpoints, Options, Projection, Projector, Role};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
 };
@@ -226,8 +226,8 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
         &work("m2", "a", &["10.1.0.7", "192.0.2.1", "10.2.0.7", "10.3.0.7"]),
     ]);
     add(&mut objects, &[NODE]);
-    let fleet = |options: FleetOptions| Options { role: Role::Gateway, fleet: options, ..fleet_options() };
-    let mut projector = Projector::new(fleet(FleetOptions::default()));
+    let fleet = |options: KarmadaOptions| Options { role: Role::Gateway, fleet: options, ..fleet_options() };
+    let mut projector = Projector::new(fleet(KarmadaOptions::default()));
     let projection = projector.project(&objects, &Dirty::Everything);
     assert_eq!(spread(&projection), ["80: m2*100@0 10.2.0.7:8080,10.3.0.7:8080 of 2"]);
     assert_eq!(projection.problems.len(), 2);
@@ -241,7 +241,7 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
     // The controller reports the same.
     let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
     let controller = Role::Controller { gateways, own_gateway: None };
-    let mut told = Projector::new(Options { role: controller, ..fleet(FleetOptions::default()) });
+    let mut told = Projector::new(Options { role: controller, ..fleet(KarmadaOptions::default()) });
     let told = told.project(&objects, &Dirty::Everything);
     assert!(messages(&told).contains(&messages(&projection)[0]), "{:?}", told.problems);
     // Nodes that are added later count as well.
@@ -250,7 +250,8 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
     assert_eq!(spread(&projection), ["80: m2*100@0 10.2.0.7:8080 of 1"]);
 
     let allowed = AddressSet::from_cidrs(&["10.1.0.0/16".parse().unwrap()]);
-    let options = FleetOptions { allowed: [("m2".into(), allowed.into())].into(), ..FleetOptions::default() };
+    let options =
+        KarmadaOptions { allowed: [("m2".into(), allowed.into())].into(), ..KarmadaOptions::default() };
     let projection = Projector::new(fleet(options)).project(&objects, &Dirty::Everything);
     assert_eq!(spread(&projection), ["80: m2*100@0 10.1.0.7:8080 of 1"]);
     assert!(
@@ -258,7 +259,7 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
             .starts_with("\"192.0.2.1\" is not in the networks allowed for its cluster (clusters.m2")
     );
 
-    let by_interface = FleetOptions { paths: [("m2".into(), Path(1))].into(), ..FleetOptions::default() };
+    let by_interface = KarmadaOptions { paths: [("m2".into(), Path(1))].into(), ..KarmadaOptions::default() };
     let projection = Projector::new(fleet(by_interface)).project(&objects, &Dirty::Everything);
     assert!(projection.problems.is_empty(), "by an interface of its own these are other addresses");
 }

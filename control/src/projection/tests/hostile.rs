@@ -12,7 +12,7 @@ use crate::api::store::{Dirty, Objects, ServiceKey, service_key};
 use crate::controller::conditions;
 use crate::controller::desired_status::DesiredStatus;
 use crate::projection::{Projection, Projector};
-use crate::text::LONGEST_MESSAGE;
+use crate::text::MAX_MESSAGE_BYTES;
 
 /// Largest total size of an object's annotations in bytes (`TotalAnnotationSizeLimitB`), less their names.
 const ANNOTATION: usize = 250 << 10;
@@ -55,14 +55,14 @@ fn told(service: Value) -> Vec<Problem> {
     let problems = projector.problems_of(&key);
     assert!(problems.len() <= PROBLEMS, "{} Problems", problems.len());
     for problem in &projection.problems {
-        assert!(problem.message.len() <= LONGEST_MESSAGE, "{problem}");
+        assert!(problem.message.len() <= MAX_MESSAGE_BYTES, "{problem}");
         assert!(problem.to_string().len() <= LINE, "{problem}");
     }
     let ingress = projector.status(&key).map(|status| status.ingress.clone()).unwrap_or_default();
     let statement =
         DesiredStatus { ingress, problems: problems.clone(), gateways: 1, ..DesiredStatus::default() };
-    for said in conditions::of(&statement) {
-        assert!(said.message.len() <= LONGEST_MESSAGE, "{said:?}");
+    for said in conditions::conditions_for(&statement) {
+        assert!(said.message.len() <= MAX_MESSAGE_BYTES, "{said:?}");
     }
     problems
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sheave_model::{FrontendSource, Path, Route, Spread};
 
 use super::super::explain::{ClientSide, Explanation};
-use super::super::{ClusterState, FleetOptions, Options, Projector, ResolvedRefs};
+use super::super::{ClusterState, KarmadaOptions, Options, Projector, ResolvedRefs};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
     work_of,
@@ -204,7 +204,7 @@ fn a_cluster_that_is_not_ready_is_held_off_after_its_time() {
     let [a, b] = both();
     let objects =
         fleet(&[TEMPLATE, &mcs("", ""), &a, &b, &cluster("m1", "", true), &cluster("m2", "", false)]);
-    let hold = FleetOptions { not_ready_hold: Some(Duration::from_secs(60)), ..FleetOptions::default() };
+    let hold = KarmadaOptions { not_ready_hold: Some(Duration::from_secs(60)), ..KarmadaOptions::default() };
     let mut projector = Projector::new(Options { fleet: hold, ..fleet_options() });
     projector.set_now("2026-01-01T00:00:59Z".parse().unwrap());
     let before = projector.project(&objects, &Dirty::Everything);
@@ -383,7 +383,7 @@ fn equal_addresses_are_told_unless_paths_tell_them_apart() {
     let (_, projection) = project(&[&mcs("", ""), &a, &b]);
     assert_eq!(problems(&projection), [format!("{MCS} OverlappingAddresses ")]);
     assert!(projection.problems[0].message.contains("m1 and m2"));
-    let fleet_paths = FleetOptions { paths: [("m2".into(), Path(1))].into(), ..FleetOptions::default() };
+    let fleet_paths = KarmadaOptions { paths: [("m2".into(), Path(1))].into(), ..KarmadaOptions::default() };
     let mut projector = Projector::new(Options { fleet: fleet_paths, ..fleet_options() });
     let apart = projector.project(&fleet(&[TEMPLATE, &mcs("", ""), &a, &b]), &Dirty::Everything);
     assert!(apart.problems.is_empty());

@@ -6,7 +6,7 @@ use kube::Resource as _;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::request::Failure;
+use super::request::RequestFailure;
 use crate::api::decode::field_path::{FieldPath, Step};
 use crate::api::decode::{self, FieldError};
 use crate::api::kinds::Kind;
@@ -47,8 +47,8 @@ impl Event {
     ///
     /// # Errors
     /// If the line reports a failure of the watch, or is malformed.
-    pub(super) fn read(line: &[u8]) -> Result<Self, Failure> {
-        let garbled = |message: String| Failure::Garbled(format!("in a watch: {message}"));
+    pub(super) fn read(line: &[u8]) -> Result<Self, RequestFailure> {
+        let garbled = |message: String| RequestFailure::Garbled(format!("in a watch: {message}"));
         let line: WatchLine = serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))?;
         match line.kind.as_str() {
             "BOOKMARK" => {
@@ -57,7 +57,7 @@ impl Event {
                 let ends_list = metadata["annotations"][INITIAL_EVENTS_END] == "true";
                 Ok(Self::Bookmark { version, ends_list })
             }
-            "ERROR" => Err(Failure::of_event(&line.object)),
+            "ERROR" => Err(RequestFailure::of_event(&line.object)),
             kind @ ("ADDED" | "MODIFIED" | "DELETED") => {
                 let item =
                     Item::new(line.object).ok_or_else(|| garbled("an object without a name".to_owned()))?;
@@ -199,7 +199,7 @@ mod tests {
             read::<Nodes>(json!({"metadata": {"name": "n1"}, "spec": {"taints": name}})).unwrap_err();
         assert!(problem.message.starts_with("\"üüü"), "{problem}");
         assert!(problem.message.contains("ü... cannot be read"), "{problem}");
-        assert!(problem.message.len() <= crate::text::LONGEST_MESSAGE, "{}", problem.message.len());
+        assert!(problem.message.len() <= crate::text::MAX_MESSAGE_BYTES, "{}", problem.message.len());
     }
 
     #[test]
@@ -227,13 +227,13 @@ mod tests {
     fn an_error_is_what_its_status_says() {
         let line = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},
             "status":"Failure","message":"too old resource version: 1 (600)","reason":"Expired","code":410}}"#;
-        assert!(matches!(Event::read(line), Err(Failure::Expired(_))));
+        assert!(matches!(Event::read(line), Err(RequestFailure::Expired(_))));
     }
 
     #[test]
     fn what_makes_no_sense_is_told() {
         for line in [&b"{"[..], br#"{"type":"MOVED","object":{}}"#, br#"{"type":"ADDED","object":{}}"#] {
-            assert!(matches!(Event::read(line), Err(Failure::Garbled(_))));
+            assert!(matches!(Event::read(line), Err(RequestFailure::Garbled(_))));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Timeouts, intervals and sizes.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct WatchLimits {
     /// Timeout for the head of an answer, and for each further piece of a list. After that the request counts as lost.
     pub silence: Duration,
     /// Timeout for a page of a list, or for a whole streamed list.
@@ -41,7 +41,7 @@ pub struct Limits {
     pub page: u32,
 }
 
-impl Default for Limits {
+impl Default for WatchLimits {
     /// A dead watch is noticed within 55 seconds, or 75 if the server sends bookmarks: a server that shuts down keeps its watches
     /// open for a minute. Bookmarks come once a minute and two seconds before the end (kube-apiserver,
     /// `cacheWatcher.nextBookmarkTime`), so watches there can last five to ten minutes, like client-go's. Not every server sends

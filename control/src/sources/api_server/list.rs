@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::cache::{Cache, Staging};
 use super::item::{Event, Item};
-use super::limits::Limits;
+use super::limits::WatchLimits;
 use super::page;
-use super::request::{Failure, Patience, get, uncompressed};
+use super::request::{AnswerTimeouts, RequestFailure, get, uncompressed};
 use crate::api::kinds::Kind;
 use crate::backoff::Backoff;
 
@@ -37,8 +37,8 @@ pub(super) enum Streamed<K: Kind> {
 pub(super) async fn streamed<K: Kind>(
     client: &Client,
     kept: &Cache<K>,
-    limits: &Limits,
-) -> Result<Streamed<K>, Failure> {
+    limits: &WatchLimits,
+) -> Result<Streamed<K>, RequestFailure> {
     let seconds = u32::try_from(limits.list.as_secs()).ok();
     let params = WatchParams {
         timeout: seconds,
@@ -76,8 +76,8 @@ pub(super) async fn streamed<K: Kind>(
 
 /// Whether the failure means that the server cannot stream, as opposed to a temporary one. A kind that it does not know cannot be
 /// listed either.
-fn refuses(failure: &Failure) -> bool {
-    matches!(failure, Failure::Missing(_) | Failure::Status { code: 400 | 405 | 422, .. })
+fn refuses(failure: &RequestFailure) -> bool {
+    matches!(failure, RequestFailure::Missing(_) | RequestFailure::Status { code: 400 | 405 | 422, .. })
 }
 
 /// Requests a list in pages. If the server has forgotten the version of the next page, the list is requested as a whole, as in
@@ -85,8 +85,8 @@ fn refuses(failure: &Failure) -> bool {
 pub(super) async fn paged<K: Kind>(
     client: &Client,
     kept: &Cache<K>,
-    limits: &Limits,
-) -> Result<List<K>, Failure> {
+    limits: &WatchLimits,
+) -> Result<List<K>, RequestFailure> {
     let all = ListParams { label_selector: selector::<K>(), ..Default::default() };
     let mut params = ListParams { limit: Some(limits.page), ..all.clone() };
     let mut stage = Staging::default();
@@ -94,7 +94,7 @@ pub(super) async fn paged<K: Kind>(
         let request = Request::new(K::ROW.resource.path()).list(&params);
         let text = match get(client, request, patience(limits)).await {
             Ok(answer) => answer.whole().await?,
-            Err(Failure::Expired(_)) if params.continue_token.is_some() => {
+            Err(RequestFailure::Expired(_)) if params.continue_token.is_some() => {
                 params = all.clone();
                 stage = Staging::default();
                 continue;
@@ -107,9 +107,9 @@ pub(super) async fn paged<K: Kind>(
                 tracing::debug!(kind = K::ROW.resource.kind, "the API server lists an object without a name");
             }
         });
-        let page = page.map_err(|error| Failure::Garbled(format!("in a list: {error}")))?;
+        let page = page.map_err(|error| RequestFailure::Garbled(format!("in a list: {error}")))?;
         if page.resource_version.is_empty() {
-            return Err(Failure::Garbled("a list without a resourceVersion".to_owned()));
+            return Err(RequestFailure::Garbled("a list without a resourceVersion".to_owned()));
         }
         if page.next.is_empty() {
             return Ok(List { stage, version: page.resource_version });
@@ -119,11 +119,15 @@ pub(super) async fn paged<K: Kind>(
 }
 
 /// Current resource version of the server.
-pub(super) async fn version<K: Kind>(client: &Client, limits: &Limits) -> Result<String, Failure> {
+pub(super) async fn version<K: Kind>(
+    client: &Client,
+    limits: &WatchLimits,
+) -> Result<String, RequestFailure> {
     let params = ListParams { limit: Some(1), label_selector: selector::<K>(), ..Default::default() };
     let request = Request::new(K::ROW.resource.path()).list(&params);
     let text = get(client, request, patience(limits)).await?.whole().await?;
-    let page = page::read(&text, drop).map_err(|error| Failure::Garbled(format!("in a list: {error}")))?;
+    let page =
+        page::read(&text, drop).map_err(|error| RequestFailure::Garbled(format!("in a list: {error}")))?;
     Ok(page.resource_version)
 }
 
@@ -132,8 +136,8 @@ pub(super) fn selector<K: Kind>() -> Option<String> {
     (!K::ROW.selector.is_empty()).then(|| K::ROW.selector.to_owned())
 }
 
-fn patience(limits: &Limits) -> Patience {
-    Patience { head: limits.silence, piece: limits.silence, whole: limits.list }
+fn patience(limits: &WatchLimits) -> AnswerTimeouts {
+    AnswerTimeouts { head: limits.silence, piece: limits.silence, whole: limits.list }
 }
 
 /// Whether to request the next list of a kind as a stream. Streaming is the best way if it works. A failure does not mean that it
@@ -150,7 +154,7 @@ pub(super) struct Streaming {
 }
 
 impl Streaming {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &WatchLimits) -> Self {
         let refusals = Backoff::new(limits.unstreamed, limits.unstreamed * LONGEST_REFUSAL);
         Self { refusals, refused_until: None, failed: false }
     }
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_failure_costs_one_stream() {
-        let mut streaming = Streaming::new(&Limits::default());
+        let mut streaming = Streaming::new(&WatchLimits::default());
         assert!(streaming.is_due());
         streaming.failed();
         assert!(!streaming.is_due());
@@ -197,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_counts_for_minutes_and_the_next_one_for_longer() {
-        let mut streaming = Streaming::new(&Limits::default());
+        let mut streaming = Streaming::new(&WatchLimits::default());
         for minutes in [5, 10, 20, 40, 60, 60] {
             let longest = Duration::from_secs(minutes * 60);
             streaming.refused();

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::cache::Cache;
 use super::item::Event;
 use super::kind_problems;
-use super::limits::{Limits, spread};
+use super::limits::{WatchLimits, spread};
 use super::list::{self, List, Streamed, Streaming, selector};
-use super::request::{Answer, Failure, Patience, get, lasting, uncompressed};
+use super::request::{Answer, AnswerTimeouts, RequestFailure, get, lasting, uncompressed};
 use crate::api::kinds::Kind;
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
@@ -30,7 +30,7 @@ enum End {
     /// The watch ended immediately.
     TooShort,
     /// The watch failed with this error.
-    Failed(Failure),
+    Failed(RequestFailure),
 }
 
 /// Whether watches of a kind work.
@@ -58,7 +58,7 @@ impl Watches {
 /// Reflector of the objects of one kind.
 pub(super) struct Reflector<K: Kind> {
     connection: Connection,
-    limits: Limits,
+    limits: WatchLimits,
     kept: Arc<Cache<K>>,
     backoff: Backoff,
     streaming: Streaming,
@@ -72,7 +72,7 @@ pub(super) struct Reflector<K: Kind> {
 }
 
 impl<K: Kind> Reflector<K> {
-    pub(super) fn new(connection: Connection, limits: Limits, kept: Arc<Cache<K>>) -> Self {
+    pub(super) fn new(connection: Connection, limits: WatchLimits, kept: Arc<Cache<K>>) -> Self {
         let backoff = Backoff::new(limits.first_pause, limits.longest_pause);
         let streaming = Streaming::new(&limits);
         Self {
@@ -118,7 +118,7 @@ impl<K: Kind> Reflector<K> {
         }
     }
 
-    async fn list(&mut self) -> Result<List<K>, Failure> {
+    async fn list(&mut self) -> Result<List<K>, RequestFailure> {
         let client = self.connection.reader();
         // A streamed list is a watch.
         if self.watches != Watches::Polled && self.streaming.is_due() {
@@ -168,9 +168,11 @@ impl<K: Kind> Reflector<K> {
     }
 
     /// Decides how to continue after a watch failed or ended immediately, and pauses. Returns whether to list.
-    async fn lists_after(&mut self, failure: Option<Failure>) -> bool {
-        let forgotten =
-            matches!(failure, Some(Failure::Expired(_) | Failure::Missing(_) | Failure::Garbled(_)));
+    async fn lists_after(&mut self, failure: Option<RequestFailure>) -> bool {
+        let forgotten = matches!(
+            failure,
+            Some(RequestFailure::Expired(_) | RequestFailure::Missing(_) | RequestFailure::Garbled(_))
+        );
         let pause = self.settle_watch(failure.as_ref()).await;
         // The server forgets versions from time to time, for example across an outage, but not that of a list that was just made.
         if forgotten && !self.listed && self.watches != Watches::Polled {
@@ -197,17 +199,17 @@ impl<K: Kind> Reflector<K> {
     }
 
     /// Handles a failed watch. Returns the pause.
-    async fn settle_watch(&mut self, failure: Option<&Failure>) -> Duration {
+    async fn settle_watch(&mut self, failure: Option<&RequestFailure>) -> Duration {
         if self.watches == Watches::Polled {
             self.polled(failure);
-            let asked = failure.and_then(Failure::retry_after);
+            let asked = failure.and_then(RequestFailure::retry_after);
             return self.backoff.pause(asked).max(spread(self.limits.poll));
         }
         match failure {
             // The list will show the cause.
-            None | Some(Failure::Expired(_) | Failure::Missing(_)) => self.backoff.pause(None),
+            None | Some(RequestFailure::Expired(_) | RequestFailure::Missing(_)) => self.backoff.pause(None),
             // A later request shows whether lists are refused as well.
-            Some(failure @ Failure::Forbidden(_)) => {
+            Some(failure @ RequestFailure::Forbidden(_)) => {
                 self.refused_for(failure);
                 self.backoff.pause(None)
             }
@@ -216,13 +218,13 @@ impl<K: Kind> Reflector<K> {
     }
 
     /// Records that lists replace watches. Returns a text about it.
-    fn polled(&self, failure: Option<&Failure>) -> String {
-        if let Some(Failure::Forbidden(message)) = failure {
+    fn polled(&self, failure: Option<&RequestFailure>) -> String {
+        if let Some(RequestFailure::Forbidden(message)) = failure {
             let problem = kind_problems::unwatched(&K::ROW, self.limits.poll, message);
             self.kept.is_denied(problem.clone());
             return problem.to_string();
         }
-        let why = failure.map_or_else(|| "they end at once".to_owned(), Failure::to_string);
+        let why = failure.map_or_else(|| "they end at once".to_owned(), RequestFailure::to_string);
         let told = format!(
             "watches of {} fail ({why}); they are listed every {} to {} s instead",
             K::ROW.resource.plural,
@@ -253,7 +255,7 @@ impl<K: Kind> Reflector<K> {
         let request = lasting(uncompressed(request), timeout);
         let whole = Duration::from_secs(timeout) + self.limits.grace;
         let piece = if self.bookmarks { self.limits.bookmark.min(whole) } else { whole };
-        let patience = Patience { head: self.limits.silence, piece, whole };
+        let patience = AnswerTimeouts { head: self.limits.silence, piece, whole };
         let started = Instant::now();
         let mut answer = match get(&self.connection.reader(), request, patience).await {
             Ok(answer) => answer,
@@ -264,11 +266,13 @@ impl<K: Kind> Reflector<K> {
         self.bookmarks = false;
         match self.take(&mut answer, version, &mut brought).await {
             // Interrupted, or silent for longer than it should last: the next request shows whether the server is available.
-            Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) if brought => End::Used,
-            Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) if started.elapsed() < VERY_SHORT => {
+            Ok(()) | Err(RequestFailure::Unreachable(_) | RequestFailure::Silent) if brought => End::Used,
+            Ok(()) | Err(RequestFailure::Unreachable(_) | RequestFailure::Silent)
+                if started.elapsed() < VERY_SHORT =>
+            {
                 End::TooShort
             }
-            Ok(()) | Err(Failure::Unreachable(_) | Failure::Silent) => End::Quiet,
+            Ok(()) | Err(RequestFailure::Unreachable(_) | RequestFailure::Silent) => End::Quiet,
             Err(failure) => End::Failed(failure),
         }
     }
@@ -279,7 +283,7 @@ impl<K: Kind> Reflector<K> {
         answer: &mut Answer,
         version: &mut String,
         brought: &mut bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         // If watches have failed, starting one proves little: it must bring an event or last for a while.
         let mut works = self.watches == Watches::Work;
         loop {
@@ -331,15 +335,15 @@ impl<K: Kind> Reflector<K> {
     }
 
     /// Handles a failure. Returns the pause.
-    async fn settle(&mut self, failure: &Failure) -> Duration {
+    async fn settle(&mut self, failure: &RequestFailure) -> Duration {
         match (failure, K::ROW.remedy) {
-            (Failure::Missing(_), Some(remedy)) => {
+            (RequestFailure::Missing(_), Some(remedy)) => {
                 if self.kept.is_missing(kind_problems::missing(&K::ROW.resource, remedy)) {
                     tracing::warn!("{}", kind_problems::missing(&K::ROW.resource, remedy));
                 }
                 spread(self.limits.absent)
             }
-            (Failure::Forbidden(message), _) => {
+            (RequestFailure::Forbidden(message), _) => {
                 let pause = self.backoff.pause(None);
                 let left = self.limits.refused.saturating_sub(self.refused_for(failure));
                 if left.is_zero() {
@@ -355,7 +359,7 @@ impl<K: Kind> Reflector<K> {
             (failure, _) => {
                 self.lost(failure);
                 match failure {
-                    Failure::Unauthorized(_) => self.connection.reopen().await,
+                    RequestFailure::Unauthorized(_) => self.connection.reopen().await,
                     _ => self.connection.reopen_if_changed().await,
                 };
                 self.backoff.pause(failure.retry_after())
@@ -364,7 +368,7 @@ impl<K: Kind> Reflector<K> {
     }
 
     /// How long the server has refused the kind. Refusals are not logged at first.
-    fn refused_for(&mut self, failure: &Failure) -> Duration {
+    fn refused_for(&mut self, failure: &RequestFailure) -> Duration {
         let kept = &self.kept;
         let since = self.refused.get_or_insert_with(|| {
             kept.failed(&failure.to_string());
@@ -373,7 +377,7 @@ impl<K: Kind> Reflector<K> {
         since.elapsed()
     }
 
-    fn lost(&self, failure: &Failure) {
+    fn lost(&self, failure: &RequestFailure) {
         if self.kept.failed(&failure.to_string()) {
             let (kind, server) = (K::ROW.resource.kind, self.connection.server());
             tracing::warn!(kind, %server, "{failure}; what is known of its {} stays in use", K::ROW.resource.plural);

@@ -18,7 +18,7 @@ const LONGEST_LINE: usize = 16 * 1024 * 1024;
 
 /// Reason why there is no answer, or why it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// 410: the requested version is too old.
     #[error("what was asked for is too long ago: {0}")]
     Expired(String),
@@ -54,7 +54,7 @@ pub(super) enum Failure {
 
 /// Timeouts of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct AnswerTimeouts {
     /// Timeout for its head.
     pub(super) head: Duration,
     /// Timeout for each piece of its body.
@@ -73,17 +73,17 @@ pub(super) struct Answer {
     start: usize,
 }
 
-/// Sends `request`. An answer that exceeds its timeout is a [`Failure::Silent`].
+/// Sends `request`. An answer that exceeds its timeout is a [`RequestFailure::Silent`].
 pub(super) async fn get(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    patience: Patience,
-) -> Result<Answer, Failure> {
-    let request = request.map_err(|error| Failure::Garbled(error.to_string()))?;
+    patience: AnswerTimeouts,
+) -> Result<Answer, RequestFailure> {
+    let request = request.map_err(|error| RequestFailure::Garbled(error.to_string()))?;
     let deadline = Instant::now() + patience.whole;
     let response = timeout(patience.head, client.send(request.map(Body::from)))
         .await
-        .map_err(|_| Failure::Silent)?
+        .map_err(|_| RequestFailure::Silent)?
         .map_err(|error| unreachable(&error))?;
     let code = response.status();
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -93,7 +93,7 @@ pub(super) async fn get(
         return Ok(answer);
     }
     let text = answer.refusal().await;
-    Err(Failure::of(code.as_u16(), retry_after.map(Duration::from_secs), &text))
+    Err(RequestFailure::of(code.as_u16(), retry_after.map(Duration::from_secs), &text))
 }
 
 /// Requests an uncompressed watch: some servers make each event a gzip member of its own (Kubernetes 1.37), of which the client
@@ -125,7 +125,7 @@ pub(super) fn lasting<E>(
     })
 }
 
-impl Failure {
+impl RequestFailure {
     /// The failure for an HTTP status with this body.
     fn of(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let status = serde_json::from_slice::<Status>(body).ok();
@@ -161,14 +161,14 @@ impl Failure {
 
 impl Answer {
     /// Reads the whole body.
-    pub(super) async fn whole(mut self) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn whole(mut self) -> Result<Vec<u8>, RequestFailure> {
         while self.read().await? {}
         Ok(self.buffer)
     }
 
     /// The next line without its end; `None` at the end of the body. Text after the last line end is dropped, because the
     /// connection was interrupted there. Cancel safe.
-    pub(super) async fn line(&mut self) -> Result<Option<&[u8]>, Failure> {
+    pub(super) async fn line(&mut self) -> Result<Option<&[u8]>, RequestFailure> {
         let mut scanned = self.start;
         loop {
             if let Some(length) = self.buffer[scanned..].iter().position(|byte| *byte == b'\n') {
@@ -180,7 +180,7 @@ impl Answer {
             self.start = 0;
             scanned = self.buffer.len();
             if scanned > LONGEST_LINE {
-                return Err(Failure::Garbled(format!("a line of more than {LONGEST_LINE} bytes")));
+                return Err(RequestFailure::Garbled(format!("a line of more than {LONGEST_LINE} bytes")));
             }
             if !self.read().await? {
                 return Ok(None);
@@ -189,10 +189,10 @@ impl Answer {
     }
 
     /// Reads the next piece; false at the end of the body.
-    async fn read(&mut self) -> Result<bool, Failure> {
+    async fn read(&mut self) -> Result<bool, RequestFailure> {
         let until = self.deadline.min(Instant::now() + self.piece);
         loop {
-            let frame = timeout_at(until, self.body.frame()).await.map_err(|_| Failure::Silent)?;
+            let frame = timeout_at(until, self.body.frame()).await.map_err(|_| RequestFailure::Silent)?;
             match frame {
                 None => return Ok(false),
                 Some(Err(error)) => return Err(unreachable(&error)),
@@ -213,7 +213,7 @@ impl Answer {
 }
 
 /// Includes all causes: the outermost error only states that a request failed.
-fn unreachable(error: &dyn std::error::Error) -> Failure {
+fn unreachable(error: &dyn std::error::Error) -> RequestFailure {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -223,7 +223,7 @@ fn unreachable(error: &dyn std::error::Error) -> Failure {
         }
         cause = error.source();
     }
-    Failure::Unreachable(text)
+    RequestFailure::Unreachable(text)
 }
 
 #[cfg(test)]
@@ -237,22 +237,25 @@ mod tests {
             "details":{"retryAfterSeconds":3},"code":429}"#;
         let message = "storage is (re)initializing".to_owned();
         let retry_after = Some(Duration::from_secs(3));
-        assert_eq!(Failure::of(429, None, status), Failure::Status { code: 429, message, retry_after });
+        assert_eq!(
+            RequestFailure::of(429, None, status),
+            RequestFailure::Status { code: 429, message, retry_after }
+        );
         let header = Some(Duration::from_secs(1));
-        assert_eq!(Failure::of(429, header, status).retry_after(), header);
+        assert_eq!(RequestFailure::of(429, header, status).retry_after(), header);
     }
 
     #[test]
     fn text_that_is_no_status_is_passed_on() {
-        let missing = Failure::of(404, None, b"404 page not found\n");
-        assert_eq!(missing, Failure::Missing("404 page not found".to_owned()));
+        let missing = RequestFailure::of(404, None, b"404 page not found\n");
+        assert_eq!(missing, RequestFailure::Missing("404 page not found".to_owned()));
     }
 
     #[test]
     fn the_error_line_of_a_watch_is_like_a_status() {
         let object = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": "too old resource version: 1 (600)", "reason": "Expired", "code": 410});
-        let expired = Failure::Expired("too old resource version: 1 (600)".to_owned());
-        assert_eq!(Failure::of_event(&object), expired);
+        let expired = RequestFailure::Expired("too old resource version: 1 (600)".to_owned());
+        assert_eq!(RequestFailure::of_event(&object), expired);
     }
 }

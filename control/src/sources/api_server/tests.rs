@@ -16,7 +16,7 @@ use crate::api::store::Store;
 use crate::sources::{ApiSource, Source, Sources};
 
 /// Short enough for tests, and long enough for a busy machine.
-const LIMITS: Limits = Limits {
+const LIMITS: WatchLimits = WatchLimits {
     silence: Duration::from_secs(1),
     list: Duration::from_secs(10),
     watch: Duration::from_secs(1),

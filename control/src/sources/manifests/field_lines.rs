@@ -41,7 +41,7 @@ impl FieldLines {
             document::texts(&text, file.ends_with(".json"))
         });
         let (first_line, text) = documents.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
-        let line = line::of(text, &FieldPath::parse(field).below(place))?;
+        let line = line::line_of(text, &FieldPath::parse(field).below(place))?;
         Some(first_line + line - 1)
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Loaded;
-use super::known_file::{KnownFile, Scan, Stamp};
-use super::manifest::{self, Placed};
+use super::known_file::{FileScan, KnownFile, Stamp};
+use super::manifest::{self, PlacedObject};
 use super::origin::{FileProblem, Origin, Origins};
 use crate::api::kinds::{ChangeVisitor, Kind};
 use crate::api::problem::{Problem, reason};
@@ -52,16 +52,16 @@ impl Folder {
     }
 
     /// Checks every file and reads those that changed.
-    pub(super) fn scan(&mut self) -> Scan {
+    pub(super) fn scan(&mut self) -> FileScan {
         self.scan_at(Instant::now())
     }
 
-    fn scan_at(&mut self, now: Instant) -> Scan {
+    fn scan_at(&mut self, now: Instant) -> FileScan {
         let listed = match list(&self.path) {
             Ok(listed) => listed,
             Err(error) => {
                 let before = self.unlisted.replace(error.to_string());
-                return Scan { changed: before != self.unlisted, unsettled: false };
+                return FileScan { changed: before != self.unlisted, unsettled: false };
             }
         };
         let first = !std::mem::replace(&mut self.listed, true);
@@ -74,7 +74,7 @@ impl Folder {
         });
         let back = self.unlisted.take().is_some();
         let changed = first || back || self.files.len() != before;
-        let mut scan = Scan { changed, unsettled };
+        let mut scan = FileScan { changed, unsettled };
         for (name, path) in listed {
             let file = self.scan_file(&name, &path, now);
             scan.changed |= file.changed;
@@ -83,7 +83,7 @@ impl Folder {
         scan
     }
 
-    fn scan_file(&mut self, name: &Arc<str>, path: &Path, now: Instant) -> Scan {
+    fn scan_file(&mut self, name: &Arc<str>, path: &Path, now: Instant) -> FileScan {
         let known = self.files.get(name);
         let doubted = known.and_then(|file| file.doubted_at(now));
         let outcome = read(path, doubted.or(known.and_then(|file| file.stamp)));
@@ -91,15 +91,15 @@ impl Folder {
             file.is_there();
         }
         match outcome {
-            Outcome::Same if doubted.is_some() => Scan::UNSETTLED,
-            Outcome::Same => Scan::UNCHANGED,
-            Outcome::Unsettled => Scan::UNSETTLED,
+            Outcome::Same if doubted.is_some() => FileScan::UNSETTLED,
+            Outcome::Same => FileScan::UNCHANGED,
+            Outcome::Unsettled => FileScan::UNSETTLED,
             Outcome::Gone => match self.files.get_mut(name).map(|file| file.is_gone(now)) {
-                None => Scan::UNCHANGED,
-                Some(false) => Scan::UNSETTLED,
+                None => FileScan::UNCHANGED,
+                Some(false) => FileScan::UNSETTLED,
                 Some(true) => {
                     self.files.remove(name);
-                    Scan::CHANGED
+                    FileScan::CHANGED
                 }
             },
             Outcome::Unreadable(message) => {
@@ -242,7 +242,7 @@ impl ChangeVisitor for Put<'_> {
     }
 }
 
-fn duplicate(second: &Placed, first: &Origin) -> FileProblem {
+fn duplicate(second: &PlacedObject, first: &Origin) -> FileProblem {
     let problem = Problem {
         object: second.reference.clone(),
         reason: reason::DUPLICATE_OBJECT,

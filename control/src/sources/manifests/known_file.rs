@@ -13,21 +13,21 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::manifest::{self, ManifestFile, Placed};
+use super::manifest::{self, ManifestFile, PlacedObject};
 use super::origin::{FileProblem, Origin};
 use crate::api::store::{Change, ControlPlane};
 
 /// Result of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub(super) struct Scan {
+pub(super) struct FileScan {
     /// Whether a file was added, removed or changed in content.
     pub(super) changed: bool,
     /// Whether some file is, or may be, in the middle of a write. Its last state is kept, and the folder must be scanned again.
     pub(super) unsettled: bool,
 }
 
-impl Scan {
+impl FileScan {
     pub(super) const UNCHANGED: Self = Self { changed: false, unsettled: false };
     pub(super) const CHANGED: Self = Self { changed: true, unsettled: false };
     pub(super) const UNSETTLED: Self = Self { changed: false, unsettled: true };
@@ -58,7 +58,7 @@ pub(super) struct KnownFile {
     length: usize,
     /// The objects in effect: those of the last text of which every document was valid or, if there was none, of the last text
     /// that lost no object.
-    pub(super) objects: Vec<Placed>,
+    pub(super) objects: Vec<PlacedObject>,
     /// Whether `objects` come from a text of which every document was valid.
     good: bool,
     pub(super) passed_over: usize,
@@ -125,22 +125,22 @@ impl KnownFile {
         text: &str,
         stamp: Stamp,
         now: Instant,
-    ) -> Scan {
+    ) -> FileScan {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let content = hasher.finish();
         let known = self.content == Some(content);
         let manifest = if known { ManifestFile::default() } else { manifest::parse(name, text, plane) };
         if !known && self.doubts(&manifest, text) && !self.is_settled(Some(stamp), now) {
-            return Scan::UNSETTLED;
+            return FileScan::UNSETTLED;
         }
         self.stamp = stamp.is_old().then_some(stamp);
         (self.content, self.doubted, self.inode) = (Some(content), None, Some(stamp.inode()));
         if known {
-            return Scan::UNCHANGED;
+            return FileScan::UNCHANGED;
         }
         self.believe(manifest, text.len());
-        Scan::CHANGED
+        FileScan::CHANGED
     }
 
     /// Whether the text may be the start of a write that replaces the contents in effect.
@@ -177,25 +177,25 @@ impl KnownFile {
     }
 
     /// Whether an object in effect is missing from `objects`.
-    fn loses(&self, objects: &[Placed]) -> bool {
+    fn loses(&self, objects: &[PlacedObject]) -> bool {
         let left: HashSet<_> = objects.iter().map(|placed| &placed.reference).collect();
         self.objects.iter().any(|placed| !left.contains(&placed.reference))
     }
 
-    pub(super) fn take_failure(&mut self, name: &Arc<str>, message: String) -> Scan {
+    pub(super) fn take_failure(&mut self, name: &Arc<str>, message: String) -> FileScan {
         let origin = Origin { file: name.clone(), document: None, line: None };
         let problems = vec![FileProblem { origin, problem: manifest::file_problem(name, message) }];
         (self.stamp, self.content, self.doubted) = (None, None, None);
         if self.problems == problems {
-            return Scan::UNCHANGED;
+            return FileScan::UNCHANGED;
         }
         self.problems = problems;
-        Scan::CHANGED
+        FileScan::CHANGED
     }
 }
 
 /// The new objects, except that equal old ones keep their `Arc`, which makes later comparisons cheap.
-fn keep_identity(old: &[Placed], mut new: Vec<Placed>) -> Vec<Placed> {
+fn keep_identity(old: &[PlacedObject], mut new: Vec<PlacedObject>) -> Vec<PlacedObject> {
     let old: HashMap<_, _> = old.iter().map(|placed| (&placed.reference, &placed.object)).collect();
     for placed in &mut new {
         if let Some(object) = old.get(&placed.reference).filter(|object| ***object == placed.object) {

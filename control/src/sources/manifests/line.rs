@@ -13,7 +13,7 @@ use crate::api::decode::field_path::{FieldPath, Step};
 pub(super) const MAX_LINE_LOOKUPS: usize = 20;
 
 /// The line of `text`, from 1, of the last existing step of `path`.
-pub(super) fn of(text: &str, path: &FieldPath) -> Option<u32> {
+pub(super) fn line_of(text: &str, path: &FieldPath) -> Option<u32> {
     let mut found = None;
     let seed = LineOf { path: &path.0, element: true, found: &mut found };
     // The search ends with an error, and its position is the result.
@@ -87,7 +87,7 @@ mod tests {
 
     fn line(text: &str, keys: &[&str]) -> Option<u32> {
         let step = |key: &&str| key.parse().map_or_else(|_| Step::Key((*key).to_owned()), Step::Index);
-        of(text, &FieldPath(keys.iter().map(step).collect()))
+        line_of(text, &FieldPath(keys.iter().map(step).collect()))
     }
 
     const TEXT: &str = "---\nspec:\n  ports:\n  - name: http\n    port: 80\n  - port: x\n    prot: y\n";

@@ -15,11 +15,11 @@ use crate::api::kinds::{Change, ControlPlane, Delta, KINDS, Kind, KindVisitor, v
 use crate::api::object::{ApiObject as _, Resource};
 use crate::api::owners::{missing_label, slice_owner};
 use crate::api::problem::{ObjectRef, Problem, reason};
-use crate::text::{LONGEST_MESSAGE, cut_middle};
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
 /// An object with its name and location.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Placed {
+pub(super) struct PlacedObject {
     /// The object, as a change.
     pub(super) object: Change,
     pub(super) reference: ObjectRef,
@@ -32,7 +32,7 @@ pub(super) struct Placed {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ManifestFile {
     /// Objects, in the order of the file.
-    pub(super) objects: Vec<Placed>,
+    pub(super) objects: Vec<PlacedObject>,
     /// Problems, in the order of the file.
     pub(super) problems: Vec<FileProblem>,
     /// Whether some document was rejected, so that the file is not what its author intended.
@@ -171,7 +171,7 @@ impl Reader<'_> {
             return self.tell(place, Some(reference), &path, reason::INVALID_VALUE, message);
         }
         let origin = self.origin(Some(self.document.first_line));
-        self.manifest.objects.push(Placed { object, reference, origin, place: place.clone() });
+        self.manifest.objects.push(PlacedObject { object, reference, origin, place: place.clone() });
     }
 
     /// The decoded object, with the namespace from `reference`, unless a value does not fit its field.
@@ -219,7 +219,7 @@ impl Reader<'_> {
     /// Reports a document that is neither YAML nor JSON.
     fn refuse_text(&mut self, message: &str, line: u32) {
         self.manifest.refused = true;
-        let message = cut_middle(format!("the document cannot be read: {message}"), LONGEST_MESSAGE);
+        let message = cut_middle(format!("the document cannot be read: {message}"), MAX_MESSAGE_BYTES);
         let problem = file_problem(self.file, message);
         self.manifest.problems.push(FileProblem { origin: self.origin(Some(line)), problem });
     }
@@ -234,12 +234,15 @@ impl Reader<'_> {
         message: String,
     ) {
         let inside = path.below(place);
-        let line =
-            if self.lookups < line::MAX_LINE_LOOKUPS { line::of(self.document.text, &inside) } else { None };
+        let line = if self.lookups < line::MAX_LINE_LOOKUPS {
+            line::line_of(self.document.text, &inside)
+        } else {
+            None
+        };
         self.lookups += 1;
         let line = line.map_or(self.document.first_line, |line| self.document.first_line + line - 1);
         // The message may quote a value that is as long as the file.
-        let message = cut_middle(message, LONGEST_MESSAGE);
+        let message = cut_middle(message, MAX_MESSAGE_BYTES);
         let problem = match reference {
             Some(object) => Problem { object, reason, field: path.to_string(), message, port: None },
             None => Problem { field: inside.to_string(), reason, ..file_problem(self.file, message) },

@@ -73,7 +73,7 @@ impl RawObject {
         let RawDocument { file, number, first_line, text, lookups } = self.document.as_ref();
         let looked_up = lookups.fetch_add(1, Ordering::Relaxed) < line::MAX_LINE_LOOKUPS;
         let path = FieldPath::parse(field).below(&self.place);
-        let line = looked_up.then(|| line::of(text, &path)).flatten();
+        let line = looked_up.then(|| line::line_of(text, &path)).flatten();
         let line = line.map_or(*first_line, |line| first_line + line - 1);
         Origin { file: Arc::clone(file), document: Some(*number), line: Some(line) }
     }

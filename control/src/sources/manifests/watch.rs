@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::folder::Folder;
-use super::known_file::Scan;
+use super::known_file::FileScan;
 use super::{FieldLines, Loaded};
 use crate::api::store::ControlPlane;
 
@@ -78,12 +78,12 @@ async fn follow(path: PathBuf, plane: ControlPlane, states: watch::Sender<Option
             (alarm, folder, scan)
         });
         let (changed, unsettled);
-        (alarm, folder, Scan { changed, unsettled }) = match looking.await {
+        (alarm, folder, FileScan { changed, unsettled }) = match looking.await {
             Ok(looked) => looked,
             Err(error) if error.is_panic() => {
                 // A bug in a parser must not end the watch. The published state stays until a scan succeeds.
                 tracing::error!(path = %path.display(), %error, "reading the manifests failed");
-                (Alarm::new(&path), Folder::new(path.clone(), plane), Scan::default())
+                (Alarm::new(&path), Folder::new(path.clone(), plane), FileScan::default())
             }
             // The runtime is shutting down.
             Err(_) => return,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kube::Resource as _;
 
-use super::Held;
+use super::HeldKind;
 use crate::api::kinds::{Kind, object_key};
 use crate::api::owners::names_of;
 use crate::api::store::{Change, Delta, ObjectKey, Objects};
@@ -32,9 +32,9 @@ pub(super) struct PendingDeletion {
 }
 
 impl PendingDeletion {
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> HeldKind {
         let Self { kind, there, listed, since, until, ref missing, .. } = *self;
-        Held { kind, there, listed, kept: missing.len(), since, until }
+        HeldKind { kind, there, listed, kept: missing.len(), since, until }
     }
 
     /// The deletions of the objects that were held back.

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 use crate::api::karmada::{COLLECTED_LABEL, Manifest, MultiClusterService, Work};
-use crate::api::store::{Fleet, SERVICE_NAME_LABEL, Store};
+use crate::api::store::{KarmadaObjects, SERVICE_NAME_LABEL, Store};
 
 mod model;
 
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A guard with a store and a manual clock.
 struct Bench {
-    guard: Guard,
+    guard: MassDeletionGuard,
     store: Store,
     now: Instant,
 }
@@ -26,7 +26,8 @@ struct Bench {
 impl Bench {
     /// A bench with `count` Services, as after the first list.
     fn with(count: usize) -> Self {
-        let mut bench = Self { guard: Guard::new(HOLD), store: Store::default(), now: Instant::now() };
+        let mut bench =
+            Self { guard: MassDeletionGuard::new(HOLD), store: Store::default(), now: Instant::now() };
         assert!(!bench.apply(services(0..count)), "the first list is believed");
         bench
     }
@@ -224,5 +225,5 @@ fn a_control_plane_that_lists_nothing_keeps_its_services_and_the_two_lists_of_wo
     assert!(!bench.apply(Change::ServiceWorks(Delta::All(Vec::new()))), "there was one");
     assert_eq!(bench.held(), [("MultiClusterService", 20, 0, 20), ("collected Work", 20, 0, 20)]);
     bench.pass(HOLD);
-    assert_eq!(bench.store.objects().fleet, Fleet::default());
+    assert_eq!(bench.store.objects().fleet, KarmadaObjects::default());
 }

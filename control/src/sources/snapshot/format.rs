@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer as _, Serialize, Serializer};
 use super::{Identity, Snapshot, SnapshotError};
 use crate::api::kinds::{KINDS, Kind, KindVisitor, visit_kinds};
 use crate::api::store::{ControlPlane, Objects};
-use crate::text::{LONGEST_MESSAGE, cut_middle};
+use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
 /// Format version. It changes with anything that an older version would misread. The kinds of a fleet are in a separate file,
 /// which an older version does not look for.
@@ -189,7 +189,7 @@ impl<R: BufRead> Decoder<R> {
 
     /// The error for a malformed last line.
     fn malformed(&self, error: &serde_json::Error) -> DecodeError {
-        let why = cut_middle(error.to_string(), LONGEST_MESSAGE / 2);
+        let why = cut_middle(error.to_string(), MAX_MESSAGE_BYTES / 2);
         DecodeError::Damaged(format!("line {}: {why}", self.number))
     }
 }

@@ -14,11 +14,12 @@ use sheave_control::sources::connection::Connection;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::http::admin_guard;
+use crate::http::gateway_pages::{self, Asker, reply, stuck};
 use crate::http::live::LivePages;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::page;
 use crate::http::query::{ProbeResult, Query, QuerySender, ask};
-use crate::http::questions::{self, Asker, reply, stuck};
 use crate::http::server::guarded::{Authorization, GuardedListener, Page};
 use crate::http::server::tls::TlsFiles;
 use crate::http::server::{Connections, Server};
@@ -38,11 +39,11 @@ pub fn serve(
         .route("/api/routes", get(routes))
         .route("/api/gateways", get(gateways))
         .with_state(queries.clone())
-        .merge(questions::router(queries.clone(), Asker::Administrator))
+        .merge(gateway_pages::router(queries.clone(), Asker::Administrator))
         .merge(live.router())
         .merge(page::of_gateway())
         .merge(metrics_page(queries, scrapes));
-    Server::start(listener, page::guarded(router, node).merge(probes), connections)
+    Server::start(listener, admin_guard::guarded(router, node).merge(probes), connections)
 }
 
 /// Serves only metrics on `listener` until the result is dropped.
@@ -60,7 +61,7 @@ pub fn serve_metrics(
 /// Prepares the metrics `router` for `listener`. A listener without a token is on loopback, and gets the admin server's protection
 /// against browsers.
 pub fn for_scrapers(router: Router, listener: &GuardedListener, node: &str) -> Router {
-    if listener.is_open() { page::guarded(router, node) } else { router }
+    if listener.is_open() { admin_guard::guarded(router, node) } else { router }
 }
 
 fn metrics_page(queries: QuerySender, scrapes: ScrapeQueue) -> Router {

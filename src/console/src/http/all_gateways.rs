@@ -16,7 +16,7 @@ use sheave_control::text::one_line;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::http::questions::{JSON, bad_request, question};
+use crate::http::gateway_pages::{JSON, bad_request, question};
 use crate::views::View as _;
 use crate::views::all_gateways::{
     AllGatewaysView, ExplanationsView, GatewayAnswer, GatewayExplanation, bounded_view,

@@ -10,6 +10,7 @@ use axum::routing::get;
 use sheave_control::controller::ControllerStatus;
 use tokio::sync::watch;
 
+use crate::http::admin_guard;
 use crate::http::all_gateways::AllGateways;
 use crate::http::metrics::{self, scrape::CONTENT_TYPE};
 use crate::http::page;
@@ -45,7 +46,7 @@ impl ControllerPages {
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .with_state(self.clone())
-            .merge(page::guarded(here, &self.node))
+            .merge(admin_guard::guarded(here, &self.node))
     }
 
     /// Router for metrics alone.

@@ -7,7 +7,7 @@
 mod breakdown;
 mod catch_up;
 mod event;
-mod picture;
+mod shown_state;
 mod stream;
 mod ticker;
 

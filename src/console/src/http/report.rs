@@ -13,8 +13,8 @@ use sheave_model::FrontendAddr;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::http::gateway_pages::{self, Asker};
 use crate::http::query::QuerySender;
-use crate::http::questions::{self, Asker};
 use crate::http::server::guarded::{Authorization, GuardedListener, Page};
 use crate::http::server::{Connections, Server};
 
@@ -79,8 +79,11 @@ pub fn serve(
     connections: Connections,
 ) -> Server {
     let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
-    let router =
-        if listener.is_open() { router } else { router.merge(questions::router(queries, Asker::Controller)) };
+    let router = if listener.is_open() {
+        router
+    } else {
+        router.merge(gateway_pages::router(queries, Asker::Controller))
+    };
     listener.serve(router, connections)
 }
 

@@ -6,7 +6,7 @@ use super::feed::{self, FeedEvent};
 use super::model::Model;
 use super::table::{Item, Order, columns};
 use crate::arguments::TopRows;
-use crate::views::visible::visible;
+use crate::views::escape::visible;
 
 /// Kinds of rows, in the order of the Tab key.
 pub(super) const ALL_ROWS: [TopRows; 4] =

@@ -11,11 +11,11 @@ use super::messages::{
 use super::table::{Item, ItemLabel, Severity};
 use super::tracked::{Total, Tracked};
 use crate::arguments::TopRows;
+use crate::views::escape::visible;
 use crate::views::numbers::count;
 use crate::views::top::{
     TopClient, TopCluster, TopEndpoint, TopOtherClients, TopService, TopTraffic, TopView,
 };
-use crate::views::visible::visible;
 
 /// Known state of a gateway.
 #[derive(Clone, Debug, Default)]

@@ -9,8 +9,8 @@ use ratatui::widgets::Paragraph;
 use super::app::{ALL_ROWS, App, Silence};
 use super::table::{Cell, Column, Item, Severity, columns};
 use crate::arguments::TopRows;
+use crate::views::escape::visible;
 use crate::views::numbers::{bytes, count, rate, short_count};
-use crate::views::visible::visible;
 
 /// Number of lines above and below the rows.
 const HEAD: u16 = 4;

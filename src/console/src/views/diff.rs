@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::View;
+use super::escape;
 use super::problem::{LISTED, ProblemView};
 use super::routes::{EndpointView, FrontendView, RouteView, RoutesView};
 use super::text_table::or_dash;
-use super::visible;
 
 /// Differences.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -314,7 +314,7 @@ fn plain(value: &Value) -> String {
 }
 
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    *text += &visible::line(&arguments.to_string());
+    *text += &escape::line(&arguments.to_string());
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use sheave_dataplane::{SteeringMode, SteeringReport};
 
-use crate::views::visible::line;
+use crate::views::escape::line;
 
 /// Words of the configuration.
 pub const MODES: [(&str, SteeringMode); 3] =

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::views::visible::visible;
+use crate::views::escape::visible;
 
 /// Formats rows, with each column as wide as its widest cell, and control characters made visible.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {

@@ -5,9 +5,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::View;
+use super::escape::line;
 use super::problem::{LISTED, ProblemView};
 use super::routes::RoutesView;
-use super::visible::line;
 
 /// A mistake in the configuration. Its JSON keys may be added to, but are never renamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -81,7 +81,7 @@ fn an_object_dirties_the_multi_cluster_service_of_its_name_and_an_equal_one_noth
     store.apply(Change::Templates(Delta::All(Vec::new())));
     store.apply(Change::MultiClusterServices(Delta::Gone { namespace: "shop".into(), name: "web".into() }));
     assert_eq!(store.take_dirty(), multi_cluster(&["web"]));
-    assert_eq!(store.objects().fleet, Fleet::default());
+    assert_eq!(store.objects().fleet, KarmadaObjects::default());
     assert!(store.objects().services.is_empty(), "a template is no Service of this cluster");
 }
 
@@ -142,7 +142,7 @@ fn what_was_replaced_as_a_whole_can_go_one_by_one() {
     store.apply(Change::CollectedWorks(gone("w")));
     store.apply(Change::Imported(Delta::Gone { namespace: "shop".into(), name: "s".into() }));
     store.apply(Change::Bindings(Delta::Gone { namespace: "shop".into(), name: "web-service".into() }));
-    assert_eq!(store.objects().fleet, Fleet::default());
+    assert_eq!(store.objects().fleet, KarmadaObjects::default());
 }
 
 #[test]

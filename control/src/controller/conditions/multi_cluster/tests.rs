@@ -9,19 +9,23 @@ fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> MemberClu
     MemberClusterStatus { name: name.into(), state, ready, total, weight: 100, priority: 0, lack: None }
 }
 
-fn fleet(clusters: Vec<MemberClusterStatus>) -> FleetStatus {
-    FleetStatus {
+fn fleet(clusters: Vec<MemberClusterStatus>) -> MultiClusterStatus {
+    MultiClusterStatus {
         clusters,
         resolved: ResolvedRefs { template: true, ..ResolvedRefs::default() },
-        ..FleetStatus::default()
+        ..MultiClusterStatus::default()
     }
 }
 
-fn said(desired_status: &DesiredStatus, fleet: FleetStatus) -> Vec<DesiredCondition> {
-    conditions::of(&DesiredStatus { fleet: Some(Box::new(fleet)), ..desired_status.clone() })
+fn said(desired_status: &DesiredStatus, fleet: MultiClusterStatus) -> Vec<DesiredCondition> {
+    conditions::conditions_for(&DesiredStatus { fleet: Some(Box::new(fleet)), ..desired_status.clone() })
 }
 
-fn one(kind: &str, desired_status: &DesiredStatus, fleet: FleetStatus) -> (bool, &'static str, String) {
+fn one(
+    kind: &str,
+    desired_status: &DesiredStatus,
+    fleet: MultiClusterStatus,
+) -> (bool, &'static str, String) {
     let said = said(desired_status, fleet).into_iter().find(|said| said.kind == kind).unwrap();
     (said.holds, said.reason, said.message)
 }
@@ -106,7 +110,7 @@ fn what_it_names_and_is_not_there_is_told() {
     let told = one(
         RESOLVED_REFS,
         &desired_status(),
-        FleetStatus { clusters: Vec::new(), resolved, ..FleetStatus::default() },
+        MultiClusterStatus { clusters: Vec::new(), resolved, ..MultiClusterStatus::default() },
     );
     assert_eq!(
         told,
@@ -139,14 +143,14 @@ fn without_an_endpoint_that_takes_new_traffic_it_is_degraded() {
         let (holds, reason, _) = one(DEGRADED, &desired_status(), fleet(clusters));
         assert_eq!((holds, reason), (true, "NoEndpoints"));
     }
-    let nothing = FleetStatus { nothing_collected: true, ..fleet(Vec::new()) };
+    let nothing = MultiClusterStatus { nothing_collected: true, ..fleet(Vec::new()) };
     let (holds, reason, message) = one(DEGRADED, &desired_status(), nothing);
     assert_eq!((holds, reason), (true, "NoEndpoints"));
     assert!(
         message.ends_with("or set karmada.exportServices in the configuration, which does so."),
         "{message}"
     );
-    let exported = FleetStatus { nothing_collected: true, export_services: true, ..fleet(Vec::new()) };
+    let exported = MultiClusterStatus { nothing_collected: true, export_services: true, ..fleet(Vec::new()) };
     let (_, _, message) = one(DEGRADED, &desired_status(), exported);
     let told = "the controller exports the Service (karmada.exportServices), unless a ServiceExport of yours has its name: \
                 that one is yours to propagate.";
@@ -218,5 +222,5 @@ fn messages_have_a_limit() {
     assert!(message.ends_with("m04 1/1 ready and 35 more."), "{message}");
     let long = problem(reason::INVALID_VALUE, &"x".repeat(5000), None);
     let with = DesiredStatus { problems: vec![long], ..desired_status() };
-    assert_eq!(one(ACCEPTED, &with, fleet(Vec::new())).2.len(), crate::text::LONGEST_MESSAGE);
+    assert_eq!(one(ACCEPTED, &with, fleet(Vec::new())).2.len(), crate::text::MAX_MESSAGE_BYTES);
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::*;
-use crate::controller::election::decide::{Action, Observed, decide, released};
+use crate::controller::election::decide::{Action, ObservedLease, decide, released};
 
 fn lease(holder: &str, seconds: i32) -> Lease {
     let mut lease = Lease {
@@ -27,8 +27,8 @@ fn wall(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
 }
 
-fn me(observed: Option<&Observed>, now: Instant) -> Action {
-    decide(&name(), "me", observed, now, wall(9), &Timing::default())
+fn me(observed: Option<&ObservedLease>, now: Instant) -> Action {
+    decide(&name(), "me", observed, now, wall(9), &LeaseTiming::default())
 }
 
 fn replaced(action: Action) -> Lease {
@@ -47,7 +47,7 @@ fn a_missing_lease_is_made() {
 #[test]
 fn what_someone_else_holds_is_taken_only_after_its_own_duration_here() {
     let start = Instant::now();
-    let observed = Observed::new(lease("other", 20), None, start);
+    let observed = ObservedLease::new(lease("other", 20), None, start);
     assert_eq!(me(Some(&observed), start + Duration::from_millis(19_999)), Action::Wait);
     let taken = replaced(me(Some(&observed), start + Duration::from_secs(20)));
     assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"));
@@ -73,7 +73,7 @@ fn a_duration_that_somebody_else_wrote_makes_neither_two_leaders_nor_none() {
     ] {
         let mut lease = lease("other", 15);
         lease.spec.as_mut().unwrap().lease_duration_seconds = seconds;
-        let observed = Observed::new(lease, None, start);
+        let observed = ObservedLease::new(lease, None, start);
         let before = start + lasts.checked_sub(Duration::from_millis(1)).unwrap();
         assert_eq!(me(Some(&observed), before), Action::Wait, "{seconds:?}");
         let taken = replaced(me(Some(&observed), start + lasts)).spec.unwrap();
@@ -88,7 +88,7 @@ fn the_times_in_a_lease_are_never_compared_with_a_clock() {
         let mut lease = lease("other", 15);
         let spec = lease.spec.as_mut().unwrap();
         (spec.renew_time, spec.acquire_time) = (Some(MicroTime(wall(seconds))), None);
-        let observed = Observed::new(lease, None, start);
+        let observed = ObservedLease::new(lease, None, start);
         assert_eq!(me(Some(&observed), start + Duration::from_millis(14_999)), Action::Wait, "{seconds}");
         let taken = replaced(me(Some(&observed), start + Duration::from_secs(15))).spec.unwrap();
         assert_eq!(taken.renew_time, Some(MicroTime(wall(9))), "{seconds}");
@@ -99,25 +99,25 @@ fn the_times_in_a_lease_are_never_compared_with_a_clock() {
 fn only_a_changed_spec_counts_as_renewal() {
     let start = Instant::now();
     let late = start + Duration::from_secs(14);
-    let observed = Observed::new(lease("other", 15), None, start);
+    let observed = ObservedLease::new(lease("other", 15), None, start);
     let mut touched = lease("other", 15);
     touched.metadata.resource_version = Some("8".to_owned());
-    let annotated = Observed::new(touched.clone(), Some(&observed), late);
+    let annotated = ObservedLease::new(touched.clone(), Some(&observed), late);
     assert_eq!(
         replaced(me(Some(&annotated), start + Duration::from_secs(15))).metadata.resource_version.as_deref(),
         Some("8")
     );
     // A renewal time in the past counts like any other.
     touched.spec.as_mut().unwrap().renew_time = Some(MicroTime(wall(-86_400)));
-    let renewed = Observed::new(touched, Some(&observed), late);
+    let renewed = ObservedLease::new(touched, Some(&observed), late);
     assert_eq!(me(Some(&renewed), start + Duration::from_secs(28)), Action::Wait);
 }
 
 #[test]
 fn a_released_lease_is_taken_at_once() {
     let now = Instant::now();
-    let observed = Observed::new(lease("other", 15), None, now);
-    let free = Observed::new(released(&observed, wall(1)), Some(&observed), now);
+    let observed = ObservedLease::new(lease("other", 15), None, now);
+    let free = ObservedLease::new(released(&observed, wall(1)), Some(&observed), now);
     assert_eq!(free.holder(), None);
     assert_eq!(replaced(me(Some(&free), now)).spec.unwrap().lease_transitions, Some(4));
 }
@@ -127,7 +127,7 @@ fn a_renewal_keeps_when_it_was_acquired_and_always_changes_the_lease() {
     let now = Instant::now();
     let mut mine = lease("me", 15);
     mine.spec.as_mut().unwrap().renew_time = Some(MicroTime(wall(9)));
-    let spec = replaced(me(Some(&Observed::new(mine, None, now)), now)).spec.unwrap();
+    let spec = replaced(me(Some(&ObservedLease::new(mine, None, now)), now)).spec.unwrap();
     assert_eq!((spec.acquire_time, spec.lease_transitions), (Some(MicroTime(wall(0))), Some(3)));
     assert_eq!(spec.renew_time.unwrap().0.as_microsecond(), wall(9).as_microsecond() + 1);
 }
@@ -138,7 +138,7 @@ fn renewals_by_a_clock_that_stands_still_all_differ() {
     let mut lease = lease("me", 15);
     let mut times = std::collections::BTreeSet::new();
     for _ in 0..100 {
-        lease = replaced(me(Some(&Observed::new(lease, None, now)), now));
+        lease = replaced(me(Some(&ObservedLease::new(lease, None, now)), now));
         times.insert(lease.spec.as_ref().unwrap().renew_time.as_ref().unwrap().0);
     }
     assert_eq!(times.len(), 100);
@@ -147,7 +147,7 @@ fn renewals_by_a_clock_that_stands_still_all_differ() {
 #[test]
 fn a_deleted_lease_still_protects_who_held_it() {
     let start = Instant::now();
-    let gone = |holder| Observed::new(lease(holder, 15), None, start).deleted();
+    let gone = |holder| ObservedLease::new(lease(holder, 15), None, start).deleted();
     assert_eq!(me(Some(&gone("other")), start), Action::Wait);
     assert!(matches!(me(Some(&gone("other")), start + Duration::from_secs(15)), Action::Create(_)));
     assert!(matches!(me(Some(&gone("me")), start), Action::Create(_)));

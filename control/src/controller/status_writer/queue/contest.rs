@@ -10,14 +10,14 @@ const PEACE: Duration = Duration::from_secs(600);
 /// Count of how often others undid our writes. The first time causes no delay, because it may be a mistake. After that the delays
 /// grow, because each write of ours provokes another of theirs.
 #[derive(Debug, Default)]
-pub(super) struct Contest {
+pub(super) struct WriteContest {
     rounds: Backoff,
     last: Option<Instant>,
     /// Whether the current round is counted and our write has not succeeded yet.
     open: bool,
 }
 
-impl Contest {
+impl WriteContest {
     /// Records that our write was undone, or rejected because of another manager's. Returns the delay before the next write.
     pub(super) fn undone(&mut self, now: Instant) -> Duration {
         if self.open {

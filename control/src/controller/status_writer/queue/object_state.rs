@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::contest::Contest;
+use super::contest::WriteContest;
 use super::{Now, WriteJob};
 use crate::backoff::Backoff;
 use crate::controller::api_writer::{ApiAnswer, Conflict};
@@ -59,7 +59,7 @@ pub(super) struct ObjectState {
     failures: Backoff,
     /// The notice about rejected writes, while they are rejected.
     pub(super) refused: Option<WriteNotice>,
-    contest: Contest,
+    contest: WriteContest,
     force: bool,
     /// Whether the cache still shows a state that we changed more than [`CACHE_LAG`] ago, or the server was restored to an
     /// earlier state.

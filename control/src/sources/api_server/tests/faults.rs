@@ -36,7 +36,7 @@ impl Bench {
         };
         watch.follow::<kinds::Nodes>(
             &Connection::by(server.client()),
-            Limits { page: PAGE, ..Limits::default() },
+            WatchLimits { page: PAGE, ..WatchLimits::default() },
         );
         Self { server, watch, store: Store::default() }
     }

@@ -66,7 +66,7 @@ fn of_a_huge_value_a_part_is_quoted() {
         let manifest = read(&text);
         assert!(!manifest.problems.is_empty(), "{:?}", text.get(..80));
         for FileProblem { problem, .. } in &manifest.problems {
-            assert!(problem.message.len() <= LONGEST_MESSAGE, "{} bytes", problem.message.len());
+            assert!(problem.message.len() <= MAX_MESSAGE_BYTES, "{} bytes", problem.message.len());
         }
     }
 }

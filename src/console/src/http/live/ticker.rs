@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as Moment, MissedTickBehavior, interval};
 
 use super::breakdown::TrafficBy;
-use super::picture::{Events, Picture};
+use super::shown_state::{Events, ShownState};
 use super::stream::Subscription;
 use crate::http::query::{Query, QuerySender, Unanswered, ask};
 
@@ -59,19 +59,19 @@ impl Ticker {
 
     /// Serves pages from the first one until all have been gone for a while, or the loop has ended.
     async fn serve(&self, first: Join, joins: &mut mpsc::Receiver<Join>) {
-        let mut picture = Picture::new();
+        let mut shown = ShownState::new();
         let mut pages: Vec<OpenPage> = Vec::new();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
-        let Some((begun, _)) = self.advance(picture, &[]).await else { return };
-        picture = begun;
+        let Some((begun, _)) = self.advance(shown, &[]).await else { return };
+        shown = begun;
         let mut next = Some(first);
         let mut seen = Moment::now();
         loop {
             if let Some(join) = next.take() {
-                let Some(joined) = self.admit(picture, join, &mut pages).await else { return };
-                picture = joined;
+                let Some(joined) = self.admit(shown, join, &mut pages).await else { return };
+                shown = joined;
             }
             tokio::select! {
                 join = joins.recv() => {
@@ -86,8 +86,8 @@ impl Ticker {
                         return;
                     }
                     let wanted: Vec<TrafficBy> = pages.iter().filter_map(|page| page.traffic).collect();
-                    let Some((advanced, events)) = self.advance(picture, &wanted).await else { return };
-                    picture = advanced;
+                    let Some((advanced, events)) = self.advance(shown, &wanted).await else { return };
+                    shown = advanced;
                     pages.retain(|page| page.events.try_send(events.of(page.traffic)).is_ok());
                 }
             }
@@ -95,8 +95,8 @@ impl Ticker {
     }
 
     /// Computes the next state and its events; `None` if there will be no viewers.
-    async fn advance(&self, picture: Picture, wanted: &[TrafficBy]) -> Option<(Picture, Events)> {
-        let known = picture.revision();
+    async fn advance(&self, shown: ShownState, wanted: &[TrafficBy]) -> Option<(ShownState, Events)> {
+        let known = shown.revision();
         let answer = match ask(&self.queries, |reply| Query::Overview(known, reply)).await {
             Ok(overview) => Some(overview),
             Err(Unanswered::Late) => None,
@@ -105,32 +105,32 @@ impl Ticker {
         let (observer, uptime) = (self.observer.clone(), milliseconds(self.started));
         let wanted = wanted.to_vec();
         let advanced = tokio::task::spawn_blocking(move || {
-            let mut picture = picture;
-            let events = picture.advance(answer, &observer, uptime, &wanted);
-            (picture, events)
+            let mut shown = shown;
+            let events = shown.advance(answer, &observer, uptime, &wanted);
+            (shown, events)
         });
         advanced.await.ok()
     }
 
     /// Sends a page what it is missing, and adds it to the pages.
-    async fn admit(&self, picture: Picture, join: Join, pages: &mut Vec<OpenPage>) -> Option<Picture> {
+    async fn admit(&self, shown: ShownState, join: Join, pages: &mut Vec<OpenPage>) -> Option<ShownState> {
         let Join { last_event, traffic, reply } = join;
         if reply.is_closed() {
-            return Some(picture);
+            return Some(shown);
         }
         let (observer, uptime) = (self.observer.clone(), milliseconds(self.started));
         let caught_up = tokio::task::spawn_blocking(move || {
-            let mut picture = picture;
-            let mut first = picture.since(last_event.as_deref());
-            first.extend(traffic.map(|traffic| picture.all_traffic(traffic, &observer, uptime)));
-            (picture, first)
+            let mut shown = shown;
+            let mut first = shown.since(last_event.as_deref());
+            first.extend(traffic.map(|traffic| shown.all_traffic(traffic, &observer, uptime)));
+            (shown, first)
         });
-        let (picture, first) = caught_up.await.ok()?;
+        let (shown, first) = caught_up.await.ok()?;
         let (events, next) = mpsc::channel(QUEUED);
         if reply.send(Subscription { first, next }).is_ok() {
             pages.push(OpenPage { since: Moment::now(), traffic, events });
         }
-        Some(picture)
+        Some(shown)
     }
 }
 

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use sheave_control::text::first_few;
 
 use super::{AllGatewaysView, GatewayStatusView, SharedEndpointView, SharedProblemView};
+use crate::views::escape::line;
 use crate::views::numbers::span;
 use crate::views::problem::LISTED;
 use crate::views::status::AnnouncingView;
 use crate::views::text_table::{columns, or_dash};
-use crate::views::visible::line;
 
 /// Limit of gateways in a line.
 const NAMED: usize = 5;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use sheave_control::projection::explain::{ExplainView, ExplainedEndpoint};
 
+use crate::views::escape::{line, visible};
 use crate::views::text_table::{columns, or_dash};
-use crate::views::visible::{line, visible};
 
 /// The whole text, with a newline at the end.
 pub(crate) fn render(view: &ExplainView) -> String {

@@ -1,8 +1,8 @@
 //! Text of `sheave gateways`: a row for each gateway and each address.
 
 use super::{AddressView, GatewaysView, MemberView, TieBreakerView};
+use crate::views::escape::line;
 use crate::views::text_table::{columns, or_dash};
-use crate::views::visible::line;
 
 impl MemberView {
     fn row(&self, own: &str) -> Vec<String> {

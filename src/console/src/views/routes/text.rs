@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::super::problem::LISTED;
 use super::{ClientSourceView, EndpointView, FrontendView, RouteView, RoutesView};
+use crate::views::escape::line;
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
-use crate::views::visible::line;
 
 /// The whole text, with a newline at the end.
 pub(super) fn render(view: &RoutesView, wide: bool) -> String {

@@ -6,7 +6,7 @@ use sheave_control::api::kinds::counts;
 use sheave_control::api::store::{ControlPlane, Objects};
 use sheave_control::controller::ControllerStatus;
 use sheave_control::sources::api_server::KindStatus;
-use sheave_control::sources::mass_deletion_guard::Held;
+use sheave_control::sources::mass_deletion_guard::HeldKind;
 use sheave_control::sources::snapshot::SnapshotWriter;
 
 use super::{ControllerView, GuardView, KindView, SnapshotView, SourceView};
@@ -71,8 +71,8 @@ pub fn of_snapshots(snapshots: &SnapshotWriter) -> SnapshotView {
 }
 
 /// View of the lists that are held back.
-pub fn of_guard(held: &[Held]) -> Vec<GuardView> {
-    let view = |held: &Held| GuardView {
+pub fn of_guard(held: &[HeldKind]) -> Vec<GuardView> {
+    let view = |held: &HeldKind| GuardView {
         kind: held.kind.to_owned(),
         there: held.there,
         listed: held.listed,

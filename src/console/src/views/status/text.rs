@@ -1,12 +1,12 @@
 //! Text of the status: what the process does, the source of its objects, and what is wrong, with remedies.
 
 use super::{AnnouncingView, ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
+use crate::views::escape::line;
 use crate::views::numbers::span;
 use crate::views::problem::ProblemView;
 use crate::views::services::ServiceCounts;
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
-use crate::views::visible::line;
 
 /// Role of a process that forwards nothing.
 const CONTROLLER: &str = "controller";

@@ -4,8 +4,8 @@ use sheave_control::projection::explain::ExplainView;
 use sheave_control::text::first_few;
 
 use super::{ANNOUNCED, ExplanationGroupView, ExplanationsView, SilentGatewayView};
+use crate::views::escape::line;
 use crate::views::explain::{Answer, outcome};
-use crate::views::visible::line;
 
 /// Limit of gateways in a line, and of reasons that only one group has.
 const NAMED: usize = 5;

@@ -10,8 +10,8 @@ use sheave_control::pipeline::Pipeline;
 use sheave_control::sources::Sources;
 use sheave_dataplane::Dataplane;
 
+use super::dataplane_failures::Failures;
 use super::overload::Overload;
-use super::problems::Failures;
 use super::sources;
 
 /// How many Problems are logged individually at a time. A shortage may affect every frontend at once, and thousands of lines

@@ -11,7 +11,7 @@ use crate::api::store::{Objects, ServiceKey};
 
 /// Addresses and ports that an object which is not served keeps until its status is cleared.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct UnplannedStatus {
     pub(super) rank: Rank,
     pub(super) published: Published,
     pub(super) node_families: NodeFamilies,
@@ -24,7 +24,11 @@ pub(super) struct Kept {
 /// Addresses and ports of an object without a plan: everything that its status publishes. A gateway that has not received a
 /// change yet may still serve it, and another process may decide about it. Only a controller allocates addresses, so only a
 /// controller keeps them.
-pub(super) fn kept(key: &ServiceKey, objects: &Objects, options: &Options) -> Option<Kept> {
+pub(super) fn unplanned_status(
+    key: &ServiceKey,
+    objects: &Objects,
+    options: &Options,
+) -> Option<UnplannedStatus> {
     if !matches!(options.role, Role::Controller { .. }) {
         return None;
     }
@@ -44,7 +48,7 @@ pub(super) fn kept(key: &ServiceKey, objects: &Objects, options: &Options) -> Op
         return None;
     }
     let of_fleet = key.source == FrontendSource::MultiClusterService;
-    Some(Kept {
+    Some(UnplannedStatus {
         rank: Rank::new(key, metadata),
         published: Published::read(status),
         node_families: requests::node_families(status),

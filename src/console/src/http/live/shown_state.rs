@@ -26,7 +26,7 @@ const HISTORY: usize = 60;
 const LISTED: usize = 200;
 
 /// State of everything that pages show.
-pub(super) struct Picture {
+pub(super) struct ShownState {
     objects: ObjectFacts,
     revision: Option<u64>,
     /// Weak, so that pages do not keep an old table alive.
@@ -64,7 +64,7 @@ struct StatusEvent<'a> {
     gateways: Option<GatewaysView>,
 }
 
-impl Picture {
+impl ShownState {
     /// Empty state.
     pub(super) fn new() -> Self {
         Self {
