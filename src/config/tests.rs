@@ -235,6 +235,10 @@ fn all_mistakes_are_told_together_each_with_its_path_and_a_hint() {
     assert_eq!(
         mistakes,
         [
+            "timeouts.connect: 2 is not a duration; write it with a unit, as 2s",
+            "timeouts.idle: \"soon\" is not a duration; write it as 500ms, 2s, 1m30s or 1h",
+            "timeouts.drain: must be longer than zero",
+            "timeouts.idel: unknown key; did you mean idle?",
             "cluster: \"A B\" is not a name of small letters, digits, '-' and '.'",
             "loadBalancerClass: \"\" is not a class; write it as example.com/name",
             "handleUnclassified: \"maybe\" is not true or false",
@@ -250,10 +254,6 @@ fn all_mistakes_are_told_together_each_with_its_path_and_a_hint() {
              write it as \"127.0.0.1:9841\" or \"[::1]:9841\"; a name is not resolved",
             "healthz.listen: 10256 is not an address and port; \
              write it as \"127.0.0.1:9841\" or \"[::1]:9841\"; a name is not resolved",
-            "timeouts.connect: 2 is not a duration; write it with a unit, as 2s",
-            "timeouts.idle: \"soon\" is not a duration; write it as 500ms, 2s, 1m30s or 1h",
-            "timeouts.drain: must be longer than zero",
-            "timeouts.idel: unknown key; did you mean idle?",
             "stateDir: \"\" is not a path",
             "logging.format: \"Json\" is not one of text, json; did you mean json?",
             "logging.level: \"information\" is not one of error, warn, info, debug, trace",

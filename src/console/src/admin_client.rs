@@ -58,9 +58,15 @@ async fn request(authority: &str, path: &str) -> Result<Reply, Error> {
 pub(crate) async fn send(authority: &str, path: &str) -> Result<Response<Incoming>, Error> {
     let stream = TcpStream::connect(authority).await?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
+    let connection = tokio::spawn(connection);
     let request = Request::get(path).header(HOST, authority).body(Empty::<Bytes>::new())?;
-    Ok(sender.send_request(request).await?)
+    let answer = sender.send_request(request).await?;
+    // A connection whose sender is gone may end before its answer does.
+    tokio::spawn(async move {
+        connection.await.ok();
+        drop(sender);
+    });
+    Ok(answer)
 }
 
 /// Waits for the whole answer.
@@ -82,7 +88,7 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::thread;
 
@@ -95,6 +101,8 @@ mod tests {
         // Writes until the client has gone.
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            // An answer that comes before its request is refused.
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
             stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
             while stream.write_all(b"x").is_ok() {}
         });
