@@ -1,0 +1,172 @@
+//! Connection tracking: ends the UDP flows of endpoints that left, and tells how full the table is.
+
+use std::net::{IpAddr, SocketAddr};
+use std::{fs, io};
+
+use nix::libc;
+use sheave_model::{FrontendAddr, Protocol};
+
+use crate::error::Error;
+use crate::expressions::{protocol_family, protocol_number};
+use crate::netlink::{Attributes, CONNTRACK, Netfilter, Walk};
+use crate::ruleset::Family;
+
+/// From linux/netfilter/nfnetlink_conntrack.h: IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_DELETE, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY and CTA_FILTER.
+const GET: u16 = 1;
+const DELETE: u16 = 2;
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+const FILTER: u16 = 25;
+/// CTA_TUPLE_IP, CTA_TUPLE_PROTO, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT and CTA_PROTO_DST_PORT.
+const TUPLE_IP: u16 = 1;
+const TUPLE_PROTOCOL: u16 = 2;
+const PROTOCOL_NUMBER: u16 = 1;
+const SOURCE_PORT: u16 = 2;
+const DESTINATION_PORT: u16 = 3;
+/// CTA_FILTER_ORIG_FLAGS and CTA_FILTER_REPLY_FLAGS, and their bits (`CTA_FILTER_FLAG` in net/netfilter/nf_conntrack_netlink.c).
+const FILTER_ORIGINAL: u16 = 1;
+const FILTER_REPLY: u16 = 2;
+const BY_SOURCE: u32 = 1;
+const BY_DESTINATION: u32 = 1 << 1;
+const BY_PROTOCOL: u32 = 1 << 3;
+const BY_SOURCE_PORT: u32 = 1 << 4;
+const BY_DESTINATION_PORT: u32 = 1 << 5;
+/// The kernel takes the family of a deletion into account from this version of the message on.
+const VERSION: u8 = 1;
+
+/// How full the connection tracking table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracked {
+    /// Connections and flows in the table.
+    pub count: u64,
+    /// Room for them; new ones beyond are dropped.
+    pub max: u64,
+}
+
+impl Tracked {
+    /// Reads both numbers; `None`: connections are not tracked in this network namespace.
+    pub fn read() -> Option<Self> {
+        let number = |name: &str| {
+            fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        };
+        Some(Self { count: number("count")?, max: number("max")? })
+    }
+}
+
+/// Ends flows in the connection tracking table.
+#[derive(Debug)]
+pub struct Flows {
+    netfilter: Netfilter,
+}
+
+impl Flows {
+    /// Needs CAP_NET_ADMIN when it is used.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { netfilter: Netfilter::open()? })
+    }
+
+    /// Ends the UDP flows from these frontends to these endpoints, so that the clients' next datagrams go to others. To be called when
+    /// the endpoints have left the table. Pairs of TCP are passed over: connections end by themselves.
+    pub fn end(&mut self, left: impl IntoIterator<Item = (FrontendAddr, SocketAddr)>) -> Result<(), Error> {
+        for (frontend, endpoint) in left {
+            if frontend.protocol != Protocol::Udp {
+                continue;
+            }
+            let deleted = match Family::of(frontend.ip) {
+                Family::Ipv4 => self.delete_all(frontend, endpoint),
+                // The kernel takes IPv6 addresses for equal where they differ (`ctnetlink_filter_match_tuple`).
+                Family::Ipv6 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            };
+            match deleted {
+                // Before Linux 6.12 a deletion takes whole tuples alone.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    self.delete_one_by_one(frontend, endpoint)
+                }
+                outcome => outcome,
+            }
+            .map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn delete_all(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
+        let family = [protocol_family(Family::of(frontend.ip)), VERSION];
+        self.netfilter.request(CONNTRACK | DELETE, family, &filter(frontend, endpoint), |_| {})
+    }
+
+    fn delete_one_by_one(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
+        let family = [protocol_family(Family::of(frontend.ip)), VERSION];
+        let each = |found: &mut Vec<Attributes>, flow: Walk<'_>| {
+            let is_between = address(flow.find(REPLY), 0) == Some(&ip_octets(endpoint.ip()))
+                && address(flow.find(ORIGINAL), 1) == Some(&ip_octets(frontend.ip));
+            if let Some(tuple) = flow.find(ORIGINAL).filter(|_| is_between) {
+                let mut original = Attributes::new();
+                original.nested(ORIGINAL, |attributes| attributes.append_bytes(tuple));
+                found.push(original);
+            }
+        };
+        let filter = filter(frontend, endpoint);
+        for flow in self.netfilter.dump(CONNTRACK | GET, family, &filter, each, Vec::new)? {
+            match self.netfilter.request(CONNTRACK | DELETE, family, &flow, |_| {}) {
+                // It ended by itself in between.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn error(error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => Error::NoRight,
+        _ => Error::Socket(error),
+    }
+}
+
+/// Flows that clients began to the frontend and that the endpoint answers. Both sides, as other frontends may have the endpoint.
+fn filter(frontend: FrontendAddr, endpoint: SocketAddr) -> Attributes {
+    let protocol = protocol_number(frontend.protocol);
+    let tuple = |tuple: &mut Attributes, source: Option<SocketAddr>, destination: Option<SocketAddr>| {
+        // The kernel wants both addresses, and compares those whose bits are set.
+        let any = if endpoint.is_ipv4() { vec![0; 4] } else { vec![0; 16] };
+        let octets = |addr: Option<SocketAddr>| addr.map_or(any.clone(), |addr| ip_octets(addr.ip()));
+        let first = if endpoint.is_ipv4() { 1 } else { 3 };
+        tuple.nested(TUPLE_IP, |ip| {
+            ip.bytes(first, &octets(source)).bytes(first + 1, &octets(destination));
+        });
+        tuple.nested(TUPLE_PROTOCOL, |attributes| {
+            let port = |addr: Option<SocketAddr>| addr.map_or(0, |addr| addr.port()).to_be_bytes();
+            attributes.bytes(PROTOCOL_NUMBER, &[protocol]);
+            attributes.bytes(SOURCE_PORT, &port(source)).bytes(DESTINATION_PORT, &port(destination));
+        });
+    };
+    let mut filter = Attributes::new();
+    filter.nested(ORIGINAL, |attributes| tuple(attributes, None, Some(frontend.socket_addr())));
+    filter.nested(REPLY, |attributes| tuple(attributes, Some(endpoint), None));
+    filter.nested(FILTER, |flags| {
+        // These two numbers are in the machine's order.
+        let (source, destination) = if endpoint.is_ipv4() { (BY_SOURCE, BY_DESTINATION) } else { (0, 0) };
+        let original = destination | BY_PROTOCOL | BY_DESTINATION_PORT;
+        let reply = source | BY_PROTOCOL | BY_SOURCE_PORT;
+        flags.bytes(FILTER_ORIGINAL, &original.to_ne_bytes()).bytes(FILTER_REPLY, &reply.to_ne_bytes());
+    });
+    filter
+}
+
+/// An address of a tuple: the source (0) or the destination (1).
+fn address(tuple: Option<&[u8]>, side: u16) -> Option<&[u8]> {
+    let addresses = Walk(Walk(tuple?).find(TUPLE_IP)?);
+    addresses.find(1 + side).or_else(|| addresses.find(3 + side))
+}
+
+fn ip_octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}

@@ -1,0 +1,241 @@
+//! The rules of a table, chain by chain. Each chain in the syntax of nft(8) stands above its function, for IPv4.
+
+use sheave_model::Protocol;
+
+use crate::expressions::{ACK, FIN, INVALID, Member, NEW, RST, Record, Rule, SYN};
+use crate::forwarding::Method;
+use crate::ruleset::{Chain, Chooser, Family};
+
+const PROTOCOLS: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
+
+/// A chain that is always there.
+pub(crate) struct FixedChain {
+    pub(crate) name: &'static str,
+    /// Type, hook (linux/netfilter.h) and priority; `None`: other chains name it.
+    pub(crate) hook: Option<(&'static str, u32, i32)>,
+}
+
+/// NF_INET_PRE_ROUTING, NF_INET_LOCAL_IN, NF_INET_FORWARD, NF_INET_LOCAL_OUT and NF_INET_POST_ROUTING.
+const PRE_ROUTING: u32 = 0;
+const LOCAL_IN: u32 = 1;
+const FORWARDED: u32 = 2;
+const LOCAL_OUT: u32 = 3;
+const POST_ROUTING: u32 = 4;
+/// Before other destination NAT (-100), so that ours wins for our addresses.
+const BEFORE_NAT: i32 = -110;
+/// Before source NAT (100): the client is not masqueraded yet.
+const BEFORE_MASQUERADE: i32 = 90;
+const BEFORE_FILTERS: i32 = -10;
+
+/// Chain of the rules that [`forward`] gives.
+pub(crate) const FORWARD: &str = "forward";
+
+/// The chains that are always there.
+pub(crate) const FIXED: [FixedChain; 9] = [
+    FixedChain { name: "services", hook: None },
+    FixedChain { name: "after", hook: None },
+    FixedChain { name: "refuse", hook: None },
+    FixedChain { name: "discard", hook: None },
+    FixedChain { name: "prerouting", hook: Some(("nat", PRE_ROUTING, BEFORE_NAT)) },
+    FixedChain { name: "output", hook: Some(("nat", LOCAL_OUT, BEFORE_NAT)) },
+    FixedChain { name: "input", hook: Some(("nat", LOCAL_IN, BEFORE_MASQUERADE)) },
+    FixedChain { name: "postrouting", hook: Some(("nat", POST_ROUTING, BEFORE_MASQUERADE)) },
+    FixedChain { name: FORWARD, hook: Some(("filter", FORWARDED, BEFORE_FILTERS)) },
+];
+
+/// The rules of a fixed chain.
+pub(crate) fn fixed(family: Family, chain: &str, liberal: bool) -> Vec<Rule> {
+    let rule = || Rule::new(family);
+    match chain {
+        "prerouting" | "output" => vec![rule().destination().is(Member::Of, "address").jump("services")],
+        "input" => vec![after_translation(family)],
+        "postrouting" => postrouting(family),
+        "services" => services(family),
+        "after" => after(family),
+        "refuse" => vec![
+            // The stack itself refuses what the machine sends to itself; `reject` does not reach the sender there.
+            rule().local_destination().leaves_by_loopback().accept(),
+            rule().protocol(Protocol::Tcp).reset(),
+            rule().port_unreachable(),
+        ],
+        "discard" => vec![rule().drop()],
+        FORWARD if !liberal => forward(family),
+        _ => Vec::new(),
+    }
+}
+
+/// ```text
+/// ct status dnat ct original ip daddr @address jump after
+/// ```
+fn after_translation(family: Family) -> Rule {
+    Rule::new(family).translated().original_address().is(Member::Of, "address").jump("after")
+}
+
+/// ```text
+/// ct status dnat ct original ip daddr @address jump after
+/// ct status dnat meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masqueraded masquerade    # and udp
+/// ct status dnat ip saddr @internal meta l4proto tcp ct original ... @masqueraded_internal masquerade    # and udp
+/// ct status dnat ct original ip daddr @address iifname . oifname @hairpin masquerade
+/// ```
+fn postrouting(family: Family) -> Vec<Rule> {
+    let masqueraded = |protocol| {
+        let rule = Rule::new(family).translated().protocol(protocol).original_frontend();
+        rule.is(Member::Of, "masqueraded").masquerade()
+    };
+    let internal = |protocol| {
+        let rule = Rule::new(family).translated().client().is(Member::Of, "internal").protocol(protocol);
+        rule.original_frontend().is(Member::Of, "masqueraded_internal").masquerade()
+    };
+    let hairpin = Rule::new(family).translated().original_address().is(Member::Of, "address");
+    let mut rules = vec![after_translation(family)];
+    rules.extend(PROTOCOLS.map(masqueraded));
+    rules.extend(PROTOCOLS.map(internal));
+    rules.push(hairpin.interfaces().turns_around().masquerade());
+    rules
+}
+
+/// ```text
+/// ip daddr . meta l4proto . th dport @ranged ip daddr . meta l4proto . th dport . ip saddr != @admitted drop
+/// ip saddr @internal ip daddr . meta l4proto . th dport vmap @service_internal
+/// ip daddr . meta l4proto . th dport vmap @service
+/// ip daddr @machine accept
+/// icmp type echo-request redirect
+/// meta l4proto tcp goto refuse    # and udp
+/// ```
+fn services(family: Family) -> Vec<Rule> {
+    let rule = || Rule::new(family);
+    let ranged = rule().frontend().is(Member::Of, "ranged");
+    let mut rules = vec![
+        ranged.frontend_and_client().is(Member::NotOf, "admitted").drop(),
+        rule().client().is(Member::Of, "internal").frontend().verdict_of("service_internal"),
+        rule().frontend().verdict_of("service"),
+        rule().destination().is(Member::Of, "machine").accept(),
+        // The machine answers for addresses that are not its own, too.
+        rule().ping().redirect(),
+    ];
+    rules.extend(PROTOCOLS.map(|protocol| rule().protocol(protocol).goto("refuse")));
+    rules
+}
+
+/// ```text
+/// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst vmap @learn    # and udp
+/// meta l4proto tcp ct original ip daddr . ... . ct reply ip saddr . ct reply proto-src @endpoint    # and udp; counts
+/// ```
+fn after(family: Family) -> Vec<Rule> {
+    let frontend = |protocol| Rule::new(family).protocol(protocol).original_frontend();
+    let learn = PROTOCOLS.map(|protocol| frontend(protocol).verdict_of("learn"));
+    let count = PROTOCOLS.map(|protocol| frontend(protocol).chosen_endpoint().is(Member::Of, "endpoint"));
+    learn.into_iter().chain(count).collect()
+}
+
+/// ```text
+/// ct state invalid ip saddr . meta l4proto . th sport @endpoint_port drop
+/// ct state new tcp flags & (syn | ack) != syn ip saddr . meta l4proto . th sport @endpoint_port drop
+/// ```
+/// Segments below the window, and those of a server whose connection the kernel does not know, would reach the client with the
+/// endpoint's address. Where `nf_conntrack_tcp_be_liberal` is set there are none of the former.
+fn forward(family: Family) -> Vec<Rule> {
+    let rule = || Rule::new(family);
+    vec![
+        rule().state(INVALID).replying_endpoint().is(Member::Of, "endpoint_port").drop(),
+        rule().state(NEW).no_syn(SYN | ACK).replying_endpoint().is(Member::Of, "endpoint_port").drop(),
+    ]
+}
+
+/// Name of a chain: `random_3`, `hash_251_at_251_sticky`, `learn_10800s`.
+pub(crate) fn name(chain: Chain) -> String {
+    match chain {
+        Chain::Choose(Chooser { method, slots, offset, sticky }) => {
+            let method = match method {
+                Method::Random => "random",
+                Method::Hash => "hash",
+            };
+            let offset = if offset == 0 { String::new() } else { format!("_at_{offset}") };
+            format!("{method}_{slots}{offset}{}", if sticky { "_sticky" } else { "" })
+        }
+        Chain::Learn(seconds) => format!("learn_{seconds}s"),
+    }
+}
+
+/// The chain of a name; `None`: it is a fixed chain, or none of ours.
+pub(crate) fn named(name: &str) -> Option<Chain> {
+    if let Some(seconds) = name.strip_prefix("learn_") {
+        return Some(Chain::Learn(seconds.strip_suffix('s')?.parse().ok()?));
+    }
+    let (method, rest) = name.split_once('_')?;
+    let method = match method {
+        "random" => Method::Random,
+        "hash" => Method::Hash,
+        _ => return None,
+    };
+    let (rest, sticky) = rest.strip_suffix("_sticky").map_or((rest, false), |rest| (rest, true));
+    let (slots, offset) = rest.split_once("_at_").unwrap_or((rest, "0"));
+    Some(Chain::Choose(Chooser { method, slots: slots.parse().ok()?, offset: offset.parse().ok()?, sticky }))
+}
+
+/// The rules of a chain whose number of users varies.
+pub(crate) fn varying(family: Family, chain: Chain) -> Vec<Rule> {
+    match chain {
+        Chain::Choose(chooser) => choose(family, chooser),
+        Chain::Learn(seconds) => learn(family, seconds),
+    }
+}
+
+/// ```text
+/// tcp flags != syn / fin,syn,rst,ack accept    # not of a hash
+/// dnat ip to ip saddr . ip daddr . meta l4proto . th dport map @affinity    # where sticky
+/// dnat ip to ip daddr . meta l4proto . th dport . numgen random mod N map @slot
+/// dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 1 map @slot
+/// drop
+/// ```
+/// The last slot but one: a packet may find its chain before a change of the table, and its slot after that.
+fn choose(family: Family, Chooser { method, slots, offset, sticky }: Chooser) -> Vec<Rule> {
+    let rule = || Rule::new(family);
+    let mut rules = Vec::new();
+    if method == Method::Random {
+        // A connection that goes on without being tracked stays with the proxy's socket.
+        rules.push(rule().no_syn(FIN | SYN | RST | ACK).accept());
+    }
+    if sticky {
+        rules.push(rule().client_and_frontend().translate_to_recorded());
+    }
+    rules.push(match method {
+        Method::Random => rule().frontend().random_slot(slots, offset).translate_to_slot(),
+        Method::Hash => rule().frontend().hashed_slot(slots, offset).translate_to_slot(),
+    });
+    rules.push(rule().frontend().random_slot(1, offset).translate_to_slot());
+    rules.push(rule().drop());
+    rules
+}
+
+/// ```text
+/// meta l4proto tcp ct original ip daddr . ... . ct reply proto-src != @endpoint delete @affinity { ... } drop    # and udp
+/// meta l4proto tcp update @affinity { ip saddr . ct original ip daddr . ... timeout Ts : ct reply ip saddr . ct reply proto-src }    # and udp
+/// ```
+/// A record to an endpoint that left ends here, and the client's next packet chooses anew.
+fn learn(family: Family, seconds: u32) -> Vec<Rule> {
+    let record = |rule: Rule, record| rule.client_and_original_frontend().chosen_endpoint().record(record);
+    let gone = |protocol| {
+        let rule = Rule::new(family).protocol(protocol).original_frontend().chosen_endpoint();
+        record(rule.is(Member::NotOf, "endpoint"), Record::Delete).drop()
+    };
+    let update = |protocol| record(Rule::new(family).protocol(protocol), Record::Update { seconds });
+    PROTOCOLS.map(gone).into_iter().chain(PROTOCOLS.map(update)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chain_is_found_by_its_name() {
+        for method in [Method::Random, Method::Hash] {
+            for (offset, sticky) in [(0, false), (0, true), (7, false), (7, true)] {
+                let chain = Chain::Choose(Chooser { method, slots: 251, offset, sticky });
+                assert_eq!(named(&name(chain)), Some(chain));
+            }
+        }
+        assert_eq!(named(&name(Chain::Learn(10_800))), Some(Chain::Learn(10_800)));
+        assert!(FIXED.iter().all(|chain| named(chain.name).is_none()));
+    }
+}

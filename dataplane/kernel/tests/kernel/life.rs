@@ -1,0 +1,160 @@
+//! Who has the tables, and what becomes of them.
+
+use sheave_kernel::{Error, Flows, KernelTable, Obstacle, Options, Present, Tracked, obstacles, ruleset};
+use sheave_model::Protocol;
+
+use crate::ruleset::{Ruleset, frontend, of_every_kind};
+use crate::support::host::Host;
+
+fn open(host: &Host) -> Result<(KernelTable, Present), Error> {
+    host.run(|| KernelTable::open(Options::default()))
+}
+
+fn nft(host: &Host, arguments: &str) -> String {
+    host.finish("nft", &Vec::from_iter(arguments.split(' '))).expect_success()
+}
+
+#[test]
+fn a_living_process_alone_changes_its_tables() {
+    let host = Host::new("gateway");
+    let (mut table, _) = open(&host).unwrap();
+    table.apply(&of_every_kind(true).whole()).unwrap();
+    assert!(matches!(open(&host), Err(Error::OwnedBy { .. })));
+    assert!(matches!(host.run(KernelTable::remove_left_over), Err(Error::OwnedBy { .. })));
+    nft(&host, "flush ruleset");
+    table.verify().unwrap();
+    assert_ne!(host.finish("nft", &["delete", "table", "ip", "sheave"]).code(), Some(0));
+}
+
+#[test]
+fn tables_of_a_process_that_died_stay_and_are_adopted_once() {
+    let host = Host::new("gateway");
+    let (mut table, _) = open(&host).unwrap();
+    let first = table.apply(&of_every_kind(true).whole()).unwrap();
+    // The kernel cannot tell this from the end of a process.
+    drop(table);
+    let (mut table, present) = open(&host).unwrap();
+    assert_eq!(present.elements.len(), of_every_kind(true).elements.len());
+    table.verify().unwrap();
+    let second = table.apply(&of_every_kind(true).changes_to(&Ruleset::default())).unwrap();
+    assert_eq!(second.generation, first.generation + 1);
+    assert!(matches!(open(&host), Err(Error::OwnedBy { .. })));
+    drop(table);
+    nft(&host, "flush ruleset");
+    assert_eq!(open(&host).unwrap().1, Present::default());
+}
+
+#[test]
+fn tables_of_another_format_stay_until_the_first_change_replaces_them() {
+    let host = Host::new("gateway");
+    for family in ["ip", "ip6"] {
+        nft(&host, &format!("add table {family} sheave"));
+        nft(&host, &format!("add set {family} sheave state {{ type mark; }}"));
+        nft(&host, &format!("add chain {family} sheave old"));
+        host.finish(
+            "nft",
+            &[format!("add element {family} sheave state {{ 0 comment \"format 0 generation 7\" }}")],
+        )
+        .expect_success();
+    }
+    let (mut table, present) = open(&host).unwrap();
+    assert_eq!(present, Present::default());
+    assert!(nft(&host, "list table ip sheave").contains("chain old"));
+    assert_eq!(table.apply(&of_every_kind(true).whole()).unwrap().generation, 8);
+    assert!(!nft(&host, "list table ip sheave").contains("chain old"));
+    table.verify().unwrap();
+}
+
+#[test]
+fn a_table_of_somebody_else_is_left_alone() {
+    let host = Host::new("gateway");
+    nft(&host, "add table ip6 sheave");
+    assert!(matches!(open(&host), Err(Error::Foreign)));
+    assert!(matches!(host.run(KernelTable::remove_left_over), Err(Error::Foreign)));
+    assert_eq!(nft(&host, "list tables"), "table ip6 sheave\n");
+}
+
+#[test]
+fn removal_takes_away_exactly_ours() {
+    let host = Host::new("gateway");
+    nft(&host, "add table ip other");
+    let (table, _) = open(&host).unwrap();
+    table.remove().unwrap();
+    assert_eq!(nft(&host, "list tables"), "table ip other\n");
+    drop(open(&host).unwrap());
+    assert!(host.run(KernelTable::remove_left_over).unwrap());
+    assert!(!host.run(KernelTable::remove_left_over).unwrap());
+    assert_eq!(nft(&host, "list tables"), "table ip other\n");
+}
+
+#[test]
+fn interfaces_and_a_setting_of_connection_tracking_are_followed() {
+    let host = Host::new("gateway");
+    let (mut table, _) = open(&host).unwrap();
+    let hairpin = || nft(&host, "list set ip6 sheave hairpin");
+    assert!(!host.run(|| table.follow_interfaces()).unwrap());
+    host.ip(&["link add more type veth peer name far".into()]);
+    assert!(host.run(|| table.follow_interfaces()).unwrap());
+    assert!(hairpin().contains(r#""more" . "more""#), "{}", hairpin());
+    host.ip(&["link del more".into()]);
+    assert!(host.run(|| table.follow_interfaces()).unwrap());
+    assert!(!hairpin().contains("more"), "{}", hairpin());
+
+    let forward = || nft(&host, "list chain ip sheave forward");
+    assert!(forward().contains("ct state invalid"), "{}", forward());
+    host.sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1");
+    assert!(host.run(|| table.follow_liberal()).unwrap());
+    assert!(!forward().contains("ct state invalid"), "{}", forward());
+    assert!(!host.run(|| table.follow_liberal()).unwrap());
+}
+
+#[test]
+fn what_stands_in_the_way_is_told() {
+    let host = Host::new("gateway");
+    let told = || host.run(obstacles).unwrap();
+    let neither = [ruleset::Family::Ipv4, ruleset::Family::Ipv6].map(Obstacle::NotForwarding);
+    assert_eq!(told(), neither);
+    host.sysctl("ipv4/ip_forward", "1");
+    host.sysctl("ipv6/conf/all/forwarding", "1");
+    assert!(told().is_empty(), "{:?}", told());
+    let _table = open(&host).unwrap();
+    assert!(told().is_empty(), "{:?}", told());
+    nft(&host, "add table inet strict");
+    let chain = "add chain inet strict forward { type filter hook forward priority 0; policy drop; }";
+    host.finish("nft", &[chain]).expect_success();
+    assert_eq!(told(), [Obstacle::ForwardDropped { chain: "inet strict forward".to_owned() }]);
+}
+
+/// Flows that others have to the same endpoint stay.
+#[test]
+fn flows_of_endpoints_that_left_end() {
+    let host = Host::new("gateway");
+    // Connection tracking begins with the hooks.
+    let _table = open(&host).unwrap();
+    let insert = |protocol: &str, v6: bool, service: &str, endpoint: &str, port: u16| {
+        let client = if v6 { "fd01::2" } else { "10.1.0.2" };
+        let line = format!(
+            "-I -p {protocol} -t 60 -s {client} -d {service} -r {endpoint} -q {client} --sport {port} --dport 53 \
+             --reply-port-src 5353 --reply-port-dst {port} {}",
+            if protocol == "tcp" { "--state ESTABLISHED" } else { "" },
+        );
+        host.finish("conntrack", &Vec::from_iter(line.split_whitespace())).expect_success();
+    };
+    for port in 1000..1010 {
+        insert("udp", false, "192.0.2.1", "10.2.0.2", port);
+        insert("udp", true, "2001:db8::1", "fd02::2", port);
+    }
+    insert("udp", false, "192.0.2.2", "10.2.0.2", 3000);
+    insert("udp", false, "192.0.2.1", "10.2.0.3", 2000);
+    insert("tcp", false, "192.0.2.1", "10.2.0.2", 1000);
+    let count = || host.run(|| Tracked::read().unwrap().count);
+    assert_eq!(count(), 23);
+    let mut flows = host.run(Flows::open).unwrap();
+    let pair = |service: &str, endpoint: &str| {
+        (frontend(service.parse().unwrap(), 53, Protocol::Udp), endpoint.parse().unwrap())
+    };
+    flows.end([pair("192.0.2.1", "10.2.0.2:5353"), pair("192.0.2.1", "10.2.0.9:5353")]).unwrap();
+    assert_eq!(count(), 13);
+    flows.end([pair("2001:db8::1", "[fd02::2]:5353")]).unwrap();
+    assert_eq!(count(), 3);
+}

@@ -1,0 +1,300 @@
+//! Where connections and flows go.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use sheave_kernel::ruleset::{Action, Element};
+use sheave_kernel::{KernelTable, Method, Options};
+use sheave_model::{FrontendAddr, Protocol};
+use socket2::{Domain, Socket, Type};
+
+use crate::ruleset::{Ruleset, frontend};
+use crate::support::patience::patience;
+use crate::support::world::{CLIENTS, Family, World};
+use crate::support::{for_both_families, tcp, udp};
+
+for_both_families!(
+    connections_and_flows_are_spread_by_shares_and_counted,
+    a_hash_of_the_client_chooses,
+    clients_stay_where_they_were_until_it_leaves,
+    what_is_not_forwarded_is_refused_or_dropped,
+    endpoints_see_the_client_or_the_gateway,
+    the_machine_itself_is_served_and_refused,
+);
+
+const PORT: u16 = 8080;
+
+/// A gateway that forwards, with this ruleset, and servers of both protocols on three backends.
+struct Network {
+    world: World,
+    table: KernelTable,
+    family: Family,
+    _tcp: Vec<tcp::Server>,
+    _udp: Vec<udp::Server>,
+}
+
+impl Network {
+    fn new(family: Family, ruleset: &Ruleset) -> Self {
+        let world = World::without_vips(3);
+        world.gateway.sysctl("ipv4/ip_forward", "1");
+        world.gateway.sysctl("ipv6/conf/all/forwarding", "1");
+        let (mut table, _) = world.gateway.run(|| KernelTable::open(Options::default())).unwrap();
+        table.apply(&ruleset.whole()).unwrap();
+        let (tcp, udp) = (
+            tcp::Server::on_every_backend(&world, family, PORT),
+            udp::Server::on_every_backend(&world, family, PORT),
+        );
+        Self { world, table, family, _tcp: tcp, _udp: udp }
+    }
+
+    /// The server that answers a client, and the address that it sees.
+    fn ask(&self, client: u16, to: FrontendAddr) -> io::Result<tcp::Answer> {
+        let (from, host) = (self.family.client(client), &self.world.client);
+        match to.protocol {
+            Protocol::Tcp => host.run(|| tcp::greet_from(from, to.socket_addr())),
+            Protocol::Udp => {
+                // A port that was used a moment ago would be the same flow.
+                static PORTS: AtomicU16 = AtomicU16::new(10_000);
+                let from = SocketAddr::new(from, PORTS.fetch_add(1, Ordering::Relaxed));
+                udp::Client::bound(host, from, to.socket_addr()).ask()
+            }
+        }
+    }
+
+    fn name(&self, client: u16, to: FrontendAddr) -> String {
+        self.ask(client, to).unwrap_or_else(|error| panic!("{to}: {error}")).name
+    }
+
+    /// Nothing comes back, not even an error.
+    fn is_dropped(&self, client: u16, to: FrontendAddr) {
+        let (from, host) = (self.family.client(client), &self.world.client);
+        match to.protocol {
+            Protocol::Tcp => {
+                let error = host
+                    .run(|| tcp::connect_from(Some(from), to.socket_addr(), patience(0.2)))
+                    .expect_err("nobody answers");
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{to}: {error}");
+            }
+            Protocol::Udp => {
+                udp::Client::new(host, from, to.socket_addr()).expect_silence(patience(0.2));
+            }
+        }
+    }
+
+    fn is_refused(&self, client: u16, to: FrontendAddr) {
+        let error = self.ask(client, to).expect_err("nobody answers");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{to}: {error}");
+    }
+}
+
+fn endpoints(family: Family) -> [SocketAddr; 3] {
+    [0, 1, 2].map(|index| SocketAddr::new(family.backend(index), PORT))
+}
+
+fn at(family: Family, port: u16) -> [FrontendAddr; 2] {
+    [Protocol::Tcp, Protocol::Udp].map(|protocol| frontend(family.vip(0), port, protocol))
+}
+
+fn connections_and_flows_are_spread_by_shares_and_counted(family: Family) {
+    let [a, b, _] = endpoints(family);
+    let mut ruleset = Ruleset::default();
+    for frontend in at(family, 80) {
+        ruleset = ruleset.forward(frontend, Method::Random, &[a, a, a, b], None);
+    }
+    let mut network = Network::new(family, &ruleset);
+    for frontend in at(family, 80) {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for _ in 0..80 {
+            *counts.entry(network.name(0, frontend)).or_default() += 1;
+        }
+        // 60 and 20 are expected; less than 8 of the latter come once in ten thousand runs.
+        assert_eq!(counts.len(), 2, "{frontend}: {counts:?}");
+        assert!((8..=36).contains(&counts["backend-1"]), "{frontend}: {counts:?}");
+        let counters = network.table.counters().unwrap();
+        assert_eq!(counters.frontends[&frontend], 80);
+        assert_eq!(counters.endpoints[&(frontend, a)], counts["backend-0"]);
+        assert_eq!(counters.endpoints[&(frontend, b)], counts["backend-1"]);
+    }
+}
+
+fn a_hash_of_the_client_chooses(family: Family) {
+    let endpoints = endpoints(family);
+    let slots = Vec::from_iter((0..7).map(|slot| endpoints[slot % 3]));
+    let mut ruleset = Ruleset::default();
+    for frontend in at(family, 80) {
+        ruleset = ruleset.forward(frontend, Method::Hash, &slots, None);
+    }
+    let network = Network::new(family, &ruleset);
+    for client in 0..CLIENTS {
+        let slot = (u64::from(jhash(family.client(client))) * 7) >> 32;
+        for frontend in at(family, 80) {
+            assert_eq!(network.name(client, frontend), format!("backend-{}", slot % 3), "client {client}");
+        }
+    }
+}
+
+/// `jhash` of an address in include/linux/jhash.h, with the seed of the rules.
+fn jhash(ip: IpAddr) -> u32 {
+    let octets = match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let words = Vec::from_iter(octets.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())));
+    let begin =
+        0xdead_beef_u32.wrapping_add(4 * u32::try_from(words.len()).unwrap()).wrapping_add(0x5348_4541);
+    let (mut a, mut b, mut c) = (begin, begin, begin);
+    let mut last = words[0];
+    if let [first, second, third, fourth] = words[..] {
+        (a, b, c) = (a.wrapping_add(first), b.wrapping_add(second), c.wrapping_add(third));
+        a = a.wrapping_sub(c) ^ c.rotate_left(4);
+        c = c.wrapping_add(b);
+        b = b.wrapping_sub(a) ^ a.rotate_left(6);
+        a = a.wrapping_add(c);
+        c = c.wrapping_sub(b) ^ b.rotate_left(8);
+        b = b.wrapping_add(a);
+        a = a.wrapping_sub(c) ^ c.rotate_left(16);
+        c = c.wrapping_add(b);
+        b = b.wrapping_sub(a) ^ a.rotate_left(19);
+        a = a.wrapping_add(c);
+        c = c.wrapping_sub(b) ^ b.rotate_left(4);
+        b = b.wrapping_add(a);
+        last = fourth;
+    }
+    a = a.wrapping_add(last);
+    c = (c ^ b).wrapping_sub(b.rotate_left(14));
+    a = (a ^ c).wrapping_sub(c.rotate_left(11));
+    b = (b ^ a).wrapping_sub(a.rotate_left(25));
+    c = (c ^ b).wrapping_sub(b.rotate_left(16));
+    a = (a ^ c).wrapping_sub(c.rotate_left(4));
+    b = (b ^ a).wrapping_sub(a.rotate_left(14));
+    (c ^ b).wrapping_sub(b.rotate_left(24))
+}
+
+fn clients_stay_where_they_were_until_it_leaves(family: Family) {
+    let all = endpoints(family);
+    let ruleset = |slots: &[SocketAddr]| {
+        at(family, 80).into_iter().fold(Ruleset::default(), |ruleset, frontend| {
+            ruleset.forward(frontend, Method::Random, slots, Some(60))
+        })
+    };
+    let before = ruleset(&all);
+    let mut network = Network::new(family, &before);
+    for frontend in at(family, 80) {
+        for client in 0..CLIENTS {
+            let first = network.name(client, frontend);
+            assert!((0..4).all(|_| network.name(client, frontend) == first), "{frontend}, client {client}");
+        }
+    }
+    for frontend in at(family, 80) {
+        let left = network.name(0, frontend);
+        let rest = Vec::from_iter(
+            (0..3).filter(|index| format!("backend-{index}") != left).map(|index: usize| all[index]),
+        );
+        let applied = network.table.apply(&before.changes_to(&ruleset(&rest))).unwrap();
+        assert!(applied.forgotten >= 1, "{applied:?}");
+        // At once, also a datagram, which nobody would send again.
+        assert_ne!(network.name(0, frontend), left);
+        network.table.apply(&ruleset(&rest).changes_to(&before)).unwrap();
+    }
+}
+
+fn what_is_not_forwarded_is_refused_or_dropped(family: Family) {
+    let [a, ..] = endpoints(family);
+    let mut ruleset = Ruleset::default();
+    for protocol in 0..2 {
+        let own = frontend(family.gateway(), 80, at(family, 80)[protocol].protocol);
+        ruleset = ruleset
+            .act(at(family, 81)[protocol], Action::Refuse)
+            .act(at(family, 82)[protocol], Action::Discard)
+            .forward(at(family, 83)[protocol], Method::Random, &[a], None)
+            .with(Element::Ranged(at(family, 83)[protocol]))
+            .with(Element::Admitted(at(family, 83)[protocol], family.client(1), family.client(2)))
+            .forward(at(family, 85)[protocol], Method::Random, &[a], None)
+            .with(Element::ServiceInternal(at(family, 85)[protocol], Action::Refuse))
+            .forward(own, Method::Random, &[a], None);
+    }
+    ruleset = ruleset
+        .with(Element::Internal(family.client(3), family.client(4)))
+        .with(Element::Machine(family.gateway()));
+    let network = Network::new(family, &ruleset);
+    for protocol in 0..2 {
+        network.is_refused(0, at(family, 81)[protocol]);
+        network.is_dropped(0, at(family, 82)[protocol]);
+        // Nobody has port 84.
+        network.is_refused(0, at(family, 84)[protocol]);
+        network.is_dropped(0, at(family, 83)[protocol]);
+        network.name(1, at(family, 83)[protocol]);
+        network.name(2, at(family, 83)[protocol]);
+        network.name(2, at(family, 85)[protocol]);
+        network.is_refused(3, at(family, 85)[protocol]);
+        network.is_refused(4, at(family, 85)[protocol]);
+        let own = frontend(family.gateway(), 80, at(family, 80)[protocol].protocol);
+        assert_eq!(network.name(0, own), "backend-0");
+    }
+    // Other ports of the machine belong to other programs.
+    let other = SocketAddr::new(family.gateway(), 82);
+    let _listener = network.world.gateway.run(|| TcpListener::bind(other)).unwrap();
+    network.world.client.run(|| tcp::connect(other)).unwrap();
+    network.world.client.sysctl("ipv4/ping_group_range", "0 0");
+    network.world.client.run(|| ping(family.vip(0))).unwrap();
+}
+
+fn ping(ip: IpAddr) -> io::Result<()> {
+    let (protocol, request) =
+        if ip.is_ipv4() { (socket2::Protocol::ICMPV4, 8) } else { (socket2::Protocol::ICMPV6, 128) };
+    let to = SocketAddr::new(ip, 0);
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(protocol))?;
+    socket.set_read_timeout(Some(patience(2.0)))?;
+    socket.connect(&to.into())?;
+    socket.send(&[request, 0, 0, 0, 0, 1, 0, 1])?;
+    (&socket).read(&mut [0; 64]).map(|_| ())
+}
+
+fn endpoints_see_the_client_or_the_gateway(family: Family) {
+    let [a, ..] = endpoints(family);
+    let mut ruleset = Ruleset::default();
+    for protocol in 0..2 {
+        ruleset = ruleset
+            .forward(at(family, 80)[protocol], Method::Random, &[a], None)
+            .forward(at(family, 81)[protocol], Method::Random, &[a], None)
+            .with(Element::Masqueraded(at(family, 81)[protocol]));
+    }
+    let network = Network::new(family, &ruleset);
+    for protocol in 0..2 {
+        let seen = |port| network.ask(0, at(family, port)[protocol]).unwrap().peer.ip();
+        assert_eq!(seen(80), family.client(0));
+        assert_eq!(seen(81), family.gateway_towards(0));
+        // An endpoint that reaches itself gets its own packets from the gateway.
+        let (host, from, to) = (network.world.backend(0), family.backend(0), at(family, 80)[protocol]);
+        let itself = match to.protocol {
+            Protocol::Tcp => host.run(|| tcp::greet_from(from, to.socket_addr())),
+            Protocol::Udp => udp::Client::new(host, from, to.socket_addr()).ask(),
+        };
+        assert_eq!(itself.unwrap().peer.ip(), family.gateway_towards(0));
+    }
+}
+
+fn the_machine_itself_is_served_and_refused(family: Family) {
+    let [a, ..] = endpoints(family);
+    let mut ruleset = Ruleset::default();
+    for protocol in 0..2 {
+        ruleset = ruleset
+            .forward(at(family, 80)[protocol], Method::Random, &[a], Some(60))
+            .act(at(family, 81)[protocol], Action::Refuse);
+    }
+    let network = Network::new(family, &ruleset);
+    network.world.add_vips();
+    let gateway = &network.world.gateway;
+    let [tcp, _] = at(family, 80);
+    let greet =
+        |to: FrontendAddr| gateway.run(|| tcp::greet_from(family.gateway_towards(0), to.socket_addr()));
+    assert_eq!(greet(tcp).unwrap().name, "backend-0");
+    for port in [81, 82] {
+        let [tcp, udp] = at(family, port);
+        assert_eq!(greet(tcp).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let asked = udp::Client::new(gateway, family.vip(0), udp.socket_addr()).ask();
+        assert_eq!(asked.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
