@@ -29,7 +29,7 @@ use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::LeaseTiming;
 use sheave_control::projection::RESERVED_PORTS;
 use sheave_dataplane::{SteeringMode, Timeouts};
-use sheave_model::FrontendKind;
+use sheave_model::{FrontendKind, PATH_CHOICES, PathChoice};
 
 pub(crate) use self::announce::{Announce, AnnounceMode};
 pub(crate) use self::connection_log::LoggedConnections;
@@ -98,6 +98,8 @@ pub(crate) struct Config {
     pub(crate) busy_poll: Duration,
     /// When frontends work without sockets of their own.
     pub(crate) steering: SteeringMode,
+    /// Data path of Services without the annotation.
+    pub(crate) path: PathChoice,
     /// Address of the admin server.
     pub(crate) admin_listen: SocketAddr,
     /// Address for health checks (`/healthz`, `/livez`) by load balancers in front, if any.
@@ -256,6 +258,7 @@ impl Config {
             workers: root.get("workers", 0, values::between(0, MOST_WORKERS)),
             busy_poll: root.get("busyPoll", Duration::ZERO, values::busy_poll),
             steering: root.get("steering", SteeringMode::default(), values::one_of(&steering::MODES)),
+            path: root.get("path", PathChoice::default(), values::one_of(&PATH_CHOICES)),
             admin_listen: root.nested("admin", |section| section.get("listen", ADMIN_LISTEN, values::socket)),
             healthz_listen: root
                 .nested("healthz", |section| section.get("listen", None, values::optional(values::socket))),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use sheave_model::{AddressSet, Frontend, FrontendAddr, RoutingTable, diff};
+use sheave_model::{AddressSet, Frontend, FrontendAddr, Protocol, RoutingTable, diff};
 use tokio::sync::mpsc;
 
 use crate::client_traffic::WatchRequests;
@@ -21,6 +21,7 @@ use crate::event_loop::WorkerSeed;
 use crate::event_loop::pool::Workers;
 use crate::event_loop::watchdog::{self, StuckWorker};
 use crate::health::{Health, HealthCounts, ProbeBudget, UnhealthyEndpoint};
+use crate::kernel_path::{self, KernelPath, KernelPathErrors, Proxying};
 use crate::limits::capacity::{Capacity, MemoryGauge};
 use crate::listener::overload::{Overload, Overloaded};
 use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
@@ -105,6 +106,7 @@ pub struct Dataplane {
     watch_requests: Arc<WatchRequests>,
     overload: Overload,
     client_addresses: ClientAddresses,
+    kernel: KernelPath,
     started: Instant,
 }
 
@@ -149,10 +151,12 @@ impl Dataplane {
         };
         warn_of_slow_connects();
         let workers = Workers::start(worker_count, seed)?;
+        let listeners = ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering);
+        let counted = kernel_path::count_into(Arc::clone(&shared.table), listeners.registry());
         Ok(Self {
             table: shared.table,
             former_tables: Vec::new(),
-            listeners: ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering),
+            listeners,
             failures: BTreeMap::new(),
             failures_revision: 0,
             workers,
@@ -167,6 +171,7 @@ impl Dataplane {
             progress: shared.progress,
             watch_requests: shared.watch_requests,
             client_addresses: ClientAddresses::new(shared.transparency),
+            kernel: KernelPath::new(kernel_path::ruleset, counted, held),
             started: Instant::now(),
         })
     }
@@ -191,6 +196,7 @@ impl Dataplane {
         }
         let active = Arc::new(active);
         self.put_in_force(Arc::clone(&active));
+        self.kernel.apply(&active, &changes);
         for (addr, frontend) in &changes {
             match frontend {
                 Some(frontend) => self.reconcile(frontend, &internal),
@@ -206,6 +212,7 @@ impl Dataplane {
                 self.reconcile(frontend, &internal);
             }
         }
+        self.kernel.tell();
         changes.len()
     }
 
@@ -242,7 +249,13 @@ impl Dataplane {
         broken.extend(self.listeners.retry(&self.workers));
         let active = self.table.load_full();
         self.client_addresses.retry(active.table());
+        let listeners = &self.listeners;
+        broken.extend(self.kernel.retry(|addr| {
+            addr.protocol == Protocol::Tcp
+                || listeners.counters(addr).first().is_none_or(|counters| counters.usage().open() == 0)
+        }));
         self.open_again(&broken);
+        self.kernel.tell();
         self.retry_failures(active.table());
     }
 
@@ -268,6 +281,7 @@ impl Dataplane {
     /// where it would intercept traffic of other processes. A frontend there fails with `AddrInUse`, as it does anyway if it has its
     /// own sockets.
     pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) {
+        self.kernel.set_machine(machine.clone());
         let taken = self.listeners.reserve(servers, machine, &self.workers);
         self.open_again(&taken);
     }
@@ -304,14 +318,18 @@ impl Dataplane {
             () = self.health.changed(&self.table) => {}
             () = self.overload.due() => {}
             () = self.client_addresses.changed() => {}
+            () = self.kernel.changed() => {}
         }
     }
 
-    /// Applies the current health of endpoints to new traffic, and drops or accepts the SYNs of overloaded frontends. Open connections
+    /// Applies the current health of endpoints to new traffic, follows the kernel, and drops or accepts the SYNs of overloaded frontends. Open connections
     /// continue.
     pub fn refresh(&mut self) {
         self.client_addresses.refresh();
         self.apply_health();
+        let followed = self.kernel.refresh(&self.table.load());
+        self.open_again(&followed);
+        self.kernel.tell();
         let active = self.table.load_full();
         for addr in self.overload.look(Instant::now(), &active, &self.listeners) {
             if let Some(frontend) = active.table().get(addr) {
@@ -323,7 +341,11 @@ impl Dataplane {
     fn apply_health(&mut self) {
         if let Some(unhealthy) = self.health.take_changed() {
             let started = Instant::now();
-            self.put_in_force(Arc::new(self.table.load().with_health(unhealthy)));
+            let previous = self.table.load_full();
+            let active = Arc::new(previous.with_health(unhealthy));
+            self.put_in_force(Arc::clone(&active));
+            self.kernel.follow_health(&previous, &active);
+            self.kernel.tell();
             self.health.rest(started.elapsed());
         }
     }
@@ -380,7 +402,12 @@ impl Dataplane {
 
     fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &Arc<AddressSet>) {
         let syn_policy = self.overload.syn_policy(frontend.addr);
-        match self.listeners.reconcile(frontend, internal, syn_policy, &self.workers) {
+        let closed = match self.kernel.proxying(frontend.addr) {
+            Proxying::Listens => false,
+            Proxying::Waits if self.listeners.has(frontend.addr) => return self.opened(frontend.addr),
+            Proxying::Waits | Proxying::Closed => true,
+        };
+        match self.listeners.reconcile(frontend, internal, syn_policy, closed, &self.workers) {
             Ok(()) => self.opened(frontend.addr),
             Err(mut failure) => {
                 failure.is_final = self.started.elapsed() > FORMER_PROCESS
@@ -391,6 +418,16 @@ impl Dataplane {
                 self.failures.insert(frontend.addr, failure);
             }
         }
+    }
+
+    /// Whether the kernel carries the frontend's new connections now.
+    pub fn is_carried_by_kernel(&self, addr: FrontendAddr) -> bool {
+        self.kernel.carries(addr)
+    }
+
+    /// Reasons why the proxy carries the frontends that ask for the kernel. [`Dataplane::retry`] tries again.
+    pub fn kernel_path_errors(&self) -> &KernelPathErrors {
+        self.kernel.errors()
     }
 
     fn opened(&mut self, addr: FrontendAddr) {
@@ -461,8 +498,10 @@ impl Dataplane {
     }
 
     /// Ends the workers with their connections and flows: with FIN at rest, otherwise with RST. A stuck worker is abandoned after
-    /// `patience`.
-    pub async fn close(self, patience: Duration) {
+    /// `patience`. The kernel refuses new connections then, unless this data plane has [left](Dataplane::leave); those that
+    /// it carries go on.
+    pub async fn close(mut self, patience: Duration) {
+        self.kernel.release();
         self.workers.end(patience).await;
     }
 }

@@ -15,6 +15,7 @@ mod dataplane;
 mod event_loop;
 pub mod handover;
 mod health;
+mod kernel_path;
 mod limits;
 mod listener;
 mod log_throttle;
@@ -43,6 +44,7 @@ pub use dataplane::{
 };
 pub use event_loop::watchdog::StuckWorker;
 pub use health::{EndpointCounts, EndpointFailures, HealthCounts, UnhealthyEndpoint};
+pub use kernel_path::{KernelPathError, KernelPathErrors, hashed_by_kernel};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use listener::BindFailure;
 pub use listener::overload::Overloaded;

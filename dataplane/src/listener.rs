@@ -125,7 +125,8 @@ impl ListenerSet {
         self.open + workers.len() <= self.room
     }
 
-    /// Brings one frontend's listener to the state that the table requires. Changes nothing if it already has that state.
+    /// Brings one frontend's listener to the state that the table requires, or closes it if the kernel carries the frontend (`carried`).
+    /// Changes nothing if it already has that state.
     ///
     /// # Errors
     /// Returns an error if a socket cannot be opened, bound or filtered, or, for a steered frontend, if bpf(2) fails. The next
@@ -135,10 +136,14 @@ impl ListenerSet {
         frontend: &Arc<Frontend>,
         internal: &Arc<AddressSet>,
         syn_policy: SynPolicy,
+        carried: bool,
         workers: &[WorkerHandle],
     ) -> Result<(), BindFailure> {
         let addr = frontend.addr;
-        let wanted = ListenerState::of(frontend, internal, syn_policy);
+        let wanted = match carried {
+            true => ListenerState::Closed,
+            false => ListenerState::of(frontend, internal, syn_policy),
+        };
         let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| {
             let open = self.open_of_services.get_or_insert(service_id(frontend), AtomicU32::default);
             let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
@@ -165,6 +170,11 @@ impl ListenerSet {
             listening,
             is_final: false,
         })
+    }
+
+    /// Whether there is a listener of the frontend, open or closed.
+    pub(crate) fn has(&self, addr: FrontendAddr) -> bool {
+        self.listeners.contains_key(&addr)
     }
 
     /// Whether this is an address of the machine itself, where its other processes have precedence.

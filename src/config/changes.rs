@@ -77,6 +77,8 @@ const KEYS: &[KeyRow] = key_rows! {
     "busyPoll" => busy_poll: Live, Unused;
     /// Existing frontends keep their mode until a restart.
     "steering" => steering: Upgrade, Unused;
+    /// Open connections stay on their path.
+    "path" => path: Live, Unused;
     "admin.listen" => admin_listen: Upgrade, Restart;
     "healthz.listen" => healthz_listen: Upgrade, Unused;
     /// For new connections.

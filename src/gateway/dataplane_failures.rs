@@ -1,7 +1,7 @@
 //! Failures of a running data plane, as Problems of the affected objects.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use sheave_announce::Disagreement;
@@ -9,7 +9,7 @@ use sheave_console::http::health::Health;
 use sheave_console::http::report::Failure;
 use sheave_console::retry;
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
-use sheave_dataplane::{BindFailure, Dataplane, LocalPortsError};
+use sheave_dataplane::{BindFailure, Dataplane, KernelPathErrors, LocalPortsError};
 use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol};
 
 /// Failures, cached between changes: there can be thousands when descriptors are short.
@@ -27,6 +27,8 @@ struct FailureInputs {
     lost: Option<(String, u64)>,
     /// Reason why UDP flows cannot share local ports, with the table generation.
     ports_taken: Option<(LocalPortsError, u64)>,
+    /// Reasons why the kernel carries nothing, with the table generation.
+    no_kernel_path: (KernelPathErrors, u64),
     health: Vec<Problem>,
     /// Reasons why addresses are not announced, with the table generation that names their Services.
     unannounced: (BTreeMap<IpAddr, Unannounced>, u64),
@@ -54,6 +56,10 @@ impl Failures {
             failures: dataplane.failures_revision(),
             lost: dataplane.client_addresses().err().map(|error| (error.to_string(), generation)),
             ports_taken: ports_taken(dataplane).map(|error| (error, generation)),
+            no_kernel_path: match dataplane.kernel_path_errors() {
+                none if *none == KernelPathErrors::NONE => Default::default(),
+                errors => (errors.clone(), generation),
+            },
             health: health.problems().collect(),
             unannounced: if unannounced.is_empty() { Default::default() } else { (unannounced, generation) },
             disagreements,
@@ -86,6 +92,16 @@ fn of(dataplane: &Dataplane) -> Vec<Failure> {
         );
         let is_lost = |frontend: &Frontend| frontend.client_sources.any(ClientSource::Transparent);
         failures.extend(of_services(dataplane, is_lost, reason::CLIENT_SOURCE_LOST, &message));
+    }
+    for family in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+        let Some(error) = dataplane.kernel_path_errors().of(family) else { continue };
+        let message = format!(
+            "the proxy carries its connections instead of the kernel: {error}; retrying every {again} s"
+        );
+        let asks = |frontend: &Frontend| {
+            frontend.addr.ip.is_ipv4() == family.is_ipv4() && frontend.kernel_path().is_ok()
+        };
+        failures.extend(of_services(dataplane, asks, reason::KERNEL_PATH_UNAVAILABLE, &message));
     }
     if let Some(error) = ports_taken(dataplane) {
         let message =

@@ -138,6 +138,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
         heartbeat_port: heartbeat_port(config).filter(|_| here),
         limits: config.limits.service,
         logged: config.connection_log.sample,
+        path: config.path,
         health: Arc::new(HealthPolicy {
             panic_threshold: config.failover.panic_threshold,
             ..HealthPolicy::default()

@@ -40,7 +40,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// Valid keys of a frontend's expectation: those of the JSON, and `both` for external and internal alike.
-const FRONTEND_KEYS: [&str; 18] = [
+const FRONTEND_KEYS: [&str; 19] = [
     "both",
     "external",
     "internal",
@@ -53,6 +53,7 @@ const FRONTEND_KEYS: [&str; 18] = [
     "admitsNobody",
     "backends",
     "appProtocol",
+    "path",
     "balance",
     "clientSource",
     "acceptProxy",

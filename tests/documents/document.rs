@@ -6,12 +6,13 @@ use std::path::Path;
 use snapbox::Data;
 
 /// All documents for users or contributors.
-pub(crate) const DOCUMENTS: [&str; 23] = [
+pub(crate) const DOCUMENTS: [&str; 24] = [
     "README.md",
     "SECURITY.md",
     "benches/README.md",
     "control/README.md",
     "dataplane/README.md",
+    "dataplane/kernel/README.md",
     "deploy/README.md",
     "deploy/announce.md",
     "deploy/releasing.md",

@@ -30,6 +30,7 @@ mod forwarded;
 mod hardening;
 mod health;
 mod idle;
+mod kernel_path;
 mod kinds;
 mod kit;
 mod lame_duck;

@@ -49,6 +49,19 @@ fn unnamed() -> Option<Refused> {
     profiled.then_some(Refused::Unnamed(Otherwise::End))
 }
 
+/// Variable with the value of `path` for every gateway whose case sets none. With `kernel`, the same cases show that clients see no
+/// difference.
+const PATH: &str = "SHEAVE_TEST_PATH";
+
+fn data_path() -> Option<String> {
+    std::env::var(PATH).ok().filter(|path| !path.is_empty())
+}
+
+/// Whether the kernel carries what it can.
+pub fn by_kernel() -> bool {
+    data_path().is_some_and(|path| path != "proxy")
+}
+
 /// Whether gateways steer all frontends.
 pub fn steers() -> bool {
     steering().as_deref() == Some("always")
@@ -182,6 +195,9 @@ impl<'w> Gateway<'w> {
             command.splice(0..0, ["env".to_owned(), format!("NOTIFY_SOCKET={}", path(socket.clone()))]);
             UnixDatagram::bind(socket).expect("a socket for notifications")
         });
+        if by_kernel() {
+            forward(&world.gateway);
+        }
         let process = launch_on(&world.gateway, &command);
         let mut gateway = Self { process, host: &world.gateway, folder, command, notifications };
         gateway.wait_until_ready();
@@ -470,6 +486,12 @@ impl<'w> Gateway<'w> {
     }
 }
 
+/// Makes a host forward packets, as the kernel path needs it.
+pub fn forward(host: &Host) {
+    host.sysctl("ipv4/ip_forward", "1");
+    host.sysctl("ipv6/conf/all/forwarding", "1");
+}
+
 fn launch_on(host: &Host, command: &[String]) -> Process {
     let (program, arguments) = command.split_first().expect("a command has a program");
     host.start(program, arguments)
@@ -504,11 +526,13 @@ impl Settings {
         let state = folder.path().join("state").display().to_string();
         let steering = steering().filter(|_| !config.contains("steering:"));
         let steering = steering.map(|mode| format!("steering: {mode}\n")).unwrap_or_default();
+        let path = data_path().filter(|_| !config.contains("path:"));
+        let path = path.map(|path| format!("path: {path}\n")).unwrap_or_default();
         format!(
             "workers: {workers}\nadmin: {{listen: \"{ADMIN}\"}}\nhealthz: {{listen: \"{healthz}\"}}\n\
              stateDir: {state}\n\
              timeouts: {{connect: {connect}, idle: {idle}, udpIdle: {udp_idle}, lameDuck: {lame_duck}, drain: {drain}}}\n\
-             logging: {{format: text, level: info}}\n{steering}{config}"
+             logging: {{format: text, level: info}}\n{steering}{path}{config}"
         )
     }
 

@@ -106,6 +106,8 @@ pub mod reason {
     pub const GATEWAYS_DISAGREE: &str = "GatewaysDisagree";
     /// Endpoints should see the client's address but see the gateway's, because the gateway may not use other source addresses.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
+    /// The gateway cannot have the kernel carry the Service's connections, so the proxy does.
+    pub const KERNEL_PATH_UNAVAILABLE: &str = "KernelPathUnavailable";
     /// Another process uses the local ports that the gateway's UDP flows would share. Each flow takes a port of its own, so there
     /// may be far fewer flows.
     pub const LOCAL_PORTS_TAKEN: &str = "LocalPortsTaken";

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
-use sheave_model::{AffinityScope, Algorithm, LogSample};
+use sheave_model::{AffinityScope, Algorithm, LogSample, PathChoice};
 
 use super::families::Families;
 use crate::api::problem::report::Report;
@@ -36,6 +36,9 @@ pub(super) const AFFINITY_SCOPE: &str = "sheave.dev/affinity-scope";
 /// `proxy-v1` (TCP) or `proxy-v2`. Default: `transparent` for clients outside the cluster if `externalTrafficPolicy` is `Local`,
 /// otherwise `gateway`.
 pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
+/// What carries the connections: `proxy`, `kernel` (nftables, as far as that can do what the Service asks for), or `auto` (the
+/// kernel only where nothing of that is lost). Default: `path`.
+pub(super) const PATH: &str = "sheave.dev/path";
 /// CIDRs of peers whose TCP connections begin with a PROXY header, version 1 or 2. `acceptProxy.allow` in the configuration
 /// restricts them.
 pub(super) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
@@ -99,13 +102,14 @@ pub(super) const OVERPROVISIONING: &str = "sheave.dev/overprovisioning";
 /// Percentage of healthy endpoints below which unhealthy ones are used as well. Default: `failover.panicThreshold`.
 pub(super) const PANIC_THRESHOLD: &str = "sheave.dev/panic-threshold";
 
-const KNOWN: [&str; 27] = [
+const KNOWN: [&str; 28] = [
     BALANCE,
     ADDRESSES,
     ADDRESS_POOL,
     RENUMBER,
     AFFINITY_SCOPE,
     CLIENT_SOURCE,
+    PATH,
     ACCEPT_PROXY,
     MAX_CONNECTIONS,
     MAX_CONNECTION_RATE,
@@ -212,6 +216,15 @@ pub(super) fn algorithm(service: &Service, report: &mut Report) -> Option<Algori
             "{asked:?} is not least-connections, maglev, round-robin or random; the default of the protocol is used"
         )),
     })
+}
+
+/// Reads the data path from the annotation.
+pub(super) fn data_path(service: &Service, default: PathChoice, report: &mut Report) -> PathChoice {
+    let chosen = read(service, PATH, report, |asked| {
+        PathChoice::named(asked.trim())
+            .ok_or_else(|| format!("{asked:?} is not proxy, kernel or auto; {} is used", default.name()))
+    });
+    chosen.unwrap_or(default)
 }
 
 /// How many unusable values are reported: an annotation may hold thousands.

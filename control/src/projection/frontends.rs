@@ -341,6 +341,8 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
         client_sources: plan.client_address.sources(kind, addr.protocol, plan.policies.external),
         app_protocol: port.app_protocol.clone(),
         algorithm: plan.algorithm.unwrap_or_else(|| default_algorithm(port.protocol)),
+        algorithm_named: plan.algorithm.is_some(),
+        path: plan.path,
         node_local: eligibility::deciding(kind, plan.policies).0 == TrafficPolicy::Local,
         external,
         internal,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use sheave_model::{AddressSet, FrontendKind, HealthPolicy, LogSample, Path, ServiceLimits};
+use sheave_model::{AddressSet, FrontendKind, HealthPolicy, LogSample, Path, PathChoice, ServiceLimits};
 
 use crate::api::store::ServiceKey;
 
@@ -60,6 +60,8 @@ pub struct Options {
     pub logged: LogSample,
     /// Health policy of endpoints, unless a Service's annotations override it.
     pub health: Arc<HealthPolicy>,
+    /// Data path of each Service, unless its annotation overrides it.
+    pub path: PathChoice,
     /// Role of this process in the allocation of load balancer addresses.
     pub role: Role,
     /// Options for MultiClusterServices.
@@ -119,6 +121,7 @@ impl Default for Options {
             heartbeat_port: None,
             limits: ServiceLimits::default(),
             logged: LogSample::NONE,
+            path: PathChoice::Proxy,
             health: Arc::default(),
             role: Role::Standalone,
             fleet: KarmadaOptions::default(),

@@ -23,7 +23,7 @@ use crate::api::store::ServiceKey;
 
 use sheave_model::{
     AddressSet, Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, LogSample, Path,
-    ServiceLimits, ServiceTimeouts, Weight,
+    PathChoice, ServiceLimits, ServiceTimeouts, Weight,
 };
 
 /// Slices of a Service, by name.
@@ -47,6 +47,7 @@ pub(super) struct Plan {
     pub(super) affinity: Affinity,
     /// `None` means the default of each port's protocol.
     pub(super) algorithm: Option<Algorithm>,
+    pub(super) path: PathChoice,
     pub(super) ranges: FamilyRanges,
     pub(super) policies: TrafficPolicies,
     pub(super) client_address: ClientAddress,

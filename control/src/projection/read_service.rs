@@ -70,6 +70,7 @@ pub(super) fn read<'a>(
         requests,
         affinity: affinity(service, spec, &mut report),
         algorithm: annotations::algorithm(service, &mut report),
+        path: annotations::data_path(service, options.path, &mut report),
         ranges,
         policies,
         client_address: client_address::read(service, &ports, &options.accept_proxy_allow, &mut report),

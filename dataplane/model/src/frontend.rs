@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address_set::AddressSet;
 use crate::backend::Backend;
+use crate::data_path::PathChoice;
 use crate::endpoint::Endpoint;
 use crate::failover::Failover;
 use crate::health::HealthPolicy;
@@ -292,6 +293,10 @@ pub struct Frontend {
     pub app_protocol: Option<Arc<str>>,
     /// Load balancing algorithm.
     pub algorithm: Algorithm,
+    /// Whether the Service names the algorithm; otherwise it is the default of the protocol.
+    pub algorithm_named: bool,
+    /// Data path that is asked for; [`Frontend::kernel_path`] decides.
+    pub path: PathChoice,
     /// Whether endpoints on the gateway's own node alone serve clients outside the cluster (`externalTrafficPolicy: Local`). If
     /// so, it matters which gateway those clients reach.
     pub node_local: bool,

@@ -8,6 +8,7 @@
 mod address_set;
 mod backend;
 mod claim;
+mod data_path;
 mod endpoint;
 mod failover;
 mod frontend;
@@ -22,6 +23,7 @@ pub mod test_util;
 pub use address_set::AddressSet;
 pub use backend::Backend;
 pub use claim::{Claim, Member, Nodes};
+pub use data_path::{PATH_CHOICES, PathChoice, ProxyReason};
 pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 pub use failover::{Failover, Spread};
 pub use frontend::{

@@ -7,8 +7,8 @@ use super::RoutingTable;
 use crate::source_ranges::SourceRanges;
 use crate::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, LogSample, Protocol, Route, ServiceLimits, ServicePort,
-    ServiceTimeouts, Weight,
+    FrontendAddr, FrontendKind, FrontendSource, LogSample, PathChoice, Protocol, Route, ServiceLimits,
+    ServicePort, ServiceTimeouts, Weight,
 };
 
 /// The address of the `number`th frontend.
@@ -72,6 +72,8 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
         client_sources: ClientSources::default(),
         app_protocol: None,
         algorithm,
+        algorithm_named: false,
+        path: PathChoice::Proxy,
         node_local: false,
         external: all.clone(),
         internal: all,

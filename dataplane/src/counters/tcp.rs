@@ -59,6 +59,8 @@ pub struct TcpCounters {
     totals: Option<Arc<TcpTotals>>,
     /// Connections accepted.
     pub accepted: Counter,
+    /// Connections that the kernel has forwarded, whose ends are not known.
+    pub carried: Counter,
     closed: [Counter; CloseReason::ALL.len()],
     /// Bytes forwarded from clients to endpoints.
     pub client_bytes: Counter,
@@ -86,6 +88,11 @@ impl TcpCounters {
     /// Number of connections that ended for this reason.
     pub fn closed(&self, reason: CloseReason) -> u64 {
         self.closed[reason as usize].get()
+    }
+
+    /// Number of connections opened, on either path.
+    pub fn opened(&self) -> u64 {
+        self.accepted.get() + self.carried.get()
     }
 
     pub(crate) fn add_accepted(&self) {

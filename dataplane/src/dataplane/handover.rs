@@ -99,6 +99,8 @@ impl Dataplane {
     pub fn leave(&mut self) {
         self.workers.tell_all(|| Command::Leave);
         self.listeners.leave();
+        // Its rules stay, and the other process adopts them.
+        self.kernel.leave();
         // If the other process ends, the next one can claim the ports.
         claim::give_up();
     }
@@ -170,6 +172,7 @@ impl Dataplane {
     pub fn serve(&mut self) {
         self.workers.serve();
         self.listeners.forget_former();
+        self.kernel.serve();
     }
 }
 

@@ -1,5 +1,6 @@
 //! A frontend compiled for picking: route, then affinity, then balancer.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -250,6 +251,14 @@ impl ActiveFrontend {
         let own = self.serving.position(endpoint).and_then(|place| self.serving.get(place));
         own.is_some_and(|own| own.load.is_silent_since(since))
             && self.serving.iter().any(|other| other.load.has_answered_since(since))
+    }
+
+    /// Counts connections that the kernel has forwarded to an endpoint.
+    pub(crate) fn add_picks(&self, endpoint: SocketAddr, connections: u64) {
+        let addr = EndpointAddr::new(endpoint.ip(), endpoint.port());
+        if let Some(endpoint) = self.serving.position(addr).and_then(|place| self.serving.get(place)) {
+            endpoint.load.add_picks(connections);
+        }
     }
 
     /// Every endpoint that still serves this frontend with its load, sorted by address.

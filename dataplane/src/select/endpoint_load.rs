@@ -51,6 +51,11 @@ impl EndpointLoad {
         self.unanswered.load(Ordering::Relaxed) / PICK
     }
 
+    /// Counts picks of the kernel, whose open connections are not counted.
+    pub(crate) fn add_picks(&self, picks: u64) {
+        self.picks.fetch_add(picks.wrapping_mul(PICK), Ordering::Relaxed);
+    }
+
     /// Load for balancing: open connections, and those that ended a moment ago without a byte from the endpoint.
     pub(crate) fn for_choice(&self) -> u32 {
         self.active().saturating_add((self.unanswered.load(Ordering::Relaxed) % PICK) as u32)

@@ -10,6 +10,7 @@ use sheave_control::api::problem::Problem;
 use sheave_control::api::store::{ControlPlane, Objects, ServiceKey, Store};
 use sheave_control::projection::{Projection, Projector};
 use sheave_control::sources::manifests::{self, FieldLines, FileProblem, Loaded};
+use sheave_dataplane::KernelPathErrors;
 use sheave_dataplane::select::ActiveTable;
 
 use crate::arguments::Folders;
@@ -135,6 +136,7 @@ impl ManifestProjection {
             closed: &BTreeMap::new(),
             obstacle: None,
             no_client_addresses: None,
+            no_kernel_path: &KernelPathErrors::NONE,
             announcements: None,
             now: Instant::now(),
         };

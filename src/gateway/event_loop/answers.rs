@@ -192,6 +192,7 @@ impl EventLoop {
             closed: &dataplane_failures::closed(&self.dataplane),
             obstacle: self.missing(),
             no_client_addresses: lost.as_deref(),
+            no_kernel_path: self.dataplane.kernel_path_errors(),
             announcements: announcements.as_deref(),
             now: Instant::now(),
         };
@@ -209,6 +210,7 @@ impl EventLoop {
         let view = RoutesView::new(self.dataplane.table().table(), &self.identity.node, self.problems())
             .reached(self.dataplane.steering().into())
             .closing(&dataplane_failures::closed(&self.dataplane))
+            .without_kernel(self.dataplane.kernel_path_errors())
             .noting(self.not_served(), not_ready.into_iter().collect());
         let Some(projection) = &self.projection else { return view.to_json() };
         let failed: BTreeSet<FrontendAddr> =

@@ -18,6 +18,7 @@ use sheave_announce::Status;
 use sheave_control::api::store::Objects;
 use sheave_control::projection::Projector;
 use sheave_control::projection::explain::ExplainView;
+use sheave_dataplane::KernelPathErrors;
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_model::FrontendAddr;
@@ -52,6 +53,8 @@ pub struct Basis<'a> {
     pub obstacle: Option<&'static str>,
     /// Reason why endpoints cannot see client addresses, if they cannot.
     pub no_client_addresses: Option<&'a str>,
+    /// Reasons why the kernel carries nothing, if it does not.
+    pub no_kernel_path: &'a KernelPathErrors,
     /// State of announcements, if gateways announce addresses.
     pub announcements: Option<&'a Status>,
     /// Current time, for the timeout of session affinity.

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::views::View;
 use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
+use sheave_dataplane::KernelPathErrors;
 use sheave_model::{
     Affinity, AffinityScope, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr,
-    EndpointState, Frontend, FrontendAddr, FrontendSource, Route, RoutingTable,
+    EndpointState, Frontend, FrontendAddr, FrontendSource, ProxyReason, Route, RoutingTable,
 };
 
 pub(crate) use self::failover::FailoverView;
@@ -86,6 +87,9 @@ pub struct FrontendView {
     /// Algorithm that chooses endpoints.
     #[serde(default)]
     pub balance: String,
+    /// What carries its connections, if the Service or the configuration asks for `kernel` or `auto`; null otherwise.
+    #[serde(default)]
+    pub path: Option<PathView>,
     /// Source addresses that endpoints see.
     #[serde(default)]
     pub client_source: ClientSourceView,
@@ -113,6 +117,19 @@ pub struct FrontendView {
     pub failover: Option<FailoverView>,
     /// Endpoints by cluster.
     pub backends: Vec<BackendView>,
+}
+
+const KERNEL: &str = "kernel";
+const PROXY: &str = "proxy";
+
+/// What carries a frontend's connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathView {
+    /// `kernel` or `proxy`.
+    pub name: String,
+    /// Reason for the proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Source that endpoints see, by class of clients: `gateway`, `transparent`, `proxy-v1` or `proxy-v2`.
@@ -227,6 +244,19 @@ impl RoutesView {
         self
     }
 
+    /// Gives the frontends that ask for the kernel back to the proxy, if the gateway cannot have the kernel carry them.
+    pub fn without_kernel(mut self, errors: &KernelPathErrors) -> Self {
+        for frontend in &mut self.frontends {
+            let error = frontend.address.parse().ok().and_then(|ip| errors.of(ip));
+            if let (Some(error), Some(path)) = (error, &mut frontend.path)
+                && path.name == KERNEL
+            {
+                *path = PathView { name: PROXY.to_owned(), reason: Some(error.to_string()) };
+            }
+        }
+        self
+    }
+
     /// Adds what would be published; `failed` is true for frontends that could not be opened here.
     pub fn publishing<'a>(
         mut self,
@@ -275,6 +305,7 @@ impl From<&Frontend> for FrontendView {
             source_ranges: frontend.source_ranges.cidrs().iter().map(ToString::to_string).collect(),
             admits_nobody: frontend.source_ranges.allowed().is_empty(),
             balance: algorithm_name(frontend.algorithm).to_owned(),
+            path: PathView::of(frontend),
             client_source: ClientSourceView::from(frontend.client_sources),
             accept_proxy: frontend
                 .proxied_by
@@ -290,6 +321,16 @@ impl From<&Frontend> for FrontendView {
             health: HealthView::from(frontend.health.as_ref()),
             failover: FailoverView::of(frontend),
             backends: frontend.backends.iter().map(BackendView::from).collect(),
+        }
+    }
+}
+
+impl PathView {
+    fn of(frontend: &Frontend) -> Option<Self> {
+        match frontend.kernel_path() {
+            Ok(()) => Some(Self { name: KERNEL.to_owned(), reason: None }),
+            Err(ProxyReason::Chosen) => None,
+            Err(reason) => Some(Self { name: PROXY.to_owned(), reason: Some(reason.to_string()) }),
         }
     }
 }

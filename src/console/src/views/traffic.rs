@@ -155,9 +155,9 @@ impl TrafficCounts {
 
     fn add_tcp(&mut self, counters: &TcpCounters) {
         let closed: u64 = CloseReason::ALL.iter().map(|reason| counters.closed(*reason)).sum();
-        let opened = counters.accepted.get();
-        self.opened += opened;
-        self.open += opened.saturating_sub(closed);
+        let accepted = counters.accepted.get();
+        self.opened += counters.opened();
+        self.open += accepted.saturating_sub(closed);
         self.client_bytes += counters.client_bytes.get();
         self.endpoint_bytes += counters.endpoint_bytes.get();
         self.errors += FAILED.iter().map(|reason| counters.closed(*reason)).sum::<u64>();

@@ -92,7 +92,7 @@ families! {
     ANNOUNCE_MOVES: counter "sheave_announce_moves_total" [event] = "Addresses that this gateway began (gained) or ceased (lost) to announce.";
     ANNOUNCE_FENCED: counter "sheave_announce_fenced_total" [] = "Times that this gateway gave up its addresses because too few others heard it.";
     ANNOUNCE_CONFLICTS: counter "sheave_announce_conflicts_total" [] = "Other machines that used an address of this gateway.";
-    CONNECTIONS_OPENED: counter "sheave_tcp_connections_total" [frontend, service] = "TCP connections accepted, by frontend.";
+    CONNECTIONS_OPENED: counter "sheave_tcp_connections_total" [frontend, service] = "TCP connections opened, by frontend; those that the kernel carries are counted within seconds.";
     CONNECTIONS: gauge "sheave_tcp_connections" [frontend, service] = "TCP connections open now, by frontend.";
     CONNECTIONS_CLOSED: counter "sheave_tcp_closed_total" [frontend, service, reason] = "TCP connections ended, by frontend and reason.";
     TCP_BYTES: counter "sheave_tcp_bytes_total" [frontend, service, from] = "Bytes relayed, by frontend and the side that sent them.";

@@ -133,7 +133,7 @@ fn write_kernel_drops(text: &mut Exposition, observer: &Observer, shown: &[Shown
 }
 
 fn write_tcp(text: &mut Exposition, counts: &FrontendCounts<'_, TcpCounters>) {
-    counts.write(text, &names::CONNECTIONS_OPENED, |counters| counters.accepted.get());
+    counts.write(text, &names::CONNECTIONS_OPENED, TcpCounters::opened);
     counts.write(text, &names::CONNECTIONS, |counters| {
         let closed: u64 = CloseReason::ALL.iter().map(|reason| counters.closed(*reason)).sum();
         counters.accepted.get().saturating_sub(closed)

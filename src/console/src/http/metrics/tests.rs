@@ -12,7 +12,7 @@ use sheave_control::sources::manifests;
 use sheave_dataplane::{CapacityLimits, Dataplane, Settings, SteeringMode, Timeouts};
 use sheave_model::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,
-    FrontendAddr, FrontendSource, LogSample, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
+    FrontendAddr, FrontendSource, LogSample, PathChoice, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
 };
 
 use super::*;
@@ -76,6 +76,8 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
         client_sources: ClientSources::default(),
         app_protocol: None,
         algorithm: Algorithm::LeastConnections,
+        algorithm_named: false,
+        path: PathChoice::Proxy,
         node_local: false,
         external: route.clone(),
         internal: route,

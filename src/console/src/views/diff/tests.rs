@@ -32,6 +32,7 @@ fn frontend(address: &str, endpoints: &[(&str, u16)]) -> FrontendView {
         source_ranges: Vec::new(),
         admits_nobody: false,
         balance: "random".to_owned(),
+        path: None,
         client_source: ClientSourceView::default(),
         accept_proxy: Vec::new(),
         limits: None,

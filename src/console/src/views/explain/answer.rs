@@ -13,7 +13,7 @@ use sheave_control::projection::explain::{
 };
 use sheave_control::text;
 use sheave_dataplane::select::{ActiveFrontend, Origin};
-use sheave_model::{EndpointAddr, Frontend, FrontendSource, Protocol, Route};
+use sheave_model::{EndpointAddr, Frontend, FrontendSource, Protocol, ProxyReason, Route};
 
 use self::endpoints::{failing, left_out};
 use super::place::{self, Place};
@@ -203,6 +203,7 @@ impl FrontendAnswer<'_> {
         if question.client.is_none() {
             view.reasons.push(self.inside());
         }
+        view.reasons.extend(self.path());
         view.reasons.extend(self.differences(active.map(AsRef::as_ref)));
         view.failing = failing(view);
         view.closed = basis.closed.get(&frontend.addr).cloned();
@@ -268,6 +269,16 @@ impl FrontendAnswer<'_> {
         }
         let ip = client.map(|client| client.ip);
         view.reasons.push(client::seen(active, origin, ip, choice.endpoint, self.basis));
+    }
+
+    /// What carries new connections, if the kernel is asked for.
+    fn path(&self) -> Option<String> {
+        Some(match (self.frontend.kernel_path(), self.basis.no_kernel_path.of(self.frontend.addr.ip)) {
+            (Ok(()), None) => "the kernel carries new connections (nftables); nobody tries another endpoint when one does not answer".to_owned(),
+            (Ok(()), Some(error)) => format!("the kernel was asked for, but the proxy serves it: {error}"),
+            (Err(ProxyReason::Chosen), _) => return None,
+            (Err(reason), _) => format!("the kernel was asked for, but the proxy serves it: {reason}"),
+        })
     }
 
     fn other_slices(&self, slices: &[String]) -> Option<String> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sheave_dataplane::hashed_by_kernel;
 use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_dataplane::select::{ActiveFrontend, Origin, PickRequest, Preview};
 use sheave_model::{Affinity, Algorithm, EndpointAddr, Protocol};
@@ -35,6 +36,9 @@ pub(super) fn choose(
             endpoint: Some(only),
             reasons: vec![format!("{only} is the only one that may be chosen")],
         },
+        (Some(Preview::Balanced(_)), None) if by_kernel(active, basis) => {
+            kernels(active, origin, client, choices.len())
+        }
         (Some(Preview::Balanced(hashed)), None) => balanced(active, client, hashed, choices.len()),
         (Some(Preview::Reject | Preview::Drop) | None, None) => any(active, choices.len()),
     };
@@ -45,6 +49,26 @@ pub(super) fn choose(
         );
     }
     Some(choice)
+}
+
+fn by_kernel(active: &ActiveFrontend, basis: Basis<'_>) -> bool {
+    active.spec().kernel_path().is_ok() && basis.no_kernel_path.of(active.spec().addr.ip).is_none()
+}
+
+/// Choice by the kernel, whose affinity records are not read.
+fn kernels(active: &ActiveFrontend, origin: Origin, client: Option<Client>, count: usize) -> Choice {
+    match client.and_then(|client| hashed_by_kernel(active, origin, client.ip)) {
+        Some(hashed) => Choice {
+            endpoint: Some(hashed),
+            reasons: vec![format!(
+                "the kernel's hash of the client's address chooses {hashed}, as on every gateway with these endpoints"
+            )],
+        },
+        None => Choice {
+            endpoint: None,
+            reasons: vec![format!("any of these {count}: the kernel chooses at random, by their shares")],
+        },
+    }
 }
 
 fn preview(active: &ActiveFrontend, origin: Origin, client: Client, basis: Basis<'_>) -> Preview {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use sheave_control::api::store::Store;
 use sheave_control::projection::{Options, Projection};
 use sheave_control::sources::manifests::{self, Loaded};
+use sheave_dataplane::KernelPathErrors;
 use sheave_model::{Frontend, FrontendKind, RoutingTable};
 use tempfile::TempDir;
 
@@ -67,6 +68,7 @@ struct Fixture {
     active: ActiveTable,
     affinity: AffinityTable,
     no_client_addresses: Option<&'static str>,
+    no_kernel_path: KernelPathErrors,
     closed: BTreeMap<FrontendAddr, String>,
     /// Problems besides those of the objects.
     problems: Vec<ProblemView>,
@@ -97,6 +99,7 @@ impl Fixture {
             active,
             affinity,
             no_client_addresses: None,
+            no_kernel_path: KernelPathErrors::NONE,
             closed: BTreeMap::new(),
             problems: Vec::new(),
         }
@@ -128,6 +131,7 @@ impl Fixture {
             closed: &self.closed,
             obstacle: None,
             no_client_addresses: self.no_client_addresses,
+            no_kernel_path: &self.no_kernel_path,
             announcements: None,
             now: Instant::now(),
         };
@@ -355,6 +359,7 @@ fn an_obstacle_is_told() {
         closed: &fixture.closed,
         obstacle: Some("draining"),
         no_client_addresses: None,
+        no_kernel_path: &KernelPathErrors::NONE,
         announcements: None,
         now: Instant::now(),
     };

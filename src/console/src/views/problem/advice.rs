@@ -47,7 +47,7 @@ fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> 
 }
 
 /// Advice for each reason.
-const ADVICE: [(&str, &str); 30] = [
+const ADVICE: [(&str, &str); 31] = [
     (
         reason::INVALID_MANIFEST,
         "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake.",
@@ -94,6 +94,10 @@ const ADVICE: [(&str, &str); 30] = [
     (
         reason::CLIENT_SOURCE_LOST,
         "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`.",
+    ),
+    (
+        reason::KERNEL_PATH_UNAVAILABLE,
+        "The message says what the node lacks. Without it, set the annotation `sheave.dev/path: proxy`.",
     ),
     (
         reason::LOCAL_PORTS_TAKEN,

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort};
 use sheave_control::sources::manifests::Origin;
 use sheave_model::{
-    AddressSet, Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, LogSample, Protocol,
-    ServiceLimits, ServicePort, ServiceTimeouts, SourceRanges, Weight,
+    AddressSet, Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, LogSample, PathChoice,
+    Protocol, ServiceLimits, ServicePort, ServiceTimeouts, SourceRanges, Weight,
 };
 
 use super::*;
@@ -56,6 +56,8 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         client_sources: ClientSources::default(),
         app_protocol: None,
         algorithm: Algorithm::LeastConnections,
+        algorithm_named: false,
+        path: PathChoice::Proxy,
         node_local: false,
         external: forward(&[0]),
         internal: forward(&[1, 0]),

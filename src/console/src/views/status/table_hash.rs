@@ -26,6 +26,9 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
         client_sources,
         app_protocol,
         algorithm,
+        algorithm_named: _,
+        // Each gateway's own, and no client can tell.
+        path: _,
         node_local,
         external: _,
         internal: _,

@@ -1,0 +1,335 @@
+//! Kernel path: which frontends the kernel carries, and the order of a change of paths.
+//!
+//! The kernel has a frontend's elements before the proxy closes its listener, and the proxy's listener is open before the elements go. So
+//! there is no moment in which nobody accepts, and what is open stays where it is. Nothing is installed until a frontend asks for it.
+
+mod forwarding;
+mod nftables;
+mod writer;
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange};
+
+use arc_swap::ArcSwap;
+
+use crate::counters::{CounterRegistry, FrontendCounters};
+use crate::select::{ActiveFrontend, ActiveTable, Origin};
+pub(crate) use nftables::ruleset;
+use writer::{Change, Writer};
+pub(crate) use writer::{CountSink, Ruleset};
+pub use writer::{KernelPathError, KernelPathErrors};
+
+/// How long a frontend without a listener waits for the kernel before the proxy opens it. Another program's transaction of nftables may
+/// take seconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the proxy keeps accepting after the kernel has begun: handshakes that the proxy's socket has answered are accepted.
+const LAST_ACCEPTS: Duration = Duration::from_secs(1);
+
+/// Where a frontend is on its way to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The kernel was asked with the change of this number.
+    Asked(u64, Instant),
+    /// The kernel carries it since then.
+    Carried(Instant),
+    /// The kernel carries it, and the proxy's listener is closed.
+    Alone,
+}
+
+/// What the proxy has to do for a frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Proxying {
+    /// Listens.
+    Listens,
+    /// Leaves its listener as it is until the kernel has answered.
+    Waits,
+    /// Listens no more.
+    Closed,
+}
+
+/// The frontends that the kernel is to carry, and the thread that tells it.
+pub(crate) struct KernelPath {
+    open: fn() -> Box<dyn Ruleset>,
+    counted: Arc<CountSink>,
+    /// Whether another process still tells the kernel.
+    held: bool,
+    /// Whether there has been a table, so that it is known which frontends ask for the kernel.
+    applied: bool,
+    /// Whether tables that an earlier process left have been dealt with.
+    tidy: bool,
+    /// `None` until a frontend asks for the kernel.
+    writer: Option<Writer>,
+    stages: HashMap<FrontendAddr, Stage>,
+    internal: Arc<AddressSet>,
+    machine: BTreeSet<IpAddr>,
+    /// What the kernel will be told once listeners that it needs are open.
+    unsent: Change,
+    /// Why the kernel has nothing of what it was told.
+    failure: Option<KernelPathError>,
+    errors: KernelPathErrors,
+}
+
+impl KernelPath {
+    /// Installs nothing. `open` opens the ruleset once a frontend asks for it, and `counted` receives the connections that the kernel has
+    /// forwarded.
+    pub(crate) fn new(open: fn() -> Box<dyn Ruleset>, counted: Arc<CountSink>, held: bool) -> Self {
+        Self {
+            open,
+            counted,
+            held,
+            applied: false,
+            tidy: false,
+            writer: None,
+            stages: HashMap::new(),
+            internal: Arc::default(),
+            machine: BTreeSet::new(),
+            unsent: Change::default(),
+            failure: None,
+            errors: KernelPathErrors::NONE,
+        }
+    }
+
+    /// Notes the changes of a table. [`Self::tell`] passes them on, once listeners that frontends need again are open.
+    pub(crate) fn apply(&mut self, active: &ActiveTable, changes: &[FrontendChange]) {
+        let asks = |change: &FrontendChange| change.1.as_ref().is_some_and(|it| it.kernel_path().is_ok());
+        self.applied = true;
+        if self.writer.is_none() {
+            if !changes.iter().any(asks) || !self.start() {
+                return;
+            }
+            let all = active.table().frontends().iter().map(|frontend| frontend.addr);
+            self.note(active, all.collect());
+        } else {
+            self.note(active, changes.iter().map(|(addr, _)| *addr).collect());
+        }
+        let internal = active.table().internal_clients();
+        if *self.internal != **internal {
+            self.internal = Arc::clone(internal);
+            self.unsent.internal = Some(Arc::clone(internal));
+        }
+    }
+
+    /// Notes other shares of the frontends that the kernel carries, where the health of endpoints has changed them.
+    pub(crate) fn follow_health(&mut self, previous: &ActiveTable, active: &ActiveTable) {
+        let same = |addr: FrontendAddr| match (previous.get(addr), active.get(addr)) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            _ => false,
+        };
+        let changed: Vec<_> = self.stages.keys().copied().filter(|addr| !same(*addr)).collect();
+        self.note(active, changed);
+    }
+
+    /// Sets the addresses where ports without a frontend belong to other programs of the machine.
+    pub(crate) fn set_machine(&mut self, addresses: BTreeSet<IpAddr>) {
+        if self.machine != addresses {
+            self.machine = addresses;
+            self.unsent.machine = Some(self.machine.clone());
+        }
+    }
+
+    fn start(&mut self) -> bool {
+        match Writer::start((self.open)(), Arc::clone(&self.counted)) {
+            Ok(writer) => {
+                self.errors = writer.progress().obstacles;
+                self.writer = Some(writer);
+                self.unsent.machine = Some(self.machine.clone());
+                true
+            }
+            Err(error) => {
+                let error = KernelPathError::new(format_args!("no thread can be started: {error}"));
+                self.errors = KernelPathErrors::new(Some(error.clone()), Some(error));
+                false
+            }
+        }
+    }
+
+    /// Notes every frontend that asks for the kernel anew, and returns them.
+    fn note_all(&mut self, active: &ActiveTable) -> Vec<FrontendAddr> {
+        let frontends = active.table().frontends().iter();
+        let asking: Vec<_> = frontends.filter(|it| it.kernel_path().is_ok()).map(|it| it.addr).collect();
+        self.note(active, asking.clone());
+        asking
+    }
+
+    fn note(&mut self, active: &ActiveTable, changed: Vec<FrontendAddr>) {
+        for addr in changed {
+            let reachable = self.failure.is_some() || self.errors.of(addr.ip).is_none();
+            let forwarding = active.get(addr).map(|frontend| {
+                if reachable && frontend.spec().kernel_path().is_ok() {
+                    self.stages.entry(addr).or_insert(Stage::Asked(0, Instant::now()));
+                    forwarding::carried(frontend)
+                } else {
+                    self.stages.remove(&addr);
+                    forwarding::proxied(addr)
+                }
+            });
+            if forwarding.is_none() {
+                self.stages.remove(&addr);
+            }
+            self.unsent.frontends.push((addr, forwarding));
+        }
+    }
+
+    /// Tells the kernel what was noted.
+    pub(crate) fn tell(&mut self) {
+        let ready = !self.held && !self.unsent.is_empty();
+        let Some(writer) = self.writer.as_mut().filter(|_| ready) else { return };
+        let change = std::mem::take(&mut self.unsent);
+        let asked: Vec<FrontendAddr> = change.frontends.iter().map(|(addr, _)| *addr).collect();
+        let number = writer.send(change);
+        for addr in asked {
+            if let Some(Stage::Asked(waits_for, _)) = self.stages.get_mut(&addr) {
+                *waits_for = number;
+            }
+        }
+    }
+
+    /// What the proxy has to do for a frontend.
+    pub(crate) fn proxying(&self, addr: FrontendAddr) -> Proxying {
+        match self.stages.get(&addr) {
+            _ if self.failure.is_some() => Proxying::Listens,
+            None => Proxying::Listens,
+            Some(Stage::Asked(_, since)) if !self.held && since.elapsed() > PATIENCE => Proxying::Listens,
+            Some(Stage::Asked(..) | Stage::Carried(_)) => Proxying::Waits,
+            Some(Stage::Alone) => Proxying::Closed,
+        }
+    }
+
+    /// Whether the kernel carries the frontend now.
+    pub(crate) fn carries(&self, addr: FrontendAddr) -> bool {
+        self.failure.is_none() && matches!(self.stages.get(&addr), Some(Stage::Carried(_) | Stage::Alone))
+    }
+
+    /// Waits until [`Self::refresh`] may have something to do. Cancel safe.
+    pub(crate) async fn changed(&self) {
+        match &self.writer {
+            Some(writer) => writer.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes in what the kernel has done, and what it cannot do. Returns the frontends whose listeners have to follow.
+    pub(crate) fn refresh(&mut self, active: &ActiveTable) -> Vec<FrontendAddr> {
+        let Some(writer) = &self.writer else { return Vec::new() };
+        let progress = writer.progress();
+        let failed = progress.error.is_some();
+        let turned = failed != self.failure.is_some();
+        self.failure = progress.error;
+        let errors = match &self.failure {
+            Some(error) => KernelPathErrors::new(Some(error.clone()), Some(error.clone())),
+            None => progress.obstacles,
+        };
+        if self.errors != errors && !failed {
+            self.errors = errors;
+            return self.note_all(active);
+        }
+        self.errors = errors;
+        let mut follow = Vec::new();
+        for (addr, stage) in &mut self.stages {
+            if failed {
+                *stage = Stage::Asked(progress.done, Instant::now());
+            } else if matches!(stage, Stage::Asked(number, _) if *number > 0 && *number <= progress.done) {
+                *stage = Stage::Carried(Instant::now());
+            }
+            follow.extend(turned.then_some(*addr));
+        }
+        follow
+    }
+
+    /// Tries again what has failed. Returns the frontends whose listeners have to follow: the kernel has carried them for a while, or has
+    /// not answered for too long. `rests` is whether a frontend has no flow in the proxy that a closed listener would end.
+    pub(crate) fn retry(&mut self, rests: impl Fn(FrontendAddr) -> bool) -> Vec<FrontendAddr> {
+        if self.held || !self.applied {
+            return Vec::new();
+        }
+        let first = !std::mem::replace(&mut self.tidy, true);
+        let Some(writer) = &self.writer else {
+            if first {
+                nftables::remove_left_over();
+            }
+            return Vec::new();
+        };
+        writer.retry();
+        if self.failure.is_some() {
+            return Vec::new();
+        }
+        let mut follow = Vec::new();
+        for (addr, stage) in &mut self.stages {
+            match stage {
+                Stage::Carried(since) if since.elapsed() > LAST_ACCEPTS && rests(*addr) => {
+                    *stage = Stage::Alone;
+                    self.unsent.closed.push(*addr);
+                    follow.push(*addr);
+                }
+                Stage::Asked(_, since) if since.elapsed() > PATIENCE => follow.push(*addr),
+                Stage::Asked(..) | Stage::Carried(_) | Stage::Alone => {}
+            }
+        }
+        follow
+    }
+
+    /// Why the kernel carries nothing although frontends ask for it.
+    pub(crate) fn errors(&self) -> &KernelPathErrors {
+        &self.errors
+    }
+
+    /// Begins to tell the kernel, since the other process has left.
+    pub(crate) fn serve(&mut self) {
+        self.held = false;
+        self.stages.values_mut().for_each(|stage| *stage = Stage::Asked(0, Instant::now()));
+        self.tell();
+    }
+
+    /// Ends the thread, and leaves everything in the kernel to the process that takes over.
+    pub(crate) fn leave(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.leave();
+        }
+    }
+
+    /// Takes every frontend away from the kernel, and ends the thread. What is open goes on: the tables stay, without elements, since the
+    /// kernel translates addresses only while there are chains for it (`nf_nat_unregister_fn` in net/netfilter/nf_nat_core.c).
+    pub(crate) fn release(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.release();
+        }
+    }
+}
+
+/// The endpoint that the kernel chooses by a hash of the client's address; `None` if it chooses at random, or none.
+pub fn hashed_by_kernel(frontend: &ActiveFrontend, origin: Origin, client: IpAddr) -> Option<EndpointAddr> {
+    let forwarding = forwarding::carried(frontend);
+    let endpoint = sheave_kernel::hashed(&forwarding, origin == Origin::Internal, client)?;
+    Some(EndpointAddr::new(endpoint.ip(), endpoint.port()))
+}
+
+impl std::fmt::Debug for KernelPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelPath")
+            .field("stages", &self.stages)
+            .field("errors", &self.errors)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Adds connections that the kernel has forwarded to the counters of their frontends and endpoints.
+pub(crate) fn count_into(table: Arc<ArcSwap<ActiveTable>>, registry: Arc<CounterRegistry>) -> Arc<CountSink> {
+    Arc::new(move |frontend, endpoint, connections| {
+        if let Some(active) = table.load().get(frontend) {
+            active.add_picks(endpoint, connections);
+        }
+        let counters = registry.get(frontend).and_then(|counters| counters.upgrade());
+        match counters.as_deref().and_then(|workers| workers.first()) {
+            Some(FrontendCounters::Tcp(counters)) => counters.add(|it| &it.carried, connections),
+            Some(FrontendCounters::Udp(counters)) => {
+                counters.add(|it| &it.flows_opened, connections as usize);
+            }
+            None => {}
+        }
+    })
+}

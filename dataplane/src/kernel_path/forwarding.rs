@@ -1,0 +1,68 @@
+//! What the kernel path is told of a frontend: the routes with the shares that health and failover leave.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sheave_kernel::{Decision, Forwarding, Masquerade, Method};
+use sheave_model::{AddressSet, Affinity, Algorithm, ClientSource, FrontendAddr, Route};
+
+use crate::select::{ActiveFrontend, Origin};
+
+/// The forwarding of a frontend that the kernel carries.
+pub(super) fn carried(frontend: &ActiveFrontend) -> Forwarding {
+    let spec = frontend.spec();
+    let is_masqueraded = |origin| frontend.client_source(origin) == ClientSource::Gateway;
+    Forwarding {
+        addr: spec.addr,
+        external: decision(frontend, Origin::External, &spec.external),
+        internal: decision(frontend, Origin::Internal, &spec.internal),
+        method: if frontend.algorithm() == Algorithm::Maglev { Method::Hash } else { Method::Random },
+        affinity: match spec.affinity {
+            Affinity::None => None,
+            Affinity::ClientIp { timeout, .. } => Some(timeout),
+        },
+        masquerade: match (is_masqueraded(Origin::External), is_masqueraded(Origin::Internal)) {
+            (false, false) => Masquerade::Nobody,
+            (false, true) => Masquerade::Internal,
+            (true, _) => Masquerade::Everyone,
+        },
+        admitted: Arc::new(spec.source_ranges.allowed().of_family(spec.addr.ip)),
+    }
+}
+
+/// The forwarding of a frontend that stays with the proxy: the kernel passes its packets on to the proxy's socket, or refuses them where
+/// there is none.
+pub(super) fn proxied(addr: FrontendAddr) -> Forwarding {
+    Forwarding {
+        addr,
+        external: Decision::Proxy,
+        internal: Decision::Proxy,
+        method: Method::Random,
+        affinity: None,
+        masquerade: Masquerade::Nobody,
+        admitted: Arc::new(AddressSet::all()),
+    }
+}
+
+fn decision(frontend: &ActiveFrontend, origin: Origin, route: &Route) -> Decision {
+    match route {
+        Route::Reject => Decision::Refuse,
+        Route::Drop => Decision::Discard,
+        Route::Forward(_) => {
+            let shares: Vec<(SocketAddr, u64)> =
+                frontend.shares(origin).map(|(endpoint, share)| (endpoint.socket_addr(), share)).collect();
+            match scaled(&shares) {
+                endpoints if endpoints.is_empty() => Decision::Refuse,
+                endpoints => Decision::Forward(endpoints),
+            }
+        }
+    }
+}
+
+/// The shares in 32 bits, in proportion and none of them 0.
+fn scaled(shares: &[(SocketAddr, u64)]) -> Vec<(SocketAddr, u32)> {
+    let largest = shares.iter().map(|&(_, share)| share).max().unwrap_or_default();
+    let shift = u64::BITS.saturating_sub(largest.leading_zeros()).saturating_sub(u32::BITS);
+    let scale = |share: u64| u32::try_from(share >> shift).unwrap_or(u32::MAX).max(1);
+    shares.iter().filter(|&&(_, share)| share > 0).map(|&(addr, share)| (addr, scale(share))).collect()
+}

@@ -1,0 +1,340 @@
+//! Thread that tells the kernel. nftables commits one transaction of a network namespace at a time, and another program's may take seconds:
+//! neither the control loop nor a worker waits for it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sheave_kernel::ruleset::{Changes, Element};
+use sheave_kernel::{Forwarding, Plan};
+use sheave_model::{AddressSet, FrontendAddr, Protocol};
+use tokio::sync::Notify;
+
+/// What the kernel has, and changes of it, as the kernel or a test makes them.
+pub(crate) trait Ruleset: Send {
+    /// What keeps packets from being forwarded, although the kernel may take the rules.
+    fn obstacles(&mut self) -> KernelPathErrors;
+    /// Turns what the kernel has, whatever that is, into this plan.
+    fn establish(&mut self, plan: &Plan) -> Result<(), KernelPathError>;
+    /// Makes these changes.
+    fn apply(&mut self, changes: &Changes) -> Result<(), KernelPathError>;
+    /// Whether the kernel still has what it was told.
+    fn is_whole(&mut self) -> bool;
+    /// New connections since each endpoint of a frontend got its element.
+    fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError>;
+    /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew.
+    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError>;
+}
+
+/// Receives how many connections the kernel has forwarded to an endpoint since the last time.
+pub(crate) type CountSink = dyn Fn(FrontendAddr, SocketAddr, u64) + Send + Sync;
+
+/// Reason why the kernel carries nothing. Formats as a sentence for users, without a full stop.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct KernelPathError(String);
+
+impl KernelPathError {
+    /// An error for this reason.
+    pub(crate) fn new(reason: impl std::fmt::Display) -> Self {
+        Self(reason.to_string())
+    }
+}
+
+/// Reasons why the kernel carries nothing of a family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelPathErrors {
+    v4: Option<KernelPathError>,
+    v6: Option<KernelPathError>,
+}
+
+impl KernelPathErrors {
+    /// No reason: the kernel carries what it is asked to.
+    pub const NONE: Self = Self { v4: None, v6: None };
+
+    /// The reasons for each family.
+    pub(crate) fn new(v4: Option<KernelPathError>, v6: Option<KernelPathError>) -> Self {
+        Self { v4, v6 }
+    }
+
+    /// The reason for frontends at this address.
+    pub fn of(&self, ip: IpAddr) -> Option<&KernelPathError> {
+        match ip {
+            IpAddr::V4(_) => self.v4.as_ref(),
+            IpAddr::V6(_) => self.v6.as_ref(),
+        }
+    }
+}
+
+/// Changes to tell the kernel.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// New values of frontends; `None` = it has left the table.
+    pub(super) frontends: Vec<(FrontendAddr, Option<Forwarding>)>,
+    pub(super) internal: Option<Arc<AddressSet>>,
+    pub(super) machine: Option<BTreeSet<IpAddr>>,
+    /// Frontends whose listener has closed: flows that the proxy had choose anew.
+    pub(super) closed: Vec<FrontendAddr>,
+}
+
+impl Change {
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { frontends, internal, machine, closed } = self;
+        frontends.is_empty() && internal.is_none() && machine.is_none() && closed.is_empty()
+    }
+}
+
+enum Request {
+    Change(u64, Change),
+    /// Opens again what has failed, and checks what has not.
+    Retry,
+    /// Takes every frontend away.
+    Release(SyncSender<()>),
+}
+
+/// How far the thread has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WriterProgress {
+    /// Number of the last change that the kernel has.
+    pub(super) done: u64,
+    /// Why the kernel has none of it.
+    pub(super) error: Option<KernelPathError>,
+    pub(super) obstacles: KernelPathErrors,
+    ended: bool,
+}
+
+#[derive(Default)]
+struct WriterShared {
+    progress: Mutex<WriterProgress>,
+    changed: Notify,
+    /// Set with `WriterProgress::ended`.
+    ended: Condvar,
+}
+
+impl WriterShared {
+    fn lock(&self) -> MutexGuard<'_, WriterProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Handle of the thread, which ends with it.
+pub(super) struct Writer {
+    requests: std::sync::mpsc::Sender<Request>,
+    shared: Arc<WriterShared>,
+    number: u64,
+}
+
+/// Time that the end of the process leaves to the thread.
+const LAST_TRANSACTION: Duration = Duration::from_secs(2);
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Errors of pthread_create(3).
+    pub(super) fn start(mut ruleset: Box<dyn Ruleset>, counted: Arc<CountSink>) -> std::io::Result<Self> {
+        let shared = Arc::new(WriterShared::default());
+        // Before anything is sent into nowhere.
+        shared.lock().obstacles = ruleset.obstacles();
+        let (requests, received) = channel();
+        let of_thread = Arc::clone(&shared);
+        std::thread::Builder::new().name("kernel-path".to_owned()).spawn(move || {
+            Thread {
+                ruleset,
+                established: false,
+                counted,
+                shared: Arc::clone(&of_thread),
+                plan: Plan::default(),
+                counts: HashMap::new(),
+                next_count: Instant::now() + SOONEST_COUNT,
+            }
+            .run(&received);
+            of_thread.lock().ended = true;
+            of_thread.ended.notify_one();
+        })?;
+        Ok(Self { requests, shared, number: 0 })
+    }
+
+    /// Tells the kernel, soon; returns the number of the change.
+    pub(super) fn send(&mut self, change: Change) -> u64 {
+        self.number += 1;
+        self.requests.send(Request::Change(self.number, change)).ok();
+        self.number
+    }
+
+    /// Tries again what has failed, and repairs what other programs have removed.
+    pub(super) fn retry(&self) {
+        self.requests.send(Request::Retry).ok();
+    }
+
+    /// How far the thread has come.
+    pub(super) fn progress(&self) -> WriterProgress {
+        self.shared.lock().clone()
+    }
+
+    /// Waits until there may be progress. Cancel safe.
+    pub(super) async fn changed(&self) {
+        self.shared.changed.notified().await;
+    }
+
+    /// Ends the thread, and what it has told stays. Waits for that, but no longer than 2 s.
+    pub(super) fn leave(self) {
+        let Self { requests, shared, .. } = self;
+        drop(requests);
+        let alive = |progress: &mut WriterProgress| !progress.ended;
+        drop(shared.ended.wait_timeout_while(shared.lock(), LAST_TRANSACTION, alive));
+    }
+
+    /// Takes every frontend away from the kernel. Waits for that, but no longer than 2 s.
+    pub(super) fn release(&self) {
+        let (released, done) = sync_channel(1);
+        if self.requests.send(Request::Release(released)).is_ok() {
+            done.recv_timeout(LAST_TRANSACTION).ok();
+        }
+    }
+}
+
+/// How often connections are counted, unless that takes long: reading 100,000 counters takes 0.3 s.
+const SOONEST_COUNT: Duration = Duration::from_secs(1);
+/// Share of the time that counting may take: one part of these.
+const COUNTING: u32 = 50;
+
+/// State of the thread.
+struct Thread {
+    ruleset: Box<dyn Ruleset>,
+    /// Whether the kernel has the plan.
+    established: bool,
+    counted: Arc<CountSink>,
+    shared: Arc<WriterShared>,
+    plan: Plan,
+    counts: HashMap<(FrontendAddr, SocketAddr), u64>,
+    next_count: Instant,
+}
+
+impl Thread {
+    fn run(mut self, requests: &Receiver<Request>) {
+        loop {
+            let pause = self.next_count.saturating_duration_since(Instant::now());
+            match requests.recv_timeout(pause) {
+                Ok(Request::Change(number, change)) => self.change(number, change),
+                Ok(Request::Retry) => self.retry(),
+                Ok(Request::Release(released)) => {
+                    if self.established
+                        && let Err(error) = self.ruleset.establish(&Plan::default())
+                    {
+                        tracing::warn!(
+                            %error,
+                            "the kernel goes on with what it was told; `nft delete table ip sheave` and `nft delete table ip6 sheave` end that"
+                        );
+                    }
+                    released.send(()).ok();
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => self.count(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Brings the plan, and the kernel where it has the plan, to the new state.
+    fn change(&mut self, number: u64, change: Change) {
+        let Change { frontends, internal, machine, closed } = change;
+        let mut steps = Vec::new();
+        steps.extend(internal.map(|clients| self.plan.set_internal_clients(&clients)));
+        steps.extend(machine.map(|addresses| self.plan.set_machine(addresses)));
+        if !frontends.is_empty() {
+            steps.push(self.plan.apply(frontends));
+        }
+        let outcome = if self.established {
+            let mut changes = steps.iter().filter(|changes| !changes.is_empty());
+            let applied = changes.try_for_each(|changes| self.ruleset.apply(changes));
+            applied.or_else(|error| {
+                tracing::warn!(%error, "nftables refused a change; telling it everything");
+                self.establish()
+            })
+        } else {
+            self.establish()
+        };
+        let flows: Vec<_> = steps
+            .iter()
+            .flat_map(ended_flows)
+            // The flows of a frontend that goes back to the proxy stay where they are.
+            .filter(|(frontend, _)| self.plan.forwarding(*frontend).is_none_or(|it| !it.is_proxied()))
+            .chain(closed.into_iter().map(|frontend| (frontend, frontend.socket_addr())))
+            .collect();
+        self.forget_flows(&flows);
+        self.publish(|progress| {
+            progress.error = outcome.err();
+            progress.done = number;
+        });
+    }
+
+    fn retry(&mut self) {
+        let obstacles = self.ruleset.obstacles();
+        if self.shared.lock().obstacles != obstacles {
+            self.publish(|progress| progress.obstacles = obstacles);
+        }
+        if self.established && self.ruleset.is_whole() {
+            return;
+        }
+        if self.established {
+            tracing::warn!("another program has changed the tables `sheave` of nftables; restoring them");
+        }
+        let outcome = self.establish();
+        self.publish(|progress| progress.error = outcome.err());
+    }
+
+    /// Tells the kernel the whole plan.
+    fn establish(&mut self) -> Result<(), KernelPathError> {
+        let outcome = self.ruleset.establish(&self.plan);
+        self.established = outcome.is_ok();
+        outcome
+    }
+
+    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) {
+        let udp: Vec<_> =
+            flows.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp).copied().collect();
+        if self.established
+            && !udp.is_empty()
+            && let Err(error) = self.ruleset.forget_flows(&udp)
+        {
+            tracing::warn!(%error, "UDP flows to endpoints that are gone go on until they pause");
+        }
+    }
+
+    fn publish(&self, set: impl FnOnce(&mut WriterProgress)) {
+        set(&mut self.shared.lock());
+        self.shared.changed.notify_one();
+    }
+
+    fn count(&mut self) {
+        let started = Instant::now();
+        if self.established
+            && let Ok(counts) = self.ruleset.counts()
+        {
+            let mut before = std::mem::take(&mut self.counts);
+            for (frontend, endpoint, count) in counts {
+                let former = before.remove(&(frontend, endpoint)).unwrap_or_default();
+                // An element that was made anew begins at 0.
+                let more = count.checked_sub(former).unwrap_or(count);
+                if more > 0 {
+                    (self.counted)(frontend, endpoint, more);
+                }
+                self.counts.insert((frontend, endpoint), count);
+            }
+        }
+        self.next_count = Instant::now() + (started.elapsed() * COUNTING).max(SOONEST_COUNT);
+    }
+}
+
+/// The pairs of frontend and endpoint that leave with these changes.
+fn ended_flows(changes: &Changes) -> impl Iterator<Item = (FrontendAddr, SocketAddr)> {
+    let added: BTreeSet<&Element> = changes.added.iter().collect();
+    changes.removed.iter().filter(move |element| !added.contains(element)).filter_map(|element| match element
+    {
+        Element::Endpoint(frontend, endpoint) => Some((*frontend, *endpoint)),
+        _ => None,
+    })
+}

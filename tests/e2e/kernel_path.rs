@@ -1,0 +1,237 @@
+//! Tests of the kernel path: what only it can do (a process that is killed refuses nobody), a change between the paths under open
+//! connections, and what a node lacks. That clients see no difference is tested by other cases, which run on it, too.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::slice::from_ref;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::gateway::{Gateway, Settings, forward};
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, let_pass};
+use crate::support::tcp::Conversation;
+use crate::support::world::{CLIENTS, Family, World};
+use crate::support::{tcp, udp};
+
+for_both_families!(
+    a_process_that_is_killed_refuses_nobody_and_its_successor_adopts_the_rules,
+    a_service_changes_its_path_under_open_connections_and_flows,
+    the_end_of_the_process_takes_away_its_frontends_and_nothing_else,
+    without_what_it_needs_the_proxy_serves_and_it_is_said_why,
+    an_upgrade_leaves_connections_and_rules_alone,
+    endpoints_that_a_check_finds_failing_get_nothing,
+    connections_are_counted_for_frontends_and_endpoints,
+    what_other_programs_remove_is_restored,
+);
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+fn web(family: Family, path: &str) -> App {
+    App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).annotation("sheave.dev/path", path)
+}
+
+/// A network whose gateway forwards, with servers of both protocols on every backend.
+fn served(backends: u16, family: Family) -> (World, (Vec<tcp::Server>, Vec<udp::Server>)) {
+    let world = World::new(backends);
+    forward(&world.gateway);
+    let tcp = tcp::Server::on_every_backend(&world, family, 9000);
+    let udp = udp::Server::on_every_backend(&world, family, 9000);
+    (world, (tcp, udp))
+}
+
+/// Waits until the gateway has handed the frontend over to the kernel.
+fn until_carried(world: &World, family: Family) {
+    eventually("the kernel has the frontend", || {
+        let listed = rules(world, family);
+        let carried = listed.matches("random_").count() > 1 || listed.contains("hash_");
+        if carried { Ok(()) } else { Err(listed) }
+    });
+}
+
+/// The tables of the gateway's kernel.
+fn rules(world: &World, family: Family) -> String {
+    let table = if family == Family::V4 { "ip" } else { "ip6" };
+    world.gateway.finish("nft", &["list", "table", table, "sheave"]).stdout
+}
+
+fn ask(world: &World, family: Family, client: u16) -> std::io::Result<String> {
+    world.client.run(|| tcp::ask_from(family.client(client), vip(family))).map(|answer| answer.name)
+}
+
+fn ask_by_datagram(world: &World, family: Family, client: u16) -> std::io::Result<String> {
+    udp::Client::new(&world.client, family.client(client), vip(family)).ask().map(|answer| answer.name)
+}
+
+fn path_of(gateway: &Gateway<'_>) -> Value {
+    gateway.routes()["frontends"][0]["path"].clone()
+}
+
+fn a_process_that_is_killed_refuses_nobody_and_its_successor_adopts_the_rules(family: Family) {
+    let (world, _servers) = served(2, family);
+    let app = web(family, "kernel").all_ready((0..2).map(|n| family.backend(n)));
+    let mut gateway = Gateway::start(&world, from_ref(&app));
+    until_carried(&world, family);
+    assert_eq!(path_of(&gateway)["name"], "kernel");
+    let mut open =
+        world.client.run(|| Conversation::open_from(family.client(0), vip(family))).expect("served");
+    gateway.kill();
+    gateway.wait();
+    let answers: BTreeSet<String> =
+        (0..40).map(|round| ask(&world, family, round % CLIENTS).expect("the kernel serves")).collect();
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    for client in 0..CLIENTS {
+        ask_by_datagram(&world, family, client).expect("the kernel serves");
+    }
+    let _gateway = Gateway::start(&world, &[app]);
+    world.client.run(|| open.say("still here")).expect("the connection goes on");
+    ask(&world, family, 0).expect("the kernel serves");
+}
+
+fn a_service_changes_its_path_under_open_connections_and_flows(family: Family) {
+    let (world, _servers) = served(2, family);
+    let other = App::new("other", &[family.vip(1)]).tcp(80, 9000).ready(family.backend(0));
+    let other = other.annotation("sheave.dev/path", "kernel");
+    let app = |path| web(family, path).all_ready((0..2).map(|n| family.backend(n)));
+    // The other Service has connections tracked from the start.
+    let gateway = Gateway::start(&world, &[app("proxy"), other.clone()]);
+    until_carried(&world, family);
+    let mut conversations = Vec::new();
+    let mut flows = Vec::new();
+    for path in ["kernel", "proxy", "kernel"] {
+        let opened = (0..CLIENTS).map(|client| {
+            let open = || Conversation::open_from(family.client(client), vip(family));
+            world.client.run(open).expect("the connection is served")
+        });
+        conversations.extend(opened.collect::<Vec<_>>());
+        let opened = (0..CLIENTS).map(|client| {
+            let flow = udp::Client::new(&world.client, family.client(client), vip(family));
+            let home = flow.ask().expect("the datagram is answered").name;
+            (flow, home)
+        });
+        flows.extend(opened.collect::<Vec<_>>());
+        gateway.apply(&[app(path), other.clone()]);
+        for _ in 0..20 {
+            ask(&world, family, 0).expect("somebody accepts at every moment");
+            let_pass(Duration::from_millis(100));
+        }
+        for (number, conversation) in conversations.iter_mut().enumerate() {
+            let said = world.client.run(|| conversation.say("still here"));
+            said.unwrap_or_else(|error| panic!("connection {number}, now {path}: {error}"));
+        }
+        for (number, (flow, home)) in flows.iter().enumerate() {
+            let now = flow.ask().unwrap_or_else(|error| panic!("flow {number}, now {path}: {error}")).name;
+            assert_eq!(now, *home, "flow {number}, now {path}");
+        }
+    }
+    assert_eq!(gateway.problems(), [""; 0]);
+}
+
+fn the_end_of_the_process_takes_away_its_frontends_and_nothing_else(family: Family) {
+    let (world, _servers) = served(1, family);
+    let nft = |arguments: &[&str]| world.gateway.finish("nft", arguments).stdout;
+    nft(&["add", "table", "ip", "sheave-else"]);
+    let mut gateway = Gateway::start(&world, &[web(family, "kernel").ready(family.backend(0))]);
+    until_carried(&world, family);
+    let mut open =
+        world.client.run(|| Conversation::open_from(family.client(0), vip(family))).expect("served");
+    gateway.terminate();
+    gateway.wait();
+    let refused = ask(&world, family, 0).expect_err("nobody serves any more");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    world.client.run(|| open.say("still here")).expect("the connection goes on");
+    // A gateway that has nothing for the kernel removes what is left.
+    let _gateway = Gateway::start(&world, &[web(family, "proxy").ready(family.backend(0))]);
+    eventually("only the table of somebody else is left", || {
+        let left = nft(&["list", "tables"]);
+        if left.trim() == "table ip sheave-else" { Ok(()) } else { Err(left) }
+    });
+}
+
+fn without_what_it_needs_the_proxy_serves_and_it_is_said_why(family: Family) {
+    let (world, _servers) = served(1, family);
+    let app = web(family, "kernel").ready(family.backend(0));
+    let (file, forwarding) = match family {
+        Family::V4 => ("ipv4/ip_forward", "net.ipv4.ip_forward"),
+        Family::V6 => ("ipv6/conf/all/forwarding", "net.ipv6.conf.all.forwarding"),
+    };
+    world.gateway.sysctl(file, "0");
+    let without = Settings { without: &["net_admin"], ..Settings::default() };
+    for (settings, why) in [(without, "CAP_NET_ADMIN"), (Settings::default(), forwarding)] {
+        let mut gateway = Gateway::start_with(&world, from_ref(&app), &settings);
+        eventually("it is said why", || {
+            let problems = gateway.problems().join("\n");
+            let told = problems.contains("KernelPathUnavailable") && problems.contains(why);
+            if told { Ok(()) } else { Err(problems) }
+        });
+        ask(&world, family, 0).expect("the proxy serves");
+        ask_by_datagram(&world, family, 0).expect("the proxy serves");
+        assert_eq!(path_of(&gateway)["name"], "proxy");
+        gateway.interrupt();
+        gateway.wait();
+    }
+}
+
+fn an_upgrade_leaves_connections_and_rules_alone(family: Family) {
+    let (world, _servers) = served(2, family);
+    let app = web(family, "kernel").all_ready((0..2).map(|n| family.backend(n)));
+    let mut gateway = Gateway::start(&world, &[app]);
+    until_carried(&world, family);
+    let mut open =
+        world.client.run(|| Conversation::open_from(family.client(0), vip(family))).expect("served");
+    for _ in 0..3 {
+        let mut former = gateway.upgrade();
+        former.signal(nix::sys::signal::Signal::SIGTERM);
+        former.wait();
+        for client in 0..CLIENTS {
+            ask(&world, family, client).expect("somebody accepts at every moment");
+        }
+        world.client.run(|| open.say("still here")).expect("the connection goes on");
+    }
+    eventually("the last process has the rules", || {
+        let problems = gateway.problems();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    });
+}
+
+fn endpoints_that_a_check_finds_failing_get_nothing(family: Family) {
+    let (world, (mut tcp, _udp)) = served(2, family);
+    let app = App::new("web", &[family.vip(0)]).tcp(80, 9000).annotation("sheave.dev/path", "kernel");
+    let app = app.annotation("sheave.dev/health-check", "tcp interval=1s failures=1");
+    let _gateway = Gateway::start(&world, &[app.all_ready((0..2).map(|n| family.backend(n)))]);
+    until_carried(&world, family);
+    tcp.remove(0);
+    eventually("only the other endpoint is chosen", || {
+        let answers: Vec<_> = (0..20).map(|round| ask(&world, family, round % CLIENTS)).collect();
+        let all = answers.iter().all(|answer| answer.as_deref().is_ok_and(|name| name == "backend-1"));
+        if all { Ok(()) } else { Err(format!("{answers:?}")) }
+    });
+}
+
+fn connections_are_counted_for_frontends_and_endpoints(family: Family) {
+    let (world, _servers) = served(1, family);
+    let gateway = Gateway::start(&world, &[web(family, "kernel").ready(family.backend(0))]);
+    until_carried(&world, family);
+    for client in 0..CLIENTS {
+        ask(&world, family, client).expect("the kernel serves");
+    }
+    eventually("each connection is counted once", || {
+        let counted = gateway.metric("sheave_tcp_connections_total", &[]);
+        if counted == f64::from(CLIENTS) { Ok(()) } else { Err(counted) }
+    });
+}
+
+fn what_other_programs_remove_is_restored(family: Family) {
+    let (world, _servers) = served(1, family);
+    let _gateway = Gateway::start(&world, &[web(family, "kernel").ready(family.backend(0))]);
+    until_carried(&world, family);
+    world.gateway.finish("nft", &["flush", "ruleset"]);
+    let table = if family == Family::V4 { "ip" } else { "ip6" };
+    world.gateway.finish("nft", &["delete", "table", table, "sheave"]);
+    until_carried(&world, family);
+    ask(&world, family, 0).expect("the kernel serves");
+}
