@@ -23,6 +23,7 @@ const CHANGED: &[(&str, &str)] = &[
     ("workers", "workers: 7"),
     ("busyPoll", "busyPoll: 50us"),
     ("steering", "steering: always"),
+    ("path", "path: auto"),
     ("admin.listen", "admin: {listen: '127.0.0.1:1'}"),
     ("healthz.listen", "healthz: {listen: '127.0.0.1:1'}"),
     ("timeouts.connect", "timeouts: {connect: 7s}"),

@@ -102,7 +102,7 @@ fn the_json_is_that_of_the_contract() {
      "frontends": [
       {"address": "203.0.113.10", "port": 80, "protocol": "TCP", "kind": "LoadBalancer",
        "service": "shop/web", "portName": "http", "appProtocol": null, "source": "Service",
-       "balance": "least-connections", "clientSource": {"external": "gateway", "internal": "gateway"},
+       "balance": "least-connections", "path": null, "clientSource": {"external": "gateway", "internal": "gateway"},
        "acceptProxy": [], "limits": null, "closed": null, "connectionLog": null,
        "affinity": {"clientIP": {"timeoutSeconds": 10800}},
        "sourceRanges": ["10.0.0.0/8"], "admitsNobody": false,
