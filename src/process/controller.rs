@@ -14,7 +14,7 @@ use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
 use sheave_control::projection::{self, Role};
 use sheave_control::sources::connection::Connection;
-use sheave_model::FrontendKind;
+use sheave_model::{FrontendKind, PathChoice};
 use tokio::sync::watch;
 
 use super::{connect, connect_karmada};
@@ -47,6 +47,8 @@ pub(crate) fn options(
         projection: projection::Options {
             // Only these frontends have addresses that a controller allocates.
             frontends: BTreeSet::from([FrontendKind::LoadBalancer]),
+            // A controller forwards nothing.
+            path: PathChoice::default(),
             ..projection
         },
         karmada,
