@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use sheave_model::{AddressSet, Frontend, FrontendAddr, Protocol, RoutingTable, diff};
+use sheave_model::{AddressSet, Frontend, FrontendAddr, RoutingTable, diff};
 use tokio::sync::mpsc;
 
 use crate::client_traffic::WatchRequests;
@@ -107,6 +107,7 @@ pub struct Dataplane {
     overload: Overload,
     client_addresses: ClientAddresses,
     kernel: KernelPath,
+    generation: u64,
     started: Instant,
 }
 
@@ -172,6 +173,7 @@ impl Dataplane {
             watch_requests: shared.watch_requests,
             client_addresses: ClientAddresses::new(shared.transparency),
             kernel: KernelPath::new(kernel_path::ruleset, counted, held),
+            generation: 0,
             started: Instant::now(),
         })
     }
@@ -191,12 +193,17 @@ impl Dataplane {
         self.client_addresses.apply(&table, changed);
         let mut active = ActiveTable::compile(table, &previous);
         self.health.follow(previous.table(), &changes);
-        if let Some(unhealthy) = self.health.take_changed() {
+        let unhealthy = self.health.take_changed();
+        let health_changed = unhealthy.is_some();
+        if let Some(unhealthy) = unhealthy {
             active = active.with_health(unhealthy);
         }
         let active = Arc::new(active);
         self.put_in_force(Arc::clone(&active));
         self.kernel.apply(&active, &changes);
+        if health_changed {
+            self.kernel.follow_health(&previous, &active);
+        }
         for (addr, frontend) in &changes {
             match frontend {
                 Some(frontend) => self.reconcile(frontend, &internal),
@@ -213,7 +220,19 @@ impl Dataplane {
             }
         }
         self.kernel.tell();
+        self.follow_generation();
         changes.len()
+    }
+
+    fn follow_generation(&mut self) {
+        if !self.kernel.is_behind() {
+            self.generation = self.table.load().table().generation();
+        }
+    }
+
+    /// Generation of the last table that is in force as a whole, in the kernel too.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     fn put_in_force(&mut self, table: Arc<ActiveTable>) {
@@ -250,12 +269,11 @@ impl Dataplane {
         let active = self.table.load_full();
         self.client_addresses.retry(active.table());
         let listeners = &self.listeners;
-        broken.extend(self.kernel.retry(|addr| {
-            addr.protocol == Protocol::Tcp
-                || listeners.counters(addr).first().is_none_or(|counters| counters.usage().open() == 0)
-        }));
+        let open = |addr| listeners.counters(addr).first().map_or(0, |counters| counters.usage().open());
+        broken.extend(self.kernel.retry(&active, open));
         self.open_again(&broken);
         self.kernel.tell();
+        self.follow_generation();
         self.retry_failures(active.table());
     }
 
@@ -275,6 +293,13 @@ impl Dataplane {
                 short |= self.failures.get(&addr).is_some_and(BindFailure::is_of_everyone);
             }
         }
+    }
+
+    /// Says that the table has every frontend. Until then frontends that it lacks stay in the kernel, if an earlier process has left them
+    /// there.
+    pub fn complete(&mut self) {
+        self.kernel.complete();
+        self.kernel.tell();
     }
 
     /// Sets the TCP addresses where this process itself listens, which steering would intercept, and the addresses of this machine,
@@ -330,6 +355,7 @@ impl Dataplane {
         let followed = self.kernel.refresh(&self.table.load());
         self.open_again(&followed);
         self.kernel.tell();
+        self.follow_generation();
         let active = self.table.load_full();
         for addr in self.overload.look(Instant::now(), &active, &self.listeners) {
             if let Some(frontend) = active.table().get(addr) {
@@ -405,7 +431,9 @@ impl Dataplane {
         let closed = match self.kernel.proxying(frontend.addr) {
             Proxying::Listens => false,
             Proxying::Waits if self.listeners.has(frontend.addr) => return self.opened(frontend.addr),
-            Proxying::Waits | Proxying::Closed => true,
+            // Clients wait in the sockets of the previous process.
+            Proxying::Waits => !self.listeners.has_former(frontend.addr),
+            Proxying::Closed => true,
         };
         match self.listeners.reconcile(frontend, internal, syn_policy, closed, &self.workers) {
             Ok(()) => self.opened(frontend.addr),
@@ -423,6 +451,11 @@ impl Dataplane {
     /// Whether the kernel carries the frontend's new connections now.
     pub fn is_carried_by_kernel(&self, addr: FrontendAddr) -> bool {
         self.kernel.carries(addr)
+    }
+
+    /// Whether frontends of the first table wait for the kernel without a listener. That ends with a [change](Self::changed) within a second.
+    pub fn is_settling(&self) -> bool {
+        self.kernel.is_settling()
     }
 
     /// Reasons why the proxy carries the frontends that ask for the kernel. [`Dataplane::retry`] tries again.

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange};
+use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange, Protocol};
 
 use arc_swap::ArcSwap;
 
@@ -23,8 +23,8 @@ use writer::{Change, Writer};
 pub(crate) use writer::{CountSink, Ruleset};
 pub use writer::{KernelPathError, KernelPathErrors};
 
-/// How long a frontend without a listener waits for the kernel before the proxy opens it. Another program's transaction of nftables may
-/// take seconds.
+/// How long the frontends of the first table wait for the kernel before the proxy opens them: there may be thousands. Another program's
+/// transaction of nftables may take seconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the proxy keeps accepting after the kernel has begun: handshakes that the proxy's socket has answered are accepted.
 const LAST_ACCEPTS: Duration = Duration::from_secs(1);
@@ -33,11 +33,13 @@ const LAST_ACCEPTS: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The kernel was asked with the change of this number.
-    Asked(u64, Instant),
+    Asked(u64),
     /// The kernel carries it since then.
     Carried(Instant),
     /// The kernel carries it, and the proxy's listener is closed.
     Alone,
+    /// The same, and no connection of the proxy is open.
+    Sole,
 }
 
 /// What the proxy has to do for a frontend.
@@ -58,11 +60,14 @@ pub(crate) struct KernelPath {
     counted: Arc<CountSink>,
     /// Whether another process still tells the kernel.
     held: bool,
-    /// Whether there has been a table, so that it is known which frontends ask for the kernel.
-    applied: bool,
-    /// Whether tables that an earlier process left have been dealt with.
+    /// Since when the frontends of the first table wait for the kernel; `None` once it has answered, or has not for too long. Those that come
+    /// later are the proxy's until the kernel has them.
+    starting: Option<Instant>,
+    /// Whether the table has every frontend. Until then, what an earlier process left in the kernel stays.
+    complete: bool,
+    /// Whether tables that an earlier process left were looked for.
     tidy: bool,
-    /// `None` until a frontend asks for the kernel.
+    /// `None` until a frontend asks for the kernel, or there are tables that an earlier process left.
     writer: Option<Writer>,
     stages: HashMap<FrontendAddr, Stage>,
     internal: Arc<AddressSet>,
@@ -82,7 +87,8 @@ impl KernelPath {
             open,
             counted,
             held,
-            applied: false,
+            starting: Some(Instant::now()),
+            complete: false,
             tidy: false,
             writer: None,
             stages: HashMap::new(),
@@ -97,9 +103,9 @@ impl KernelPath {
     /// Notes the changes of a table. [`Self::tell`] passes them on, once listeners that frontends need again are open.
     pub(crate) fn apply(&mut self, active: &ActiveTable, changes: &[FrontendChange]) {
         let asks = |change: &FrontendChange| change.1.as_ref().is_some_and(|it| it.kernel_path().is_ok());
-        self.applied = true;
         if self.writer.is_none() {
             if !changes.iter().any(asks) || !self.start() {
+                self.starting = None;
                 return;
             }
             let all = active.table().frontends().iter().map(|frontend| frontend.addr);
@@ -124,6 +130,11 @@ impl KernelPath {
         self.note(active, changed);
     }
 
+    /// Notes that the table has every frontend.
+    pub(crate) fn complete(&mut self) {
+        self.unsent.complete |= !std::mem::replace(&mut self.complete, true);
+    }
+
     /// Sets the addresses where ports without a frontend belong to other programs of the machine.
     pub(crate) fn set_machine(&mut self, addresses: BTreeSet<IpAddr>) {
         if self.machine != addresses {
@@ -138,6 +149,7 @@ impl KernelPath {
                 self.errors = writer.progress().obstacles;
                 self.writer = Some(writer);
                 self.unsent.machine = Some(self.machine.clone());
+                self.unsent.complete = self.complete;
                 true
             }
             Err(error) => {
@@ -161,8 +173,8 @@ impl KernelPath {
             let reachable = self.failure.is_some() || self.errors.of(addr.ip).is_none();
             let forwarding = active.get(addr).map(|frontend| {
                 if reachable && frontend.spec().kernel_path().is_ok() {
-                    self.stages.entry(addr).or_insert(Stage::Asked(0, Instant::now()));
-                    forwarding::carried(frontend)
+                    let stage = self.stages.entry(addr).or_insert(Stage::Asked(0));
+                    forwarding::carried(frontend, *stage != Stage::Sole)
                 } else {
                     self.stages.remove(&addr);
                     forwarding::proxied(addr)
@@ -170,6 +182,10 @@ impl KernelPath {
             });
             if forwarding.is_none() {
                 self.stages.remove(&addr);
+            }
+            if addr.protocol == Protocol::Udp {
+                let serving = active.get(addr).into_iter().flat_map(|frontend| frontend.serving());
+                self.unsent.serving.push((addr, serving.map(EndpointAddr::socket_addr).collect()));
             }
             self.unsent.frontends.push((addr, forwarding));
         }
@@ -183,7 +199,7 @@ impl KernelPath {
         let asked: Vec<FrontendAddr> = change.frontends.iter().map(|(addr, _)| *addr).collect();
         let number = writer.send(change);
         for addr in asked {
-            if let Some(Stage::Asked(waits_for, _)) = self.stages.get_mut(&addr) {
+            if let Some(Stage::Asked(waits_for)) = self.stages.get_mut(&addr) {
                 *waits_for = number;
             }
         }
@@ -194,21 +210,44 @@ impl KernelPath {
         match self.stages.get(&addr) {
             _ if self.failure.is_some() => Proxying::Listens,
             None => Proxying::Listens,
-            Some(Stage::Asked(_, since)) if !self.held && since.elapsed() > PATIENCE => Proxying::Listens,
+            Some(Stage::Asked(_)) if self.starting.is_none() => Proxying::Listens,
             Some(Stage::Asked(..) | Stage::Carried(_)) => Proxying::Waits,
-            Some(Stage::Alone) => Proxying::Closed,
+            Some(Stage::Alone | Stage::Sole) => Proxying::Closed,
         }
+    }
+
+    /// Whether frontends of the first table wait for the kernel without a listener.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.starting.is_some() && !self.held && !self.stages.is_empty()
+    }
+
+    /// Whether the kernel does not have the current table yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        let Some(writer) = self.writer.as_ref().filter(|_| !self.held && self.failure.is_none()) else {
+            return false;
+        };
+        !self.unsent.is_empty() || writer.number > writer.progress().done
     }
 
     /// Whether the kernel carries the frontend now.
     pub(crate) fn carries(&self, addr: FrontendAddr) -> bool {
-        self.failure.is_none() && matches!(self.stages.get(&addr), Some(Stage::Carried(_) | Stage::Alone))
+        self.failure.is_none()
+            && matches!(self.stages.get(&addr), Some(Stage::Carried(_) | Stage::Alone | Stage::Sole))
     }
 
     /// Waits until [`Self::refresh`] may have something to do. Cancel safe.
     pub(crate) async fn changed(&self) {
+        let patience = async {
+            match self.starting.filter(|_| self.is_settling()) {
+                Some(since) => tokio::time::sleep_until((since + PATIENCE).into()).await,
+                None => std::future::pending().await,
+            }
+        };
         match &self.writer {
-            Some(writer) => writer.changed().await,
+            Some(writer) => tokio::select! {
+                () = writer.changed() => {}
+                () = patience => {}
+            },
             None => std::future::pending().await,
         }
     }
@@ -218,6 +257,8 @@ impl KernelPath {
         let Some(writer) = &self.writer else { return Vec::new() };
         let progress = writer.progress();
         let failed = progress.error.is_some();
+        let is_over = |since: &Instant| progress.done > 0 || !self.held && since.elapsed() >= PATIENCE;
+        let began = self.starting.take_if(|since| is_over(since)).is_some();
         let turned = failed != self.failure.is_some();
         self.failure = progress.error;
         let errors = match &self.failure {
@@ -232,45 +273,72 @@ impl KernelPath {
         let mut follow = Vec::new();
         for (addr, stage) in &mut self.stages {
             if failed {
-                *stage = Stage::Asked(progress.done, Instant::now());
-            } else if matches!(stage, Stage::Asked(number, _) if *number > 0 && *number <= progress.done) {
+                // What was sent since then has not failed yet.
+                if !matches!(stage, Stage::Asked(number) if *number > progress.done) {
+                    *stage = Stage::Asked(progress.done);
+                }
+            } else if matches!(stage, Stage::Asked(number) if *number > 0 && *number <= progress.done) {
                 *stage = Stage::Carried(Instant::now());
             }
-            follow.extend(turned.then_some(*addr));
+            follow.extend((began || turned).then_some(*addr));
         }
         follow
     }
 
-    /// Tries again what has failed. Returns the frontends whose listeners have to follow: the kernel has carried them for a while, or has
-    /// not answered for too long. `rests` is whether a frontend has no flow in the proxy that a closed listener would end.
-    pub(crate) fn retry(&mut self, rests: impl Fn(FrontendAddr) -> bool) -> Vec<FrontendAddr> {
-        if self.held || !self.applied {
+    /// Tries again what has failed. Returns the frontends whose listeners have to follow: the kernel has carried them for a while. `open` is how many connections or flows of a frontend the proxy has.
+    pub(crate) fn retry(
+        &mut self,
+        active: &ActiveTable,
+        open: impl Fn(FrontendAddr) -> u32,
+    ) -> Vec<FrontendAddr> {
+        if self.held {
             return Vec::new();
         }
-        let first = !std::mem::replace(&mut self.tidy, true);
-        let Some(writer) = &self.writer else {
-            if first {
-                nftables::remove_left_over();
-            }
-            return Vec::new();
-        };
+        self.look_for_left_over();
+        let Some(writer) = &self.writer else { return Vec::new() };
         writer.retry();
         if self.failure.is_some() {
             return Vec::new();
         }
-        let mut follow = Vec::new();
+        let (mut follow, mut unguarded) = (Vec::new(), Vec::new());
         for (addr, stage) in &mut self.stages {
             match stage {
-                Stage::Carried(since) if since.elapsed() > LAST_ACCEPTS && rests(*addr) => {
+                // A closed listener would end the proxy's flows.
+                Stage::Carried(since)
+                    if since.elapsed() > LAST_ACCEPTS
+                        && (addr.protocol == Protocol::Tcp || open(*addr) == 0) =>
+                {
                     *stage = Stage::Alone;
                     self.unsent.closed.push(*addr);
                     follow.push(*addr);
                 }
-                Stage::Asked(_, since) if since.elapsed() > PATIENCE => follow.push(*addr),
-                Stage::Asked(..) | Stage::Carried(_) | Stage::Alone => {}
+                Stage::Alone if open(*addr) == 0 => {
+                    *stage = Stage::Sole;
+                    unguarded.push(*addr);
+                }
+                Stage::Asked(..) | Stage::Carried(_) | Stage::Alone | Stage::Sole => {}
             }
         }
+        // For the kernel nothing changes in the others.
+        unguarded.retain(|addr| active.get(*addr).is_some_and(|it| forwarding::is_hashed(it)));
+        self.note(active, unguarded);
         follow
+    }
+
+    /// Takes over the tables of an earlier process although no frontend asks for the kernel, to empty them and to remove them later.
+    fn look_for_left_over(&mut self) {
+        if self.tidy || !self.complete {
+            return;
+        }
+        match nftables::is_left_over() {
+            Ok(left_over) => {
+                self.tidy = true;
+                if left_over && self.writer.is_none() && self.start() {
+                    self.tell();
+                }
+            }
+            Err(error) => tracing::debug!(%error, "an earlier process may have left tables of nftables"),
+        }
     }
 
     /// Why the kernel carries nothing although frontends ask for it.
@@ -281,7 +349,8 @@ impl KernelPath {
     /// Begins to tell the kernel, since the other process has left.
     pub(crate) fn serve(&mut self) {
         self.held = false;
-        self.stages.values_mut().for_each(|stage| *stage = Stage::Asked(0, Instant::now()));
+        self.starting = self.starting.map(|_| Instant::now());
+        self.stages.values_mut().for_each(|stage| *stage = Stage::Asked(0));
         self.tell();
     }
 
@@ -295,6 +364,9 @@ impl KernelPath {
     /// Takes every frontend away from the kernel, and ends the thread. What is open goes on: the tables stay, without elements, since the
     /// kernel translates addresses only while there are chains for it (`nf_nat_unregister_fn` in net/netfilter/nf_nat_core.c).
     pub(crate) fn release(&mut self) {
+        if self.held {
+            return self.leave();
+        }
         if let Some(writer) = self.writer.take() {
             writer.release();
         }
@@ -303,7 +375,7 @@ impl KernelPath {
 
 /// The endpoint that the kernel chooses by a hash of the client's address; `None` if it chooses at random, or none.
 pub fn hashed_by_kernel(frontend: &ActiveFrontend, origin: Origin, client: IpAddr) -> Option<EndpointAddr> {
-    let forwarding = forwarding::carried(frontend);
+    let forwarding = forwarding::carried(frontend, false);
     let endpoint = sheave_kernel::hashed(&forwarding, origin == Origin::Internal, client)?;
     Some(EndpointAddr::new(endpoint.ip(), endpoint.port()))
 }
@@ -333,3 +405,6 @@ pub(crate) fn count_into(table: Arc<ArcSwap<ActiveTable>>, registry: Arc<Counter
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,6 +177,11 @@ impl ListenerSet {
         self.listeners.contains_key(&addr)
     }
 
+    /// Whether the previous process has handed over a listener of the frontend that is not in use yet.
+    pub(crate) fn has_former(&self, addr: FrontendAddr) -> bool {
+        self.former.has(addr)
+    }
+
     /// Whether this is an address of the machine itself, where its other processes have precedence.
     pub(crate) fn is_machine(&self, ip: IpAddr) -> bool {
         self.claims.is_machine(ip)

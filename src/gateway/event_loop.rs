@@ -281,7 +281,7 @@ impl EventLoop {
                     Followed::Incomplete => {}
                     Followed::SourceEnded => break,
                     Followed::NotTakenOver => return self.close().await,
-                    Followed::InForce => self.tell_ready(ready.take()),
+                    Followed::InForce => self.tell_ready(ready.take()).await,
                 },
                 successor = servers.next_successor() => {
                     if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
@@ -357,7 +357,11 @@ impl EventLoop {
     }
 
     fn refresh_overload(&mut self) {
+        let before = self.dataplane.generation();
         self.dataplane.refresh();
+        if before != self.dataplane.generation() {
+            self.report_failures();
+        }
         if self.problems.refresh_overload(&self.dataplane, &self.pipeline.sources) {
             self.revision += 1;
         }
@@ -435,6 +439,9 @@ impl EventLoop {
                 "routing table in force"
             );
         }
+        if self.pipeline.sources.is_loaded() {
+            self.dataplane.complete();
+        }
         record_latency(&mut self.pipeline.sources);
         self.health.follow(&projection);
         self.projection = Some(projection);
@@ -475,7 +482,7 @@ impl EventLoop {
 
     /// Logs and reports failures of the data plane when they change.
     fn report_failures(&mut self) {
-        let generation = self.dataplane.table().table().generation();
+        let generation = self.dataplane.generation();
         let (announced, shared) = (self.announcing.announced(), self.announcing.is_shared());
         let (failed, disagreements) = (self.announcing.failed(), self.announcing.disagreements());
         if self.problems.failures.refresh(&self.dataplane, &self.health, failed, disagreements) {
@@ -494,9 +501,22 @@ impl EventLoop {
         }
     }
 
-    /// Logs that the first objects are in force.
-    fn tell_ready(&self, ready: Option<impl FnOnce()>) {
+    /// Waits until the kernel has the frontends that it is to carry, at the start.
+    async fn await_kernel(&mut self) {
+        if !self.dataplane.is_settling() {
+            return;
+        }
+        while self.dataplane.is_settling() {
+            self.dataplane.changed().await;
+            self.refresh_overload();
+        }
+        self.announce();
+    }
+
+    /// Logs that the first objects are in force, once they are in the kernel, too.
+    async fn tell_ready(&mut self, ready: Option<impl FnOnce()>) {
         if let Some(ready) = ready {
+            self.await_kernel().await;
             self.log_ready();
             ready();
         }

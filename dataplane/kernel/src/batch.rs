@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::encoding::{
     Extent, LIST_ELEMENTS, LIST_SET, LIST_TABLE, hairpin_key, set_of, write, write_key, write_state,
 };
-use crate::expressions::{Rule, protocol_family};
+use crate::expressions::{LIST_ELEMENT, Rule, protocol_family};
 use crate::netlink::{APPEND, Attributes, Batch, CREATE};
 use crate::rules::{self, FIXED, FORWARD, FixedChain};
 use crate::ruleset::{Chain, Changes, Element, Family};
-use crate::sets::{HAIRPIN, SETS, STATE, STATE_SET};
+use crate::sets::{AFFINITY, HAIRPIN, SETS, STATE, STATE_SET};
 
 /// From linux/netfilter/nf_tables.h: NFT_MSG_NEWTABLE and the other messages.
 pub(crate) const NEW_TABLE: u16 = 0;
@@ -202,6 +202,17 @@ impl<'a> Transaction<'a> {
     /// Removes elements by their keys.
     pub(crate) fn remove_keys(&mut self, family: Family, set: &str, keys: &[Vec<u8>]) {
         self.keys(DELETE_ELEMENTS, 0, family, set, keys);
+    }
+
+    /// Adds affinity records as they were read.
+    pub(crate) fn records(&mut self, family: Family, records: &[Attributes]) {
+        for some in records.chunks(500) {
+            let mut list = Attributes::new();
+            for record in some {
+                list.nested(LIST_ELEMENT, |element| element.append(record));
+            }
+            self.list(NEW_ELEMENTS, CREATE, family, AFFINITY, &list);
+        }
     }
 
     /// Changes the interfaces whose packets may leave where they came from.

@@ -17,6 +17,10 @@ const DELETE: u16 = 2;
 const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;
 const FILTER: u16 = 25;
+/// CTA_STATUS and CTA_STATUS_MASK, and IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h).
+const STATUS: u16 = 3;
+const STATUS_MASK: u16 = 26;
+const DESTINATION_TRANSLATED: u32 = 1 << 5;
 /// CTA_TUPLE_IP, CTA_TUPLE_PROTO, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT and CTA_PROTO_DST_PORT.
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTOCOL: u16 = 2;
@@ -67,6 +71,20 @@ impl Flows {
     /// Needs CAP_NET_ADMIN when it is used.
     pub fn open() -> io::Result<Self> {
         Ok(Self { netfilter: Netfilter::open()? })
+    }
+
+    /// Whether anything goes to another address than it was sent to, by whatever program's rules.
+    pub fn is_any_translated(&mut self) -> Result<bool, Error> {
+        let mut filter = Attributes::new();
+        for attribute in [STATUS, STATUS_MASK] {
+            filter.bytes(attribute, &DESTINATION_TRANSLATED.to_be_bytes());
+        }
+        // Older kernels list all.
+        let each = |any: &mut bool, flow: Walk<'_>| {
+            *any |= flow.number(STATUS).is_some_and(|status| status & DESTINATION_TRANSLATED != 0);
+        };
+        let all_families = [0, VERSION];
+        self.netfilter.dump(CONNTRACK | GET, all_families, &filter, each, || false).map_err(error)
     }
 
     /// Ends the UDP flows from these frontends to these endpoints, so that the clients' next datagrams go to others. To be called when

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use sheave_model::AddressSet;
 
-use crate::forwarding::{Decision, Forwarding, Masquerade};
+use crate::forwarding::{Decision, Forwarding, Masquerade, Method};
 use crate::ruleset::{Action, Chooser, Element, Family};
 use crate::slots::slots;
 
@@ -67,6 +67,7 @@ fn route(forwarding: &Forwarding, decision: &Decision) -> (Action, Vec<SocketAdd
             slots: count as u32,
             offset: 0,
             sticky: forwarding.affinity.is_some(),
+            guarded: forwarding.guarded && forwarding.method == Method::Hash,
         }),
     };
     (action, slots)

@@ -21,6 +21,8 @@ pub(crate) const LIST_ELEMENTS: u16 = 3;
 const KEY: u16 = 1;
 const DATA: u16 = 2;
 const FLAGS: u16 = 3;
+const TIMEOUT: u16 = 4;
+const EXPIRATION: u16 = 5;
 const USERDATA: u16 = 6;
 const EXPRESSION: u16 = 7;
 const KEY_END: u16 = 10;
@@ -339,6 +341,21 @@ impl<'a> Dumped<'a> {
         let whole = key.rest;
         key.ip()?;
         Some((whole, key.frontend()?, self.value(DATA)?.endpoint()?))
+    }
+
+    /// An affinity record's attributes, also those that say for how long it lasts still.
+    pub(crate) fn whole_record(self) -> Attributes {
+        let mut record = Attributes::new();
+        for kind in [KEY, DATA] {
+            let value = self.attributes.find(kind).unwrap_or_default();
+            record.nested(kind, |data| data.append_bytes(value));
+        }
+        for kind in [TIMEOUT, EXPIRATION] {
+            if let Some(value) = self.attributes.find(kind) {
+                record.bytes(kind, value);
+            }
+        }
+        record
     }
 
     /// The two interfaces' name of `hairpin`.

@@ -22,6 +22,9 @@ pub enum Error {
         /// The netlink port of that process's socket, often its process id.
         port: u32,
     },
+    /// Another process changes the tables, to which this kernel gives no owner.
+    #[error("the tables `sheave` are another process's")]
+    Locked,
     /// A message of a batch met a table that belongs to another process.
     #[error("the table `sheave` belongs to another process (message {number} of the batch)")]
     Owned {

@@ -17,6 +17,8 @@ pub struct Forwarding {
     pub internal: Decision,
     /// How an endpoint is chosen.
     pub method: Method,
+    /// Whether the proxy may have open connections, which the kernel does not know if it has tracked none before.
+    pub guarded: bool,
     /// How long after a client's last new connection its next one goes to the same endpoint; in whole seconds, `None` = no affinity.
     pub affinity: Option<Duration>,
     /// Clients in place of whom endpoints see the gateway's address.

@@ -72,7 +72,10 @@ impl Meaning {
         if self.present.contains(&Element::Ranged(frontend)) && !self.admits(frontend, client) {
             return Fate::Discard;
         }
-        let internal = self.service_internal.get(&frontend).filter(|_| self.is_internal(client));
+        let internal = self
+            .service_internal
+            .get(&frontend)
+            .filter(|_| client == frontend.ip || self.is_internal(client));
         match internal.or_else(|| self.service.get(&frontend)) {
             Some(Action::Choose(chooser)) => {
                 let record = record.filter(|_| chooser.sticky);
@@ -149,7 +152,8 @@ impl Meaning {
         if learnt.is_some() && !self.present.contains(&Element::Endpoint(frontend, endpoint)) {
             return Fate::Discard;
         }
-        let masquerade = self.present.contains(&Element::Masqueraded(frontend))
+        let masquerade = client == frontend.ip
+            || self.present.contains(&Element::Masqueraded(frontend))
             || self.is_internal(client) && self.present.contains(&Element::MasqueradedInternal(frontend));
         Fate::Forward { endpoint, masquerade, learnt }
     }

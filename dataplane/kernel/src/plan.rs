@@ -17,10 +17,34 @@ use crate::ruleset::{Action, Chain, Changes, Element, Family};
 /// ruleset does not know of such an address is refused.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    forwardings: BTreeMap<FrontendAddr, Forwarding>,
+    entries: BTreeMap<FrontendAddr, Known>,
     uses: Uses,
     internal_clients: AddressSet,
     machine: BTreeSet<IpAddr>,
+}
+
+/// What the plan knows of a frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Known {
+    Told(Forwarding),
+    /// Its elements, sorted, as an earlier process left them.
+    Kept(Vec<Element>),
+}
+
+impl Known {
+    fn elements(&self) -> Vec<Element> {
+        match self {
+            Self::Told(forwarding) => elements(forwarding),
+            Self::Kept(elements) => elements.clone(),
+        }
+    }
+
+    fn is_proxied(&self) -> bool {
+        match self {
+            Self::Told(forwarding) => forwarding.is_proxied(),
+            Self::Kept(elements) => matches!(elements[..], [Element::Service(_, Action::Accept)]),
+        }
+    }
 }
 
 /// What is in the ruleset as long as something needs it.
@@ -40,15 +64,40 @@ impl Plan {
         &mut self,
         changes: impl IntoIterator<Item = (FrontendAddr, Option<Forwarding>)>,
     ) -> Changes {
-        let mut replaced: BTreeMap<FrontendAddr, Option<Forwarding>> = BTreeMap::new();
-        for (addr, forwarding) in changes {
+        self.replace(changes.into_iter().map(|(addr, forwarding)| {
             debug_assert!(
                 forwarding.as_ref().is_none_or(|it| it.addr == addr),
                 "{addr:?} is not the address of {forwarding:?}"
             );
-            let old = match forwarding {
-                Some(forwarding) => self.forwardings.insert(addr, forwarding),
-                None => self.forwardings.remove(&addr),
+            (addr, forwarding.map(Known::Told))
+        }))
+    }
+
+    /// Keeps what the kernel has of frontends that the plan does not know, until they are told or [forgotten](Self::forget_kept).
+    pub fn keep(&mut self, present: &BTreeSet<Element>) {
+        let mut unknown: BTreeMap<FrontendAddr, Vec<Element>> = BTreeMap::new();
+        for element in present {
+            if let Some(frontend) = element.frontend().filter(|it| !self.entries.contains_key(it)) {
+                unknown.entry(frontend).or_default().push(*element);
+            }
+        }
+        // The kernel has them already.
+        drop(self.replace(unknown.into_iter().map(|(addr, kept)| (addr, Some(Known::Kept(kept))))));
+    }
+
+    /// Removes what was [kept](Self::keep) and has not been told since.
+    pub fn forget_kept(&mut self) -> Changes {
+        let kept = self.entries.iter().filter(|(_, entry)| matches!(entry, Known::Kept(_)));
+        let kept: Vec<FrontendAddr> = kept.map(|(addr, _)| *addr).collect();
+        self.replace(kept.into_iter().map(|addr| (addr, None)))
+    }
+
+    fn replace(&mut self, entries: impl Iterator<Item = (FrontendAddr, Option<Known>)>) -> Changes {
+        let mut replaced: BTreeMap<FrontendAddr, Option<Known>> = BTreeMap::new();
+        for (addr, entry) in entries {
+            let old = match entry {
+                Some(entry) => self.entries.insert(addr, entry),
+                None => self.entries.remove(&addr),
             };
             replaced.entry(addr).or_insert(old);
         }
@@ -87,21 +136,26 @@ impl Plan {
         changes
     }
 
-    /// The forwarding of a frontend.
-    pub fn forwarding(&self, addr: FrontendAddr) -> Option<&Forwarding> {
-        self.forwardings.get(&addr)
+    /// Whether the frontend was told as one of the proxy.
+    pub fn is_proxied(&self, addr: FrontendAddr) -> bool {
+        self.entries.get(&addr).is_some_and(Known::is_proxied)
+    }
+
+    /// Whether no frontend needs the kernel.
+    pub fn is_empty(&self) -> bool {
+        !self.uses.0.keys().any(|shared| matches!(shared, Shared::Address(_)))
     }
 
     /// All elements of the ruleset.
     pub fn elements(&self) -> BTreeSet<Element> {
-        let served = self.forwardings.values().filter(|it| self.is_served(it.addr.ip));
-        let own = served.flat_map(elements);
+        let served = self.entries.iter().filter(|(addr, _)| self.is_served(addr.ip));
+        let own = served.flat_map(|(_, entry)| entry.elements());
         own.chain(self.uses.0.keys().flat_map(|&shared| self.shared_elements(shared))).collect()
     }
 
     /// The elements that decide about connections to one frontend, whether there is one at this address or not.
     pub fn elements_of(&self, addr: FrontendAddr) -> Vec<Element> {
-        let own = self.forwardings.get(&addr).filter(|_| self.is_served(addr.ip)).map(elements);
+        let own = self.entries.get(&addr).filter(|_| self.is_served(addr.ip)).map(Known::elements);
         let shared = [Shared::Address(addr.ip), Shared::InternalClients(Family::of(addr.ip))];
         let shared = shared.into_iter().filter(|it| self.uses.0.contains_key(it));
         own.into_iter().flatten().chain(shared.flat_map(|shared| self.shared_elements(shared))).collect()
@@ -136,12 +190,12 @@ impl Plan {
     /// Counts the frontends of each address that need the kernel.
     fn use_addresses(
         &mut self,
-        replaced: &BTreeMap<FrontendAddr, Option<Forwarding>>,
+        replaced: &BTreeMap<FrontendAddr, Option<Known>>,
         before: &mut BTreeMap<Shared, bool>,
     ) {
-        let needs_kernel = |forwarding: Option<&Forwarding>| forwarding.is_some_and(|it| !it.is_proxied());
+        let needs_kernel = |entry: Option<&Known>| entry.is_some_and(|it| !it.is_proxied());
         for (addr, old) in replaced {
-            let (needed, needs) = (needs_kernel(old.as_ref()), needs_kernel(self.forwardings.get(addr)));
+            let (needed, needs) = (needs_kernel(old.as_ref()), needs_kernel(self.entries.get(addr)));
             if needed != needs {
                 self.uses.change(Shared::Address(addr.ip), needs, before);
             }
@@ -151,19 +205,19 @@ impl Plan {
     /// Changes the elements of the replaced forwardings, and of all proxied ones of an address that becomes or was served.
     fn change_frontends(
         &self,
-        replaced: &BTreeMap<FrontendAddr, Option<Forwarding>>,
+        replaced: &BTreeMap<FrontendAddr, Option<Known>>,
         before: &BTreeMap<Shared, bool>,
         changes: &mut Changes,
     ) {
         for (addr, old) in replaced {
             let served = self.is_served(addr.ip);
             let was_served = before.get(&Shared::Address(addr.ip)).copied().unwrap_or(served);
-            let new = self.forwardings.get(addr);
+            let new = self.entries.get(addr);
             if was_served == served && old.as_ref() == new {
                 continue;
             }
-            let old = old.as_ref().filter(|_| was_served).map(elements).unwrap_or_default();
-            let new = new.filter(|_| served).map(elements).unwrap_or_default();
+            let old = old.as_ref().filter(|_| was_served).map(Known::elements).unwrap_or_default();
+            let new = new.filter(|_| served).map(Known::elements).unwrap_or_default();
             changes.removed.extend(old.iter().filter(|element| new.binary_search(element).is_err()));
             changes.added.extend(new.iter().filter(|element| old.binary_search(element).is_err()));
         }
@@ -171,10 +225,10 @@ impl Plan {
             let &Shared::Address(ip) = shared else { continue };
             let served = self.is_served(ip);
             if served != was_served {
-                let all = self.forwardings.range(first_of(ip)..=last_of(ip));
+                let all = self.entries.range(first_of(ip)..=last_of(ip));
                 let others = all.filter(|(addr, _)| !replaced.contains_key(addr));
                 let list = if served { &mut changes.added } else { &mut changes.removed };
-                list.extend(others.flat_map(|(_, forwarding)| elements(forwarding)));
+                list.extend(others.flat_map(|(_, entry)| entry.elements()));
             }
         }
     }

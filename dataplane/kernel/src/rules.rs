@@ -31,8 +31,9 @@ const BEFORE_FILTERS: i32 = -10;
 pub(crate) const FORWARD: &str = "forward";
 
 /// The chains that are always there.
-pub(crate) const FIXED: [FixedChain; 9] = [
+pub(crate) const FIXED: [FixedChain; 10] = [
     FixedChain { name: "services", hook: None },
+    FixedChain { name: "from_own", hook: None },
     FixedChain { name: "after", hook: None },
     FixedChain { name: "refuse", hook: None },
     FixedChain { name: "discard", hook: None },
@@ -47,7 +48,11 @@ pub(crate) const FIXED: [FixedChain; 9] = [
 pub(crate) fn fixed(family: Family, chain: &str, liberal: bool) -> Vec<Rule> {
     let rule = || Rule::new(family);
     match chain {
-        "prerouting" | "output" => vec![rule().destination().is(Member::Of, "address").jump("services")],
+        "prerouting" => vec![rule().destination().is(Member::Of, "address").jump("services")],
+        "output" => {
+            ["from_own", "services"].map(|to| rule().destination().is(Member::Of, "address").jump(to)).into()
+        }
+        "from_own" => from_own(family),
         "input" => vec![after_translation(family)],
         "postrouting" => postrouting(family),
         "services" => services(family),
@@ -75,8 +80,10 @@ fn after_translation(family: Family) -> Rule {
 /// ct status dnat ct original ip daddr @address jump after
 /// ct status dnat meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masqueraded masquerade    # and udp
 /// ct status dnat ip saddr @internal meta l4proto tcp ct original ... @masqueraded_internal masquerade    # and udp
+/// ct status dnat ip saddr @address masquerade
 /// ct status dnat ct original ip daddr @address iifname . oifname @hairpin masquerade
 /// ```
+/// A client with a frontend's address is the machine itself, and answers to that address may go to another gateway.
 fn postrouting(family: Family) -> Vec<Rule> {
     let masqueraded = |protocol| {
         let rule = Rule::new(family).translated().protocol(protocol).original_frontend();
@@ -90,8 +97,24 @@ fn postrouting(family: Family) -> Vec<Rule> {
     let mut rules = vec![after_translation(family)];
     rules.extend(PROTOCOLS.map(masqueraded));
     rules.extend(PROTOCOLS.map(internal));
+    rules.push(Rule::new(family).translated().client().is(Member::Of, "address").masquerade());
     rules.push(hairpin.interfaces().turns_around().masquerade());
     rules
+}
+
+/// ```text
+/// ip daddr . meta l4proto . th dport @ranged ip daddr . meta l4proto . th dport . ip saddr != @admitted drop
+/// ip saddr @address ip daddr . meta l4proto . th dport vmap @service_internal
+/// ```
+/// The machine takes the frontend's own address for its connections to it, and is inside the cluster.
+fn from_own(family: Family) -> Vec<Rule> {
+    let client = Rule::new(family).client().is(Member::Of, "address");
+    vec![admits(family), client.frontend().verdict_of("service_internal")]
+}
+
+fn admits(family: Family) -> Rule {
+    let ranged = Rule::new(family).frontend().is(Member::Of, "ranged");
+    ranged.frontend_and_client().is(Member::NotOf, "admitted").drop()
 }
 
 /// ```text
@@ -104,9 +127,8 @@ fn postrouting(family: Family) -> Vec<Rule> {
 /// ```
 fn services(family: Family) -> Vec<Rule> {
     let rule = || Rule::new(family);
-    let ranged = rule().frontend().is(Member::Of, "ranged");
     let mut rules = vec![
-        ranged.frontend_and_client().is(Member::NotOf, "admitted").drop(),
+        admits(family),
         rule().client().is(Member::Of, "internal").frontend().verdict_of("service_internal"),
         rule().frontend().verdict_of("service"),
         rule().destination().is(Member::Of, "machine").accept(),
@@ -142,16 +164,17 @@ fn forward(family: Family) -> Vec<Rule> {
     ]
 }
 
-/// Name of a chain: `random_3`, `hash_251_at_251_sticky`, `learn_10800s`.
+/// Name of a chain: `random_3`, `hash_251_at_251_sticky_guarded`, `learn_10800s`.
 pub(crate) fn name(chain: Chain) -> String {
     match chain {
-        Chain::Choose(Chooser { method, slots, offset, sticky }) => {
+        Chain::Choose(Chooser { method, slots, offset, sticky, guarded }) => {
             let method = match method {
                 Method::Random => "random",
                 Method::Hash => "hash",
             };
             let offset = if offset == 0 { String::new() } else { format!("_at_{offset}") };
-            format!("{method}_{slots}{offset}{}", if sticky { "_sticky" } else { "" })
+            let sticky = if sticky { "_sticky" } else { "" };
+            format!("{method}_{slots}{offset}{sticky}{}", if guarded { "_guarded" } else { "" })
         }
         Chain::Learn(seconds) => format!("learn_{seconds}s"),
     }
@@ -168,9 +191,11 @@ pub(crate) fn named(name: &str) -> Option<Chain> {
         "hash" => Method::Hash,
         _ => return None,
     };
+    let (rest, guarded) = rest.strip_suffix("_guarded").map_or((rest, false), |rest| (rest, true));
     let (rest, sticky) = rest.strip_suffix("_sticky").map_or((rest, false), |rest| (rest, true));
     let (slots, offset) = rest.split_once("_at_").unwrap_or((rest, "0"));
-    Some(Chain::Choose(Chooser { method, slots: slots.parse().ok()?, offset: offset.parse().ok()?, sticky }))
+    let (slots, offset) = (slots.parse().ok()?, offset.parse().ok()?);
+    Some(Chain::Choose(Chooser { method, slots, offset, sticky, guarded }))
 }
 
 /// The rules of a chain whose number of users varies.
@@ -182,18 +207,19 @@ pub(crate) fn varying(family: Family, chain: Chain) -> Vec<Rule> {
 }
 
 /// ```text
-/// tcp flags != syn / fin,syn,rst,ack accept    # not of a hash
+/// tcp flags != syn / fin,syn,rst,ack accept    # of a hash only where guarded
 /// dnat ip to ip saddr . ip daddr . meta l4proto . th dport map @affinity    # where sticky
 /// dnat ip to ip daddr . meta l4proto . th dport . numgen random mod N map @slot
 /// dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 1 map @slot
 /// drop
 /// ```
 /// The last slot but one: a packet may find its chain before a change of the table, and its slot after that.
-fn choose(family: Family, Chooser { method, slots, offset, sticky }: Chooser) -> Vec<Rule> {
+fn choose(family: Family, Chooser { method, slots, offset, sticky, guarded }: Chooser) -> Vec<Rule> {
     let rule = || Rule::new(family);
     let mut rules = Vec::new();
-    if method == Method::Random {
-        // A connection that goes on without being tracked stays with the proxy's socket.
+    if guarded || method == Method::Random {
+        // A connection that goes on without being tracked stays with the proxy's socket. Otherwise a hash finds the endpoint to which
+        // another gateway, or this one before it forgot, has sent it.
         rules.push(rule().no_syn(FIN | SYN | RST | ACK).accept());
     }
     if sticky {
@@ -230,8 +256,10 @@ mod tests {
     #[test]
     fn every_chain_is_found_by_its_name() {
         for method in [Method::Random, Method::Hash] {
-            for (offset, sticky) in [(0, false), (0, true), (7, false), (7, true)] {
-                let chain = Chain::Choose(Chooser { method, slots: 251, offset, sticky });
+            for (offset, sticky, guarded) in
+                [(0, false, true), (0, true, false), (7, false, false), (7, true, true)]
+            {
+                let chain = Chain::Choose(Chooser { method, slots: 251, offset, sticky, guarded });
                 assert_eq!(named(&name(chain)), Some(chain));
             }
         }

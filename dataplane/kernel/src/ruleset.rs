@@ -37,6 +37,8 @@ pub struct Chooser {
     pub offset: u32,
     /// Whether the client's affinity record is looked up first.
     pub sticky: bool,
+    /// Whether segments that open no connection are left to the proxy's socket. A random choice always does that.
+    pub guarded: bool,
 }
 
 /// What the kernel does with the first packet of a connection or flow.
@@ -106,8 +108,8 @@ pub struct Changes {
 }
 
 impl Element {
-    /// The family of the table that has the element.
-    pub fn family(&self) -> Family {
+    /// The frontend that alone has the element; `None` if several may share it.
+    pub fn frontend(&self) -> Option<FrontendAddr> {
         match *self {
             Self::Service(frontend, _)
             | Self::ServiceInternal(frontend, _)
@@ -117,10 +119,26 @@ impl Element {
             | Self::Masqueraded(frontend)
             | Self::MasqueradedInternal(frontend)
             | Self::Ranged(frontend)
-            | Self::Admitted(frontend, ..) => Family::of(frontend.ip),
-            Self::Address(ip) | Self::Internal(ip, _) | Self::Machine(ip) => Family::of(ip),
-            Self::EndpointPort(_, endpoint) => Family::of(endpoint.ip()),
+            | Self::Admitted(frontend, ..) => Some(frontend),
+            Self::Address(_) | Self::Internal(..) | Self::Machine(_) | Self::EndpointPort(..) => None,
         }
+    }
+
+    /// The family of the table that has the element.
+    pub fn family(&self) -> Family {
+        Family::of(match *self {
+            Self::Address(ip) | Self::Internal(ip, _) | Self::Machine(ip) => ip,
+            Self::EndpointPort(_, endpoint) => endpoint.ip(),
+            Self::Service(frontend, _)
+            | Self::ServiceInternal(frontend, _)
+            | Self::Slot(frontend, ..)
+            | Self::Endpoint(frontend, _)
+            | Self::Learn(frontend, _)
+            | Self::Masqueraded(frontend)
+            | Self::MasqueradedInternal(frontend)
+            | Self::Ranged(frontend)
+            | Self::Admitted(frontend, ..) => frontend.ip,
+        })
     }
 }
 

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::{fs, io};
 
 use nix::libc;
@@ -92,6 +94,8 @@ pub struct KernelTable {
     interfaces: BTreeSet<String>,
     /// Frontends with affinity.
     sticky: HashSet<FrontendAddr>,
+    /// Held for as long as the process has tables to which the kernel gives no owner.
+    _lock: Option<UnixDatagram>,
 }
 
 /// A table of our name, as it was found.
@@ -119,6 +123,7 @@ impl KernelTable {
             current: false,
             interfaces: BTreeSet::new(),
             sticky: HashSet::new(),
+            _lock: if making.flags & OWNER == 0 { Some(lock()?) } else { None },
         };
         match table.find()? {
             [None, None] => {
@@ -217,7 +222,7 @@ impl KernelTable {
         Ok(Applied { generation: next, forgotten })
     }
 
-    /// Replaces the tables, whatever they are, by ones with these elements and chains, in one transaction. Affinity records are lost.
+    /// Replaces the tables, whatever they are, by ones with these elements and chains, in one transaction. Affinity records stay.
     pub fn reload<'a>(
         &mut self,
         elements: impl IntoIterator<Item = &'a Element>,
@@ -235,6 +240,13 @@ impl KernelTable {
         let next = self.generation + 1;
         let interfaces = interfaces()?;
         let elements: Vec<&Element> = elements.into_iter().collect();
+        let sticky = sticky(elements.iter().copied());
+        let mut records = [Vec::new(), Vec::new()];
+        for ((family, found), records) in FAMILIES.into_iter().zip(&found).zip(&mut records) {
+            if found.as_ref().is_some_and(|found| found.state.is_some_and(|(format, _)| format == FORMAT)) {
+                *records = self.records(family, &sticky)?;
+            }
+        }
         let mut transaction = Transaction::new(NAME, None);
         for (family, found) in FAMILIES.into_iter().zip(&found) {
             if found.is_some() {
@@ -248,12 +260,24 @@ impl KernelTable {
             transaction.new_chain(family, chain);
         }
         transaction.add(elements.iter().copied());
+        for (family, records) in FAMILIES.into_iter().zip(&records) {
+            transaction.records(family, records);
+        }
         self.netfilter.transact(transaction.finish())?;
         self.current = true;
         self.generation = next;
         self.interfaces = interfaces;
-        self.sticky = sticky(elements);
+        self.sticky = sticky;
         Ok(Applied { generation: next, forgotten: 0 })
+    }
+
+    /// The affinity records of these frontends.
+    fn records(&mut self, family: Family, sticky: &HashSet<FrontendAddr>) -> io::Result<Vec<Attributes>> {
+        self.read(family, AFFINITY, |records: &mut Vec<Attributes>, element| {
+            if element.record().is_some_and(|(_, frontend, _)| sticky.contains(&frontend)) {
+                records.push(element.whole_record());
+            }
+        })
     }
 
     /// Carries out a batch upon tables that are as this value describes them. Where anybody may change them, the batch is only valid for
@@ -390,9 +414,13 @@ impl KernelTable {
         remove(&mut self.netfilter).map(|_| ())
     }
 
-    /// Removes what an earlier process left, if it is there; returns whether it was.
-    pub fn remove_left_over() -> Result<bool, Error> {
-        remove(&mut Netfilter::open()?)
+    /// Whether there are tables that nobody has.
+    pub fn is_left_over() -> Result<bool, Error> {
+        match find(&mut Netfilter::open()?) {
+            Ok(found) => Ok(found.iter().any(Option::is_some)),
+            Err(Error::OwnedBy { .. } | Error::Foreign) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Both tables of our name, as they are.
@@ -457,6 +485,15 @@ fn unsupported(error: Error) -> Error {
         Error::Refused { number, error } => Error::NotSupported { number, error },
         error => error,
     }
+}
+
+/// Keeps a second process of this network namespace away, to which a name in the abstract namespace belongs (unix(7)).
+fn lock() -> Result<UnixDatagram, Error> {
+    let name = UnixAddr::from_abstract_name("sheave-kernel-path")?;
+    UnixDatagram::bind_addr(&name).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Error::Locked,
+        _ => error.into(),
+    })
 }
 
 fn find(netfilter: &mut Netfilter) -> Result<[Option<Found>; 2], Error> {

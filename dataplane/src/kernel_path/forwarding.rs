@@ -8,15 +8,16 @@ use sheave_model::{AddressSet, Affinity, Algorithm, ClientSource, FrontendAddr, 
 
 use crate::select::{ActiveFrontend, Origin};
 
-/// The forwarding of a frontend that the kernel carries.
-pub(super) fn carried(frontend: &ActiveFrontend) -> Forwarding {
+/// The forwarding of a frontend that the kernel carries. `guarded`: the proxy may have open connections of it.
+pub(super) fn carried(frontend: &ActiveFrontend, guarded: bool) -> Forwarding {
     let spec = frontend.spec();
     let is_masqueraded = |origin| frontend.client_source(origin) == ClientSource::Gateway;
     Forwarding {
         addr: spec.addr,
         external: decision(frontend, Origin::External, &spec.external),
         internal: decision(frontend, Origin::Internal, &spec.internal),
-        method: if frontend.algorithm() == Algorithm::Maglev { Method::Hash } else { Method::Random },
+        method: if is_hashed(frontend) { Method::Hash } else { Method::Random },
+        guarded,
         affinity: match spec.affinity {
             Affinity::None => None,
             Affinity::ClientIp { timeout, .. } => Some(timeout),
@@ -30,6 +31,14 @@ pub(super) fn carried(frontend: &ActiveFrontend) -> Forwarding {
     }
 }
 
+/// Whether every gateway is to choose the same endpoint for a client. Where nobody has asked for that, the many flows of one client spread
+/// at random, as the kernel's hash takes in no port.
+pub(super) fn is_hashed(frontend: &ActiveFrontend) -> bool {
+    let spec = frontend.spec();
+    let asked = spec.algorithm_named || spec.affinity != Affinity::None;
+    asked && frontend.algorithm() == Algorithm::Maglev
+}
+
 /// The forwarding of a frontend that stays with the proxy: the kernel passes its packets on to the proxy's socket, or refuses them where
 /// there is none.
 pub(super) fn proxied(addr: FrontendAddr) -> Forwarding {
@@ -38,6 +47,7 @@ pub(super) fn proxied(addr: FrontendAddr) -> Forwarding {
         external: Decision::Proxy,
         internal: Decision::Proxy,
         method: Method::Random,
+        guarded: false,
         affinity: None,
         masquerade: Masquerade::Nobody,
         admitted: Arc::new(AddressSet::all()),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sheave_kernel::ruleset::{Changes, Family};
+use sheave_kernel::ruleset::{Changes, Element, Family};
 use sheave_kernel::{Flows, KernelTable, Obstacle, Options, Plan, obstacles};
 use sheave_model::FrontendAddr;
 
@@ -31,18 +31,9 @@ fn stands(obstacle: &Obstacle, family: Family) -> bool {
     }
 }
 
-/// Removes the tables of an earlier process, if nobody uses them, on a thread of its own.
-pub(super) fn remove_left_over() {
-    let remove = || match KernelTable::remove_left_over() {
-        Ok(true) => {
-            tracing::info!("removed the tables `sheave` of nftables: no Service asks for the kernel path");
-        }
-        Ok(false) => {}
-        Err(error) => tracing::debug!(%error, "there may be tables of nftables that an earlier process left"),
-    };
-    if let Err(error) = std::thread::Builder::new().name("kernel-path".to_owned()).spawn(remove) {
-        tracing::debug!(%error, "no thread for nftables");
-    }
+/// Whether an earlier process has left tables.
+pub(crate) fn is_left_over() -> Result<bool, KernelPathError> {
+    KernelTable::is_left_over().map_err(KernelPathError::new)
 }
 
 /// The ruleset of this network namespace, which is opened when it is established.
@@ -64,22 +55,43 @@ impl Ruleset for Tables {
         }
     }
 
-    fn establish(&mut self, plan: &Plan) -> Result<(), KernelPathError> {
+    fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError> {
         // Opened anew, it says what is in the kernel: what an earlier process left, or another program changed.
         self.0 = None;
         let (mut table, present) = KernelTable::open(Options::default()).map_err(KernelPathError::new)?;
+        if keep {
+            plan.keep(&present.elements);
+        }
         let changes = plan.difference((&present.elements, &present.chains));
-        table.apply(&changes).map_err(KernelPathError::new)?;
+        if let Err(error) = change(&mut table, plan, &changes) {
+            replace(&mut table, plan, &error)?;
+        }
         self.0 = Some(table);
-        Ok(())
+        Ok(changes)
     }
 
-    fn apply(&mut self, changes: &Changes) -> Result<(), KernelPathError> {
-        self.table()?.apply(changes).map_err(KernelPathError::new).map(drop)
+    fn apply(&mut self, plan: &Plan, changes: &Changes) -> Result<(), KernelPathError> {
+        change(self.table()?, plan, changes).map_err(KernelPathError::new)
     }
 
     fn is_whole(&mut self) -> bool {
-        self.table().is_ok_and(|table| table.verify().is_ok())
+        let Ok(table) = self.table() else { return false };
+        for followed in [table.follow_interfaces(), table.follow_liberal()] {
+            if let Err(error) = followed {
+                tracing::debug!(%error, "the rules of the kernel path cannot follow the machine");
+            }
+        }
+        table.verify().is_ok()
+    }
+
+    fn remove_unused(&mut self) -> Result<bool, KernelPathError> {
+        if Flows::open().map_err(KernelPathError::new)?.is_any_translated().map_err(KernelPathError::new)? {
+            return Ok(false);
+        }
+        match self.0.take() {
+            Some(table) => table.remove().map_err(KernelPathError::new).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError> {
@@ -92,4 +104,31 @@ impl Ruleset for Tables {
         let mut tracked = Flows::open().map_err(KernelPathError::new)?;
         tracked.end(flows.iter().copied()).map_err(KernelPathError::new)
     }
+}
+
+/// How many source ranges leave one by one. The kernel takes about 10 ms to remove one of thousands (`nft_pipapo_remove`), and 1 s to load
+/// everything.
+const FEW_RANGES: usize = 100;
+
+fn change(table: &mut KernelTable, plan: &Plan, changes: &Changes) -> Result<(), sheave_kernel::Error> {
+    let ranges = changes.removed.iter().filter(|element| matches!(element, Element::Admitted(..))).count();
+    if ranges <= FEW_RANGES {
+        table.apply(changes).map(drop)
+    } else {
+        table.reload(&plan.elements(), &plan.chains()).map(drop)
+    }
+}
+
+/// Puts the plan in the place of tables that could not be changed to it, or at least nothing: what they have is out of date.
+fn replace(table: &mut KernelTable, plan: &Plan, why: &sheave_kernel::Error) -> Result<(), KernelPathError> {
+    tracing::warn!(error = %why, "nftables refused a change of the tables `sheave`; replacing them");
+    let (elements, chains) = (plan.elements(), plan.chains());
+    let Err(error) = table.reload(&elements, &chains) else { return Ok(()) };
+    if let Err(error) = table.reload(&[], &[]) {
+        tracing::warn!(
+            %error,
+            "the kernel goes on with what it was told; `nft delete table ip sheave` and `nft delete table ip6 sheave` end that"
+        );
+    }
+    Err(KernelPathError::new(error))
 }

@@ -16,12 +16,15 @@ use tokio::sync::Notify;
 pub(crate) trait Ruleset: Send {
     /// What keeps packets from being forwarded, although the kernel may take the rules.
     fn obstacles(&mut self) -> KernelPathErrors;
-    /// Turns what the kernel has, whatever that is, into this plan.
-    fn establish(&mut self, plan: &Plan) -> Result<(), KernelPathError>;
-    /// Makes these changes.
-    fn apply(&mut self, changes: &Changes) -> Result<(), KernelPathError>;
+    /// Turns what the kernel has, whatever that is, into this plan, and returns what that changed. With `keep`, the plan first takes in
+    /// what the kernel has of frontends that it does not know. If the kernel does not take the plan, it has nothing after that.
+    fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError>;
+    /// Makes these changes, which are in the plan.
+    fn apply(&mut self, plan: &Plan, changes: &Changes) -> Result<(), KernelPathError>;
     /// Whether the kernel still has what it was told.
     fn is_whole(&mut self) -> bool;
+    /// Removes the tables, unless the kernel still translates something; returns whether they are gone.
+    fn remove_unused(&mut self) -> Result<bool, KernelPathError>;
     /// New connections since each endpoint of a frontend got its element.
     fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError>;
     /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew.
@@ -73,16 +76,25 @@ impl KernelPathErrors {
 pub(super) struct Change {
     /// New values of frontends; `None` = it has left the table.
     pub(super) frontends: Vec<(FrontendAddr, Option<Forwarding>)>,
+    /// Endpoints of frontends of UDP whose flows go on, whether they get new ones or not.
+    pub(super) serving: Vec<(FrontendAddr, BTreeSet<SocketAddr>)>,
     pub(super) internal: Option<Arc<AddressSet>>,
     pub(super) machine: Option<BTreeSet<IpAddr>>,
     /// Frontends whose listener has closed: flows that the proxy had choose anew.
     pub(super) closed: Vec<FrontendAddr>,
+    /// Whether there are no other frontends than those told until now.
+    pub(super) complete: bool,
 }
 
 impl Change {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { frontends, internal, machine, closed } = self;
-        frontends.is_empty() && internal.is_none() && machine.is_none() && closed.is_empty()
+        let Self { frontends, serving, internal, machine, closed, complete } = self;
+        frontends.is_empty()
+            && serving.is_empty()
+            && internal.is_none()
+            && machine.is_none()
+            && closed.is_empty()
+            && !complete
     }
 }
 
@@ -123,7 +135,8 @@ impl WriterShared {
 pub(super) struct Writer {
     requests: std::sync::mpsc::Sender<Request>,
     shared: Arc<WriterShared>,
-    number: u64,
+    /// Number of the last change.
+    pub(super) number: u64,
 }
 
 /// Time that the end of the process leaves to the thread.
@@ -143,10 +156,13 @@ impl Writer {
         std::thread::Builder::new().name("kernel-path".to_owned()).spawn(move || {
             Thread {
                 ruleset,
-                established: false,
+                tables: TableState::Unknown,
+                complete: false,
+                next_removal: Instant::now(),
                 counted,
                 shared: Arc::clone(&of_thread),
                 plan: Plan::default(),
+                serving: HashMap::new(),
                 counts: HashMap::new(),
                 next_count: Instant::now() + SOONEST_COUNT,
             }
@@ -201,14 +217,32 @@ const SOONEST_COUNT: Duration = Duration::from_secs(1);
 /// Share of the time that counting may take: one part of these.
 const COUNTING: u32 = 50;
 
+/// How often tables without frontends are looked at: connection tracking may have a million entries.
+const NEXT_REMOVAL: Duration = Duration::from_secs(5);
+
+/// What the kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TableState {
+    /// What an earlier process left, or what others made of it.
+    Unknown,
+    /// The plan.
+    Established,
+    /// No tables, since no frontend needs them.
+    Removed,
+}
+
 /// State of the thread.
 struct Thread {
     ruleset: Box<dyn Ruleset>,
-    /// Whether the kernel has the plan.
-    established: bool,
+    tables: TableState,
+    /// Whether every frontend has been told once.
+    complete: bool,
+    next_removal: Instant,
     counted: Arc<CountSink>,
     shared: Arc<WriterShared>,
     plan: Plan,
+    /// By frontend of UDP.
+    serving: HashMap<FrontendAddr, BTreeSet<SocketAddr>>,
     counts: HashMap<(FrontendAddr, SocketAddr), u64>,
     next_count: Instant,
 }
@@ -221,14 +255,7 @@ impl Thread {
                 Ok(Request::Change(number, change)) => self.change(number, change),
                 Ok(Request::Retry) => self.retry(),
                 Ok(Request::Release(released)) => {
-                    if self.established
-                        && let Err(error) = self.ruleset.establish(&Plan::default())
-                    {
-                        tracing::warn!(
-                            %error,
-                            "the kernel goes on with what it was told; `nft delete table ip sheave` and `nft delete table ip6 sheave` end that"
-                        );
-                    }
+                    self.empty();
                     released.send(()).ok();
                     return;
                 }
@@ -240,35 +267,59 @@ impl Thread {
 
     /// Brings the plan, and the kernel where it has the plan, to the new state.
     fn change(&mut self, number: u64, change: Change) {
-        let Change { frontends, internal, machine, closed } = change;
+        let Change { frontends, serving, internal, machine, closed, complete } = change;
         let mut steps = Vec::new();
         steps.extend(internal.map(|clients| self.plan.set_internal_clients(&clients)));
         steps.extend(machine.map(|addresses| self.plan.set_machine(addresses)));
         if !frontends.is_empty() {
             steps.push(self.plan.apply(frontends));
         }
-        let outcome = if self.established {
-            let mut changes = steps.iter().filter(|changes| !changes.is_empty());
-            let applied = changes.try_for_each(|changes| self.ruleset.apply(changes));
-            applied.or_else(|error| {
-                tracing::warn!(%error, "nftables refused a change; telling it everything");
-                self.establish()
-            })
-        } else {
-            self.establish()
-        };
-        let flows: Vec<_> = steps
-            .iter()
-            .flat_map(ended_flows)
-            // The flows of a frontend that goes back to the proxy stay where they are.
-            .filter(|(frontend, _)| self.plan.forwarding(*frontend).is_none_or(|it| !it.is_proxied()))
-            .chain(closed.into_iter().map(|frontend| (frontend, frontend.socket_addr())))
-            .collect();
-        self.forget_flows(&flows);
+        if complete {
+            self.complete = true;
+            steps.push(self.plan.forget_kept());
+        }
+        let mut ended = self.follow_serving(serving);
+        ended.extend(steps.iter().flat_map(ended_flows));
+        ended.extend(closed.into_iter().map(|frontend| (frontend, frontend.socket_addr())));
+        let outcome = self.tell(&steps);
+        self.forget_flows(ended);
         self.publish(|progress| {
             progress.error = outcome.err();
             progress.done = number;
         });
+    }
+
+    /// Takes over the endpoints whose flows go on; returns those that were and are no more.
+    fn follow_serving(
+        &mut self,
+        serving: Vec<(FrontendAddr, BTreeSet<SocketAddr>)>,
+    ) -> Vec<(FrontendAddr, SocketAddr)> {
+        let mut ended = Vec::new();
+        for (frontend, now) in serving {
+            let before = if now.is_empty() {
+                self.serving.remove(&frontend)
+            } else {
+                self.serving.insert(frontend, now)
+            };
+            ended.extend(before.into_iter().flatten().map(|endpoint| (frontend, endpoint)));
+        }
+        ended
+    }
+
+    /// Makes these changes, which the plan has, or tells everything.
+    fn tell(&mut self, steps: &[Changes]) -> Result<(), KernelPathError> {
+        match self.tables {
+            TableState::Established => {
+                let mut changes = steps.iter().filter(|changes| !changes.is_empty());
+                if let Err(error) = changes.try_for_each(|changes| self.ruleset.apply(&self.plan, changes)) {
+                    tracing::warn!(%error, "nftables refused a change; telling it everything");
+                    self.establish()?;
+                }
+                Ok(())
+            }
+            TableState::Removed if self.plan.is_empty() => Ok(()),
+            TableState::Removed | TableState::Unknown => self.establish(),
+        }
     }
 
     fn retry(&mut self) {
@@ -276,27 +327,76 @@ impl Thread {
         if self.shared.lock().obstacles != obstacles {
             self.publish(|progress| progress.obstacles = obstacles);
         }
-        if self.established && self.ruleset.is_whole() {
-            return;
-        }
-        if self.established {
+        if self.tables == TableState::Established {
+            if self.ruleset.is_whole() {
+                self.remove_unused();
+                return;
+            }
             tracing::warn!("another program has changed the tables `sheave` of nftables; restoring them");
+            self.tables = TableState::Unknown;
         }
-        let outcome = self.establish();
+        let outcome = self.tell(&[]);
         self.publish(|progress| progress.error = outcome.err());
     }
 
     /// Tells the kernel the whole plan.
     fn establish(&mut self) -> Result<(), KernelPathError> {
-        let outcome = self.ruleset.establish(&self.plan);
-        self.established = outcome.is_ok();
-        outcome
+        self.tables = TableState::Unknown;
+        let changes = self.ruleset.establish(&mut self.plan, !self.complete)?;
+        self.tables = TableState::Established;
+        self.forget_flows(ended_flows(&changes).collect());
+        Ok(())
     }
 
-    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) {
-        let udp: Vec<_> =
-            flows.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp).copied().collect();
-        if self.established
+    /// Takes every frontend away.
+    fn empty(&mut self) {
+        let emptied = match self.tables {
+            TableState::Removed => return,
+            TableState::Established | TableState::Unknown => {
+                self.ruleset.establish(&mut Plan::default(), false)
+            }
+        };
+        match emptied {
+            Ok(_) => {}
+            Err(error) if self.tables == TableState::Established => {
+                tracing::warn!(%error, "the kernel may go on with what it was told");
+            }
+            Err(error) => tracing::debug!(%error, "the kernel was told nothing"),
+        }
+    }
+
+    /// Removes the tables once no frontend needs them and nothing that is open does.
+    fn remove_unused(&mut self) {
+        if !self.complete || !self.plan.is_empty() || Instant::now() < self.next_removal {
+            return;
+        }
+        self.next_removal = Instant::now() + NEXT_REMOVAL;
+        match self.ruleset.remove_unused() {
+            Ok(true) => {
+                tracing::info!(
+                    "removed the tables `sheave` of nftables: no Service asks for the kernel path"
+                );
+                self.tables = TableState::Removed;
+            }
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "the tables of nftables stay without frontends"),
+        }
+    }
+
+    /// Ends these flows, except those whose endpoint still serves them, and those of a frontend that went back to the proxy.
+    fn forget_flows(&mut self, mut flows: Vec<(FrontendAddr, SocketAddr)>) {
+        flows.sort_unstable();
+        flows.dedup();
+        let serves = |frontend: &FrontendAddr, endpoint: &SocketAddr| {
+            self.serving.get(frontend).is_some_and(|it| it.contains(endpoint))
+        };
+        flows.retain(|(frontend, endpoint)| {
+            frontend.protocol == Protocol::Udp
+                && !self.plan.is_proxied(*frontend)
+                && !serves(frontend, endpoint)
+        });
+        let udp = flows;
+        if self.tables == TableState::Established
             && !udp.is_empty()
             && let Err(error) = self.ruleset.forget_flows(&udp)
         {
@@ -311,7 +411,7 @@ impl Thread {
 
     fn count(&mut self) {
         let started = Instant::now();
-        if self.established
+        if self.tables == TableState::Established
             && let Ok(counts) = self.ruleset.counts()
         {
             let mut before = std::mem::take(&mut self.counts);

@@ -34,6 +34,11 @@ pub(super) enum Former {
 }
 
 impl FormerListeners {
+    /// Whether the previous process served the frontend, and it was not [taken](Self::take) yet.
+    pub(super) fn has(&self, addr: FrontendAddr) -> bool {
+        self.sockets.contains_key(&addr) || self.steered.contains(&addr)
+    }
+
     /// Takes the listener of a frontend, if it fits the number of workers. A second call finds nothing.
     pub(super) fn take(&mut self, addr: FrontendAddr, workers: usize) -> Former {
         match self.sockets.remove(&addr) {

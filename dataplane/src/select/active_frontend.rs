@@ -245,6 +245,11 @@ impl ActiveFrontend {
         self.serving.position(endpoint).is_some()
     }
 
+    /// The endpoints that still [serve](Self::serves), chosen for new traffic or not.
+    pub(crate) fn serving(&self) -> impl Iterator<Item = EndpointAddr> {
+        self.serving.iter().map(|endpoint| endpoint.addr)
+    }
+
     /// Whether the endpoint has answered flows before `since` but none after it, while another endpoint has answered since. An endpoint
     /// that never answered may speak a protocol without answers, and if no endpoint answers, clients may be sending no requests.
     pub(crate) fn has_fallen_silent(&self, endpoint: EndpointAddr, since: Instant) -> bool {

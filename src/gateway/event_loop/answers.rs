@@ -106,7 +106,9 @@ impl EventLoop {
 
     /// Reason why the process is not ready, regardless of the workers.
     pub(super) fn missing(&self) -> Option<&'static str> {
-        self.phase.not_ready().or_else(|| self.pipeline.sources.missing())
+        let settling =
+            || self.dataplane.is_settling().then_some("nftables does not have the rules of Services yet");
+        self.phase.not_ready().or_else(|| self.pipeline.sources.missing()).or_else(settling)
     }
 
     pub(super) fn status(&self) -> ProcessView {
@@ -117,7 +119,7 @@ impl EventLoop {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.identity.role.to_owned(),
             uptime_seconds: self.identity.started.elapsed().as_secs(),
-            generation: active.table().generation(),
+            generation: self.dataplane.generation(),
             table_age_seconds: self.applied.map(|applied| applied.elapsed().as_secs()),
             frontends: active.table().frontends().len(),
             source: sources::view(&self.pipeline.sources.local, ControlPlane::Local, objects),

@@ -49,6 +49,7 @@ fn forward(addr: FrontendAddr, endpoints: &[(u16, u32)]) -> Forwarding {
         external: decision.clone(),
         internal: decision,
         method: Method::Random,
+        guarded: false,
         affinity: None,
         masquerade: Masquerade::Nobody,
         admitted: Arc::new(AddressSet::all()),
@@ -97,15 +98,16 @@ fn any_masquerade() -> impl Strategy<Value = Masquerade> {
 fn any_forwarding(addr: FrontendAddr) -> impl Strategy<Value = Forwarding> {
     let decisions = (any_decision(addr.ip), any_decision(addr.ip), any::<bool>())
         .prop_map(|(external, internal, same)| (external.clone(), if same { external } else { internal }));
-    let method = prop_oneof![4 => Just(Method::Random), 1 => Just(Method::Hash)];
+    let method = prop_oneof![4 => Just((Method::Random, false)), 1 => (Just(Method::Hash), any::<bool>())];
     let affinity = select(vec![None, None, Some(Duration::from_secs(1)), Some(Duration::from_secs(10_800))]);
     let admitted = prop_oneof![2 => Just(AddressSet::all()), 1 => any_clients()].prop_map(Arc::new);
     (decisions, method, affinity, any_masquerade(), admitted).prop_map(
-        move |((external, internal), method, affinity, masquerade, admitted)| Forwarding {
+        move |((external, internal), (method, guarded), affinity, masquerade, admitted)| Forwarding {
             addr,
             external,
             internal,
             method,
+            guarded,
             affinity,
             masquerade,
             admitted,
@@ -201,13 +203,22 @@ fn plan_after(steps: Vec<Step>) -> Plan {
     plan
 }
 
+fn told(plan: &Plan) -> BTreeMap<FrontendAddr, Forwarding> {
+    let told = |(addr, entry): (&FrontendAddr, &Known)| match entry {
+        Known::Told(forwarding) => (*addr, forwarding.clone()),
+        Known::Kept(elements) => panic!("{elements:?} were told by nobody"),
+    };
+    plan.entries.iter().map(told).collect()
+}
+
 /// What the forwardings say about a connection: its fate, or its candidates with their shares.
 fn asked(plan: &Plan, client: IpAddr, addr: FrontendAddr) -> Result<Vec<(SocketAddr, u32)>, Fate> {
-    let needs_kernel = |it: &&Forwarding| it.addr.ip == addr.ip && !it.is_proxied();
-    if !plan.forwardings.values().any(|it| needs_kernel(&it)) {
+    let needs_kernel = |it: &Forwarding| it.addr.ip == addr.ip && !it.is_proxied();
+    let forwardings = told(plan);
+    if !forwardings.values().any(needs_kernel) {
         return Err(Fate::Untouched);
     }
-    let Some(forwarding) = plan.forwardings.get(&addr) else {
+    let Some(forwarding) = forwardings.get(&addr) else {
         return Err(if plan.machine.contains(&addr.ip) { Fate::ToSocket } else { Fate::Refuse });
     };
     if !forwarding.is_proxied() && !forwarding.admitted.contains(client) {
@@ -228,7 +239,7 @@ fn assert_means(plan: &Plan, meaning: &Meaning, client: IpAddr, addr: FrontendAd
         Err(fate) => return assert_eq!(meaning.fate(client, addr, None, 0), fate),
         Ok(candidates) => candidates,
     };
-    let forwarding = &plan.forwardings[&addr];
+    let forwarding = &told(plan)[&addr];
     let sticky = forwarding.affinity.is_some();
     let fate = |endpoint| Fate::Forward {
         endpoint,
@@ -286,9 +297,9 @@ proptest! {
         let mut fresh = Plan::default();
         fresh.set_machine(plan.machine.iter().copied());
         fresh.set_internal_clients(&plan.internal_clients);
-        fresh.apply(plan.forwardings.clone().into_iter().map(|(addr, it)| (addr, Some(it))));
+        fresh.apply(told(&plan).into_iter().map(|(addr, it)| (addr, Some(it))));
         kernel.assert_is(&fresh);
-        let all: Vec<_> = plan.forwardings.keys().map(|&addr| (addr, None)).collect();
+        let all: Vec<_> = told(&plan).into_keys().map(|addr| (addr, None)).collect();
         kernel.take(plan.apply(all));
         prop_assert!(kernel.elements.is_empty() && kernel.chains.is_empty(), "nothing is left: {:?}", kernel.elements);
     }
@@ -307,6 +318,29 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_stays_until_every_frontend_is_told(
+        steps in vec(any_step(), 1..12),
+        known in vec(any::<bool>(), 16),
+    ) {
+        let old = plan_after(steps);
+        let mut kernel = Kernel { elements: old.elements(), chains: old.chains() };
+        let known = told(&old).into_iter().zip(known).filter(|(_, known)| *known);
+        let known: Vec<_> = known.map(|((addr, it), _)| (addr, Some(it))).collect();
+        let begin = || {
+            let mut plan = Plan::default();
+            plan.set_machine(old.machine.iter().copied());
+            plan.set_internal_clients(&old.internal_clients);
+            plan.apply(known.clone());
+            plan
+        };
+        let mut plan = begin();
+        plan.keep(&kernel.elements);
+        prop_assert!(plan.difference((&kernel.elements, &kernel.chains)).is_empty());
+        kernel.take(plan.forget_kept());
+        kernel.assert_is(&begin());
     }
 
     #[test]
@@ -372,7 +406,7 @@ fn internal_clients_have_slots_of_their_own_only_where_they_are_treated_differen
     );
     let internal = forward(addr, &[(3, 1)]).internal;
     let changes = plan.apply([(addr, Some(Forwarding { internal, ..same }))]);
-    let chooser = Chooser { method: Method::Random, slots: 1, offset: 2, sticky: false };
+    let chooser = Chooser { method: Method::Random, slots: 1, offset: 2, sticky: false, guarded: false };
     let endpoint = endpoint_of(addr.ip, 3);
     let expected = Changes {
         new_chains: vec![(Family::Ipv4, Chain::Choose(chooser))],

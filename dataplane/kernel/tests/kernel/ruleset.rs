@@ -18,7 +18,7 @@ pub(crate) fn frontend(ip: IpAddr, port: u16, protocol: Protocol) -> FrontendAdd
 }
 
 pub(crate) fn chooser(method: Method, slots: usize, sticky: bool) -> Chooser {
-    Chooser { method, slots: u32::try_from(slots).unwrap(), offset: 0, sticky }
+    Chooser { method, slots: u32::try_from(slots).unwrap(), offset: 0, sticky, guarded: false }
 }
 
 impl Ruleset {

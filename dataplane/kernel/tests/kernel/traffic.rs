@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use sheave_kernel::jhash::chosen_slot;
 use sheave_kernel::ruleset::{Action, Element};
 use sheave_kernel::{KernelTable, Method, Options};
 use sheave_model::{FrontendAddr, Protocol};
@@ -128,48 +129,11 @@ fn a_hash_of_the_client_chooses(family: Family) {
     }
     let network = Network::new(family, &ruleset);
     for client in 0..CLIENTS {
-        let slot = (u64::from(jhash(family.client(client))) * 7) >> 32;
+        let slot = chosen_slot(family.client(client), 7, 0);
         for frontend in at(family, 80) {
             assert_eq!(network.name(client, frontend), format!("backend-{}", slot % 3), "client {client}");
         }
     }
-}
-
-/// `jhash` of an address in include/linux/jhash.h, with the seed of the rules.
-fn jhash(ip: IpAddr) -> u32 {
-    let octets = match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    let words = Vec::from_iter(octets.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())));
-    let begin =
-        0xdead_beef_u32.wrapping_add(4 * u32::try_from(words.len()).unwrap()).wrapping_add(0x5348_4541);
-    let (mut a, mut b, mut c) = (begin, begin, begin);
-    let mut last = words[0];
-    if let [first, second, third, fourth] = words[..] {
-        (a, b, c) = (a.wrapping_add(first), b.wrapping_add(second), c.wrapping_add(third));
-        a = a.wrapping_sub(c) ^ c.rotate_left(4);
-        c = c.wrapping_add(b);
-        b = b.wrapping_sub(a) ^ a.rotate_left(6);
-        a = a.wrapping_add(c);
-        c = c.wrapping_sub(b) ^ b.rotate_left(8);
-        b = b.wrapping_add(a);
-        a = a.wrapping_sub(c) ^ c.rotate_left(16);
-        c = c.wrapping_add(b);
-        b = b.wrapping_sub(a) ^ a.rotate_left(19);
-        a = a.wrapping_add(c);
-        c = c.wrapping_sub(b) ^ b.rotate_left(4);
-        b = b.wrapping_add(a);
-        last = fourth;
-    }
-    a = a.wrapping_add(last);
-    c = (c ^ b).wrapping_sub(b.rotate_left(14));
-    a = (a ^ c).wrapping_sub(c.rotate_left(11));
-    b = (b ^ a).wrapping_sub(a.rotate_left(25));
-    c = (c ^ b).wrapping_sub(b.rotate_left(16));
-    a = (a ^ c).wrapping_sub(c.rotate_left(4));
-    b = (b ^ a).wrapping_sub(a.rotate_left(14));
-    (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
 fn clients_stay_where_they_were_until_it_leaves(family: Family) {
@@ -181,11 +145,17 @@ fn clients_stay_where_they_were_until_it_leaves(family: Family) {
     };
     let before = ruleset(&all);
     let mut network = Network::new(family, &before);
+    let mut homes = Vec::new();
     for frontend in at(family, 80) {
         for client in 0..CLIENTS {
             let first = network.name(client, frontend);
             assert!((0..4).all(|_| network.name(client, frontend) == first), "{frontend}, client {client}");
+            homes.push((frontend, client, first));
         }
+    }
+    network.table.reload(&before.elements, &before.chains).unwrap();
+    for (frontend, client, home) in homes {
+        assert_eq!(network.name(client, frontend), home, "{frontend}, client {client}");
     }
     for frontend in at(family, 80) {
         let left = network.name(0, frontend);

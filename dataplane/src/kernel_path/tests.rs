@@ -1,0 +1,297 @@
+//! Tests of the kernel path with a kernel that takes, refuses and forgets as a test wants.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sheave_kernel::Plan;
+use sheave_kernel::ruleset::{Action, Chain, Changes, Element, Family};
+use sheave_model::test_util::{endpoint_addr, frontend, frontend_addr, table};
+use sheave_model::{Algorithm, Frontend, PathChoice, Protocol};
+
+use super::*;
+
+/// What the kernel has, and how it behaves.
+#[derive(Default)]
+struct Kernel {
+    elements: BTreeSet<Element>,
+    chains: BTreeSet<(Family, Chain)>,
+    /// Whether it refuses every change.
+    refuses: bool,
+    /// Whether it still translates something.
+    translates: bool,
+    forgotten: Vec<(FrontendAddr, SocketAddr)>,
+    removals: usize,
+}
+
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<Kernel>>);
+
+impl Fake {
+    fn with<T>(&self, of: impl FnOnce(&mut Kernel) -> T) -> T {
+        of(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn take(&self, changes: &Changes) -> Result<(), KernelPathError> {
+        self.with(|kernel| {
+            if kernel.refuses {
+                return Err(KernelPathError::new("refused"));
+            }
+            kernel.elements.retain(|element| !changes.removed.contains(element));
+            kernel.elements.extend(changes.added.iter().copied());
+            kernel.chains.retain(|chain| !changes.old_chains.contains(chain));
+            kernel.chains.extend(changes.new_chains.iter().copied());
+            Ok(())
+        })
+    }
+
+    fn has(&self, element: &Element) -> bool {
+        self.with(|kernel| kernel.elements.contains(element))
+    }
+
+    /// Whether the chain by which the frontend chooses leaves unknown connections to the proxy.
+    fn is_guarded(&self, addr: FrontendAddr) -> Option<bool> {
+        self.with(|kernel| {
+            kernel.elements.iter().find_map(|element| match *element {
+                Element::Service(of, Action::Choose(chooser)) if of == addr => Some(chooser.guarded),
+                _ => None,
+            })
+        })
+    }
+}
+
+impl Ruleset for Fake {
+    fn obstacles(&mut self) -> KernelPathErrors {
+        KernelPathErrors::NONE
+    }
+
+    fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError> {
+        let (elements, chains) = self.with(|kernel| (kernel.elements.clone(), kernel.chains.clone()));
+        if keep {
+            plan.keep(&elements);
+        }
+        let changes = plan.difference((&elements, &chains));
+        self.take(&changes).map(|()| changes)
+    }
+
+    fn apply(&mut self, _: &Plan, changes: &Changes) -> Result<(), KernelPathError> {
+        self.take(changes)
+    }
+
+    fn is_whole(&mut self) -> bool {
+        true
+    }
+
+    fn remove_unused(&mut self) -> Result<bool, KernelPathError> {
+        Ok(self.with(|kernel| {
+            kernel.removals += usize::from(!kernel.translates);
+            !kernel.translates
+        }))
+    }
+
+    fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError> {
+        Ok(Vec::new())
+    }
+
+    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError> {
+        self.with(|kernel| kernel.forgotten.extend(flows));
+        Ok(())
+    }
+}
+
+thread_local! {
+    static KERNEL: RefCell<Fake> = RefCell::default();
+}
+
+/// A kernel path that tells this kernel.
+fn telling(kernel: &Fake) -> KernelPath {
+    KERNEL.set(kernel.clone());
+    KernelPath::new(|| Box::new(KERNEL.with_borrow(Clone::clone)), Arc::new(|_, _, _| ()), false)
+}
+
+fn asking(number: u32, endpoints: &[(u32, u16)]) -> Frontend {
+    Frontend { path: PathChoice::Kernel, ..frontend(number, Algorithm::Random, endpoints) }
+}
+
+fn udp(mut frontend: Frontend) -> Frontend {
+    frontend.addr.protocol = Protocol::Udp;
+    frontend.service.protocol = Protocol::Udp;
+    frontend
+}
+
+/// Applies the table to a kernel path whose former table is `active`.
+fn apply(path: &mut KernelPath, active: &mut ActiveTable, frontends: impl IntoIterator<Item = Frontend>) {
+    let table = Arc::new(table(frontends));
+    let changes = sheave_model::diff(active.table(), &table);
+    *active = ActiveTable::compile(table, active);
+    path.apply(active, &changes);
+    path.tell();
+}
+
+/// Waits until the thread has come so far.
+#[track_caller]
+fn until(path: &mut KernelPath, active: &ActiveTable, holds: impl Fn(&KernelPath) -> bool) {
+    let begin = Instant::now();
+    loop {
+        drop(path.refresh(active));
+        drop(path.retry(active, |_| 1));
+        path.tell();
+        if holds(path) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?} {:?}", path.stages, path.failure);
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+fn carried(addr: FrontendAddr) -> impl Fn(&KernelPath) -> bool {
+    move |path| path.carries(addr)
+}
+
+/// Lets the time pass after which the proxy's listener closes.
+fn let_the_proxy_close(path: &mut KernelPath) {
+    for stage in path.stages.values_mut() {
+        if let Stage::Carried(since) = stage {
+            *since = since.checked_sub(2 * LAST_ACCEPTS).unwrap();
+        }
+    }
+}
+
+/// A kernel with what an earlier process left of frontends with these numbers.
+fn left_of(numbers: &[u32]) -> Fake {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    path.complete();
+    apply(&mut path, &mut active, numbers.iter().map(|&number| asking(number, &[(number, 1)])));
+    until(&mut path, &active, carried(frontend_addr(numbers[0])));
+    path.leave();
+    kernel
+}
+
+#[test]
+fn what_an_earlier_process_left_stays_until_the_table_has_every_frontend() {
+    let (kernel, mut active) = (left_of(&[1, 2]), ActiveTable::default());
+    let mut path = telling(&kernel);
+    apply(&mut path, &mut active, [asking(1, &[(7, 1)])]);
+    until(&mut path, &active, carried(frontend_addr(1)));
+    let endpoint = |frontend: u32, endpoint: u32| {
+        Element::Endpoint(frontend_addr(frontend), endpoint_addr(endpoint).socket_addr())
+    };
+    assert!(kernel.has(&endpoint(1, 7)) && !kernel.has(&endpoint(1, 1)) && kernel.has(&endpoint(2, 2)));
+    path.complete();
+    path.tell();
+    let done = path.writer.as_ref().map(|writer| writer.number);
+    until(&mut path, &active, |path| path.writer.as_ref().map(|writer| writer.progress().done) == done);
+    assert!(kernel.has(&endpoint(1, 7)) && !kernel.has(&endpoint(2, 2)));
+}
+
+#[test]
+fn flows_to_endpoints_that_left_while_nobody_told_the_kernel_end() {
+    let kernel = Fake::default();
+    let old = udp(asking(1, &[(1, 1), (2, 1)]));
+    let addr = old.addr;
+    for frontend in [old, udp(asking(1, &[(2, 1)]))] {
+        let mut active = ActiveTable::default();
+        let mut path = telling(&kernel);
+        path.complete();
+        apply(&mut path, &mut active, [frontend]);
+        until(&mut path, &active, carried(addr));
+        path.leave();
+    }
+    assert_eq!(kernel.with(|it| it.forgotten.clone()), [(addr, endpoint_addr(1).socket_addr())]);
+}
+
+#[test]
+fn flows_stay_while_their_endpoint_serves_although_it_gets_no_new_ones() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    let all = udp(asking(1, &[(1, 1), (2, 1)]));
+    let addr = all.addr;
+    let route = sheave_model::test_util::route([(0, 1)]);
+    let drained = Frontend { external: route.clone(), internal: route, ..all.clone() };
+    let mut ended = Vec::new();
+    for (frontend, left) in
+        [(all, None), (drained, None), (udp(asking(1, &[(2, 1)])), Some(endpoint_addr(1)))]
+    {
+        apply(&mut path, &mut active, [frontend]);
+        until(&mut path, &active, |path| path.carries(addr) && !path.is_behind());
+        ended.extend(left.map(|endpoint| (addr, endpoint.socket_addr())));
+        assert_eq!(kernel.with(|it| it.forgotten.clone()), ended);
+    }
+}
+
+#[test]
+fn tables_without_frontends_go_with_the_last_connection() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    kernel.with(|it| it.translates = true);
+    let mut path = telling(&kernel);
+    apply(&mut path, &mut active, [asking(1, &[(1, 1)])]);
+    until(&mut path, &active, carried(frontend_addr(1)));
+    apply(&mut path, &mut active, []);
+    path.complete();
+    path.tell();
+    let retried = |path: &mut KernelPath, active: &ActiveTable| {
+        drop(path.retry(active, |_| 0));
+        // The thread takes its requests in order.
+        path.unsent.closed.push(frontend_addr(9));
+        path.tell();
+        let number = path.writer.as_ref().map(|writer| writer.number);
+        until(path, active, |path| path.writer.as_ref().map(|it| it.progress().done) == number);
+    };
+    retried(&mut path, &active);
+    assert_eq!(kernel.with(|it| (it.elements.len(), it.removals)), (0, 0));
+    kernel.with(|it| it.translates = false);
+    until(&mut path, &active, |_| kernel.with(|it| it.removals) == 1);
+    apply(&mut path, &mut active, [asking(2, &[(1, 1)])]);
+    until(&mut path, &active, carried(frontend_addr(2)));
+}
+
+#[test]
+fn a_hash_guards_connections_of_the_proxy_as_long_as_there_are_any() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    let addr = frontend_addr(1);
+    let hashed = Frontend { algorithm: Algorithm::Maglev, algorithm_named: true, ..asking(1, &[(1, 1)]) };
+    apply(&mut path, &mut active, [hashed]);
+    until(&mut path, &active, carried(addr));
+    let_the_proxy_close(&mut path);
+    assert_eq!(path.retry(&active, |_| 1), [addr]);
+    assert_eq!((path.proxying(addr), path.retry(&active, |_| 1)), (Proxying::Closed, vec![]));
+    until(&mut path, &active, |_| kernel.is_guarded(addr) == Some(true));
+    assert_eq!(path.retry(&active, |_| 0), []);
+    path.tell();
+    until(&mut path, &active, |_| kernel.is_guarded(addr) == Some(false));
+    assert_eq!(path.proxying(addr), Proxying::Closed);
+}
+
+#[test]
+fn flows_of_the_proxy_keep_their_listener() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    let frontend = udp(asking(1, &[(1, 1)]));
+    let addr = frontend.addr;
+    apply(&mut path, &mut active, [frontend]);
+    until(&mut path, &active, carried(addr));
+    let_the_proxy_close(&mut path);
+    assert_eq!((path.retry(&active, |_| 1), path.proxying(addr)), (vec![], Proxying::Waits));
+    assert_eq!((path.retry(&active, |_| 0), path.proxying(addr)), (vec![addr], Proxying::Closed));
+}
+
+#[test]
+fn the_proxy_listens_while_the_kernel_refuses_and_closes_once_it_has_taken_everything() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    kernel.with(|it| it.refuses = true);
+    let mut path = telling(&kernel);
+    apply(&mut path, &mut active, [asking(1, &[(1, 1)])]);
+    until(&mut path, &active, |path| path.failure.is_some());
+    apply(&mut path, &mut active, [asking(1, &[(1, 1)]), asking(2, &[(1, 1)])]);
+    for number in [1, 2] {
+        assert_eq!(path.proxying(frontend_addr(number)), Proxying::Listens);
+        assert!(path.errors().of(frontend_addr(number).ip).is_some());
+    }
+    kernel.with(|it| it.refuses = false);
+    drop(path.retry(&active, |_| 0));
+    until(&mut path, &active, |path| path.carries(frontend_addr(1)) && path.carries(frontend_addr(2)));
+    assert!(path.errors().of(frontend_addr(1).ip).is_none());
+}
