@@ -144,8 +144,13 @@ fn the_end_of_the_process_takes_away_its_frontends_and_nothing_else(family: Fami
     let refused = ask(&world, family, 0).expect_err("nobody serves any more");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     world.client.run(|| open.say("still here")).expect("the connection goes on");
-    // A gateway that has nothing for the kernel removes what is left.
+    // A gateway that has nothing for the kernel removes what is left, once nothing needs it.
     let _gateway = Gateway::start(&world, &[web(family, "proxy").ready(family.backend(0))]);
+    let_pass(Duration::from_secs(2));
+    world.client.run(|| open.say("still here")).expect("the connection goes on");
+    ask(&world, family, 0).expect("the proxy serves");
+    drop(open);
+    world.gateway.finish("conntrack", &["-F"]).expect_success();
     eventually("only the table of somebody else is left", || {
         let left = nft(&["list", "tables"]);
         if left.trim() == "table ip sheave-else" { Ok(()) } else { Err(left) }

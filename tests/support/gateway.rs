@@ -279,6 +279,15 @@ impl<'w> Gateway<'w> {
             let now = self.generation();
             if now > before { Ok(()) } else { Err(format!("still generation {now}")) }
         });
+        if by_kernel() {
+            let table = self.generation();
+            eventually("the kernel has the new table", || {
+                let status: Value =
+                    serde_json::from_str(&self.get("/api/status")).expect("/api/status is JSON");
+                let now = status["generation"].as_u64().unwrap_or_default();
+                if now >= table { Ok(()) } else { Err(format!("generation {now} of {table}")) }
+            });
+        }
     }
 
     /// Replaces the Cluster objects, without waiting for the effect.
