@@ -6,12 +6,16 @@
 pub(crate) enum Subject {
     /// Routed by the gateway's kernel: the limit of this machine.
     Direct,
+    /// The same with connection tracking, which every way that translates addresses needs.
+    Tracked,
     /// nftables rules as kube-proxy writes them, on the gateway.
     KubeProxy,
     /// The kernel's virtual server, as kube-proxy uses it in mode `ipvs`.
     Ipvs,
     /// The release binary of this project.
     Sheave,
+    /// The same binary, whose Services the kernel carries.
+    SheaveKernel,
     /// HAProxy in TCP mode, with splicing where that is its best.
     Haproxy,
     /// nginx with its stream module.
@@ -22,16 +26,27 @@ pub(crate) enum Subject {
 
 impl Subject {
     /// All subjects, in the order of the runs.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Direct, Self::KubeProxy, Self::Ipvs, Self::Sheave, Self::Haproxy, Self::Nginx, Self::Envoy];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Direct,
+        Self::Tracked,
+        Self::KubeProxy,
+        Self::Ipvs,
+        Self::Sheave,
+        Self::SheaveKernel,
+        Self::Haproxy,
+        Self::Nginx,
+        Self::Envoy,
+    ];
 
     /// Name in the table and on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Tracked => "tracked",
             Self::KubeProxy => "kube-proxy",
             Self::Ipvs => "ipvs",
             Self::Sheave => "sheave",
+            Self::SheaveKernel => "sheave-kernel",
             Self::Haproxy => "haproxy",
             Self::Nginx => "nginx",
             Self::Envoy => "envoy",
@@ -40,7 +55,12 @@ impl Subject {
 
     /// Whether a process forwards, and not just the kernel.
     pub(crate) fn is_proxy(self) -> bool {
-        !matches!(self, Self::Direct | Self::KubeProxy | Self::Ipvs)
+        matches!(self, Self::Sheave | Self::Haproxy | Self::Nginx | Self::Envoy)
+    }
+
+    /// Whether it is this project's program.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Sheave | Self::SheaveKernel)
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum Rival {
 /// Figure with its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
+    /// Whose figure it is: one of this project's.
+    subject: Subject,
     what: &'static str,
     metric: Metric,
     /// Whether to use units per cost instead of cost per unit.
@@ -67,7 +69,8 @@ impl Mark {
         moonshot: Option<f64>,
     ) -> Self {
         let (better, inverse, workers, least_cores) = (Better::Higher, false, 1, 1);
-        Self { what, metric, inverse, rival, workers, least_cores, better, must, moonshot }
+        let subject = Subject::Sheave;
+        Self { subject, what, metric, inverse, rival, workers, least_cores, better, must, moonshot }
     }
 
     /// Mark for a figure that must not be higher than `must`.
@@ -79,6 +82,11 @@ impl Mark {
         moonshot: Option<f64>,
     ) -> Self {
         Self { better: Better::Lower, ..Self::at_least(what, metric, rival, must, moonshot) }
+    }
+
+    /// The same mark for another subject.
+    pub(crate) const fn of(self, subject: Subject) -> Self {
+        Self { subject, ..self }
     }
 
     /// Mark for units per second of the proxy's processor time.
@@ -106,7 +114,7 @@ impl Mark {
     /// Entrant whose figure is judged, and the one it is divided by, in a row of these scenes.
     pub(crate) fn pair(&self, scenes: &[Scene]) -> (Entrant, Option<Entrant>) {
         let scene = |at: Option<&Scene>| at.copied().unwrap_or(Scene::Usual);
-        let first = Entrant { subject: Subject::Sheave, workers: self.workers, scene: scene(scenes.first()) };
+        let first = Entrant { subject: self.subject, workers: self.workers, scene: scene(scenes.first()) };
         let last = Entrant { scene: scene(scenes.last()), ..first };
         match self.rival {
             Rival::Subject(subject) => (first, Some(Entrant { subject, ..first })),
@@ -164,9 +172,11 @@ impl Mark {
         let sign = if self.better == Better::Higher { ">=" } else { "<=" };
         let whose = rival.map_or(String::new(), |rival| format!(" {}", rival.label()));
         let limit = self.limit(self.must);
+        let subject =
+            if self.subject == Subject::Sheave { String::new() } else { format!("{} ", self.subject.name()) };
         (
-            format!("{row} {}{}{whose}", self.what, if rival.is_some() { " to" } else { "" }),
-            format!("{row} {} {sign} {limit}{whose}", self.what),
+            format!("{row} {subject}{}{}{whose}", self.what, if rival.is_some() { " to" } else { "" }),
+            format!("{row} {subject}{} {sign} {limit}{whose}", self.what),
         )
     }
 

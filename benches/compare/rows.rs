@@ -2,7 +2,9 @@
 
 use crate::entrant::{Entrant, Scene, Subject};
 use crate::marks::{Mark, Rival};
-use crate::sample::Metric::{IdleKib, OtherSlowdown, P50, P99, ProcessCost, Rate, Refused, Standstill};
+use crate::sample::Metric::{
+    IdleKib, MachineCost, OtherSlowdown, P50, P99, ProcessCost, Rate, Refused, Standstill,
+};
 use crate::sample::Units;
 
 /// Kind of load.
@@ -116,6 +118,15 @@ const AHEAD_OF_NGINX: [Mark; 2] = [
     Mark::at_least("rate", Rate, NGINX, 1.0, None),
     Mark::at_most("CPU per unit", ProcessCost, NGINX, 1.0, None),
 ];
+/// Marks of the kernel path.
+const AS_FAST_AS_ROUTED: Mark =
+    Mark::at_least("rate", Rate, Rival::Subject(Subject::Tracked), 0.95, Some(0.99))
+        .of(Subject::SheaveKernel);
+const AS_FAST_AS_KUBE_PROXY: Mark =
+    Mark::at_least("rate", Rate, Rival::Subject(Subject::KubeProxy), 1.0, None).of(Subject::SheaveKernel);
+const CHEAPER_THAN_THE_PROXY: Mark =
+    Mark::at_most("CPU of the machine", MachineCost, Rival::Subject(Subject::Sheave), 0.6, None)
+        .of(Subject::SheaveKernel);
 const MUCH_FASTER_THAN_HAPROXY: Mark = Mark::at_least("rate", Rate, HAPROXY, 1.10, Some(1.25));
 const TAIL_OF_TWO_WORKERS: Mark = Mark::tail_of_two_workers(HAPROXY, 1.0, 0.8);
 
@@ -130,7 +141,12 @@ pub(crate) static ROWS: [Row; 21] = [
     Row::new(
         "bulk-1",
         Load::Bulk { streams: 1 },
-        &[Mark::at_most("CPU per GiB", ProcessCost, HAPROXY, 0.77, Some(0.65)), MUCH_FASTER_THAN_HAPROXY],
+        &[
+            Mark::at_most("CPU per GiB", ProcessCost, HAPROXY, 0.77, Some(0.65)),
+            MUCH_FASTER_THAN_HAPROXY,
+            AS_FAST_AS_ROUTED,
+            AS_FAST_AS_KUBE_PROXY,
+        ],
     ),
     Row::new(
         "bulk-4",
@@ -152,6 +168,9 @@ pub(crate) static ROWS: [Row; 21] = [
         &[
             Mark::at_most("CPU per request", ProcessCost, HAPROXY, 0.70, Some(0.60)),
             Mark::at_most("p99", P99, HAPROXY, 0.80, Some(0.70)),
+            AS_FAST_AS_ROUTED,
+            AS_FAST_AS_KUBE_PROXY,
+            CHEAPER_THAN_THE_PROXY,
             AHEAD_OF_NGINX[0],
             AHEAD_OF_NGINX[1],
             TAIL_OF_TWO_WORKERS,
@@ -179,6 +198,9 @@ pub(crate) static ROWS: [Row; 21] = [
         &[
             Mark::at_most("CPU per connection", ProcessCost, HAPROXY, 0.82, Some(0.70)),
             Mark::at_least("rate", Rate, HAPROXY, 1.15, Some(1.30)),
+            AS_FAST_AS_ROUTED,
+            AS_FAST_AS_KUBE_PROXY,
+            CHEAPER_THAN_THE_PROXY,
             Mark::second_worker(),
         ],
     ),
@@ -325,9 +347,11 @@ impl Row {
             // HAProxy does not forward arbitrary datagrams.
             Subject::Haproxy => self.load.is_tcp(),
             // Kernel paths have no process whose memory could be measured.
-            Subject::Direct | Subject::KubeProxy | Subject::Ipvs => {
-                !matches!(self.load, Load::Idle | Load::Crowd { .. })
-            }
+            Subject::Direct
+            | Subject::Tracked
+            | Subject::KubeProxy
+            | Subject::Ipvs
+            | Subject::SheaveKernel => !matches!(self.load, Load::Idle | Load::Crowd { .. }),
             Subject::Nginx => true,
             // Envoy only keeps the client's address with an experimental listener filter, and its UDP proxy loses all bundles.
             Subject::Envoy => self.scenes[0] != Scene::Local && !matches!(self.load, Load::Bundle { .. }),

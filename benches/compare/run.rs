@@ -15,7 +15,7 @@ use sheave_test_support::patience::let_pass;
 
 use crate::admin;
 use crate::cores::{OneCore, Pinning};
-use crate::entrant::{Entrant, Scene, Subject};
+use crate::entrant::{Entrant, Scene};
 use crate::failure::Failure;
 use crate::load::{self, bundle::Shape, connect::ClosesFirst, pace::Pace, request::Clients};
 use crate::measure::{Clock, memory_kib, peak_kib, segments_sent};
@@ -154,7 +154,7 @@ impl<'a> Stage<'a> {
         let limit = Instant::now() + START_LIMIT;
         loop {
             self.running.still_alive()?;
-            let complete = self.entrant.subject != Subject::Sheave || admin::ready(&self.topology.gateway);
+            let complete = !self.entrant.subject.is_ours() || admin::ready(&self.topology.gateway);
             let answer = complete.then(|| self.topology.client.run(asked));
             let masked = self.entrant.scene == Scene::Local && serve::last_client() != CLIENT;
             let failure = match answer {

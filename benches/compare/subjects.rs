@@ -23,13 +23,14 @@ pub(crate) use process::Running;
 /// Address to which the client connects for `subject`.
 pub(crate) fn address(subject: Subject) -> Ipv4Addr {
     match subject {
-        Subject::Direct => SERVER,
+        Subject::Direct | Subject::Tracked => SERVER,
         Subject::Sheave => Ipv4Addr::new(203, 0, 113, 10),
         Subject::Haproxy => Ipv4Addr::new(203, 0, 113, 11),
         Subject::Nginx => Ipv4Addr::new(203, 0, 113, 12),
         Subject::KubeProxy => Ipv4Addr::new(203, 0, 113, 13),
         Subject::Envoy => Ipv4Addr::new(203, 0, 113, 15),
         Subject::Ipvs => Ipv4Addr::new(203, 0, 113, 16),
+        Subject::SheaveKernel => Ipv4Addr::new(203, 0, 113, 19),
     }
 }
 
@@ -44,7 +45,7 @@ pub(crate) const REMOVED: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 18);
 
 /// Local addresses of the gateway.
 pub(crate) fn addresses() -> Vec<Ipv4Addr> {
-    let elsewhere = Subject::ALL.into_iter().filter(|subject| *subject != Subject::Direct);
+    let elsewhere = Subject::ALL.into_iter().filter(|subject| address(*subject) != SERVER);
     elsewhere.map(address).chain([WITH_AFFINITY, CLOSED_BY_CLIENTS, REMOVED]).collect()
 }
 
@@ -56,14 +57,18 @@ pub(crate) fn find(subject: Subject, envoy: Option<&Path>) -> Presence {
     };
     match subject {
         Subject::Direct => Presence::Here(Installed { subject, program: None, version: kernel() }),
-        Subject::KubeProxy => found("nft", &["--version"], "nft is not installed: apt-get install nftables"),
+        Subject::KubeProxy | Subject::Tracked => {
+            found("nft", &["--version"], "nft is not installed: apt-get install nftables")
+        }
         Subject::Ipvs if !Path::new(VIRTUAL_SERVER).exists() => {
             Presence::Absent("the kernel has no virtual server: modprobe ip_vs (CONFIG_IP_VS)")
         }
         Subject::Ipvs => {
             found("ipvsadm", &["--version"], "ipvsadm is not installed: apt-get install ipvsadm")
         }
-        Subject::Sheave => here(subject, PathBuf::from(env!("CARGO_BIN_EXE_sheave")), &["version"]),
+        Subject::Sheave | Subject::SheaveKernel => {
+            here(subject, PathBuf::from(env!("CARGO_BIN_EXE_sheave")), &["version"])
+        }
         Subject::Haproxy => found("haproxy", &["-v"], "not installed: apt-get install haproxy"),
         Subject::Nginx if program("nginx").is_some() && !configure::nginx_has_stream() => {
             Presence::Absent("has no stream module: apt-get install libnginx-mod-stream")

@@ -7,12 +7,14 @@ use crate::sample::{Metric, Series};
 use crate::verdict::Verdict;
 
 /// Columns of the table of rows, for subjects that took part.
-const SUBJECTS: [(Subject, &str); 7] = [
+const SUBJECTS: [(Subject, &str); 9] = [
     (Subject::Sheave, "Sheave"),
+    (Subject::SheaveKernel, "kernel path"),
     (Subject::Haproxy, "HAProxy"),
     (Subject::Nginx, "nginx"),
     (Subject::Envoy, "Envoy"),
     (Subject::Direct, "routed"),
+    (Subject::Tracked, "routed, tracked"),
     (Subject::KubeProxy, "kube-proxy's rules"),
     (Subject::Ipvs, "IPVS"),
 ];

@@ -24,8 +24,8 @@ const SPARE_FILES: u64 = 1_000;
 /// Writes the configuration for `task` into `dir`, and returns the arguments that run the program in the foreground.
 pub(super) fn write(task: Task, dir: &Path) -> Result<Vec<String>, Failure> {
     match task.entrant.subject {
-        Subject::Direct | Subject::KubeProxy | Subject::Ipvs => Ok(Vec::new()),
-        Subject::Sheave => sheave(task, dir),
+        Subject::Direct | Subject::Tracked | Subject::KubeProxy | Subject::Ipvs => Ok(Vec::new()),
+        Subject::Sheave | Subject::SheaveKernel => sheave(task, dir),
         Subject::Haproxy => {
             let file = save(dir, "haproxy.cfg", &haproxy_config(task))?;
             Ok(vec!["-db".to_owned(), "-f".to_owned(), file])
@@ -135,9 +135,11 @@ pub(super) fn nginx_has_stream() -> bool {
 fn sheave(task: Task, dir: &Path) -> Result<Vec<String>, Failure> {
     let manifests = manifests::write(task, dir)?;
     let workers = task.entrant.workers;
+    let path = if task.entrant.subject == Subject::SheaveKernel { "kernel" } else { "proxy" };
     let config = format!(
         "node: gateway
 workers: {workers}
+path: {path}
 stateDir: {}
 admin: {{listen: \"{ADMIN}\"}}
 timeouts: {{connect: 5s, idle: 1h, udpIdle: 60s}}

@@ -12,7 +12,7 @@ use sheave_test_support::patience::let_pass;
 
 use super::configure::save;
 use super::{CLOSED_BY_CLIENTS, REMOVED, Task, WITH_AFFINITY, address};
-use crate::entrant::{Scene, Subject};
+use crate::entrant::{Entrant, Scene};
 use crate::failure::{During, Failure};
 use crate::ports::{DATAGRAM, MANY, ONCE, TCP, UDP};
 use crate::topology::{SERVER, endpoint, frontend};
@@ -29,7 +29,7 @@ pub(super) fn write(task: Task, dir: &Path) -> Result<String, Failure> {
     let scene = task.entrant.scene;
     let folder = dir.join("manifests");
     fs::create_dir_all(&folder).during("make a folder for manifests")?;
-    save(&folder, "bench.yaml", &bench(scene))?;
+    save(&folder, "bench.yaml", &bench(task.entrant))?;
     match scene {
         Scene::Usual | Scene::Local => {}
         Scene::Services(count) => save_many(&folder, count)?,
@@ -105,8 +105,8 @@ ports: [{{name: p, port: {port}, protocol: TCP}}]
     )
 }
 
-fn bench(scene: Scene) -> String {
-    let policy = if scene == Scene::Local { "  externalTrafficPolicy: Local\n" } else { "" };
+fn bench(entrant: Entrant) -> String {
+    let policy = if entrant.scene == Scene::Local { "  externalTrafficPolicy: Local\n" } else { "" };
 
     let ports = |indent| {
         let mut text = String::new();
@@ -118,7 +118,7 @@ fn bench(scene: Scene) -> String {
         text
     };
     let (service_ports, slice_ports) = (ports("  "), ports(""));
-    let address = address(Subject::Sheave);
+    let address = address(entrant.subject);
     format!(
         "apiVersion: v1
 kind: Service

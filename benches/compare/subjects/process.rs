@@ -39,7 +39,7 @@ impl<'a> Running<'a> {
         let dir = setting.dir.join(task.entrant.label());
         let rules = Rules::install(task, gateway)?;
         let program = match &installed.program {
-            Some(program) if task.entrant.subject.is_proxy() => program,
+            Some(program) if task.entrant.subject.is_proxy() || task.entrant.subject.is_ours() => program,
             _ => return Ok(Self { program: name, dir, guard: None, _rules: rules }),
         };
         fs::create_dir_all(&dir).during(format!("make {}", dir.display()))?;

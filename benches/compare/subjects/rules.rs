@@ -23,6 +23,15 @@ const FORGET_AFTER: [&str; 4] = [
 /// Number of Services without load in kube-proxy's table.
 const OTHER_SERVICES: u32 = 1_000;
 
+/// Connection tracking, and nothing else.
+const TRACKING: &str = "table ip compare {
+    chain forward {
+        type filter hook forward priority filter;
+        ct state established accept
+    }
+}
+";
+
 /// Return path of the kernel's Documentation/networking/tproxy.rst: packets for a transparent socket are delivered locally,
 /// although their address is the client's.
 const RETURN_PATH: &str = "table inet compare {
@@ -43,8 +52,12 @@ pub(super) struct Rules<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// None but those that turn connection tracking on.
+    Tracked,
     KubeProxy,
     Ipvs,
+    /// Those that Sheave leaves in the kernel.
+    Left,
     ReturnPath,
 }
 
@@ -52,6 +65,8 @@ impl<'a> Rules<'a> {
     /// Installs what the task needs, if anything.
     pub(super) fn install(task: Task, gateway: &'a Host) -> Result<Option<Self>, Failure> {
         let kind = match (task.entrant.subject, task.entrant.scene) {
+            (Subject::Tracked, _) => Kind::Tracked,
+            (Subject::SheaveKernel, _) => Kind::Left,
             (Subject::KubeProxy, _) => Kind::KubeProxy,
             (Subject::Ipvs, _) => Kind::Ipvs,
             (Subject::Haproxy | Subject::Nginx, Scene::Local) => Kind::ReturnPath,
@@ -60,6 +75,12 @@ impl<'a> Rules<'a> {
         // From here on, `Drop` removes what was installed.
         let rules = Self { gateway, kind };
         match kind {
+            Kind::Tracked => rules.read("nft -f -", TRACKING)?,
+            // Once, so that the settings of connection tracking are there.
+            Kind::Left => {
+                rules.read("nft -f -", TRACKING)?;
+                rules.run(&removal("ip"))?;
+            }
             Kind::KubeProxy => rules.read("nft -f -", &kube_proxy(task.entrant.scene))?,
             Kind::Ipvs => rules.read("ipvsadm --restore", &virtual_server())?,
             Kind::ReturnPath => {
@@ -75,7 +96,8 @@ impl<'a> Rules<'a> {
 
     fn remove(&self) -> Result<(), Failure> {
         match self.kind {
-            Kind::KubeProxy => self.run(&removal("ip")),
+            Kind::Tracked | Kind::KubeProxy => self.run(&removal("ip")),
+            Kind::Left => self.run("nft delete table ip sheave && nft delete table ip6 sheave"),
             Kind::Ipvs => self.run("ipvsadm --clear"),
             Kind::ReturnPath => {
                 RETURN_ROUTE.iter().try_for_each(|words| self.run(&words.replace("%s", "delete")))?;
