@@ -8,7 +8,7 @@ mod nftables;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -370,6 +370,34 @@ impl KernelPath {
         if let Some(writer) = self.writer.take() {
             writer.release();
         }
+    }
+}
+
+/// Where the kernel sends a client whatever the frontend's shares are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pinned {
+    /// The endpoint of a connection or flow that is open.
+    Open(EndpointAddr),
+    /// The endpoint of the client's affinity record, and how long that lasts.
+    Recorded(EndpointAddr, Duration),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Asks the kernel where it has pinned a client; `port` is the client's, if it is known. Takes two requests of netlink, about 0.1 ms.
+pub fn pinned_by_kernel(frontend: &ActiveFrontend, client: IpAddr, port: Option<u16>) -> Pinned {
+    let addr = frontend.spec().addr;
+    let endpoint = |addr: SocketAddr| EndpointAddr::new(addr.ip(), addr.port());
+    let failed = |error: sheave_kernel::Error| tracing::debug!(%error, "the kernel does not say where it sends a client");
+    let connection = port.map(|port| sheave_kernel::open_connection(addr, SocketAddr::new(client, port)));
+    let connection = connection.and_then(|it| it.map_err(failed).ok().flatten());
+    // One that ends at the frontend itself is the proxy's.
+    if let Some(open) = connection.filter(|open| *open != addr.socket_addr()) {
+        return Pinned::Open(endpoint(open));
+    }
+    match sheave_kernel::affinity_record(addr, client).map_err(failed).ok().flatten() {
+        Some((recorded, remaining)) => Pinned::Recorded(endpoint(recorded), remaining),
+        None => Pinned::Nowhere,
     }
 }
 

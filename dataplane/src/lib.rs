@@ -44,7 +44,7 @@ pub use dataplane::{
 };
 pub use event_loop::watchdog::StuckWorker;
 pub use health::{EndpointCounts, EndpointFailures, HealthCounts, UnhealthyEndpoint};
-pub use kernel_path::{KernelPathError, KernelPathErrors, hashed_by_kernel};
+pub use kernel_path::{KernelPathError, KernelPathErrors, Pinned, hashed_by_kernel, pinned_by_kernel};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use listener::BindFailure;
 pub use listener::overload::Overloaded;

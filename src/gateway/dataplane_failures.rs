@@ -103,6 +103,11 @@ fn of(dataplane: &Dataplane) -> Vec<Failure> {
         };
         failures.extend(of_services(dataplane, asks, reason::KERNEL_PATH_UNAVAILABLE, &message));
     }
+    if let Some(error) = dataplane.kernel_path_errors().tracking_full() {
+        let message = format!("the kernel soon drops new connections: {error}; raise that sysctl");
+        let asks = |frontend: &Frontend| frontend.kernel_path().is_ok();
+        failures.extend(of_services(dataplane, asks, reason::CONNECTION_TRACKING_FULL, &message));
+    }
     if let Some(error) = ports_taken(dataplane) {
         let message =
             format!("each UDP flow takes a local port for itself: {error}; retrying every {again} s");

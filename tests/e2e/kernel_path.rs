@@ -25,6 +25,7 @@ for_both_families!(
     endpoints_that_a_check_finds_failing_get_nothing,
     connections_are_counted_for_frontends_and_endpoints,
     what_other_programs_remove_is_restored,
+    explain_knows_where_the_kernel_has_a_client,
 );
 
 fn vip(family: Family) -> SocketAddr {
@@ -239,4 +240,24 @@ fn what_other_programs_remove_is_restored(family: Family) {
     world.gateway.finish("nft", &["delete", "table", table, "sheave"]);
     until_carried(&world, family);
     ask(&world, family, 0).expect("the kernel serves");
+}
+
+fn explain_knows_where_the_kernel_has_a_client(family: Family) {
+    let (world, _servers) = served(2, family);
+    let gateway =
+        Gateway::start(&world, &[web(family, "kernel").all_ready((0..2).map(|n| family.backend(n)))]);
+    until_carried(&world, family);
+    for client in 0..CLIENTS {
+        let flow = udp::Client::new(&world.client, family.client(client), vip(family));
+        let home = flow.ask().expect("the kernel serves").name;
+        let from = flow.local_addr().to_string().replace('[', "%5B").replace(']', "%5D");
+        let path = format!("/api/explain?service=e2e/web&protocol=UDP&client={from}");
+        let explained: Value = serde_json::from_str(&gateway.get(&path)).expect("JSON");
+        let endpoint = (0..2).find(|&n| format!("backend-{n}") == home).map(|n| at(family.backend(n), 9000));
+        assert_eq!(explained["endpoint"], endpoint.expect("a backend").to_string(), "{explained}");
+        assert!(
+            explained["reasons"].to_string().contains("connection tracking has the client"),
+            "{explained}"
+        );
+    }
 }

@@ -103,6 +103,7 @@ pub(crate) fn known_reason(name: &str) -> Option<&'static str> {
         reason::ADDRESS_CONFLICT,
         reason::CLIENT_SOURCE_LOST,
         reason::KERNEL_PATH_UNAVAILABLE,
+        reason::CONNECTION_TRACKING_FULL,
         reason::LOCAL_PORTS_TAKEN,
         reason::FAILED_TO_START_SERVICE_HEALTHCHECK,
     ];

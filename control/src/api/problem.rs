@@ -108,6 +108,9 @@ pub mod reason {
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
     /// The gateway cannot have the kernel carry the Service's connections, so the proxy does.
     pub const KERNEL_PATH_UNAVAILABLE: &str = "KernelPathUnavailable";
+    /// The kernel, which carries the Service's connections, has little room left to track them: more than four fifths are in use. It drops
+    /// new connections for which there is none.
+    pub const CONNECTION_TRACKING_FULL: &str = "ConnectionTrackingFull";
     /// Another process uses the local ports that the gateway's UDP flows would share. Each flow takes a port of its own, so there
     /// may be far fewer flows.
     pub const LOCAL_PORTS_TAKEN: &str = "LocalPortsTaken";

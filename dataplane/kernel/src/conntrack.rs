@@ -73,6 +73,27 @@ impl Flows {
         Ok(Self { netfilter: Netfilter::open()? })
     }
 
+    /// The endpoint of the connection or flow from this client to the frontend.
+    pub(crate) fn endpoint(
+        &mut self,
+        frontend: FrontendAddr,
+        client: SocketAddr,
+    ) -> Result<Option<SocketAddr>, Error> {
+        let mut which = Attributes::new();
+        which.nested(ORIGINAL, |tuple| {
+            write_tuple(tuple, frontend, Some(client), Some(frontend.socket_addr()));
+        });
+        let family = [protocol_family(Family::of(frontend.ip)), VERSION];
+        let mut found = None;
+        let asked = self.netfilter.request(CONNTRACK | GET, family, &which, |flow| {
+            found = flow.find(REPLY).and_then(source_of);
+        });
+        match asked {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            outcome => outcome.map(|()| found).map_err(error),
+        }
+    }
+
     /// Whether anything goes to another address than it was sent to, by whatever program's rules.
     pub fn is_any_translated(&mut self) -> Result<bool, Error> {
         let mut filter = Attributes::new();
@@ -148,24 +169,9 @@ fn error(error: io::Error) -> Error {
 
 /// Flows that clients began to the frontend and that the endpoint answers. Both sides, as other frontends may have the endpoint.
 fn filter(frontend: FrontendAddr, endpoint: SocketAddr) -> Attributes {
-    let protocol = protocol_number(frontend.protocol);
-    let tuple = |tuple: &mut Attributes, source: Option<SocketAddr>, destination: Option<SocketAddr>| {
-        // The kernel wants both addresses, and compares those whose bits are set.
-        let any = if endpoint.is_ipv4() { vec![0; 4] } else { vec![0; 16] };
-        let octets = |addr: Option<SocketAddr>| addr.map_or(any.clone(), |addr| ip_octets(addr.ip()));
-        let first = if endpoint.is_ipv4() { 1 } else { 3 };
-        tuple.nested(TUPLE_IP, |ip| {
-            ip.bytes(first, &octets(source)).bytes(first + 1, &octets(destination));
-        });
-        tuple.nested(TUPLE_PROTOCOL, |attributes| {
-            let port = |addr: Option<SocketAddr>| addr.map_or(0, |addr| addr.port()).to_be_bytes();
-            attributes.bytes(PROTOCOL_NUMBER, &[protocol]);
-            attributes.bytes(SOURCE_PORT, &port(source)).bytes(DESTINATION_PORT, &port(destination));
-        });
-    };
     let mut filter = Attributes::new();
-    filter.nested(ORIGINAL, |attributes| tuple(attributes, None, Some(frontend.socket_addr())));
-    filter.nested(REPLY, |attributes| tuple(attributes, Some(endpoint), None));
+    filter.nested(ORIGINAL, |tuple| write_tuple(tuple, frontend, None, Some(frontend.socket_addr())));
+    filter.nested(REPLY, |tuple| write_tuple(tuple, frontend, Some(endpoint), None));
     filter.nested(FILTER, |flags| {
         // These two numbers are in the machine's order.
         let (source, destination) = if endpoint.is_ipv4() { (BY_SOURCE, BY_DESTINATION) } else { (0, 0) };
@@ -174,6 +180,34 @@ fn filter(frontend: FrontendAddr, endpoint: SocketAddr) -> Attributes {
         flags.bytes(FILTER_ORIGINAL, &original.to_ne_bytes()).bytes(FILTER_REPLY, &reply.to_ne_bytes());
     });
     filter
+}
+
+/// One side of a connection to the frontend. The kernel wants both addresses, and a filter compares those whose bits are set.
+fn write_tuple(
+    tuple: &mut Attributes,
+    frontend: FrontendAddr,
+    source: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
+) {
+    let (first, any) = if frontend.ip.is_ipv4() { (1, vec![0; 4]) } else { (3, vec![0; 16]) };
+    let octets = |addr: Option<SocketAddr>| addr.map_or(any.clone(), |addr| ip_octets(addr.ip()));
+    tuple.nested(TUPLE_IP, |ip| {
+        ip.bytes(first, &octets(source)).bytes(first + 1, &octets(destination));
+    });
+    tuple.nested(TUPLE_PROTOCOL, |attributes| {
+        let port = |addr: Option<SocketAddr>| addr.map_or(0, |addr| addr.port()).to_be_bytes();
+        attributes.bytes(PROTOCOL_NUMBER, &[protocol_number(frontend.protocol)]);
+        attributes.bytes(SOURCE_PORT, &port(source)).bytes(DESTINATION_PORT, &port(destination));
+    });
+}
+
+/// Address and port from which a side of a connection is sent.
+fn source_of(tuple: &[u8]) -> Option<SocketAddr> {
+    let port = Walk(Walk(tuple).find(TUPLE_PROTOCOL)?).find(SOURCE_PORT)?.try_into().ok()?;
+    let octets = address(Some(tuple), 0)?;
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from).ok();
+    let ip = v4.or_else(|| <[u8; 16]>::try_from(octets).map(IpAddr::from).ok())?;
+    Some(SocketAddr::new(ip, u16::from_be_bytes(port)))
 }
 
 /// An address of a tuple: the source (0) or the destination (1).

@@ -1,6 +1,7 @@
 //! Elements of sets and maps, as the kernel has them: written into messages, and read back from dumps.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use sheave_model::{FrontendAddr, Protocol};
 
@@ -163,6 +164,14 @@ fn frontend_key(frontend: FrontendAddr, rest: impl FnOnce(&mut Vec<u8>)) -> Vec<
     key.extend_from_slice(&[protocol_number(frontend.protocol), 0, 0, 0]);
     push_port(&mut key, frontend.port);
     rest(&mut key);
+    key
+}
+
+/// Key of a client's affinity record.
+pub(crate) fn record_key(client: IpAddr, frontend: FrontendAddr) -> Vec<u8> {
+    let mut key = Vec::with_capacity(40);
+    push_ip(&mut key, client);
+    key.extend(frontend_key(frontend, |_| {}));
     key
 }
 
@@ -341,6 +350,12 @@ impl<'a> Dumped<'a> {
         let whole = key.rest;
         key.ip()?;
         Some((whole, key.frontend()?, self.value(DATA)?.endpoint()?))
+    }
+
+    /// How long an affinity record lasts still, unless it is renewed.
+    pub(crate) fn remaining(self) -> Option<Duration> {
+        let milliseconds = self.attributes.find(EXPIRATION)?.try_into().ok()?;
+        Some(Duration::from_millis(u64::from_be_bytes(milliseconds)))
     }
 
     /// An affinity record's attributes, also those that say for how long it lasts still.

@@ -32,9 +32,9 @@ pub enum Obstacle {
     },
     /// New connections will soon find no room.
     TrackingFull {
-        /// Connections in the table.
-        count: u64,
-        /// Room for them.
+        /// Share of the table that is in use, in percent, rounded down to tens.
+        percent: u64,
+        /// Room for connections and flows.
         max: u64,
     },
 }
@@ -48,10 +48,10 @@ impl fmt::Display for Obstacle {
             Self::ForwardDropped { chain } => {
                 write!(f, "the nftables chain `{chain}` drops forwarded packets (policy drop)")
             }
-            Self::TrackingFull { count, max } => {
+            Self::TrackingFull { percent, max } => {
                 write!(
                     f,
-                    "{count} of {max} connection tracking entries are in use (net.netfilter.nf_conntrack_max)"
+                    "{percent} % of the {max} entries of connection tracking are in use (net.netfilter.nf_conntrack_max)"
                 )
             }
         }
@@ -72,12 +72,13 @@ pub fn obstacles() -> io::Result<Vec<Obstacle>> {
         obstacles.push(Obstacle::NotForwarding(Family::Ipv6));
     }
     obstacles.extend(dropping_chains()?.into_iter().map(|chain| Obstacle::ForwardDropped { chain }));
-    if let Some(Tracked { count, max }) = Tracked::read()
-        && count * 100 >= max * NEARLY_FULL
-    {
-        obstacles.push(Obstacle::TrackingFull { count, max });
-    }
+    obstacles.extend(Tracked::read().and_then(nearly_full));
     Ok(obstacles)
+}
+
+fn nearly_full(Tracked { count, max }: Tracked) -> Option<Obstacle> {
+    let percent = (count * 100).checked_div(max)?;
+    (percent >= NEARLY_FULL).then_some(Obstacle::TrackingFull { percent: percent / 10 * 10, max })
 }
 
 fn has_right() -> io::Result<bool> {
@@ -102,4 +103,17 @@ fn dropping_chains() -> io::Result<Vec<String>> {
         all.extend(netfilter.dump(NFTABLES | GET_CHAIN, [family, 0], &Attributes::new(), each, Vec::new)?);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_nearly_full_from_four_fifths_on() {
+        let told = |count| nearly_full(Tracked { count, max: 1_000 });
+        let full = |percent| Some(Obstacle::TrackingFull { percent, max: 1_000 });
+        assert_eq!([told(799), told(800), told(899), told(1_000)], [None, full(80), full(80), full(100)]);
+        assert_eq!(nearly_full(Tracked { count: 0, max: 0 }), None);
+    }
 }

@@ -46,7 +46,9 @@ impl Ruleset for Tables {
         match obstacles() {
             Ok(found) => {
                 let of = |family| found.iter().find(|it| stands(it, family)).map(KernelPathError::new);
+                let full = found.iter().find(|it| matches!(it, Obstacle::TrackingFull { .. }));
                 KernelPathErrors::new(of(Family::Ipv4), of(Family::Ipv6))
+                    .with_tracking_full(full.map(KernelPathError::new))
             }
             Err(error) => {
                 let error = KernelPathError::new(error);

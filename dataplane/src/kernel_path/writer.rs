@@ -51,15 +51,26 @@ impl KernelPathError {
 pub struct KernelPathErrors {
     v4: Option<KernelPathError>,
     v6: Option<KernelPathError>,
+    tracking_full: Option<KernelPathError>,
 }
 
 impl KernelPathErrors {
     /// No reason: the kernel carries what it is asked to.
-    pub const NONE: Self = Self { v4: None, v6: None };
+    pub const NONE: Self = Self { v4: None, v6: None, tracking_full: None };
 
     /// The reasons for each family.
     pub(crate) fn new(v4: Option<KernelPathError>, v6: Option<KernelPathError>) -> Self {
-        Self { v4, v6 }
+        Self { v4, v6, ..Self::NONE }
+    }
+
+    /// The same, and that new connections will soon find no room in connection tracking.
+    pub(crate) fn with_tracking_full(self, tracking_full: Option<KernelPathError>) -> Self {
+        Self { tracking_full, ..self }
+    }
+
+    /// Why new connections will soon find no room in connection tracking, on which the kernel carries them all the same.
+    pub fn tracking_full(&self) -> Option<&KernelPathError> {
+        self.tracking_full.as_ref()
     }
 
     /// The reason for frontends at this address.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use sheave_dataplane::hashed_by_kernel;
 use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_dataplane::select::{ActiveFrontend, Origin, PickRequest, Preview};
+use sheave_dataplane::{Pinned, hashed_by_kernel, pinned_by_kernel};
 use sheave_model::{Affinity, Algorithm, EndpointAddr, Protocol};
 
 use super::Basis;
@@ -31,14 +31,14 @@ pub(super) fn choose(
     let only = Some(only).filter(|_| others.is_empty());
     let preview = client.map(|client| preview(active, origin, client, basis));
     let mut choice = match (preview, only) {
+        (Some(Preview::Affinity { .. } | Preview::Balanced(_)), None) if by_kernel(active, basis) => {
+            kernels(active, origin, client, basis, choices.len())
+        }
         (Some(Preview::Affinity { endpoint, remaining }), _) => recorded(endpoint, remaining),
         (_, Some(only)) => Choice {
             endpoint: Some(only),
             reasons: vec![format!("{only} is the only one that may be chosen")],
         },
-        (Some(Preview::Balanced(_)), None) if by_kernel(active, basis) => {
-            kernels(active, origin, client, choices.len())
-        }
         (Some(Preview::Balanced(hashed)), None) => balanced(active, client, hashed, choices.len()),
         (Some(Preview::Reject | Preview::Drop) | None, None) => any(active, choices.len()),
     };
@@ -55,15 +55,32 @@ fn by_kernel(active: &ActiveFrontend, basis: Basis<'_>) -> bool {
     active.spec().kernel_path().is_ok() && basis.no_kernel_path.of(active.spec().addr.ip).is_none()
 }
 
-/// Choice by the kernel, whose affinity records are not read.
-fn kernels(active: &ActiveFrontend, origin: Origin, client: Option<Client>, count: usize) -> Choice {
+/// Choice by the kernel, which a running gateway asks for what it has on record.
+fn kernels(
+    active: &ActiveFrontend,
+    origin: Origin,
+    client: Option<Client>,
+    basis: Basis<'_>,
+    count: usize,
+) -> Choice {
+    let asked = client.filter(|_| basis.affinity.is_some());
+    match asked.map_or(Pinned::Nowhere, |client| pinned_by_kernel(active, client.ip, client.port)) {
+        Pinned::Open(endpoint) => {
+            let reason = format!("connection tracking has the client at {endpoint}, from this port");
+            return Choice { endpoint: Some(endpoint), reasons: vec![reason] };
+        }
+        Pinned::Recorded(endpoint, remaining) => return recorded(endpoint, remaining),
+        Pinned::Nowhere => {}
+    }
     match client.and_then(|client| hashed_by_kernel(active, origin, client.ip)) {
-        Some(hashed) => Choice {
-            endpoint: Some(hashed),
-            reasons: vec![format!(
-                "the kernel's hash of the client's address chooses {hashed}, as on every gateway with these endpoints"
-            )],
-        },
+        Some(hashed) => {
+            let unrecorded = asked.is_some() && active.spec().affinity != Affinity::None;
+            let begin = if unrecorded { "session affinity has no record of the client: " } else { "" };
+            let reason = format!(
+                "{begin}the kernel's hash of the client's address chooses {hashed}, as on every gateway with these endpoints"
+            );
+            Choice { endpoint: Some(hashed), reasons: vec![reason] }
+        }
         None => Choice {
             endpoint: None,
             reasons: vec![format!("any of these {count}: the kernel chooses at random, by their shares")],

@@ -47,7 +47,7 @@ fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> 
 }
 
 /// Advice for each reason.
-const ADVICE: [(&str, &str); 31] = [
+const ADVICE: [(&str, &str); 32] = [
     (
         reason::INVALID_MANIFEST,
         "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake.",
@@ -98,6 +98,10 @@ const ADVICE: [(&str, &str); 31] = [
     (
         reason::KERNEL_PATH_UNAVAILABLE,
         "The message says what the node lacks. Without it, set the annotation `sheave.dev/path: proxy`.",
+    ),
+    (
+        reason::CONNECTION_TRACKING_FULL,
+        "Raise `net.netfilter.nf_conntrack_max` on the node: `conntrack -C` counts the entries, each of which takes about 300 bytes.",
     ),
     (
         reason::LOCAL_PORTS_TAKEN,
