@@ -91,10 +91,21 @@ fn installations_with_different_classes_leave_each_other_alone() {
         side.service(&cluster, name, 80);
         stage.slice(name, &[0]);
     }
-    let web = OURS.wait_until_published(&cluster, "web");
-    let inside = THEIRS.wait_until_published(&cluster, "inside");
+    OURS.wait_until_published(&cluster, "web");
+    THEIRS.wait_until_published(&cluster, "inside");
     assert_eq!(stage.wait_until_served(OURS.address(), 80), "endpoint-0");
     assert_eq!(stage.wait_until_served(THEIRS.address(), 80), "endpoint-0");
+    // The endpoints may come after the address.
+    let ready = |name: &str| {
+        eventually_within(patience(60.0), &format!("{name} is ready"), || {
+            let service = cluster.get("Service", name).unwrap();
+            match condition(&service, "sheave.dev/Ready") {
+                Some((status, ..)) if status == "True" => Ok(service),
+                other => Err(format!("{other:?}")),
+            }
+        })
+    };
+    let (web, inside) = (ready("web"), ready("inside"));
 
     // Once these are published, the earlier ones have been processed in their current state.
     for (side, name) in [(&OURS, "web-next"), (&THEIRS, "inside-next")] {
