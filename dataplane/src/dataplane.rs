@@ -4,7 +4,7 @@ mod client_addresses;
 mod handover;
 mod observer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -108,6 +108,8 @@ pub struct Dataplane {
     client_addresses: ClientAddresses,
     kernel: KernelPath,
     generation: u64,
+    /// Later generations, with the number of the change with which the kernel has each.
+    awaited: VecDeque<(u64, u64)>,
     started: Instant,
 }
 
@@ -174,6 +176,7 @@ impl Dataplane {
             client_addresses: ClientAddresses::new(shared.transparency),
             kernel: KernelPath::new(kernel_path::ruleset, counted, held),
             generation: 0,
+            awaited: VecDeque::new(),
             started: Instant::now(),
         })
     }
@@ -225,8 +228,17 @@ impl Dataplane {
     }
 
     fn follow_generation(&mut self) {
-        if !self.kernel.is_behind() {
-            self.generation = self.table.load().table().generation();
+        let generation = self.table.load().table().generation();
+        let Some((sent, done)) = self.kernel.awaited() else {
+            self.awaited.clear();
+            self.generation = generation;
+            return;
+        };
+        if self.awaited.back().is_none_or(|(_, last)| *last != generation) {
+            self.awaited.push_back((sent, generation));
+        }
+        while let Some((_, generation)) = self.awaited.pop_front_if(|(number, _)| *number <= done) {
+            self.generation = generation;
         }
     }
 

@@ -104,15 +104,16 @@ impl KernelPath {
     pub(crate) fn apply(&mut self, active: &ActiveTable, changes: &[FrontendChange]) {
         let asks = |change: &FrontendChange| change.1.as_ref().is_some_and(|it| it.kernel_path().is_ok());
         if self.writer.is_none() {
-            if !changes.iter().any(asks) || !self.start() {
+            if !changes.iter().any(asks) || !self.start(active) {
                 self.starting = None;
-                return;
             }
-            let all = active.table().frontends().iter().map(|frontend| frontend.addr);
-            self.note(active, all.collect());
-        } else {
-            self.note(active, changes.iter().map(|(addr, _)| *addr).collect());
+            return;
         }
+        self.note(active, changes.iter().map(|(addr, _)| *addr).collect());
+        self.note_internal(active);
+    }
+
+    fn note_internal(&mut self, active: &ActiveTable) {
         let internal = active.table().internal_clients();
         if *self.internal != **internal {
             self.internal = Arc::clone(internal);
@@ -143,13 +144,16 @@ impl KernelPath {
         }
     }
 
-    fn start(&mut self) -> bool {
+    /// Starts the thread, and notes every frontend: the kernel refuses what it does not know of an address that it serves.
+    fn start(&mut self, active: &ActiveTable) -> bool {
         match Writer::start((self.open)(), Arc::clone(&self.counted)) {
             Ok(writer) => {
                 self.errors = writer.progress().obstacles;
                 self.writer = Some(writer);
                 self.unsent.machine = Some(self.machine.clone());
                 self.unsent.complete = self.complete;
+                self.note(active, active.table().frontends().iter().map(|frontend| frontend.addr).collect());
+                self.note_internal(active);
                 true
             }
             Err(error) => {
@@ -221,12 +225,12 @@ impl KernelPath {
         self.starting.is_some() && !self.held && !self.stages.is_empty()
     }
 
-    /// Whether the kernel does not have the current table yet.
-    pub(crate) fn is_behind(&self) -> bool {
-        let Some(writer) = self.writer.as_ref().filter(|_| !self.held && self.failure.is_none()) else {
-            return false;
-        };
-        !self.unsent.is_empty() || writer.number > writer.progress().done
+    /// Numbers of the last change that the kernel was sent and of the last that it has; `None` while nobody waits for it.
+    pub(crate) fn awaited(&self) -> Option<(u64, u64)> {
+        let writer = self.writer.as_ref().filter(|_| !self.held && self.failure.is_none())?;
+        let progress = writer.progress();
+        let done = if progress.error.is_none() { progress.done } else { 0 };
+        (done < writer.number).then_some((writer.number, done))
     }
 
     /// Whether the kernel carries the frontend now.
@@ -294,7 +298,7 @@ impl KernelPath {
         if self.held {
             return Vec::new();
         }
-        self.look_for_left_over();
+        self.look_for_left_over(active);
         let Some(writer) = &self.writer else { return Vec::new() };
         writer.retry();
         if self.failure.is_some() {
@@ -326,14 +330,14 @@ impl KernelPath {
     }
 
     /// Takes over the tables of an earlier process although no frontend asks for the kernel, to empty them and to remove them later.
-    fn look_for_left_over(&mut self) {
+    fn look_for_left_over(&mut self, active: &ActiveTable) {
         if self.tidy || !self.complete {
             return;
         }
         match nftables::is_left_over() {
             Ok(left_over) => {
                 self.tidy = true;
-                if left_over && self.writer.is_none() && self.start() {
+                if left_over && self.writer.is_none() && self.start(active) {
                     self.tell();
                 }
             }

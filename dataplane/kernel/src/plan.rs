@@ -136,11 +136,6 @@ impl Plan {
         changes
     }
 
-    /// Whether the frontend was told as one of the proxy.
-    pub fn is_proxied(&self, addr: FrontendAddr) -> bool {
-        self.entries.get(&addr).is_some_and(Known::is_proxied)
-    }
-
     /// Whether no frontend needs the kernel.
     pub fn is_empty(&self) -> bool {
         !self.uses.0.keys().any(|shared| matches!(shared, Shared::Address(_)))

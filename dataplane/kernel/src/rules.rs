@@ -80,7 +80,7 @@ fn after_translation(family: Family) -> Rule {
 /// ct status dnat ct original ip daddr @address jump after
 /// ct status dnat meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masqueraded masquerade    # and udp
 /// ct status dnat ip saddr @internal meta l4proto tcp ct original ... @masqueraded_internal masquerade    # and udp
-/// ct status dnat ip saddr @address masquerade
+/// ct status dnat ct original ip daddr @address ip saddr @address masquerade
 /// ct status dnat ct original ip daddr @address iifname . oifname @hairpin masquerade
 /// ```
 /// A client with a frontend's address is the machine itself, and answers to that address may go to another gateway.
@@ -97,7 +97,8 @@ fn postrouting(family: Family) -> Vec<Rule> {
     let mut rules = vec![after_translation(family)];
     rules.extend(PROTOCOLS.map(masqueraded));
     rules.extend(PROTOCOLS.map(internal));
-    rules.push(Rule::new(family).translated().client().is(Member::Of, "address").masquerade());
+    let own = Rule::new(family).translated().original_address().is(Member::Of, "address");
+    rules.push(own.client().is(Member::Of, "address").masquerade());
     rules.push(hairpin.interfaces().turns_around().masquerade());
     rules
 }

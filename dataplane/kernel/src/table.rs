@@ -30,7 +30,7 @@ use crate::sets::{AFFINITY, ENDPOINT, HAIRPIN, INTERNAL, SERVICE, SERVICE_INTERN
 /// Name of the tables.
 pub(crate) const NAME: &str = "sheave";
 /// Version of what the tables consist of. One of another version is replaced as a whole; raise it when sets, rules or keys change.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// NFT_TABLE_F_OWNER and NFT_TABLE_F_PERSIST (linux/netfilter/nf_tables.h).
 const OWNER: u32 = 2;
 const PERSIST: u32 = 4;
@@ -130,7 +130,12 @@ impl KernelTable {
                 table.load(&[], &[])?;
                 Ok((table, Present::default()))
             }
-            [Some(v4), Some(v6)] if v4.state == v6.state && table.can_adopt(&v4) && table.can_adopt(&v6) => {
+            [Some(v4), Some(v6)]
+                if v4.state == v6.state
+                    && table.can_adopt(&v4)
+                    && table.can_adopt(&v6)
+                    && table.has_fixed_chains()? =>
+            {
                 let present = table.adopt(v4.state)?;
                 Ok((table, present))
             }
@@ -147,6 +152,16 @@ impl KernelTable {
         // The kernel gives no owner to a table that is not persistent (`nf_tables_updtable`).
         found.state.is_some_and(|(format, _)| format == FORMAT)
             && found.flags & PERSIST == self.making.flags & PERSIST
+    }
+
+    fn has_fixed_chains(&mut self) -> Result<bool, Error> {
+        for family in FAMILIES {
+            let chains = self.chains(family)?;
+            if FIXED.iter().any(|fixed| !chains.contains(fixed.name)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Takes possession of tables, and reads them.
@@ -372,12 +387,8 @@ impl KernelTable {
             if !self.current || self.state(family)? != Some((FORMAT, self.generation)) {
                 return Err(Error::Changed);
             }
-            let chains = self.chains(family)?;
-            if FIXED.iter().any(|fixed| !chains.contains(fixed.name)) {
-                return Err(Error::Changed);
-            }
         }
-        Ok(())
+        if self.has_fixed_chains()? { Ok(()) } else { Err(Error::Changed) }
     }
 
     /// Follows the interfaces of the machine, which the rules for hairpin connections name; returns whether one came or went.

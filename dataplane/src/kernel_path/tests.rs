@@ -215,7 +215,7 @@ fn flows_stay_while_their_endpoint_serves_although_it_gets_no_new_ones() {
         [(all, None), (drained, None), (udp(asking(1, &[(2, 1)])), Some(endpoint_addr(1)))]
     {
         apply(&mut path, &mut active, [frontend]);
-        until(&mut path, &active, |path| path.carries(addr) && !path.is_behind());
+        until(&mut path, &active, |path| path.carries(addr) && path.awaited().is_none());
         ended.extend(left.map(|endpoint| (addr, endpoint.socket_addr())));
         assert_eq!(kernel.with(|it| it.forgotten.clone()), ended);
     }
@@ -294,4 +294,22 @@ fn the_proxy_listens_while_the_kernel_refuses_and_closes_once_it_has_taken_every
     drop(path.retry(&active, |_| 0));
     until(&mut path, &active, |path| path.carries(frontend_addr(1)) && path.carries(frontend_addr(2)));
     assert!(path.errors().of(frontend_addr(1).ip).is_none());
+}
+
+#[test]
+fn what_is_the_proxys_is_known_to_the_kernel_whoever_has_started_telling_it() {
+    let (kernel, mut active) = (left_of(&[1]), ActiveTable::default());
+    let mut path = telling(&kernel);
+    let mut proxied = frontend(1, Algorithm::Random, &[(1, 1)]);
+    proxied.addr.port = 443;
+    apply(&mut path, &mut active, [proxied.clone()]);
+    path.complete();
+    // As if tables had been found.
+    path.tidy = true;
+    assert!(path.start(&active));
+    path.tell();
+    let addr = proxied.addr;
+    apply(&mut path, &mut active, [proxied, asking(1, &[(1, 1)])]);
+    until(&mut path, &active, carried(frontend_addr(1)));
+    assert!(kernel.has(&Element::Service(addr, Action::Accept)));
 }

@@ -174,6 +174,7 @@ impl Writer {
                 shared: Arc::clone(&of_thread),
                 plan: Plan::default(),
                 serving: HashMap::new(),
+                ended: BTreeSet::new(),
                 counts: HashMap::new(),
                 next_count: Instant::now() + SOONEST_COUNT,
             }
@@ -254,6 +255,8 @@ struct Thread {
     plan: Plan,
     /// By frontend of UDP.
     serving: HashMap<FrontendAddr, BTreeSet<SocketAddr>>,
+    /// Flows that are to end and have not.
+    ended: BTreeSet<(FrontendAddr, SocketAddr)>,
     counts: HashMap<(FrontendAddr, SocketAddr), u64>,
     next_count: Instant,
 }
@@ -340,6 +343,7 @@ impl Thread {
         }
         if self.tables == TableState::Established {
             if self.ruleset.is_whole() {
+                self.forget_flows(Vec::new());
                 self.remove_unused();
                 return;
             }
@@ -394,24 +398,22 @@ impl Thread {
         }
     }
 
-    /// Ends these flows, except those whose endpoint still serves them, and those of a frontend that went back to the proxy.
-    fn forget_flows(&mut self, mut flows: Vec<(FrontendAddr, SocketAddr)>) {
-        flows.sort_unstable();
-        flows.dedup();
-        let serves = |frontend: &FrontendAddr, endpoint: &SocketAddr| {
+    /// Ends these flows, and those that could not be ended before, except where the endpoint still serves them.
+    fn forget_flows(&mut self, flows: Vec<(FrontendAddr, SocketAddr)>) {
+        self.ended.extend(flows.into_iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp));
+        if self.tables != TableState::Established {
+            return;
+        }
+        let serves = |(frontend, endpoint): &(FrontendAddr, SocketAddr)| {
             self.serving.get(frontend).is_some_and(|it| it.contains(endpoint))
         };
-        flows.retain(|(frontend, endpoint)| {
-            frontend.protocol == Protocol::Udp
-                && !self.plan.is_proxied(*frontend)
-                && !serves(frontend, endpoint)
-        });
-        let udp = flows;
-        if self.tables == TableState::Established
-            && !udp.is_empty()
-            && let Err(error) = self.ruleset.forget_flows(&udp)
+        let ended = std::mem::take(&mut self.ended);
+        let ended: Vec<_> = ended.into_iter().filter(|flow| !serves(flow)).collect();
+        if !ended.is_empty()
+            && let Err(error) = self.ruleset.forget_flows(&ended)
         {
-            tracing::warn!(%error, "UDP flows to endpoints that are gone go on until they pause");
+            tracing::warn!(%error, "UDP flows to endpoints that are gone go on for now; trying again");
+            self.ended.extend(ended);
         }
     }
 
