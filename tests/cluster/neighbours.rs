@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::stage::{Role, Stage, condition, published, wait_until_gone};
+use crate::stage::{Role, Stage, condition, published, wait_for_condition, wait_until_gone};
 use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 
@@ -97,13 +97,8 @@ fn installations_with_different_classes_leave_each_other_alone() {
     assert_eq!(stage.wait_until_served(THEIRS.address(), 80), "endpoint-0");
     // The endpoints may come after the address.
     let ready = |name: &str| {
-        eventually_within(patience(60.0), &format!("{name} is ready"), || {
-            let service = cluster.get("Service", name).unwrap();
-            match condition(&service, "sheave.dev/Ready") {
-                Some((status, ..)) if status == "True" => Ok(service),
-                other => Err(format!("{other:?}")),
-            }
-        })
+        wait_for_condition(&cluster, ("Service", name), "sheave.dev/Ready", "True");
+        cluster.get("Service", name).unwrap()
     };
     let (web, inside) = (ready("web"), ready("inside"));
 

@@ -31,20 +31,26 @@ fn vip(family: Family) -> SocketAddr {
 }
 
 /// Answer of the gateway about `e2e/web`.
+/// The explanation for a client of UDP with its port.
+pub(crate) fn explain_flow(gateway: &Gateway<'_>, client: &udp::Client) -> Value {
+    let from = client.local_addr().to_string().replace('[', "%5B").replace(']', "%5D");
+    explain(gateway, &format!("protocol=UDP&client={from}"))
+}
+
 fn explain(gateway: &Gateway<'_>, query: &str) -> Value {
     let answer = gateway.get(&format!("/api/explain?service=e2e/web&{query}"));
     serde_json::from_str(&answer).expect("/api/explain is JSON")
 }
 
 /// The named endpoint, by the name of its server.
-fn endpoint(family: Family, explained: &Value) -> String {
+pub(crate) fn endpoint(family: Family, explained: &Value) -> String {
     let addr = explained["endpoint"].as_str().unwrap_or_else(|| panic!("no endpoint: {explained}"));
     let addr: SocketAddr = addr.parse().expect("an endpoint is an address and port");
     let index = (0..10).find(|&n| at(family.backend(n), 9000) == addr).expect("a backend's address");
     format!("backend-{index}")
 }
 
-fn has_reason(explained: &Value, part: &str) -> bool {
+pub(crate) fn has_reason(explained: &Value, part: &str) -> bool {
     let reasons = explained["reasons"].as_array().expect("an answer has reasons");
     reasons.iter().any(|reason| reason.as_str().expect("reasons are text").contains(part))
 }
@@ -86,8 +92,7 @@ fn the_endpoint_explained_is_the_one_that_maglev_gives(family: Family) {
     let gateway = Gateway::start(&world, &[web(family).all_ready((0..3).map(|n| family.backend(n)))]);
     for n in 0..24 {
         let client = udp::Client::new(&world.client, family.client(n % CLIENTS), vip(family));
-        let from = client.local_addr().to_string().replace('[', "%5B").replace(']', "%5D");
-        let explained = explain(&gateway, &format!("protocol=UDP&client={from}"));
+        let explained = explain_flow(&gateway, &client);
         assert!(has_reason(&explained, "Maglev hashing of the client's address and port"), "{explained}");
         assert_eq!(client.ask().unwrap().name, endpoint(family, &explained));
     }

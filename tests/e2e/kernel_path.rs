@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::explain::{endpoint, explain_flow, has_reason};
 use crate::support::gateway::{Gateway, Settings, forward};
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, let_pass};
@@ -250,14 +251,8 @@ fn explain_knows_where_the_kernel_has_a_client(family: Family) {
     for client in 0..CLIENTS {
         let flow = udp::Client::new(&world.client, family.client(client), vip(family));
         let home = flow.ask().expect("the kernel serves").name;
-        let from = flow.local_addr().to_string().replace('[', "%5B").replace(']', "%5D");
-        let path = format!("/api/explain?service=e2e/web&protocol=UDP&client={from}");
-        let explained: Value = serde_json::from_str(&gateway.get(&path)).expect("JSON");
-        let endpoint = (0..2).find(|&n| format!("backend-{n}") == home).map(|n| at(family.backend(n), 9000));
-        assert_eq!(explained["endpoint"], endpoint.expect("a backend").to_string(), "{explained}");
-        assert!(
-            explained["reasons"].to_string().contains("connection tracking has the client"),
-            "{explained}"
-        );
+        let explained = explain_flow(&gateway, &flow);
+        assert_eq!(endpoint(family, &explained), home, "{explained}");
+        assert!(has_reason(&explained, "connection tracking has the client"), "{explained}");
     }
 }

@@ -282,9 +282,7 @@ impl<'w> Gateway<'w> {
         if by_kernel() {
             let table = self.generation();
             eventually("the kernel has the new table", || {
-                let status: Value =
-                    serde_json::from_str(&self.get("/api/status")).expect("/api/status is JSON");
-                let now = status["generation"].as_u64().unwrap_or_default();
+                let now = self.status()["generation"].as_u64().unwrap_or_default();
                 if now >= table { Ok(()) } else { Err(format!("generation {now} of {table}")) }
             });
         }
@@ -336,6 +334,10 @@ impl<'w> Gateway<'w> {
                 && labels.iter().all(|label| line.contains(label))
         });
         of_metric.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/api/status")).expect("/api/status is JSON")
     }
 
     /// Response of the admin server, whatever its status.
@@ -464,7 +466,7 @@ impl<'w> Gateway<'w> {
     /// Waits until this key of its status is true.
     pub fn wait_for_status(&self, key: &str) {
         eventually(&format!("it is true: {key}"), || {
-            let status: Value = serde_json::from_str(&self.get("/api/status")).expect("/api/status is JSON");
+            let status = self.status();
             if status[key] == true { Ok(()) } else { Err(status) }
         });
     }
