@@ -359,8 +359,8 @@ impl Dataplane {
         }
     }
 
-    /// Applies the current health of endpoints to new traffic, follows the kernel, and drops or accepts the SYNs of overloaded frontends. Open connections
-    /// continue.
+    /// Applies the current health of endpoints to new traffic, follows the kernel, and drops or accepts the SYNs of overloaded frontends.
+    /// Open connections continue.
     pub fn refresh(&mut self) {
         self.client_addresses.refresh();
         self.apply_health();

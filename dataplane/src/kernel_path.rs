@@ -175,7 +175,8 @@ impl KernelPath {
     fn note(&mut self, active: &ActiveTable, changed: Vec<FrontendAddr>) {
         for addr in changed {
             let reachable = self.failure.is_some() || self.errors.of(addr.ip).is_none();
-            let forwarding = active.get(addr).map(|frontend| {
+            let frontend = active.get(addr);
+            let forwarding = frontend.map(|frontend| {
                 if reachable && frontend.spec().kernel_path().is_ok() {
                     let stage = self.stages.entry(addr).or_insert(Stage::Asked(0));
                     forwarding::carried(frontend, *stage != Stage::Sole)
@@ -188,7 +189,7 @@ impl KernelPath {
                 self.stages.remove(&addr);
             }
             if addr.protocol == Protocol::Udp {
-                let serving = active.get(addr).into_iter().flat_map(|frontend| frontend.serving());
+                let serving = frontend.into_iter().flat_map(|frontend| frontend.serving());
                 self.unsent.serving.push((addr, serving.map(EndpointAddr::socket_addr).collect()));
             }
             self.unsent.frontends.push((addr, forwarding));
@@ -261,8 +262,8 @@ impl KernelPath {
         let Some(writer) = &self.writer else { return Vec::new() };
         let progress = writer.progress();
         let failed = progress.error.is_some();
-        let is_over = |since: &Instant| progress.done > 0 || !self.held && since.elapsed() >= PATIENCE;
-        let began = self.starting.take_if(|since| is_over(since)).is_some();
+        let is_over = |since: &mut Instant| progress.done > 0 || !self.held && since.elapsed() >= PATIENCE;
+        let began = self.starting.take_if(is_over).is_some();
         let turned = failed != self.failure.is_some();
         self.failure = progress.error;
         let errors = match &self.failure {
@@ -289,7 +290,8 @@ impl KernelPath {
         follow
     }
 
-    /// Tries again what has failed. Returns the frontends whose listeners have to follow: the kernel has carried them for a while. `open` is how many connections or flows of a frontend the proxy has.
+    /// Tries again what has failed. Returns the frontends whose listeners have to follow: the kernel has carried them for a while. `open` is
+    /// how many connections or flows of a frontend the proxy has.
     pub(crate) fn retry(
         &mut self,
         active: &ActiveTable,

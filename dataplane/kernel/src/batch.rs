@@ -206,13 +206,9 @@ impl<'a> Transaction<'a> {
 
     /// Adds affinity records as they were read.
     pub(crate) fn records(&mut self, family: Family, records: &[Attributes]) {
-        for some in records.chunks(500) {
-            let mut list = Attributes::new();
-            for record in some {
-                list.nested(LIST_ELEMENT, |element| element.append(record));
-            }
-            self.list(NEW_ELEMENTS, CREATE, family, AFFINITY, &list);
-        }
+        self.lists(NEW_ELEMENTS, CREATE, family, AFFINITY, records, |list, record| {
+            list.nested(LIST_ELEMENT, |element| element.append(record));
+        });
     }
 
     /// Changes the interfaces whose packets may leave where they came from.
@@ -231,12 +227,22 @@ impl<'a> Transaction<'a> {
     }
 
     fn keys(&mut self, kind: u16, flags: u16, family: Family, set: &str, keys: &[Vec<u8>]) {
-        // 500 keys of the longest are far below the limit.
-        for some in keys.chunks(500) {
+        self.lists(kind, flags, family, set, keys, |list, key| write_key(list, key));
+    }
+
+    fn lists<T>(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: Family,
+        set: &str,
+        elements: &[T],
+        write: impl Fn(&mut Attributes, &T),
+    ) {
+        // 500 of the longest are far below the limit.
+        for some in elements.chunks(500) {
             let mut list = Attributes::new();
-            for key in some {
-                write_key(&mut list, key);
-            }
+            some.iter().for_each(|element| write(&mut list, element));
             self.list(kind, flags, family, set, &list);
         }
     }

@@ -84,14 +84,8 @@ impl Flows {
             write_tuple(tuple, frontend, Some(client), Some(frontend.socket_addr()));
         });
         let family = [protocol_family(Family::of(frontend.ip)), VERSION];
-        let mut found = None;
-        let asked = self.netfilter.request(CONNTRACK | GET, family, &which, |flow| {
-            found = flow.find(REPLY).and_then(source_of);
-        });
-        match asked {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            outcome => outcome.map(|()| found).map_err(error),
-        }
+        let reply_source = |flow: Walk<'_>| flow.find(REPLY).and_then(source_of);
+        self.netfilter.find(CONNTRACK | GET, family, &which, reply_source).map_err(error)
     }
 
     /// Whether anything goes to another address than it was sent to, by whatever program's rules.

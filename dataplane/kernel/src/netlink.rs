@@ -303,6 +303,21 @@ impl Netfilter {
         self.ask(kind, ACK, family, attributes, &mut each)
     }
 
+    /// What `read` finds in the reply to a request for one thing; `None` if the kernel does not have it.
+    pub(crate) fn find<T>(
+        &mut self,
+        kind: u16,
+        family: [u8; 2],
+        attributes: &Attributes,
+        read: impl Fn(Walk<'_>) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        let mut found = None;
+        match self.request(kind, family, attributes, |reply| found = read(reply)) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            outcome => outcome.map(|()| found),
+        }
+    }
+
     /// Everything of a kind; `each` sees the attributes of each message, and `restart` is called when they begin again.
     pub(crate) fn dump<T>(
         &mut self,

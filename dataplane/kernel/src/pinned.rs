@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use nix::libc;
 use sheave_model::FrontendAddr;
 
 use crate::batch::GET_ELEMENTS;
@@ -30,16 +29,11 @@ pub fn affinity_record(
     write_key(&mut list, &record_key(client, frontend));
     let mut which = Attributes::new();
     which.text(LIST_TABLE, NAME).text(LIST_SET, AFFINITY).nested(LIST_ELEMENTS, |all| all.append(&list));
-    let mut found = None;
-    let request = [protocol_family(family), 0];
-    let asked = Netfilter::open()?.request(NFTABLES | GET_ELEMENTS, request, &which, |message| {
-        let records = Dumped::list(family, message);
-        found = records.filter_map(|one| Some((one.record()?.2, one.remaining()?))).next();
-    });
-    match asked {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        outcome => outcome.map(|()| found).map_err(Error::from),
-    }
+    let found =
+        Netfilter::open()?.find(NFTABLES | GET_ELEMENTS, [protocol_family(family), 0], &which, |message| {
+            Dumped::list(family, message).find_map(|one| Some((one.record()?.2, one.remaining()?)))
+        });
+    Ok(found?)
 }
 
 /// The endpoint of the connection or flow that the client has open from this address and port.

@@ -73,7 +73,7 @@ impl Plan {
         }))
     }
 
-    /// Keeps what the kernel has of frontends that the plan does not know, until they are told or [forgotten](Self::forget_kept).
+    /// Keeps what the kernel has of frontends that are not in the plan, until [`Self::apply`] or [`Self::forget_kept`] replaces it.
     pub fn keep(&mut self, present: &BTreeSet<Element>) {
         let mut unknown: BTreeMap<FrontendAddr, Vec<Element>> = BTreeMap::new();
         for element in present {

@@ -110,6 +110,16 @@ pub struct Changes {
 impl Element {
     /// The frontend that alone has the element; `None` if several may share it.
     pub fn frontend(&self) -> Option<FrontendAddr> {
+        self.owner().ok()
+    }
+
+    /// The family of the table that has the element.
+    pub fn family(&self) -> Family {
+        Family::of(self.owner().map_or_else(|shared| shared, |frontend| frontend.ip))
+    }
+
+    /// The frontend that alone has the element, or the address that several may share.
+    fn owner(&self) -> Result<FrontendAddr, IpAddr> {
         match *self {
             Self::Service(frontend, _)
             | Self::ServiceInternal(frontend, _)
@@ -119,26 +129,10 @@ impl Element {
             | Self::Masqueraded(frontend)
             | Self::MasqueradedInternal(frontend)
             | Self::Ranged(frontend)
-            | Self::Admitted(frontend, ..) => Some(frontend),
-            Self::Address(_) | Self::Internal(..) | Self::Machine(_) | Self::EndpointPort(..) => None,
+            | Self::Admitted(frontend, ..) => Ok(frontend),
+            Self::Address(ip) | Self::Internal(ip, _) | Self::Machine(ip) => Err(ip),
+            Self::EndpointPort(_, endpoint) => Err(endpoint.ip()),
         }
-    }
-
-    /// The family of the table that has the element.
-    pub fn family(&self) -> Family {
-        Family::of(match *self {
-            Self::Address(ip) | Self::Internal(ip, _) | Self::Machine(ip) => ip,
-            Self::EndpointPort(_, endpoint) => endpoint.ip(),
-            Self::Service(frontend, _)
-            | Self::ServiceInternal(frontend, _)
-            | Self::Slot(frontend, ..)
-            | Self::Endpoint(frontend, _)
-            | Self::Learn(frontend, _)
-            | Self::Masqueraded(frontend)
-            | Self::MasqueradedInternal(frontend)
-            | Self::Ranged(frontend)
-            | Self::Admitted(frontend, ..) => frontend.ip,
-        })
     }
 }
 

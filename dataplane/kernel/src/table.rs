@@ -105,6 +105,12 @@ struct Found {
     state: Option<(u32, u64)>,
 }
 
+impl Found {
+    fn has_our_format(&self) -> bool {
+        self.state.is_some_and(|(format, _)| format == FORMAT)
+    }
+}
+
 impl KernelTable {
     /// Makes the tables, or takes possession of those of an earlier process, with what they have. Tables of another format stay as they
     /// are until the first change, which replaces them.
@@ -150,8 +156,7 @@ impl KernelTable {
     /// Whether a table can be changed to what is wanted.
     fn can_adopt(&self, found: &Found) -> bool {
         // The kernel gives no owner to a table that is not persistent (`nf_tables_updtable`).
-        found.state.is_some_and(|(format, _)| format == FORMAT)
-            && found.flags & PERSIST == self.making.flags & PERSIST
+        found.has_our_format() && found.flags & PERSIST == self.making.flags & PERSIST
     }
 
     fn has_fixed_chains(&mut self) -> Result<bool, Error> {
@@ -258,7 +263,7 @@ impl KernelTable {
         let sticky = sticky(elements.iter().copied());
         let mut records = [Vec::new(), Vec::new()];
         for ((family, found), records) in FAMILIES.into_iter().zip(&found).zip(&mut records) {
-            if found.as_ref().is_some_and(|found| found.state.is_some_and(|(format, _)| format == FORMAT)) {
+            if found.as_ref().is_some_and(Found::has_our_format) {
                 *records = self.records(family, &sticky)?;
             }
         }
@@ -463,10 +468,10 @@ impl KernelTable {
     }
 
     fn nf_tables_generation(&mut self) -> io::Result<u32> {
-        let mut found = None;
-        self.netfilter.request(NFTABLES | GET_GENERATION, [0, 0], &Attributes::new(), |generation| {
-            found = generation.number(GENERATION_ID);
-        })?;
+        let found =
+            self.netfilter.find(NFTABLES | GET_GENERATION, [0, 0], &Attributes::new(), |generation| {
+                generation.number(GENERATION_ID)
+            })?;
         found.ok_or_else(|| io::Error::other("the kernel did not tell the generation of nf_tables"))
     }
 }
@@ -598,54 +603,4 @@ fn is(error: &io::Error, code: i32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    /// As on a kernel that cannot protect tables. Each test has a network namespace of its own.
-    fn open_unprotected() -> (KernelTable, Present) {
-        let making = Making { flags: 0, affinity_records: 16, liberal: false };
-        KernelTable::open_with(Netfilter::open().unwrap(), making).unwrap()
-    }
-
-    fn nft(arguments: &str) {
-        assert!(Command::new("nft").args(arguments.split(' ')).status().unwrap().success());
-    }
-
-    fn address(last: u8) -> Changes {
-        Changes { added: vec![Element::Address([192, 0, 2, last].into())], ..Changes::default() }
-    }
-
-    #[test]
-    fn what_somebody_else_flushed_is_noticed_and_loaded_anew() {
-        let (mut table, _) = open_unprotected();
-        table.apply(&address(1)).unwrap();
-        table.verify().unwrap();
-        // Changes of others do not matter.
-        nft("add table ip other");
-        table.apply(&address(2)).unwrap();
-        nft("flush ruleset");
-        assert!(matches!(table.verify(), Err(Error::Changed)));
-        assert!(matches!(table.apply(&address(3)), Err(Error::Changed)));
-        table.reload(&address(3).added, &[]).unwrap();
-        table.verify().unwrap();
-        drop(table);
-        let (_, present) = open_unprotected();
-        assert_eq!(Vec::from_iter(present.elements), address(3).added);
-    }
-
-    /// After an upgrade of the kernel or of a listing that was loaded.
-    #[test]
-    fn a_table_that_cannot_get_an_owner_is_replaced() {
-        let (mut table, _) = open_unprotected();
-        table.apply(&address(1)).unwrap();
-        drop(table);
-        let (mut table, present) = KernelTable::open(Options::default()).unwrap();
-        assert_eq!(present, Present::default());
-        table.apply(&address(2)).unwrap();
-        drop(table);
-        let (table, present) = KernelTable::open(Options::default()).unwrap();
-        assert_eq!((Vec::from_iter(present.elements), table.generation), (address(2).added, 3));
-    }
-}
+mod tests;

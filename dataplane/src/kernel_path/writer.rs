@@ -365,13 +365,10 @@ impl Thread {
 
     /// Takes every frontend away.
     fn empty(&mut self) {
-        let emptied = match self.tables {
-            TableState::Removed => return,
-            TableState::Established | TableState::Unknown => {
-                self.ruleset.establish(&mut Plan::default(), false)
-            }
-        };
-        match emptied {
+        if self.tables == TableState::Removed {
+            return;
+        }
+        match self.ruleset.establish(&mut Plan::default(), false) {
             Ok(_) => {}
             Err(error) if self.tables == TableState::Established => {
                 tracing::warn!(%error, "the kernel may go on with what it was told");
