@@ -112,7 +112,13 @@ impl Fabric {
     /// A fabric where FRR runs, and no gateway does.
     pub(crate) fn new(shape: FabricShape) -> Self {
         let (router, client, server) = (Host::new("router"), Host::new("client"), Host::new("server"));
-        router.ip(&["link add br0 type bridge forward_delay 0".to_owned(), "link set br0 up".to_owned()]);
+        router.ip(&[
+            "link add br0 type bridge forward_delay 0".to_owned(),
+            // FRR resets IPv6 sessions over a link that has no address of its own yet, which one of the kernel's making would be for seconds.
+            "link set br0 addrgenmode none".to_owned(),
+            "addr add fe80::1/64 dev br0 nodad".to_owned(),
+            "link set br0 up".to_owned(),
+        ]);
         for (name, value) in [
             ("ipv4/ip_forward", "1"),
             ("ipv6/conf/all/forwarding", "1"),
@@ -468,7 +474,7 @@ fn join(router: &Host, port: &str, host: &Host, third: u8, fourth: u8, families:
             Family::V4 => host.ip(&[format!("addr add {ip}/16 dev eth0")]),
             Family::V6 => host.ip(&[
                 format!("addr add {ip}/64 dev eth0 nodad"),
-                format!("addr add fe80::{fourth:x}/64 dev eth0 nodad"),
+                format!("addr add fe80::{third:x}:{fourth:x}/64 dev eth0 nodad"),
             ]),
         }
         host.ip(&[format!("route add default via {}", in_fabric(family, 0, 1))]);

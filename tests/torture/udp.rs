@@ -1,20 +1,39 @@
 //! Torture of UDP.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 
 use crate::datagrams::Exchanges;
 use crate::road::{Road, Roads, Source};
 use crate::run::{count, run, seed};
 use crate::support::host::Host;
 use crate::support::patience::{eventually_within, patience};
-use crate::support::world::World;
+use crate::support::tcp;
+use crate::support::world::{Family, World};
 
+/// A port that nobody listens on.
+const CLOSED: u16 = 9;
 /// Number of scripts through the gateway with sockets, and with steering.
 const SCRIPTS: usize = 500;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
+    find_neighbours(world);
     if let Some(first) = run::<Exchanges>(world, roads, seed(), count, true).first {
         panic!("{first}\n{}", lost(world));
+    }
+}
+
+/// Has all hosts know their neighbours. Datagrams that wait for an answer of ARP or NDP are overtaken by those that are sent when it is there:
+/// `neigh_update` makes the entry usable before it sends the queue.
+fn find_neighbours(world: &World) {
+    for family in Family::BOTH {
+        let neighbours = [(&world.client, family.gateway()), (&world.gateway, family.backend(0))];
+        for (host, neighbour) in neighbours {
+            let refused =
+                host.run(|| tcp::connect(SocketAddr::new(neighbour, CLOSED)).expect_err("it is closed"));
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{neighbour}");
+        }
     }
 }
 
