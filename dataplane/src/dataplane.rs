@@ -155,7 +155,7 @@ impl Dataplane {
         warn_of_slow_connects();
         let workers = Workers::start(worker_count, seed)?;
         let listeners = ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering);
-        let counted = kernel_path::count_into(Arc::clone(&shared.table), listeners.registry());
+        let seen = kernel_path::take_in(&shared.table, listeners.registry(), health.reports());
         Ok(Self {
             table: shared.table,
             former_tables: Vec::new(),
@@ -174,7 +174,7 @@ impl Dataplane {
             progress: shared.progress,
             watch_requests: shared.watch_requests,
             client_addresses: ClientAddresses::new(shared.transparency),
-            kernel: KernelPath::new(kernel_path::ruleset, counted, held),
+            kernel: KernelPath::new(kernel_path::ruleset, seen, held),
             generation: 0,
             awaited: VecDeque::new(),
             started: Instant::now(),

@@ -230,6 +230,7 @@ impl Health {
                             }
                             self.confirmations.ask_for_client(key, now());
                         }
+                        ConnectedFrom::ByClient => self.confirmations.ask_for_client(key, now()),
                     }
                 }
             }

@@ -12,16 +12,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange, Protocol};
+use sheave_model::{AddressSet, ClientSource, EndpointAddr, FrontendAddr, FrontendChange, Protocol};
 
 use arc_swap::ArcSwap;
 
 use crate::counters::{CounterRegistry, FrontendCounters};
+use crate::health::{ConnectedFrom, Reports};
 use crate::select::{ActiveFrontend, ActiveTable, Origin};
 pub(crate) use nftables::ruleset;
 use writer::{Change, Writer};
-pub(crate) use writer::{CountSink, Ruleset};
 pub use writer::{KernelPathError, KernelPathErrors};
+pub(crate) use writer::{Ruleset, Seen, TrafficSink};
 
 /// How long the frontends of the first table wait for the kernel before the proxy opens them: there may be thousands. Another program's
 /// transaction of nftables may take seconds.
@@ -57,7 +58,7 @@ pub(crate) enum Proxying {
 /// The frontends that the kernel is to carry, and the thread that tells it.
 pub(crate) struct KernelPath {
     open: fn() -> Box<dyn Ruleset>,
-    counted: Arc<CountSink>,
+    seen: Arc<TrafficSink>,
     /// Whether another process still tells the kernel.
     held: bool,
     /// Since when the frontends of the first table wait for the kernel; `None` once it has answered, or has not for too long. Those that come
@@ -80,12 +81,11 @@ pub(crate) struct KernelPath {
 }
 
 impl KernelPath {
-    /// Installs nothing. `open` opens the ruleset once a frontend asks for it, and `counted` receives the connections that the kernel has
-    /// forwarded.
-    pub(crate) fn new(open: fn() -> Box<dyn Ruleset>, counted: Arc<CountSink>, held: bool) -> Self {
+    /// Installs nothing. `open` opens the ruleset once a frontend asks for it, and `seen` receives what the kernel sees of the traffic.
+    pub(crate) fn new(open: fn() -> Box<dyn Ruleset>, seen: Arc<TrafficSink>, held: bool) -> Self {
         Self {
             open,
-            counted,
+            seen,
             held,
             starting: Some(Instant::now()),
             complete: false,
@@ -146,7 +146,7 @@ impl KernelPath {
 
     /// Starts the thread, and notes every frontend: the kernel refuses what it does not know of an address that it serves.
     fn start(&mut self, active: &ActiveTable) -> bool {
-        match Writer::start((self.open)(), Arc::clone(&self.counted)) {
+        match Writer::start((self.open)(), Arc::clone(&self.seen)) {
             Ok(writer) => {
                 self.errors = writer.progress().obstacles;
                 self.writer = Some(writer);
@@ -423,19 +423,43 @@ impl std::fmt::Debug for KernelPath {
     }
 }
 
-/// Adds connections that the kernel has forwarded to the counters of their frontends and endpoints.
-pub(crate) fn count_into(table: Arc<ArcSwap<ActiveTable>>, registry: Arc<CounterRegistry>) -> Arc<CountSink> {
-    Arc::new(move |frontend, endpoint, connections| {
-        if let Some(active) = table.load().get(frontend) {
-            active.add_picks(endpoint, connections);
-        }
-        let counters = registry.get(frontend).and_then(|counters| counters.upgrade());
-        match counters.as_deref().and_then(|workers| workers.first()) {
-            Some(FrontendCounters::Tcp(counters)) => counters.add(|it| &it.carried, connections),
-            Some(FrontendCounters::Udp(counters)) => {
-                counters.add(|it| &it.flows_opened, connections as usize);
+/// Adds connections that the kernel has forwarded to the counters of their frontends and endpoints, and has endpoints tried that clients
+/// could not reach.
+pub(crate) fn take_in(
+    table: &Arc<ArcSwap<ActiveTable>>,
+    registry: Arc<CounterRegistry>,
+    reports: Arc<Reports>,
+) -> Arc<TrafficSink> {
+    let table = Arc::clone(table);
+    Arc::new(move |frontend, endpoint, seen| match seen {
+        Seen::Forwarded(connections) => {
+            if let Some(active) = table.load().get(frontend) {
+                active.add_picks(endpoint, connections);
             }
-            None => {}
+            let counters = registry.get(frontend).and_then(|counters| counters.upgrade());
+            match counters.as_deref().and_then(|workers| workers.first()) {
+                Some(FrontendCounters::Tcp(counters)) => counters.add(|it| &it.carried, connections),
+                Some(FrontendCounters::Udp(counters)) => {
+                    counters.add(|it| &it.flows_opened, connections as usize);
+                }
+                None => {}
+            }
+        }
+        Seen::Failed => {
+            let table = table.load();
+            let sees_clients = |active: &ActiveFrontend| {
+                [Origin::External, Origin::Internal]
+                    .map(|origin| active.client_source(origin))
+                    .contains(&ClientSource::Transparent)
+            };
+            // Either way the gateway has to fail as well.
+            let from = match table.get(frontend) {
+                Some(active) if sees_clients(active) => ConnectedFrom::Client,
+                _ => ConnectedFrom::ByClient,
+            };
+            let addr = EndpointAddr::new(endpoint.ip(), endpoint.port());
+            let error = std::io::ErrorKind::ConnectionRefused.into();
+            reports.failed(&table, frontend, addr, from, error, Instant::now());
         }
     })
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::explain::{endpoint, explain_flow, has_reason};
 use crate::support::gateway::{Gateway, Settings, forward};
 use crate::support::manifest::{App, at};
-use crate::support::patience::{eventually, let_pass};
+use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::tcp::Conversation;
 use crate::support::world::{CLIENTS, Family, World};
 use crate::support::{tcp, udp};
@@ -24,6 +24,7 @@ for_both_families!(
     without_what_it_needs_the_proxy_serves_and_it_is_said_why,
     an_upgrade_leaves_connections_and_rules_alone,
     endpoints_that_a_check_finds_failing_get_nothing,
+    endpoints_that_clients_cannot_reach_get_nothing,
     connections_are_counted_for_frontends_and_endpoints,
     what_other_programs_remove_is_restored,
     explain_knows_where_the_kernel_has_a_client,
@@ -217,6 +218,30 @@ fn endpoints_that_a_check_finds_failing_get_nothing(family: Family) {
         let all = answers.iter().all(|answer| answer.as_deref().is_ok_and(|name| name == "backend-1"));
         if all { Ok(()) } else { Err(format!("{answers:?}")) }
     });
+}
+
+/// One refuses, one on the gateway's own host refuses, and one never answers. No Service has a check.
+fn endpoints_that_clients_cannot_reach_get_nothing(family: Family) {
+    let (world, (mut tcp, _udp)) = served(5, family);
+    tcp.pop();
+    let app = App::new("web", &[family.vip(0)]).tcp(80, 9000).annotation("sheave.dev/path", "kernel");
+    let elsewhere = [family.gateway_towards(0), family.black_hole()];
+    let endpoints = (0..5).map(|number| family.backend(number)).chain(elsewhere);
+    let gateway = Gateway::start(&world, &[app.all_ready(endpoints)]);
+    until_carried(&world, family);
+    // A SYN is sent again after a second.
+    let reach = |client| {
+        let from = Some(family.client(client % CLIENTS));
+        world.client.run(|| tcp::connect_from(from, vip(family), Duration::from_millis(1500))).is_ok()
+    };
+    eventually_within(patience(60.0), "the three are avoided", || {
+        let reached = (0..8).filter(|client| reach(*client)).count();
+        let unhealthy = gateway.metric("sheave_endpoints_unhealthy", &["protocol=\"TCP\""]);
+        if reached == 8 && unhealthy == 3.0 { Ok(()) } else { Err(format!("{reached} of 8, {unhealthy}")) }
+    });
+    for client in 0..5 * CLIENTS {
+        ask(&world, family, client % CLIENTS).expect("only those that serve are chosen");
+    }
 }
 
 fn connections_are_counted_for_frontends_and_endpoints(family: Family) {

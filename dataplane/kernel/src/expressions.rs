@@ -24,15 +24,18 @@ const OIF: u32 = 5;
 const IIFNAME: u32 = 6;
 const OIFNAME: u32 = 7;
 const L4PROTO: u32 = 16;
-/// NFT_CT_STATE, NFT_CT_STATUS, NFT_CT_PROTO_SRC, NFT_CT_PROTO_DST, and NFT_CT_SRC_IP and NFT_CT_DST_IP of each family.
+/// NFT_CT_STATE, NFT_CT_STATUS, NFT_CT_PROTOCOL, NFT_CT_PROTO_SRC, NFT_CT_PROTO_DST, and NFT_CT_SRC_IP and NFT_CT_DST_IP of each family.
 const CT_STATE: u32 = 0;
 const CT_STATUS: u32 = 2;
+const CT_PROTOCOL: u32 = 10;
 const CT_PROTO_SRC: u32 = 11;
 const CT_PROTO_DST: u32 = 12;
 /// IP_CT_DIR_ORIGINAL and IP_CT_DIR_REPLY (linux/netfilter/nf_conntrack_tuple_common.h).
 const ORIGINAL: u8 = 0;
 const REPLY: u8 = 1;
-/// IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h), and the bits of `ct state` (`NF_CT_STATE_BIT`).
+/// IPS_SEEN_REPLY, IPS_CONFIRMED and IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h), and the bits of `ct state` (`NF_CT_STATE_BIT`).
+const SEEN_REPLY: u32 = 1 << 1;
+const CONFIRMED: u32 = 1 << 3;
 const DST_NAT: u32 = 1 << 5;
 pub(crate) const INVALID: u32 = 1;
 pub(crate) const NEW: u32 = 1 << 3;
@@ -203,6 +206,16 @@ impl Rule {
         self.original_address().meta(L4PROTO, protocol).conntrack(CT_PROTO_DST, Some(ORIGINAL), port)
     }
 
+    /// The same of the connection that an ICMP error is about: `ct original ip daddr . ct protocol . ct original proto-dst`
+    pub(crate) fn related_frontend(self) -> Self {
+        let Registers { protocol, port, .. } = self.registers;
+        self.original_address().conntrack(CT_PROTOCOL, None, protocol).conntrack(
+            CT_PROTO_DST,
+            Some(ORIGINAL),
+            port,
+        )
+    }
+
     /// `... . ct reply ip saddr . ct reply proto-src`
     pub(crate) fn chosen_endpoint(self) -> Self {
         let (key, register, words) =
@@ -270,6 +283,13 @@ impl Rule {
             .compare(Compare::NotEqual, &0_u32.to_ne_bytes())
     }
 
+    /// `ct status & (seen-reply | confirmed | dnat) == confirmed | dnat`: a packet before this one was translated, and nobody has answered.
+    pub(crate) fn unanswered(self) -> Self {
+        self.conntrack(CT_STATUS, None, FIRST)
+            .mask(&(SEEN_REPLY | CONFIRMED | DST_NAT).to_ne_bytes())
+            .compare(Compare::Equal, &(CONFIRMED | DST_NAT).to_ne_bytes())
+    }
+
     /// `ct status dnat`
     pub(crate) fn translated(self) -> Self {
         self.conntrack_has(CT_STATUS, DST_NAT)
@@ -295,12 +315,50 @@ impl Rule {
         self.l4_protocol(protocol).payload(TRANSPORT, 0, 1, FIRST).compare(Compare::Equal, &[kind])
     }
 
-    /// `tcp flags & MASK != syn`
-    pub(crate) fn no_syn(self, mask: u8) -> Self {
+    fn flags(self, mask: u8, operation: Compare, flags: u8) -> Self {
         self.protocol(Protocol::Tcp)
             .payload(TRANSPORT, 13, 1, FIRST)
             .mask(&[mask])
-            .compare(Compare::NotEqual, &[SYN])
+            .compare(operation, &[flags])
+    }
+
+    /// `tcp flags & MASK != syn`
+    pub(crate) fn no_syn(self, mask: u8) -> Self {
+        self.flags(mask, Compare::NotEqual, SYN)
+    }
+
+    /// `tcp flags & (syn | rst) == 0`
+    pub(crate) fn goes_on(self) -> Self {
+        self.flags(SYN | RST, Compare::Equal, 0)
+    }
+
+    /// `tcp flags syn / fin,syn,rst,ack`
+    pub(crate) fn syn(self) -> Self {
+        self.flags(FIN | SYN | RST | ACK, Compare::Equal, SYN)
+    }
+
+    /// `tcp flags rst,ack / fin,syn,rst,ack tcp sequence 0`: the answer to a SYN for a closed port (RFC 9293, section 3.10.7.1).
+    pub(crate) fn refusal(self) -> Self {
+        self.flags(FIN | SYN | RST | ACK, Compare::Equal, RST | ACK)
+            .payload(TRANSPORT, 4, 4, FIRST)
+            .compare(Compare::Equal, &[0; 4])
+    }
+
+    /// `icmp type destination-unreachable icmp code != frag-needed`
+    pub(crate) fn unreachable(self) -> Self {
+        let (protocol, kind) = if self.family == Family::Ipv4 { (1, 3) } else { (58, 1) };
+        let rule =
+            self.l4_protocol(protocol).payload(TRANSPORT, 0, 1, FIRST).compare(Compare::Equal, &[kind]);
+        match rule.family {
+            Family::Ipv4 => rule.payload(TRANSPORT, 1, 1, FIRST).compare(Compare::NotEqual, &[4]),
+            Family::Ipv6 => rule,
+        }
+    }
+
+    /// `ct protocol tcp`, of the connection that an ICMP error is about.
+    pub(crate) fn related_to_tcp(self) -> Self {
+        let number = protocol_number(Protocol::Tcp);
+        self.conntrack(CT_PROTOCOL, None, FIRST).compare(Compare::Equal, &[number])
     }
 
     /// `fib daddr type local`: NFTA_FIB_DREG, NFTA_FIB_RESULT (NFT_FIB_RESULT_ADDRTYPE), NFTA_FIB_FLAGS (NFTA_FIB_F_DADDR); RTN_LOCAL
@@ -380,6 +438,15 @@ impl Rule {
             if let Record::Update { seconds } = record {
                 data.bytes(6, &(u64::from(seconds) * 1000).to_be_bytes());
             }
+        })
+    }
+
+    /// `update @failed { ... timeout Ts }`
+    pub(crate) fn note_failed(self, seconds: u32) -> Self {
+        let register = self.registers.destination;
+        self.add("dynset", |data| {
+            data.text(1, "failed").number(3, 1).number(4, register);
+            data.bytes(6, &(u64::from(seconds) * 1000).to_be_bytes());
         })
     }
 

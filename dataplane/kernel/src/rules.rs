@@ -29,9 +29,11 @@ const BEFORE_FILTERS: i32 = -10;
 
 /// Chain of the rules that [`forward`] gives.
 pub(crate) const FORWARD: &str = "forward";
+/// For how long a failure of an endpoint is to be seen, in seconds.
+const NOTED: u32 = 3;
 
 /// The chains that are always there.
-pub(crate) const FIXED: [FixedChain; 10] = [
+pub(crate) const FIXED: [FixedChain; 11] = [
     FixedChain { name: "services", hook: None },
     FixedChain { name: "from_own", hook: None },
     FixedChain { name: "after", hook: None },
@@ -42,6 +44,7 @@ pub(crate) const FIXED: [FixedChain; 10] = [
     FixedChain { name: "input", hook: Some(("nat", LOCAL_IN, BEFORE_MASQUERADE)) },
     FixedChain { name: "postrouting", hook: Some(("nat", POST_ROUTING, BEFORE_MASQUERADE)) },
     FixedChain { name: FORWARD, hook: Some(("filter", FORWARDED, BEFORE_FILTERS)) },
+    FixedChain { name: "sent", hook: Some(("filter", LOCAL_OUT, BEFORE_FILTERS)) },
 ];
 
 /// The rules of a fixed chain.
@@ -64,7 +67,13 @@ pub(crate) fn fixed(family: Family, chain: &str, liberal: bool) -> Vec<Rule> {
             rule().port_unreachable(),
         ],
         "discard" => vec![rule().drop()],
-        FORWARD if !liberal => forward(family),
+        FORWARD => {
+            let mut rules = if liberal { Vec::new() } else { forward(family) };
+            rules.extend([Rule::new(family).goes_on().accept(), silent(family)]);
+            rules.extend(failures(family));
+            rules
+        }
+        "sent" => [Rule::new(family).goes_on().accept()].into_iter().chain(failures(family)).collect(),
         _ => Vec::new(),
     }
 }
@@ -163,6 +172,35 @@ fn forward(family: Family) -> Vec<Rule> {
         rule().state(INVALID).replying_endpoint().is(Member::Of, "endpoint_port").drop(),
         rule().state(NEW).no_syn(SYN | ACK).replying_endpoint().is(Member::Of, "endpoint_port").drop(),
     ]
+}
+
+/// ```text
+/// tcp flags & (syn | rst) == 0 accept    # most segments
+/// tcp flags syn / fin,syn,rst,ack ct status & (seen-reply | confirmed | dnat) == confirmed | dnat update @failed { ... timeout 3s }
+/// ```
+/// A client sends its SYN again after a second.
+fn silent(family: Family) -> Rule {
+    noted(Rule::new(family).syn().unanswered().original_frontend())
+}
+
+/// ```text
+/// tcp flags rst,ack / fin,syn,rst,ack tcp sequence 0 ct status dnat update @failed { ... timeout 3s }
+/// icmp type destination-unreachable icmp code != frag-needed ct protocol tcp ct status dnat update @failed { ... timeout 3s }
+/// ```
+/// What an endpoint of the machine itself sends is not forwarded, nor what the machine says of one that it cannot reach.
+fn failures(family: Family) -> [Rule; 2] {
+    let rule = || Rule::new(family);
+    [
+        noted(rule().refusal().translated().original_frontend()),
+        noted(rule().unreachable().related_to_tcp().translated().related_frontend()),
+    ]
+}
+
+/// ```text
+/// ct original ip daddr @address update @failed { ct original ip daddr . meta l4proto . ct original proto-dst . ct reply ip saddr . ... }
+/// ```
+fn noted(rule: Rule) -> Rule {
+    rule.is(Member::Of, "address").chosen_endpoint().note_failed(NOTED)
 }
 
 /// Name of a chain: `random_3`, `hash_251_at_251_sticky_guarded`, `learn_10800s`.

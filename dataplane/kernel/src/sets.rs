@@ -54,8 +54,10 @@ enum Feature {
     /// Elements count connections.
     Counter,
     Interval,
-    /// Rules add elements, which end by themselves.
+    /// Rules add elements, which end by themselves: affinity records.
     Learnt,
+    /// The same, of which few are enough.
+    Noted,
     /// nft cannot tell the type of a slot's number without being told.
     Described,
 }
@@ -71,12 +73,17 @@ pub(crate) struct Set {
 
 const FRONTEND: &[Field] = &[Field::Address, Field::Protocol, Field::Port];
 
+/// A frontend and one of its endpoints.
+const PAIR: &[Field] = &[Field::Address, Field::Protocol, Field::Port, Field::Address, Field::Port];
+/// Room for endpoints that fail. Further ones are noted once others are forgotten.
+const NOTED: u32 = 4096;
+
 const fn set(name: &'static str, key: &'static [Field], holds: Holds, feature: Feature) -> Set {
     Set { name, key, holds, feature }
 }
 
 /// The sets and maps of each table.
-pub(crate) const SETS: [Set; 15] = [
+pub(crate) const SETS: [Set; 16] = [
     set(SERVICE, FRONTEND, Holds::Verdicts, Feature::Counter),
     set(SERVICE_INTERNAL, FRONTEND, Holds::Verdicts, Feature::Counter),
     set(
@@ -85,12 +92,8 @@ pub(crate) const SETS: [Set; 15] = [
         Holds::Endpoints,
         Feature::Described,
     ),
-    set(
-        ENDPOINT,
-        &[Field::Address, Field::Protocol, Field::Port, Field::Address, Field::Port],
-        Holds::Keys,
-        Feature::Counter,
-    ),
+    set(ENDPOINT, PAIR, Holds::Keys, Feature::Counter),
+    set(FAILED, PAIR, Holds::Keys, Feature::Noted),
     set(
         AFFINITY,
         &[Field::Address, Field::Address, Field::Protocol, Field::Port],
@@ -121,6 +124,7 @@ pub(crate) const SERVICE: &str = "service";
 pub(crate) const SERVICE_INTERNAL: &str = "service_internal";
 pub(crate) const SLOT: &str = "slot";
 pub(crate) const ENDPOINT: &str = "endpoint";
+pub(crate) const FAILED: &str = "failed";
 pub(crate) const AFFINITY: &str = "affinity";
 pub(crate) const LEARN: &str = "learn";
 pub(crate) const ADDRESS: &str = "address";
@@ -193,10 +197,11 @@ impl Set {
                     set.nested(DESCRIPTION, |description| self.describe_fields(description, family));
                 }
             }
-            Feature::Learnt => {
+            Feature::Learnt | Feature::Noted => {
                 flags |= DYNAMIC | TIMEOUT;
+                let room = if self.feature == Feature::Noted { NOTED } else { affinity_records };
                 set.nested(DESCRIPTION, |description| {
-                    description.number(DESCRIPTION_SIZE, affinity_records);
+                    description.number(DESCRIPTION_SIZE, room);
                 });
             }
             Feature::Described => {

@@ -25,12 +25,12 @@ use crate::expressions::protocol_family;
 use crate::netlink::{Attributes, NFTABLES, Netfilter, Walk};
 use crate::rules::{self, FIXED};
 use crate::ruleset::{Chain, Changes, Element, Family};
-use crate::sets::{AFFINITY, ENDPOINT, HAIRPIN, INTERNAL, SERVICE, SERVICE_INTERNAL, SETS, STATE};
+use crate::sets::{AFFINITY, ENDPOINT, FAILED, HAIRPIN, INTERNAL, SERVICE, SERVICE_INTERNAL, SETS, STATE};
 
 /// Name of the tables.
 pub(crate) const NAME: &str = "sheave";
 /// Version of what the tables consist of. One of another version is replaced as a whole; raise it when sets, rules or keys change.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// NFT_TABLE_F_OWNER and NFT_TABLE_F_PERSIST (linux/netfilter/nf_tables.h).
 const OWNER: u32 = 2;
 const PERSIST: u32 = 4;
@@ -383,6 +383,18 @@ impl KernelTable {
             counters.endpoints.extend(counted);
         }
         Ok(counters)
+    }
+
+    /// Frontends with endpoints that a client could not reach within the last 3 s: the endpoint refused, could not be reached, or did not
+    /// answer within the second after which the client sent its SYN again. One failure says little: a client can send what it likes.
+    pub fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, Error> {
+        let mut failed = Vec::new();
+        for family in FAMILIES {
+            failed.extend(self.read(family, FAILED, |found: &mut Vec<_>, element| {
+                found.extend(element.endpoint());
+            })?);
+        }
+        Ok(failed)
     }
 
     /// Whether the tables are still there as the last change left them; [`Error::Changed`] if not. Changes of single elements by others

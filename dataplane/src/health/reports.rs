@@ -37,6 +37,8 @@ pub(crate) enum ConnectedFrom {
     Gateway,
     /// The client's own address.
     Client,
+    /// The gateway's address, but what the client sent may be the cause.
+    ByClient,
 }
 
 /// Event of an endpoint.

@@ -102,6 +102,10 @@ impl Ruleset for Tables {
         Ok(counted.map(|((frontend, endpoint), count)| (frontend, endpoint, count)).collect())
     }
 
+    fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError> {
+        self.table()?.failed().map_err(KernelPathError::new)
+    }
+
     fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError> {
         let mut tracked = Flows::open().map_err(KernelPathError::new)?;
         tracked.end(flows.iter().copied()).map_err(KernelPathError::new)

@@ -94,6 +94,10 @@ impl Ruleset for Fake {
         Ok(Vec::new())
     }
 
+    fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError> {
+        Ok(Vec::new())
+    }
+
     fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError> {
         self.with(|kernel| kernel.forgotten.extend(flows));
         Ok(())

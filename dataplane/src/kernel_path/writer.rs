@@ -27,12 +27,23 @@ pub(crate) trait Ruleset: Send {
     fn remove_unused(&mut self) -> Result<bool, KernelPathError>;
     /// New connections since each endpoint of a frontend got its element.
     fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError>;
+    /// Endpoints of frontends that clients could not reach lately.
+    fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError>;
     /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew.
     fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError>;
 }
 
-/// Receives how many connections the kernel has forwarded to an endpoint since the last time.
-pub(crate) type CountSink = dyn Fn(FrontendAddr, SocketAddr, u64) + Send + Sync;
+/// What the kernel has seen of the traffic of a frontend to an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// As many new connections since the last time.
+    Forwarded(u64),
+    /// A client that could not reach it.
+    Failed,
+}
+
+/// Receives what the kernel has seen.
+pub(crate) type TrafficSink = dyn Fn(FrontendAddr, SocketAddr, Seen) + Send + Sync;
 
 /// Reason why the kernel carries nothing. Formats as a sentence for users, without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -158,7 +169,7 @@ impl Writer {
     ///
     /// # Errors
     /// Errors of pthread_create(3).
-    pub(super) fn start(mut ruleset: Box<dyn Ruleset>, counted: Arc<CountSink>) -> std::io::Result<Self> {
+    pub(super) fn start(mut ruleset: Box<dyn Ruleset>, seen: Arc<TrafficSink>) -> std::io::Result<Self> {
         let shared = Arc::new(WriterShared::default());
         // Before anything is sent into nowhere.
         shared.lock().obstacles = ruleset.obstacles();
@@ -170,13 +181,13 @@ impl Writer {
                 tables: TableState::Unknown,
                 complete: false,
                 next_removal: Instant::now(),
-                counted,
+                seen,
                 shared: Arc::clone(&of_thread),
                 plan: Plan::default(),
                 serving: HashMap::new(),
                 ended: BTreeSet::new(),
                 counts: HashMap::new(),
-                next_count: Instant::now() + SOONEST_COUNT,
+                next_look: Instant::now() + SOONEST_LOOK,
             }
             .run(&received);
             of_thread.lock().ended = true;
@@ -224,10 +235,10 @@ impl Writer {
     }
 }
 
-/// How often connections are counted, unless that takes long: reading 100,000 counters takes 0.3 s.
-const SOONEST_COUNT: Duration = Duration::from_secs(1);
-/// Share of the time that counting may take: one part of these.
-const COUNTING: u32 = 50;
+/// How often the traffic is looked at, unless that takes long: reading 100,000 counters takes 0.3 s.
+const SOONEST_LOOK: Duration = Duration::from_secs(1);
+/// Share of the time that this may take: one part of these.
+const LOOKING: u32 = 50;
 
 /// How often tables without frontends are looked at: connection tracking may have a million entries.
 const NEXT_REMOVAL: Duration = Duration::from_secs(5);
@@ -250,7 +261,7 @@ struct Thread {
     /// Whether every frontend has been told once.
     complete: bool,
     next_removal: Instant,
-    counted: Arc<CountSink>,
+    seen: Arc<TrafficSink>,
     shared: Arc<WriterShared>,
     plan: Plan,
     /// By frontend of UDP.
@@ -258,13 +269,13 @@ struct Thread {
     /// Flows that are to end and have not.
     ended: BTreeSet<(FrontendAddr, SocketAddr)>,
     counts: HashMap<(FrontendAddr, SocketAddr), u64>,
-    next_count: Instant,
+    next_look: Instant,
 }
 
 impl Thread {
     fn run(mut self, requests: &Receiver<Request>) {
         loop {
-            let pause = self.next_count.saturating_duration_since(Instant::now());
+            let pause = self.next_look.saturating_duration_since(Instant::now());
             match requests.recv_timeout(pause) {
                 Ok(Request::Change(number, change)) => self.change(number, change),
                 Ok(Request::Retry) => self.retry(),
@@ -273,7 +284,7 @@ impl Thread {
                     released.send(()).ok();
                     return;
                 }
-                Err(RecvTimeoutError::Timeout) => self.count(),
+                Err(RecvTimeoutError::Timeout) => self.observe(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -419,23 +430,31 @@ impl Thread {
         self.shared.changed.notify_one();
     }
 
-    fn count(&mut self) {
+    /// Reads what the kernel has seen of the traffic.
+    fn observe(&mut self) {
         let started = Instant::now();
-        if self.tables == TableState::Established
-            && let Ok(counts) = self.ruleset.counts()
-        {
+        if self.tables == TableState::Established {
+            for (frontend, endpoint) in self.ruleset.failed().unwrap_or_default() {
+                (self.seen)(frontend, endpoint, Seen::Failed);
+            }
+            self.count();
+        }
+        self.next_look = Instant::now() + (started.elapsed() * LOOKING).max(SOONEST_LOOK);
+    }
+
+    fn count(&mut self) {
+        if let Ok(counts) = self.ruleset.counts() {
             let mut before = std::mem::take(&mut self.counts);
             for (frontend, endpoint, count) in counts {
                 let former = before.remove(&(frontend, endpoint)).unwrap_or_default();
                 // An element that was made anew begins at 0.
                 let more = count.checked_sub(former).unwrap_or(count);
                 if more > 0 {
-                    (self.counted)(frontend, endpoint, more);
+                    (self.seen)(frontend, endpoint, Seen::Forwarded(more));
                 }
                 self.counts.insert((frontend, endpoint), count);
             }
         }
-        self.next_count = Instant::now() + (started.elapsed() * COUNTING).max(SOONEST_COUNT);
     }
 }
 

@@ -65,3 +65,28 @@ async fn one_that_refuses_a_burst_and_is_asked_no_more_is_ejected() {
     until_unhealthy(&mut dataplane, 1).await;
     assert_eq!(dataplane.health_counts().ejections, 1);
 }
+
+/// What a client sends may be all that has failed: a second SYN before the first is answered.
+#[tokio::test]
+async fn what_clients_may_have_caused_ejects_only_where_the_gateway_fails_as_well() {
+    for (endpoint, ejections) in [(serving(), 0), (refusing(), 1)] {
+        let frontend = frontend(Protocol::Tcp, &[endpoint], None);
+        let addr = frontend.addr;
+        let (none, table) = (ActiveTable::default(), Arc::new(table([frontend])));
+        let mut health = Health::new(Arc::default(), ProbeBudget::of(0));
+        health.follow(none.table(), &sheave_model::diff(none.table(), &table));
+        let active = Arc::new(ActiveTable::compile(table, &none));
+        let table = ArcSwap::new(Arc::clone(&active));
+        let reports = health.reports();
+        for _ in 0..5 {
+            let at = std::time::Instant::now();
+            reports.failed(&active, addr, endpoint, ConnectedFrom::ByClient, refused(), at);
+            timeout(Duration::from_millis(50), health.changed(&table)).await.ok();
+            health.take_changed();
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::time::resume();
+        }
+        assert_eq!(health.counts().ejections, ejections);
+    }
+}
