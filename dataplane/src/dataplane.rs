@@ -126,7 +126,7 @@ impl Dataplane {
         let health = Health::new(Arc::clone(&paths), probes);
         let (report_broken, broken) = mpsc::unbounded_channel();
         let pipes = PIPES.min(settings.capacity.descriptors / PIPES_SHARE / 2 / worker_count);
-        let capacity = Arc::new(Capacity::new(settings.capacity));
+        let (capacity, drain) = (Arc::new(Capacity::new(settings.capacity)), settings.timeouts.drain);
         capacity.take(2 * pipes * worker_count + probes.of_traffic());
         let shared = Shared {
             table: Arc::new(ArcSwap::from_pointee(ActiveTable::default())),
@@ -174,7 +174,7 @@ impl Dataplane {
             progress: shared.progress,
             watch_requests: shared.watch_requests,
             client_addresses: ClientAddresses::new(shared.transparency),
-            kernel: KernelPath::new(kernel_path::ruleset, seen, held),
+            kernel: KernelPath::new(kernel_path::ruleset, seen, drain, held),
             generation: 0,
             awaited: VecDeque::new(),
             started: Instant::now(),
@@ -345,7 +345,7 @@ impl Dataplane {
 
     /// How clients reach the frontends.
     pub fn steering(&self) -> SteeringReport<'_> {
-        self.listeners.report()
+        SteeringReport { kernel: self.kernel.alone(), ..self.listeners.report() }
     }
 
     /// Waits for a change that [`Dataplane::refresh`] applies: the health of an endpoint, the overload of a frontend, or the addresses

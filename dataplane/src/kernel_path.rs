@@ -59,6 +59,8 @@ pub(crate) enum Proxying {
 pub(crate) struct KernelPath {
     open: fn() -> Box<dyn Ruleset>,
     seen: Arc<TrafficSink>,
+    /// How long connections of a frontend that has left go on.
+    drain: Duration,
     /// Whether another process still tells the kernel.
     held: bool,
     /// Since when the frontends of the first table wait for the kernel; `None` once it has answered, or has not for too long. Those that come
@@ -82,10 +84,16 @@ pub(crate) struct KernelPath {
 
 impl KernelPath {
     /// Installs nothing. `open` opens the ruleset once a frontend asks for it, and `seen` receives what the kernel sees of the traffic.
-    pub(crate) fn new(open: fn() -> Box<dyn Ruleset>, seen: Arc<TrafficSink>, held: bool) -> Self {
+    pub(crate) fn new(
+        open: fn() -> Box<dyn Ruleset>,
+        seen: Arc<TrafficSink>,
+        drain: Duration,
+        held: bool,
+    ) -> Self {
         Self {
             open,
             seen,
+            drain,
             held,
             starting: Some(Instant::now()),
             complete: false,
@@ -146,7 +154,7 @@ impl KernelPath {
 
     /// Starts the thread, and notes every frontend: the kernel refuses what it does not know of an address that it serves.
     fn start(&mut self, active: &ActiveTable) -> bool {
-        match Writer::start((self.open)(), Arc::clone(&self.seen)) {
+        match Writer::start((self.open)(), Arc::clone(&self.seen), self.drain) {
             Ok(writer) => {
                 self.errors = writer.progress().obstacles;
                 self.writer = Some(writer);
@@ -232,6 +240,14 @@ impl KernelPath {
         let progress = writer.progress();
         let done = if progress.error.is_none() { progress.done } else { 0 };
         (done < writer.number).then_some((writer.number, done))
+    }
+
+    /// Number of frontends that the kernel carries and the proxy does not listen for.
+    pub(crate) fn alone(&self) -> usize {
+        if self.failure.is_some() {
+            return 0;
+        }
+        self.stages.values().filter(|stage| matches!(stage, Stage::Alone | Stage::Sole)).count()
     }
 
     /// Whether the kernel carries the frontend now.

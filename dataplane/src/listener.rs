@@ -402,6 +402,7 @@ impl ListenerSet {
             mode: self.steering.mode(),
             sockets: self.with_sockets,
             steered: self.steered,
+            kernel: 0,
             obstacle: self.steering.obstacle(),
         }
     }

@@ -8,6 +8,7 @@ use sheave_announce::Disagreement;
 use sheave_console::http::health::Health;
 use sheave_console::http::report::Failure;
 use sheave_console::retry;
+use sheave_console::views::services::ServingObstacles;
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort, reason};
 use sheave_dataplane::{BindFailure, Dataplane, KernelPathErrors, LocalPortsError};
 use sheave_model::{ClientSource, Frontend, FrontendAddr, FrontendKind, FrontendSource, Protocol};
@@ -171,6 +172,11 @@ fn disagrees(node: &Arc<str>, about: Disagreement) -> Problem {
         "the gateway there does not agree with this one about who owns what: {what}; an address may have two owners, or none"
     );
     problem(object, reason::GATEWAYS_DISAGREE, message)
+}
+
+/// What keeps the gateway from serving as its table says.
+pub(super) fn obstacles(dataplane: &Dataplane) -> ServingObstacles {
+    ServingObstacles { closed: closed(dataplane), no_kernel_path: dataplane.kernel_path_errors().clone() }
 }
 
 /// Frontends of the table that accept nothing here, with the reason. A frontend whose change failed stays open as it was.

@@ -26,6 +26,7 @@ for_both_families!(
     endpoints_that_a_check_finds_failing_get_nothing,
     endpoints_that_clients_cannot_reach_get_nothing,
     connections_are_counted_for_frontends_and_endpoints,
+    connections_of_a_removed_service_end_after_the_drain,
     what_other_programs_remove_is_restored,
     explain_knows_where_the_kernel_has_a_client,
 );
@@ -248,6 +249,11 @@ fn connections_are_counted_for_frontends_and_endpoints(family: Family) {
     let (world, _servers) = served(1, family);
     let gateway = Gateway::start(&world, &[web(family, "kernel").ready(family.backend(0))]);
     until_carried(&world, family);
+    let reached = "Reached: 0 by sockets of their own, 0 by steering (mode auto), 2 by the kernel path.";
+    eventually("the status says who carries the frontends", || {
+        let status = world.gateway.finish(sheave_test_support::program::path(), &["status"]).stdout;
+        if status.contains(reached) && !status.contains("Not reached") { Ok(()) } else { Err(status) }
+    });
     for client in 0..CLIENTS {
         ask(&world, family, client).expect("the kernel serves");
     }
@@ -255,6 +261,28 @@ fn connections_are_counted_for_frontends_and_endpoints(family: Family) {
         let counted = gateway.metric("sheave_tcp_connections_total", &[]);
         if counted == f64::from(CLIENTS) { Ok(()) } else { Err(counted) }
     });
+}
+
+fn connections_of_a_removed_service_end_after_the_drain(family: Family) {
+    let (world, _servers) = served(1, family);
+    let app = web(family, "kernel").ready(family.backend(0));
+    let gateway =
+        Gateway::start_with(&world, from_ref(&app), &Settings { drain: "2s", ..Settings::default() });
+    until_carried(&world, family);
+    let mut open = world.client.run(|| Conversation::open(vip(family))).expect("the kernel serves");
+    let mut other = world.client.run(|| Conversation::open(vip(family))).expect("the kernel serves");
+    gateway.apply(&[]);
+    tcp::until_refused(&world.client, vip(family));
+    world.client.run(|| open.say("still here")).expect("it has not ended yet");
+    gateway.apply(from_ref(&app));
+    until_carried(&world, family);
+    let_pass(Duration::from_secs(5));
+    world.client.run(|| open.say("still here")).expect("the Service came back");
+    gateway.apply(&[]);
+    eventually("the connection has ended", || {
+        world.client.run(|| open.say("still here")).err().ok_or("it goes on")
+    });
+    world.client.run(|| other.say("still here")).expect_err("as has the one that was idle");
 }
 
 fn what_other_programs_remove_is_restored(family: Family) {

@@ -42,6 +42,9 @@ impl Source {
     /// Modes for UDP; version 1 of the PROXY protocol only supports TCP.
     pub(crate) const OF_UDP: [Self; 3] = [Self::Gateway, Self::Transparent, Self::ProxyV2];
 
+    /// Modes that need no proxy.
+    pub(crate) const OF_KERNEL: [Self; 2] = [Self::Gateway, Self::Transparent];
+
     /// Value of the annotation.
     fn name(self) -> &'static str {
         match self {
@@ -101,6 +104,18 @@ impl<'w> Roads<'w> {
         let gateway = Gateway::start_with(world, &apps, &settings);
         let haproxy = haproxy(world, &folder);
         Self { gateway, _haproxy: haproxy, _folder: folder }
+    }
+
+    /// The same, where the kernel carries what needs no proxy.
+    pub(crate) fn by_kernel(world: &'w World) -> Self {
+        let roads = Self::new(world, "path: kernel\n");
+        // TCP and UDP, over IPv4 and IPv6.
+        let expected = f64::from(4 * LANES) * Source::OF_KERNEL.len() as f64;
+        eventually("the kernel carries the Services", || {
+            let carried = roads.gateway.metric("sheave_frontends_open", &["by=\"kernel\""]);
+            if carried == expected { Ok(()) } else { Err(format!("{carried} of {expected} frontends")) }
+        });
+        roads
     }
 }
 

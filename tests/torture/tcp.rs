@@ -37,6 +37,13 @@ fn through_steering_nothing_else_is_seen_than_directly() {
     through_a_gateway("steering: always\n");
 }
 
+#[test]
+fn through_the_kernel_nothing_else_is_seen_than_directly() {
+    let world = World::new(1);
+    let _roads = Roads::by_kernel(&world);
+    expect_nothing_wrong(&world, &Source::OF_KERNEL.map(Road::Gateway), count(SCRIPTS));
+}
+
 fn through_a_gateway(steering: &'static str) {
     let world = World::new(1);
     let roads = Roads::new(&world, steering);

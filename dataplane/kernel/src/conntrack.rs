@@ -109,32 +109,42 @@ impl Flows {
             if frontend.protocol != Protocol::Udp {
                 continue;
             }
-            let deleted = match Family::of(frontend.ip) {
-                Family::Ipv4 => self.delete_all(frontend, endpoint),
-                // The kernel takes IPv6 addresses for equal where they differ (`ctnetlink_filter_match_tuple`).
-                Family::Ipv6 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-            };
-            match deleted {
-                // Before Linux 6.12 a deletion takes whole tuples alone.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    self.delete_one_by_one(frontend, endpoint)
-                }
-                outcome => outcome,
-            }
-            .map_err(error)?;
+            self.delete(frontend, Some(endpoint)).map_err(error)?;
         }
         Ok(())
     }
 
-    fn delete_all(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
+    /// Ends all connections and flows from this frontend: their next packets are refused, once it has left the table.
+    pub fn end_all(&mut self, frontend: FrontendAddr) -> Result<(), Error> {
+        self.delete(frontend, None).map_err(error)
+    }
+
+    fn delete(&mut self, frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> io::Result<()> {
+        let deleted = match Family::of(frontend.ip) {
+            Family::Ipv4 => self.delete_all(frontend, endpoint),
+            // The kernel takes IPv6 addresses for equal where they differ (`ctnetlink_filter_match_tuple`).
+            Family::Ipv6 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        match deleted {
+            // Before Linux 6.12 a deletion takes whole tuples alone.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.delete_one_by_one(frontend, endpoint)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn delete_all(&mut self, frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> io::Result<()> {
         let family = [protocol_family(Family::of(frontend.ip)), VERSION];
         self.netfilter.request(CONNTRACK | DELETE, family, &filter(frontend, endpoint), |_| {})
     }
 
-    fn delete_one_by_one(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
+    fn delete_one_by_one(&mut self, frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> io::Result<()> {
         let family = [protocol_family(Family::of(frontend.ip)), VERSION];
         let each = |found: &mut Vec<Attributes>, flow: Walk<'_>| {
-            let is_between = address(flow.find(REPLY), 0) == Some(&ip_octets(endpoint.ip()))
+            let answers =
+                |endpoint: SocketAddr| address(flow.find(REPLY), 0) == Some(&ip_octets(endpoint.ip()));
+            let is_between = endpoint.is_none_or(answers)
                 && address(flow.find(ORIGINAL), 1) == Some(&ip_octets(frontend.ip));
             if let Some(tuple) = flow.find(ORIGINAL).filter(|_| is_between) {
                 let mut original = Attributes::new();
@@ -161,16 +171,16 @@ fn error(error: io::Error) -> Error {
     }
 }
 
-/// Flows that clients began to the frontend and that the endpoint answers. Both sides, as other frontends may have the endpoint.
-fn filter(frontend: FrontendAddr, endpoint: SocketAddr) -> Attributes {
+/// Flows that clients began to the frontend and that the endpoint answers, or any one. Both sides, as other frontends may have the endpoint.
+fn filter(frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> Attributes {
     let mut filter = Attributes::new();
     filter.nested(ORIGINAL, |tuple| write_tuple(tuple, frontend, None, Some(frontend.socket_addr())));
-    filter.nested(REPLY, |tuple| write_tuple(tuple, frontend, Some(endpoint), None));
+    filter.nested(REPLY, |tuple| write_tuple(tuple, frontend, endpoint, None));
     filter.nested(FILTER, |flags| {
         // These two numbers are in the machine's order.
-        let (source, destination) = if endpoint.is_ipv4() { (BY_SOURCE, BY_DESTINATION) } else { (0, 0) };
+        let (source, destination) = if frontend.ip.is_ipv4() { (BY_SOURCE, BY_DESTINATION) } else { (0, 0) };
         let original = destination | BY_PROTOCOL | BY_DESTINATION_PORT;
-        let reply = source | BY_PROTOCOL | BY_SOURCE_PORT;
+        let reply = endpoint.map_or(0, |_| source | BY_PROTOCOL | BY_SOURCE_PORT);
         flags.bytes(FILTER_ORIGINAL, &original.to_ne_bytes()).bytes(FILTER_REPLY, &reply.to_ne_bytes());
     });
     filter

@@ -328,10 +328,6 @@ impl<'a> Dumped<'a> {
         Some((self.value(KEY)?.ip()?, begins))
     }
 
-    pub(crate) fn frontend(self) -> Option<FrontendAddr> {
-        self.value(KEY)?.frontend()
-    }
-
     /// Of an element of `endpoint`.
     pub(crate) fn endpoint(self) -> Option<(FrontendAddr, SocketAddr)> {
         let mut key = self.value(KEY)?;

@@ -33,8 +33,9 @@ const CT_PROTO_DST: u32 = 12;
 /// IP_CT_DIR_ORIGINAL and IP_CT_DIR_REPLY (linux/netfilter/nf_conntrack_tuple_common.h).
 const ORIGINAL: u8 = 0;
 const REPLY: u8 = 1;
-/// IPS_SEEN_REPLY, IPS_CONFIRMED and IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h), and the bits of `ct state` (`NF_CT_STATE_BIT`).
+/// IPS_SEEN_REPLY, IPS_ASSURED, IPS_CONFIRMED and IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h), and the bits of `ct state` (`NF_CT_STATE_BIT`).
 const SEEN_REPLY: u32 = 1 << 1;
+const ASSURED: u32 = 1 << 2;
 const CONFIRMED: u32 = 1 << 3;
 const DST_NAT: u32 = 1 << 5;
 pub(crate) const INVALID: u32 = 1;
@@ -327,9 +328,9 @@ impl Rule {
         self.flags(mask, Compare::NotEqual, SYN)
     }
 
-    /// `tcp flags & (syn | rst) == 0`
-    pub(crate) fn goes_on(self) -> Self {
-        self.flags(SYN | RST, Compare::Equal, 0)
+    /// `ct status assured`: packets of connections that are established, and of flows that go on.
+    pub(crate) fn assured(self) -> Self {
+        self.conntrack_has(CT_STATUS, ASSURED)
     }
 
     /// `tcp flags syn / fin,syn,rst,ack`

@@ -68,12 +68,15 @@ pub(crate) fn fixed(family: Family, chain: &str, liberal: bool) -> Vec<Rule> {
         ],
         "discard" => vec![rule().drop()],
         FORWARD => {
-            let mut rules = if liberal { Vec::new() } else { forward(family) };
-            rules.extend([Rule::new(family).goes_on().accept(), silent(family)]);
+            let mut rules = vec![rule().assured().accept()];
+            if !liberal {
+                rules.extend(forward(family));
+            }
+            rules.push(silent(family));
             rules.extend(failures(family));
             rules
         }
-        "sent" => [Rule::new(family).goes_on().accept()].into_iter().chain(failures(family)).collect(),
+        "sent" => [rule().assured().accept()].into_iter().chain(failures(family)).collect(),
         _ => Vec::new(),
     }
 }
@@ -161,6 +164,7 @@ fn after(family: Family) -> Vec<Rule> {
 }
 
 /// ```text
+/// ct status assured accept    # comes before these: what each packet meets should be short
 /// ct state invalid ip saddr . meta l4proto . th sport @endpoint_port drop
 /// ct state new tcp flags & (syn | ack) != syn ip saddr . meta l4proto . th sport @endpoint_port drop
 /// ```
@@ -175,7 +179,6 @@ fn forward(family: Family) -> Vec<Rule> {
 }
 
 /// ```text
-/// tcp flags & (syn | rst) == 0 accept    # most segments
 /// tcp flags syn / fin,syn,rst,ack ct status & (seen-reply | confirmed | dnat) == confirmed | dnat update @failed { ... timeout 3s }
 /// ```
 /// A client sends its SYN again after a second.

@@ -84,8 +84,8 @@ const fn set(name: &'static str, key: &'static [Field], holds: Holds, feature: F
 
 /// The sets and maps of each table.
 pub(crate) const SETS: [Set; 16] = [
-    set(SERVICE, FRONTEND, Holds::Verdicts, Feature::Counter),
-    set(SERVICE_INTERNAL, FRONTEND, Holds::Verdicts, Feature::Counter),
+    set(SERVICE, FRONTEND, Holds::Verdicts, Feature::None),
+    set(SERVICE_INTERNAL, FRONTEND, Holds::Verdicts, Feature::None),
     set(
         SLOT,
         &[Field::Address, Field::Protocol, Field::Port, Field::Integer],

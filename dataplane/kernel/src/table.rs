@@ -25,7 +25,7 @@ use crate::expressions::protocol_family;
 use crate::netlink::{Attributes, NFTABLES, Netfilter, Walk};
 use crate::rules::{self, FIXED};
 use crate::ruleset::{Chain, Changes, Element, Family};
-use crate::sets::{AFFINITY, ENDPOINT, FAILED, HAIRPIN, INTERNAL, SERVICE, SERVICE_INTERNAL, SETS, STATE};
+use crate::sets::{AFFINITY, ENDPOINT, FAILED, HAIRPIN, INTERNAL, SETS, STATE};
 
 /// Name of the tables.
 pub(crate) const NAME: &str = "sheave";
@@ -71,15 +71,6 @@ pub struct Applied {
     pub generation: u64,
     /// Affinity records that were deleted, as their endpoints left.
     pub forgotten: usize,
-}
-
-/// Connections that the kernel forwarded. A counter begins at zero with its element, also when that changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// By frontend, also those that were refused or dropped.
-    pub frontends: HashMap<FrontendAddr, u64>,
-    /// By frontend and endpoint.
-    pub endpoints: HashMap<(FrontendAddr, SocketAddr), u64>,
 }
 
 /// The tables, for as long as this process has them. They stay in the kernel when this value goes.
@@ -365,24 +356,16 @@ impl KernelTable {
         Ok(0)
     }
 
-    /// Reads the counters.
-    pub fn counters(&mut self) -> Result<Counters, Error> {
-        let mut counters = Counters::default();
+    /// Connections that the kernel forwarded, by frontend and endpoint. A count begins at zero with its element, also when that changes.
+    pub fn counts(&mut self) -> Result<HashMap<(FrontendAddr, SocketAddr), u64>, Error> {
+        let mut counts = HashMap::new();
         for family in FAMILIES {
-            for set in [SERVICE, SERVICE_INTERNAL] {
-                let counted = self.read(family, set, |found: &mut Vec<_>, element| {
-                    found.extend(element.frontend().zip(element.packets()));
-                })?;
-                for (frontend, packets) in counted {
-                    *counters.frontends.entry(frontend).or_default() += packets;
-                }
-            }
             let counted = self.read(family, ENDPOINT, |found: &mut Vec<_>, element| {
                 found.extend(element.endpoint().zip(element.packets()));
             })?;
-            counters.endpoints.extend(counted);
+            counts.extend(counted);
         }
-        Ok(counters)
+        Ok(counts)
     }
 
     /// Frontends with endpoints that a client could not reach within the last 3 s: the endpoint refused, could not be reached, or did not

@@ -97,9 +97,8 @@ impl Ruleset for Tables {
     }
 
     fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError> {
-        let counters = self.table()?.counters().map_err(KernelPathError::new)?;
-        let counted = counters.endpoints.into_iter();
-        Ok(counted.map(|((frontend, endpoint), count)| (frontend, endpoint, count)).collect())
+        let counts = self.table()?.counts().map_err(KernelPathError::new)?;
+        Ok(counts.into_iter().map(|((frontend, endpoint), count)| (frontend, endpoint, count)).collect())
     }
 
     fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError> {
@@ -109,6 +108,11 @@ impl Ruleset for Tables {
     fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError> {
         let mut tracked = Flows::open().map_err(KernelPathError::new)?;
         tracked.end(flows.iter().copied()).map_err(KernelPathError::new)
+    }
+
+    fn forget_connections(&mut self, frontend: FrontendAddr) -> Result<(), KernelPathError> {
+        let mut tracked = Flows::open().map_err(KernelPathError::new)?;
+        tracked.end_all(frontend).map_err(KernelPathError::new)
     }
 }
 

@@ -102,6 +102,11 @@ impl Ruleset for Fake {
         self.with(|kernel| kernel.forgotten.extend(flows));
         Ok(())
     }
+
+    fn forget_connections(&mut self, frontend: FrontendAddr) -> Result<(), KernelPathError> {
+        self.with(|kernel| kernel.forgotten.push((frontend, frontend.socket_addr())));
+        Ok(())
+    }
 }
 
 thread_local! {
@@ -111,7 +116,12 @@ thread_local! {
 /// A kernel path that tells this kernel.
 fn telling(kernel: &Fake) -> KernelPath {
     KERNEL.set(kernel.clone());
-    KernelPath::new(|| Box::new(KERNEL.with_borrow(Clone::clone)), Arc::new(|_, _, _| ()), false)
+    KernelPath::new(
+        || Box::new(KERNEL.with_borrow(Clone::clone)),
+        Arc::new(|_, _, _| ()),
+        Duration::ZERO,
+        false,
+    )
 }
 
 fn asking(number: u32, endpoints: &[(u32, u16)]) -> Frontend {

@@ -1,7 +1,7 @@
 //! Thread that tells the kernel. nftables commits one transaction of a network namespace at a time, and another program's may take seconds:
 //! neither the control loop nor a worker waits for it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,8 @@ pub(crate) trait Ruleset: Send {
     fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError>;
     /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew.
     fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError>;
+    /// Ends the connections of a frontend that has left, so that their next segments are refused.
+    fn forget_connections(&mut self, frontend: FrontendAddr) -> Result<(), KernelPathError>;
 }
 
 /// What the kernel has seen of the traffic of a frontend to an endpoint.
@@ -169,7 +171,11 @@ impl Writer {
     ///
     /// # Errors
     /// Errors of pthread_create(3).
-    pub(super) fn start(mut ruleset: Box<dyn Ruleset>, seen: Arc<TrafficSink>) -> std::io::Result<Self> {
+    pub(super) fn start(
+        mut ruleset: Box<dyn Ruleset>,
+        seen: Arc<TrafficSink>,
+        drain: Duration,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(WriterShared::default());
         // Before anything is sent into nowhere.
         shared.lock().obstacles = ruleset.obstacles();
@@ -185,6 +191,8 @@ impl Writer {
                 shared: Arc::clone(&of_thread),
                 plan: Plan::default(),
                 serving: HashMap::new(),
+                drain,
+                leaving: BTreeMap::new(),
                 ended: BTreeSet::new(),
                 counts: HashMap::new(),
                 next_look: Instant::now() + SOONEST_LOOK,
@@ -266,6 +274,10 @@ struct Thread {
     plan: Plan,
     /// By frontend of UDP.
     serving: HashMap<FrontendAddr, BTreeSet<SocketAddr>>,
+    /// How long connections of a frontend that has left go on.
+    drain: Duration,
+    /// When those of each end.
+    leaving: BTreeMap<FrontendAddr, Instant>,
     /// Flows that are to end and have not.
     ended: BTreeSet<(FrontendAddr, SocketAddr)>,
     counts: HashMap<(FrontendAddr, SocketAddr), u64>,
@@ -296,6 +308,7 @@ impl Thread {
         let mut steps = Vec::new();
         steps.extend(internal.map(|clients| self.plan.set_internal_clients(&clients)));
         steps.extend(machine.map(|addresses| self.plan.set_machine(addresses)));
+        self.note_leaving(&frontends);
         if !frontends.is_empty() {
             steps.push(self.plan.apply(frontends));
         }
@@ -312,6 +325,32 @@ impl Thread {
             progress.error = outcome.err();
             progress.done = number;
         });
+    }
+
+    /// Notes the frontends of TCP that leave; one that comes back keeps its connections.
+    fn note_leaving(&mut self, frontends: &[(FrontendAddr, Option<Forwarding>)]) {
+        for (addr, forwarding) in frontends.iter().filter(|(addr, _)| addr.protocol == Protocol::Tcp) {
+            match forwarding {
+                Some(_) => self.leaving.remove(addr),
+                None => self.leaving.insert(*addr, Instant::now() + self.drain),
+            };
+        }
+    }
+
+    /// Ends the connections of frontends that left long enough ago.
+    fn end_leaving(&mut self) {
+        let now = Instant::now();
+        let due: Vec<_> = self.leaving.iter().filter(|(_, at)| **at <= now).map(|(addr, _)| *addr).collect();
+        for addr in due {
+            match self.ruleset.forget_connections(addr) {
+                Ok(()) => {
+                    self.leaving.remove(&addr);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, frontend = %addr, "connections of a removed frontend go on for now; trying again");
+                }
+            }
+        }
     }
 
     /// Takes over the endpoints whose flows go on; returns those that were and are no more.
@@ -355,6 +394,7 @@ impl Thread {
         if self.tables == TableState::Established {
             if self.ruleset.is_whole() {
                 self.forget_flows(Vec::new());
+                self.end_leaving();
                 self.remove_unused();
                 return;
             }

@@ -44,6 +44,8 @@ pub struct SteeringReport<'a> {
     pub sockets: usize,
     /// Number of steered frontends.
     pub steered: usize,
+    /// Number of frontends that the kernel carries, and for which the proxy has no listener.
+    pub kernel: usize,
     /// Reason why frontends cannot be steered, with advice. `None` also if no frontend needed steering yet.
     pub obstacle: Option<&'a str>,
 }

@@ -74,14 +74,14 @@ impl EventLoop {
         };
         let answers = self.dataplane.answers(WORKER_PATIENCE);
         let table = self.projection.as_ref().map(|projection| Arc::clone(&projection.table));
-        let (problems, closed) = (self.problems(), dataplane_failures::closed(&self.dataplane));
+        let (problems, obstacles) = (self.problems(), dataplane_failures::obstacles(&self.dataplane));
         let (active, announcements) = (self.dataplane.table(), self.announcing.status());
         // Work that grows with the number of Services runs outside the loop.
         let status = tokio::task::spawn_blocking(move || {
             let facts = ServiceFacts {
                 active: &active,
                 problems: &problems,
-                closed: &closed,
+                obstacles: &obstacles,
                 announcements: announcements.as_deref(),
             };
             let table_hash = table.as_deref().map(table_hash::of);
@@ -147,7 +147,7 @@ impl EventLoop {
         LoopFacts {
             status: self.status(),
             all_problems: self.problems(),
-            closed: dataplane_failures::closed(&self.dataplane),
+            obstacles: dataplane_failures::obstacles(&self.dataplane),
             problems: self.problems.by_reason().clone(),
             pages: self.health.pages().clone(),
             worker_restarts: self.dataplane.worker_restarts(),
@@ -163,7 +163,7 @@ impl EventLoop {
         let objects = || ObjectFacts {
             problems: self.problems(),
             not_served: self.not_served(),
-            closed: dataplane_failures::closed(&self.dataplane),
+            obstacles: dataplane_failures::obstacles(&self.dataplane),
             policies: self.pipeline.projector.announce_policies().clone(),
         };
         Overview {

@@ -20,14 +20,14 @@ use sheave_control::controller::{ControllerStatus, PoolCounts};
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::{HealthCounts, Observer};
 use sheave_model::RoutingTable;
-use sheave_model::{Frontend, FrontendAddr, FrontendKind, Protocol, Route};
+use sheave_model::{Frontend, FrontendKind, Protocol, Route};
 
 use crate::connection_log::LineCounts;
 use crate::http::health::{HealthPages, PageCounter};
 use crate::http::metrics::exposition::Exposition;
 use crate::http::metrics::families::{self as names, Family};
 use crate::views::problem::ProblemView;
-use crate::views::services::{self, ServiceCounts, ServiceFacts};
+use crate::views::services::{self, ServiceCounts, ServiceFacts, ServingObstacles};
 use crate::views::status::{GuardView, KindView, ProcessView, TakeoverView};
 
 /// Limits of series, which Prometheus pays for.
@@ -46,8 +46,8 @@ pub struct LoopFacts {
     pub status: ProcessView,
     /// Problems and load balancers that are not served.
     pub all_problems: Vec<ProblemView>,
-    /// Frontends that accept nothing, with the reason.
-    pub closed: BTreeMap<FrontendAddr, String>,
+    /// What keeps the gateway from serving as its table says.
+    pub obstacles: ServingObstacles,
     /// Number of Problems in the status, by reason.
     pub problems: BTreeMap<String, usize>,
     /// Requests of health checks.
@@ -96,7 +96,8 @@ pub fn of_gateway(text: &mut Exposition, facts: &LoopFacts, observer: &Observer)
     if let Some(steering) = &status.steering {
         text.family(&names::FRONTENDS_OPEN)
             .add(&[("by", "sockets")], steering.sockets as u64)
-            .add(&[("by", "steering")], steering.steered as u64);
+            .add(&[("by", "steering")], steering.steered as u64)
+            .add(&[("by", "kernel")], steering.kernel as u64);
     }
     write_services(text, facts, &active);
     write_without_endpoints(text, table);
@@ -159,11 +160,11 @@ fn write_pools(text: &mut Exposition, controller: &ControllerStatus) {
 
 /// Metrics of Services by state, counted as in the status, the page and `sheave top`.
 fn write_services(text: &mut Exposition, facts: &LoopFacts, active: &ActiveTable) {
-    let LoopFacts { all_problems, closed, announcements, .. } = facts;
+    let LoopFacts { all_problems, obstacles, announcements, .. } = facts;
     let rows = services::rows(ServiceFacts {
         active,
         problems: all_problems,
-        closed,
+        obstacles,
         announcements: Some(&**announcements),
     });
     let ServiceCounts { broken, degraded, ok } = ServiceCounts::of(&rows);

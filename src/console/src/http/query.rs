@@ -1,17 +1,16 @@
 //! Queries to the gateway's event loop, which also prove that the loop runs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheave_announce::Status;
 use sheave_control::projection::AnnouncePolicies;
-use sheave_model::FrontendAddr;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::http::metrics::LoopFacts;
 use crate::views::explain::{Answer, Question};
 use crate::views::problem::ProblemView;
+use crate::views::services::ServingObstacles;
 use crate::views::status::ProcessView;
 
 /// How long a query may wait before the gateway counts as stuck.
@@ -65,8 +64,8 @@ pub struct ObjectFacts {
     pub problems: Vec<ProblemView>,
     /// Load balancers that are not served, with the reason.
     pub not_served: Vec<ProblemView>,
-    /// Frontends that accept nothing on this gateway, with the reason.
-    pub closed: BTreeMap<FrontendAddr, String>,
+    /// What keeps this gateway from serving as its table says.
+    pub obstacles: ServingObstacles,
     /// Announcement policies of the pools.
     pub policies: AnnouncePolicies,
 }

@@ -32,10 +32,11 @@ function facts(status) {
   ].filter(Boolean);
 }
 
-function frontends({ frontends, steering: { sockets, steered, mode } }) {
-  const closed = frontends - sockets - steered;
+function frontends({ frontends, steering: { sockets, steered, kernel = 0, mode } }) {
+  const closed = frontends - sockets - steered - kernel;
+  const byKernel = kernel > 0 ? `, ${count(kernel)} by the kernel path` : "";
   const rest = closed > 0 ? `, ${count(closed)} closed` : "";
-  return `${count(sockets)} by sockets of their own, ${count(steered)} by steering (${mode})${rest}`;
+  return `${count(sockets)} by sockets of their own, ${count(steered)} by steering (${mode})${byKernel}${rest}`;
 }
 
 function fact([title, text]) {

@@ -43,7 +43,8 @@ export function update(made, key, service) {
   const fleet = service.source === "Service" ? null : make("span", { class: "tag" }, "multi-cluster");
   const title = "Source ranges admit some clients alone; ask below about one of them";
   const restricted = service.restricted ? make("span", { class: "tag", title }, "restricted") : null;
-  fill(cells.name, make("span", { class: "muted" }, `${namespace}/`), own, fleet, restricted);
+  const byKernel = service.byKernel ? make("span", { class: "tag", title: visible(kernelTitle(service)) }, "kernel") : null;
+  fill(cells.name, make("span", { class: "muted" }, `${namespace}/`), own, fleet, restricted, byKernel);
   button.title = visible(service.service);
   setText(cells.state, service.elsewhere ? "not here" : service.state);
   cells.state.title = visible(service.why ?? "");
@@ -52,6 +53,11 @@ export function update(made, key, service) {
   showClusters(cells.clusters, service.clusters);
   const [healthy, of] = endpoints(service);
   setText(cells.endpoints, service.frontends.length ? `${count(healthy)}/${count(of)}` : "–");
+}
+
+function kernelTitle({ byKernel, frontends }) {
+  const which = byKernel < frontends.length ? `${byKernel} of ${frontends.length} frontends` : "connections";
+  return `The kernel carries its ${which}; open connections, bytes and errors are not counted`;
 }
 
 /** Shows the last values of a Service's counters. */

@@ -12,6 +12,7 @@ use serde::Serialize;
 use sheave_announce::Status;
 use sheave_control::projection::service_health::Fault;
 pub(crate) use sheave_control::projection::service_health::ServiceState;
+use sheave_dataplane::KernelPathErrors;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::{Frontend, FrontendAddr, FrontendSource};
 
@@ -44,6 +45,9 @@ pub struct ServiceRow {
     /// Whether source ranges admit only some clients.
     #[serde(skip_serializing_if = "Not::not")]
     pub restricted: bool,
+    /// Number of frontends whose connections the kernel carries.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub by_kernel: usize,
     /// Clusters of the port with the fewest endpoints that serve.
     pub clusters: Vec<ClusterRow>,
     /// Number of Problems.
@@ -83,6 +87,15 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
+/// What keeps a gateway from serving as its table says.
+#[derive(Clone, Debug, Default)]
+pub struct ServingObstacles {
+    /// Frontends that accept nothing, with the reason.
+    pub closed: BTreeMap<FrontendAddr, String>,
+    /// Why the proxy carries the frontends that ask for the kernel.
+    pub no_kernel_path: KernelPathErrors,
+}
+
 /// Input of the rows.
 #[derive(Clone, Copy)]
 pub struct ServiceFacts<'a> {
@@ -90,8 +103,8 @@ pub struct ServiceFacts<'a> {
     pub active: &'a ActiveTable,
     /// All known Problems.
     pub problems: &'a [ProblemView],
-    /// Frontends of the table that accept nothing on this gateway, with the reason.
-    pub closed: &'a BTreeMap<FrontendAddr, String>,
+    /// What keeps this gateway from serving as the table says.
+    pub obstacles: &'a ServingObstacles,
     /// State of announcements, if gateways announce addresses.
     pub announcements: Option<&'a Status>,
 }

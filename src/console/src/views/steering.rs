@@ -20,6 +20,9 @@ pub struct SteeringView {
     pub sockets: usize,
     /// Frontends that are steered to shared sockets.
     pub steered: usize,
+    /// Frontends that the kernel carries, without the proxy.
+    #[serde(default)]
+    pub kernel: usize,
     /// Reason why frontends cannot be steered, with a remedy; null if they can, or if steering was never needed.
     pub unavailable: Option<String>,
 }
@@ -35,6 +38,7 @@ impl From<SteeringReport<'_>> for SteeringView {
             mode: mode_name(report.mode).to_owned(),
             sockets: report.sockets,
             steered: report.steered,
+            kernel: report.kernel,
             unavailable: report.obstacle.map(str::to_owned),
         }
     }
@@ -43,9 +47,10 @@ impl From<SteeringReport<'_>> for SteeringView {
 impl SteeringView {
     /// Text for people: one line, and another one if steering is unavailable.
     pub(crate) fn to_text(&self) -> String {
-        let Self { mode, sockets, steered, unavailable } = self;
+        let Self { mode, sockets, steered, kernel, unavailable } = self;
+        let kernel = if *kernel > 0 { format!(", {kernel} by the kernel path") } else { String::new() };
         let mut text = line(&format!(
-            "Reached: {sockets} by sockets of their own, {steered} by steering (mode {mode})."
+            "Reached: {sockets} by sockets of their own, {steered} by steering (mode {mode}){kernel}."
         ));
         if let Some(why) = unavailable {
             text += &line(&format!("Steering is not available: {why}."));
@@ -60,8 +65,13 @@ mod tests {
 
     #[test]
     fn the_text_says_what_is_missing_only_where_something_is() {
-        let report =
-            SteeringReport { mode: SteeringMode::Always, sockets: 2, steered: 0, obstacle: Some("no right") };
+        let report = SteeringReport {
+            mode: SteeringMode::Always,
+            sockets: 2,
+            steered: 0,
+            kernel: 0,
+            obstacle: Some("no right"),
+        };
         let view = SteeringView::from(report);
         assert_eq!(
             view.to_text(),
@@ -70,5 +80,7 @@ mod tests {
         );
         let view = SteeringView { unavailable: None, ..view };
         assert_eq!(view.to_text().lines().count(), 1);
+        let text = SteeringView { kernel: 3, ..view }.to_text();
+        assert!(text.ends_with("(mode always), 3 by the kernel path.\n"), "{text}");
     }
 }

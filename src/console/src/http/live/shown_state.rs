@@ -136,8 +136,8 @@ impl ShownState {
 
     /// Events of the Services and their Problems, as far as they changed.
     fn compare(&mut self, table: &ActiveTable, announcements: Option<&Status>) -> String {
-        let ObjectFacts { problems, not_served, closed, .. } = &self.objects;
-        let rows = services::rows(ServiceFacts { active: table, problems, closed, announcements });
+        let ObjectFacts { problems, not_served, obstacles, .. } = &self.objects;
+        let rows = services::rows(ServiceFacts { active: table, problems, obstacles, announcements });
         let findings = event("findings", None, &FindingsView::new(&rows, problems, not_served));
         let mut events = self.services.advance(rows);
         if self.findings != findings {

@@ -47,7 +47,7 @@ families! {
     TABLE_FRONTENDS: gauge "sheave_table_frontends" [] = "Frontends in the routing table.";
     FRONTENDS_OMITTED: gauge "sheave_metrics_frontends_omitted" [] = "Frontends without series of their own because metrics.maxFrontends allows no more; the totals have them.";
     ENDPOINTS_OMITTED: gauge "sheave_metrics_endpoints_omitted" [] = "Endpoints of frontends without series of their own because metrics.maxEndpoints allows no more.";
-    FRONTENDS_OPEN: gauge "sheave_frontends_open" [by] = "Frontends that take connections or datagrams, by what those come to: sockets of their own, or shared ones by steering.";
+    FRONTENDS_OPEN: gauge "sheave_frontends_open" [by] = "Frontends that take connections or datagrams, by what those come to: sockets of their own, shared ones by steering, or the kernel path.";
     SERVICES: gauge "sheave_services" [state] = "Services by their state for the clients who come to this gateway: serving, degraded or broken.";
     FRONTENDS_WITHOUT_LOCAL: gauge "sheave_frontends_without_local_endpoints" [traffic_policy] = "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.";
     FRONTENDS_WITHOUT_ENDPOINTS: gauge "sheave_frontends_without_endpoints" [] = "Frontends that refuse clients because the Service has no endpoint that may be used.";

@@ -19,6 +19,9 @@ const NOT_HERE: &str = "externalTrafficPolicy is Local and no endpoint is on thi
 /// Same for a cluster address.
 const NOT_HERE_INSIDE: &str = "internalTrafficPolicy is Local and no endpoint is on this node: packets to its cluster address are dropped here";
 
+/// Remark about one that the kernel carries.
+const BY_KERNEL: &str = "the kernel carries its connections; open ones, bytes and errors are not counted";
+
 /// A frontend as its clients find it.
 struct FrontendHealth {
     fault: Option<Fault>,
@@ -35,7 +38,7 @@ pub(super) fn of_frontends(
     let mut all: Vec<FrontendHealth> = frontends.iter().map(|frontend| health(frontend, facts)).collect();
     let ranks = all.iter().map(|it| (it.fault.as_ref(), healthy(&it.clusters)));
     let ServiceHealth { state, worst } = ServiceHealth::new(ranks, !problems.is_empty());
-    let note = worst.map_or("", |worst| note(frontends[worst]));
+    let note = worst.map_or("", |worst| note(frontends[worst], facts));
     let (fault, clusters) =
         worst.map(|worst| all.swap_remove(worst)).map_or_else(Default::default, |it| (it.fault, it.clusters));
     let why = match (&fault, problems.first()) {
@@ -51,6 +54,7 @@ pub(super) fn of_frontends(
         frontends: frontends.iter().map(|frontend| frontend.addr.to_string()).collect(),
         owners: owners(frontends, facts),
         elsewhere: state == ServiceState::Serving && is_elsewhere(frontends),
+        by_kernel: frontends.iter().filter(|frontend| is_carried_by_kernel(frontend, facts)).count(),
         restricted: frontends.iter().any(|frontend| is_restricted(frontend)),
         clusters,
         problems: problems.len(),
@@ -92,7 +96,7 @@ fn health(frontend: &Frontend, facts: ServiceFacts<'_>) -> FrontendHealth {
         |origin| active.is_some_and(|active: &ActiveFrontend| active.choices(origin).next().is_some());
     let failing = total(&clusters, |it| it.unhealthy);
     let live = Live {
-        closed: facts.closed.get(&frontend.addr).cloned(),
+        closed: facts.obstacles.closed.get(&frontend.addr).cloned(),
         failing,
         first_failing: (failing > 0).then(|| first_unhealthy(frontend, facts)).flatten(),
         none_chosen: !chosen(Origin::External) && !chosen(Origin::Internal),
@@ -101,12 +105,17 @@ fn health(frontend: &Frontend, facts: ServiceFacts<'_>) -> FrontendHealth {
 }
 
 /// Remark about a frontend that serves; may be empty.
-fn note(frontend: &Frontend) -> &'static str {
+fn note(frontend: &Frontend, facts: ServiceFacts<'_>) -> &'static str {
     match (&frontend.external, frontend.kind) {
         (Route::Drop, FrontendKind::ClusterIp) => NOT_HERE_INSIDE,
         (Route::Drop, _) => NOT_HERE,
+        _ if is_carried_by_kernel(frontend, facts) => BY_KERNEL,
         _ => "",
     }
+}
+
+fn is_carried_by_kernel(frontend: &Frontend, facts: ServiceFacts<'_>) -> bool {
+    frontend.kernel_path().is_ok() && facts.obstacles.no_kernel_path.of(frontend.addr.ip).is_none()
 }
 
 /// Address and error of the first unhealthy endpoint.

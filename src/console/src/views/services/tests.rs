@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::test_util::{backend, endpoint_addr, frontend, frontend_addr, route, table};
 use sheave_model::{
-    AddressSet, Algorithm, Backend, EndpointState, Frontend, FrontendKind, Route, SourceRanges,
+    AddressSet, Algorithm, Backend, EndpointState, Frontend, FrontendKind, PathChoice, Route, SourceRanges,
 };
 
 use super::*;
@@ -36,7 +36,7 @@ fn active(frontends: impl IntoIterator<Item = Frontend>, unhealthy: &[u32]) -> A
 }
 
 fn rows_of(active: &ActiveTable, problems: &[ProblemView]) -> Vec<ServiceRow> {
-    rows(ServiceFacts { active, problems, closed: &BTreeMap::new(), announcements: None })
+    rows(ServiceFacts { active, problems, obstacles: &ServingObstacles::default(), announcements: None })
 }
 
 /// State and reason of the only Service.
@@ -99,14 +99,24 @@ fn what_a_row_says_besides_its_state() {
 fn one_port_of_several_that_is_closed_degrades_a_service() {
     let second = Frontend { service: web(1).service, ..web(2) };
     let active = active([web(1), second], &[]);
-    let mut closed = BTreeMap::from([(frontend_addr(2), "in use".to_owned())]);
-    let of = |closed: &BTreeMap<_, _>| {
-        rows(ServiceFacts { active: &active, problems: &[], closed, announcements: None }).remove(0)
+    let closed = BTreeMap::from([(frontend_addr(2), "in use".to_owned())]);
+    let mut obstacles = ServingObstacles { closed, ..ServingObstacles::default() };
+    let of = |obstacles: &ServingObstacles| {
+        rows(ServiceFacts { active: &active, problems: &[], obstacles, announcements: None }).remove(0)
     };
-    assert_eq!((of(&closed).state, of(&closed).why.as_str()), (ServiceState::Degraded, "in use"));
-    assert_eq!(of(&closed).frontends.len(), 2);
-    closed.insert(frontend_addr(1), "in use".to_owned());
-    assert_eq!(of(&closed).state, ServiceState::Broken);
+    assert_eq!((of(&obstacles).state, of(&obstacles).why.as_str()), (ServiceState::Degraded, "in use"));
+    assert_eq!(of(&obstacles).frontends.len(), 2);
+    obstacles.closed.insert(frontend_addr(1), "in use".to_owned());
+    assert_eq!(of(&obstacles).state, ServiceState::Broken);
+}
+
+#[test]
+fn a_row_says_how_many_frontends_the_kernel_carries() {
+    let asking = Frontend { path: PathChoice::Kernel, ..web(1) };
+    let second = Frontend { service: asking.service.clone(), ..web(2) };
+    let rows = rows_of(&active([asking, second], &[]), &[]);
+    assert_eq!((rows[0].by_kernel, rows[0].frontends.len()), (1, 2));
+    assert!(rows[0].why.contains("not counted"), "{}", rows[0].why);
 }
 
 #[test]

@@ -38,7 +38,13 @@ fn well() -> ProcessView {
         guard: Vec::new(),
         problems: 0,
         controller: None,
-        steering: Some(SteeringView { mode: "auto".to_owned(), sockets: 10, steered: 2, unavailable: None }),
+        steering: Some(SteeringView {
+            mode: "auto".to_owned(),
+            sockets: 9,
+            steered: 2,
+            kernel: 1,
+            unavailable: None,
+        }),
         ..ProcessView::default()
     }
 }
@@ -77,7 +83,7 @@ fn the_keys_are_those_of_the_contract() {
             "leading": false, "leader": "gw-2", "gateways": null, "services": null, "writeFailures": null, "problems": [],
             "moreProblems": 0,
         },
-        "steering": {"mode": "auto", "sockets": 10, "steered": 2, "unavailable": null}, "lameDuck": false, "draining": false,
+        "steering": {"mode": "auto", "sockets": 9, "steered": 2, "kernel": 1, "unavailable": null}, "lameDuck": false, "draining": false,
         "takeover": {"seconds": 0.25, "failures": 1}, "announcing": null, "firstProblems": [], "unhealthyEndpoints": 0, "firstUnhealthy": [], "services": null, "firstUnwell": [], "notReady": null, "workerStuck": false,
     });
     assert_eq!(json, expected);
@@ -149,7 +155,7 @@ fn people_see_what_it_does_and_that_nothing_is_wrong() {
     let expected = "\
 Sheave 0.1.0 (gateway) on node gw-1, up for 90 s.
 Routing table: generation 7, 12 frontends.
-Reached: 10 by sockets of their own, 2 by steering (mode auto).
+Reached: 9 by sockets of their own, 2 by steering (mode auto), 1 by the kernel path.
 Source: API server https://10.0.0.1:6443/.
 Snapshot: /var/lib/sheave/snapshot.jsonl, written 2 h 3 min ago.
 

@@ -105,7 +105,9 @@ fn headline(view: &ProcessView) -> String {
 
 /// Number of frontends in the table that accept nothing, as a sentence.
 fn unreached(steering: &SteeringView, frontends: usize) -> Option<String> {
-    let unreached = frontends.checked_sub(steering.sockets + steering.steered).filter(|count| *count > 0)?;
+    let unreached = frontends
+        .checked_sub(steering.sockets + steering.steered + steering.kernel)
+        .filter(|count| *count > 0)?;
     let accept = if unreached == 1 { "accepts" } else { "accept" };
     let unreached = counted(unreached, "frontend");
     Some(format!("Not reached: {unreached}, which {accept} nothing here; the Problems say why.\n"))

@@ -61,7 +61,7 @@ fn facts(health: &Health) -> LoopFacts {
         dropped_log_lines: 0,
         problems: Default::default(),
         all_problems: Vec::new(),
-        closed: Default::default(),
+        obstacles: Default::default(),
         announcements: std::sync::Arc::default(),
         status: ProcessView::default(),
         pages: health.pages().clone(),
