@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::explain::{endpoint, explain_flow, has_reason};
 use crate::support::gateway::{Gateway, Settings, forward};
+use crate::support::length::by_length;
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::tcp::Conversation;
@@ -19,6 +20,7 @@ use crate::support::{tcp, udp};
 
 for_both_families!(
     a_process_that_is_killed_refuses_nobody_and_its_successor_adopts_the_rules,
+    a_process_that_is_killed_while_it_tells_the_kernel_leaves_one_table_or_the_other,
     a_service_changes_its_path_under_open_connections_and_flows,
     the_end_of_the_process_takes_away_its_frontends_and_nothing_else,
     without_what_it_needs_the_proxy_serves_and_it_is_said_why,
@@ -94,6 +96,37 @@ fn a_process_that_is_killed_refuses_nobody_and_its_successor_adopts_the_rules(fa
     let _gateway = Gateway::start(&world, &[app]);
     world.client.run(|| open.say("still here")).expect("the connection goes on");
     ask(&world, family, 0).expect("the kernel serves");
+}
+
+/// Each table has all ports with the same endpoint, which another one has with another.
+fn a_process_that_is_killed_while_it_tells_the_kernel_leaves_one_table_or_the_other(family: Family) {
+    let (world, _servers) = served(2, family);
+    let app = web(family, "kernel").all_ready((0..2).map(|n| family.backend(n)));
+    let many = |endpoint: u16| {
+        let app = App::new("many", &[family.vip(1)]).annotation("sheave.dev/path", "kernel");
+        (0..500).fold(app, |app, port| app.tcp(1000 + port, 9000)).ready(family.backend(endpoint))
+    };
+    let served_by = |endpoint: u16| {
+        let chosen = format!(" : {} . 9000", family.backend(endpoint));
+        let of_many = format!("{} . tcp . 1", family.vip(1));
+        let listed = rules(&world, family);
+        let slots = listed.split([',', '{', '}']).filter(|element| element.contains(&of_many));
+        slots.filter(|element| element.contains(&chosen)).count()
+    };
+    for round in 0..by_length(5, 100) {
+        let [before, after] = [round % 2, (round + 1) % 2];
+        let mut gateway = Gateway::start(&world, &[app.clone(), many(before)]);
+        eventually("the kernel has the ports", || {
+            if served_by(before) == 500 { Ok(()) } else { Err(rules(&world, family)) }
+        });
+        gateway.apply(&[app.clone(), many(after)]);
+        let_pass(Duration::from_millis(fastrand::u64(0..120)));
+        gateway.kill();
+        gateway.wait();
+        let left = [served_by(before), served_by(after)];
+        assert!(left == [500, 0] || left == [0, 500], "{left:?} in round {round}");
+        ask(&world, family, 0).expect("the kernel serves");
+    }
 }
 
 fn a_service_changes_its_path_under_open_connections_and_flows(family: Family) {
@@ -192,7 +225,7 @@ fn an_upgrade_leaves_connections_and_rules_alone(family: Family) {
     until_carried(&world, family);
     let mut open =
         world.client.run(|| Conversation::open_from(family.client(0), vip(family))).expect("served");
-    for _ in 0..3 {
+    for _ in 0..by_length(3, 100) {
         let mut former = gateway.upgrade();
         former.signal(nix::sys::signal::Signal::SIGTERM);
         former.wait();
