@@ -8,6 +8,7 @@ use sheave_test_support::{http, patience};
 
 mod architecture;
 mod document;
+mod kernel_path;
 mod known;
 mod links;
 mod program;

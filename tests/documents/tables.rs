@@ -160,7 +160,7 @@ fn families(text: &str) -> BTreeMap<String, AnsweredFamily> {
 }
 
 /// Constants whose values match, in the file that has the value `beside`, with their doc comments.
-fn constants(beside: &str, value: &str) -> Vec<Vec<String>> {
+pub(crate) fn constants(beside: &str, value: &str) -> Vec<Vec<String>> {
     let (quoted, sources) = (format!("\"{beside}\""), crates());
     let mut files = sources.iter().filter(|of| of.name == "control").flat_map(|of| of.files.values());
     let file =
@@ -175,7 +175,7 @@ fn constants(beside: &str, value: &str) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-fn table(heading: &str, rows: &[Vec<String>]) -> String {
+pub(crate) fn table(heading: &str, rows: &[Vec<String>]) -> String {
     assert!(rows.len() >= 5, "{heading}: {} rows", rows.len());
     let rule = "|---".repeat(heading.split(" | ").count());
     let rows: String = rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
@@ -183,7 +183,7 @@ fn table(heading: &str, rows: &[Vec<String>]) -> String {
 }
 
 /// Compares what is between the marks of `name` in the document.
-fn check(path: &str, name: &str, table: &str) {
+pub(crate) fn check(path: &str, name: &str, table: &str) {
     expect(path, |text| {
         let (start, end) = (format!("<!-- generated: {name} -->\n"), "<!-- end -->");
         let (before, rest) = text.split_once(&start).unwrap_or_else(|| panic!("{path} has no {start}"));
