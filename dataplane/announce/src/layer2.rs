@@ -25,6 +25,7 @@ pub(crate) mod links;
 pub(crate) mod netlink;
 mod nftables;
 pub(crate) mod packets;
+mod renewals;
 pub(crate) mod settings;
 
 use agenda::Agenda;
@@ -38,6 +39,7 @@ use links::{Links, Subnet, containing};
 use netlink::{Notifications, Requests};
 use nftables::Nftables;
 use packets::{Packets, Received, Watched, family};
+use renewals::Renewals;
 pub use settings::SettingWarning;
 
 /// How addresses are announced.
@@ -71,6 +73,7 @@ impl Default for Layer2Options {
 pub struct Layer2 {
     manner: Manner,
     requests: Requests,
+    renewals: Renewals,
     notifications: Notifications,
     packets: Packets,
     kernel_answers: KernelAnswers,
@@ -121,6 +124,7 @@ impl Layer2 {
         let mut layer2 = Self {
             manner: Manner { lifetime, repeat, on_conflict },
             requests: Requests::open()?,
+            renewals: Renewals::start()?,
             notifications: Notifications::open()?,
             packets: Packets::open()?,
             kernel_answers: KernelAnswers::start(Nftables::open)?,
@@ -278,6 +282,7 @@ impl Layer2 {
     /// Leaves the addresses to a successor on this machine, which may have them already: what is left of their lifetime is not touched. The
     /// kernel answers for them until the successor does. To be dropped then.
     pub fn detach(&mut self) {
+        self.renewals.end();
         self.kernel_answers.restore();
     }
 
@@ -352,6 +357,7 @@ impl Layer2 {
             ready = self.notifications.ready() => ready,
             ready = self.packets.ready(), if trusted => ready,
             () = self.kernel_answers.changed() => Ok(()),
+            () = self.renewals.changed() => Ok(()),
         }
     }
 

@@ -23,8 +23,6 @@ use crate::tie_breaker::Pinger;
 /// How long the kernel keeps addresses of a process that does not renew them: it counts in seconds, and a busy machine may stand still
 /// for one.
 const LIFETIME: Duration = Duration::from_secs(3);
-/// Addresses are renewed in so many parts: the kernel takes up to 0.3 ms for an IPv6 address where there are a thousand, and heartbeats must not wait for it.
-const PARTS: u32 = 8;
 /// Time after the first gateways could own addresses in which earlier owners do not count: all gateways began together.
 const BEGINNING: Duration = Duration::from_secs(1);
 /// How many heartbeats tell the others that this gateway announces nothing any more.
@@ -79,8 +77,6 @@ pub(super) struct Announcing {
     pub(super) disagreements: Disagreements,
     /// Warning about addresses that only other gateways can announce.
     pub(super) out_of_reach: Option<String>,
-    /// Which part of the addresses is renewed next.
-    part: u32,
     /// Since when the tie-breaker may be needed.
     pub(super) tie_since: Option<Instant>,
     pinged: Instant,
@@ -143,7 +139,6 @@ impl Announcing {
             unsigned: (0, false),
             disagreements: Disagreements::default(),
             out_of_reach: None,
-            part: 0,
             tie_since: None,
             pinged: now - RENEWAL,
             renewal_due: now,
@@ -337,9 +332,8 @@ impl Announcing {
     /// Keeps up what would end by itself.
     fn renew(&mut self, now: Instant) {
         if now >= self.renewal_due {
-            self.holdings.layer2.refresh_part(self.part as usize, PARTS as usize);
-            self.part = (self.part + 1) % PARTS;
-            self.renewal_due = now + RENEWAL / PARTS;
+            self.holdings.layer2.refresh();
+            self.renewal_due = now + RENEWAL;
         }
         if now >= self.retry_due {
             self.holdings.retry();

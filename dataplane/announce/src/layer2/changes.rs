@@ -23,42 +23,54 @@ const EARLY: Duration = Duration::from_millis(250);
 const CERTAIN: Duration = Duration::from_secs(1);
 
 impl Layer2 {
-    /// Renews the lifetime of all addresses. To be called every second, by whoever knows that they still belong to this machine.
+    /// Has the lifetime of all addresses renewed. To be called every second, by whoever knows that they still belong to this machine.
     pub fn refresh(&mut self) {
-        self.refresh_part(0, 1);
+        let now = Instant::now();
+        self.lapse(now);
+        let mut all: BTreeMap<IpAddr, Vec<u32>> = BTreeMap::new();
+        for &(ip, link) in &self.adopted {
+            all.entry(ip).or_default().push(link);
+        }
+        for (ip, announcement) in self.announcements.iter().filter(|(_, one)| one.is_on()) {
+            all.entry(*ip).or_default().extend(&announcement.links);
+        }
+        for (ip, links) in all {
+            let additions = links.into_iter().map(|link| self.addition(ip, link)).collect();
+            self.renewals.ask(ip, additions, now);
+        }
+        // What is not on an interface does not lapse.
+        for announcement in self.announcements.values_mut().filter(|one| !one.is_on()) {
+            announcement.renewed = now;
+        }
+        self.find_oldest();
     }
 
-    /// Renews one of so many parts of the addresses: each takes the kernel a while, and whoever has something else to do in time renews a
-    /// part at a time. Each part is to be renewed every second.
-    pub fn refresh_part(&mut self, part: usize, parts: usize) {
-        let start = Instant::now();
-        self.lapse(start);
-        let of_part = |ip: &IpAddr| part_of(*ip, parts) == part;
-        let mut all: Vec<(IpAddr, u32)> =
-            if part == 0 { self.adopted.iter().copied().collect() } else { Vec::new() };
-        for (ip, announcement) in self.announcements.iter().filter(|(ip, one)| one.is_on() && of_part(ip)) {
-            all.extend(announcement.links.iter().map(|&link| (*ip, link)));
+    /// Takes in what has been renewed. It counts from when that was asked for: had the process been stopped meanwhile, it may belong to another
+    /// by now.
+    fn take_renewed(&mut self) {
+        let renewed = self.renewals.take();
+        if renewed.is_empty() {
+            return;
         }
-        for batch in all.chunks(BATCH) {
-            let requests = batch.iter().map(|&(ip, link)| self.addition(ip, link)).collect();
-            self.change_all(requests, NLM_F_CREATE | NLM_F_REPLACE);
-            // They fill the buffer of the notifications otherwise.
-            self.follow_notifications_or_warn();
+        for (ip, asked) in renewed {
+            if let Some(announcement) = self.announcements.get_mut(&ip) {
+                announcement.renewed = announcement.renewed.max(asked);
+            }
+            if self.adopted.range((ip, 0)..=(ip, u32::MAX)).next().is_some() {
+                self.adopted_renewed = self.adopted_renewed.max(asked);
+            }
         }
-        // Had the process been stopped meanwhile, what was just renewed may belong to another by now.
-        self.lapse(Instant::now());
-        for (_, announcement) in self.announcements.iter_mut().filter(|(ip, _)| of_part(ip)) {
-            announcement.renewed = start;
-        }
-        if part == 0 {
-            self.adopted_renewed = start;
-        }
+        self.find_oldest();
+    }
+
+    fn find_oldest(&mut self) {
         let adopted = (!self.adopted.is_empty()).then_some(self.adopted_renewed);
         self.oldest = self.announcements.values().map(|one| one.renewed).chain(adopted).min();
     }
 
     /// Withdraws what the kernel may have removed already.
     pub(super) fn lapse(&mut self, now: Instant) {
+        self.take_renewed();
         let overdue = self.manner.lifetime - EARLY;
         if self.oldest.is_none_or(|oldest| now < oldest + overdue) {
             return;
@@ -141,6 +153,7 @@ impl Layer2 {
 
     /// Takes addresses off links; one that is not there is no error.
     pub(super) fn take_off(&mut self, addresses: &[(IpAddr, u32)]) {
+        self.renewals.forget(addresses.iter().map(|(ip, _)| *ip));
         for part in addresses.chunks(BATCH) {
             let requests = part.iter().map(|&(ip, link)| removal(ip, link)).collect();
             self.change_all(requests, 0);
@@ -300,6 +313,9 @@ impl Layer2 {
         if !gone.is_empty() || !new.is_empty() {
             self.watch_due = Some(Instant::now());
         }
+        if !gone.is_empty() {
+            self.renewals.forget([ip]);
+        }
         gone.iter().for_each(|&link| self.change_all(vec![removal(ip, link)], 0));
         if !new.is_empty() {
             match self.put_on(ip, &new) {
@@ -342,13 +358,4 @@ impl Layer2 {
 
 fn removal(ip: IpAddr, link: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::DelAddress(identity(ip, link))
-}
-
-/// Which of so many parts an address is in. It stays there whatever comes and goes.
-fn part_of(ip: IpAddr, parts: usize) -> usize {
-    let last = match ip {
-        IpAddr::V4(ip) => ip.octets()[3],
-        IpAddr::V6(ip) => ip.octets()[15],
-    };
-    usize::from(last) % parts.max(1)
 }

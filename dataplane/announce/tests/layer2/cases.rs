@@ -31,6 +31,29 @@ fn neighbours_learn_that_an_address_has_moved() {
     assert_eq!(gateways[1].events(), [] as [&str; 0]);
 }
 
+/// The thread that renews has taken the address, or is about to.
+#[test]
+fn an_address_that_is_withdrawn_while_it_is_renewed_does_not_come_back() {
+    let network = Network::new(1);
+    let host = &network.machines[0];
+    let gateway = Gateway::start(host, Layer2Options::default());
+    for round in 0..300 {
+        gateway.run(move |layer2| {
+            for ip in both() {
+                drop(layer2.announce(ip, &[], false).unwrap());
+            }
+            layer2.refresh();
+            std::thread::park_timeout(Duration::from_micros(round));
+            layer2.withdraw_all();
+        });
+        both().into_iter().for_each(|ip| assert_eq!(shown(host, ip), "", "round {round}"));
+        if round % 50 == 0 {
+            let_pass(Duration::from_millis(20));
+            both().into_iter().for_each(|ip| assert_eq!(shown(host, ip), "", "round {round}"));
+        }
+    }
+}
+
 #[test]
 fn an_address_is_marked_short_lived_and_deprecated() {
     let network = Network::new(1);
