@@ -24,11 +24,11 @@ const LATEST: Duration = Duration::from_secs(1);
 
 /// Handle of the thread, which ends with it.
 pub(super) struct Renewals {
-    shared: Arc<Shared>,
+    shared: Arc<Renewing>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Renewing {
     queue: Mutex<Queue>,
     /// Something is due, or the handle is gone.
     wanted: Condvar,
@@ -52,7 +52,7 @@ struct Renewal {
     asked: Instant,
 }
 
-impl Shared {
+impl Renewing {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,7 +103,7 @@ impl Renewals {
     /// # Errors
     /// Errors of socket(2) and pthread_create(3).
     pub(super) fn start() -> io::Result<Self> {
-        let (shared, mut requests) = (Arc::<Shared>::default(), Requests::open()?);
+        let (shared, mut requests) = (Arc::<Renewing>::default(), Requests::open()?);
         let of_thread = Arc::clone(&shared);
         std::thread::Builder::new().name("renewals".to_owned()).spawn(move || {
             while of_thread.is_wanted() {
