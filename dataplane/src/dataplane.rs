@@ -260,6 +260,7 @@ impl Dataplane {
     /// lowered limit allows, new traffic is refused until there is less.
     pub fn configure(&mut self, settings: Settings) {
         self.capacity.set_limits(settings.capacity);
+        self.kernel.set_drain(settings.timeouts.drain);
         self.workers.configure(settings);
     }
 

@@ -139,6 +139,11 @@ impl KernelPath {
         self.note(active, changed);
     }
 
+    /// Sets how long connections of frontends that leave go on.
+    pub(crate) fn set_drain(&mut self, drain: Duration) {
+        self.drain = drain;
+    }
+
     /// Notes that the table has every frontend.
     pub(crate) fn complete(&mut self) {
         self.unsent.complete |= !std::mem::replace(&mut self.complete, true);
@@ -154,7 +159,7 @@ impl KernelPath {
 
     /// Starts the thread, and notes every frontend: the kernel refuses what it does not know of an address that it serves.
     fn start(&mut self, active: &ActiveTable) -> bool {
-        match Writer::start((self.open)(), Arc::clone(&self.seen), self.drain) {
+        match Writer::start((self.open)(), Arc::clone(&self.seen)) {
             Ok(writer) => {
                 self.errors = writer.progress().obstacles;
                 self.writer = Some(writer);
@@ -208,7 +213,7 @@ impl KernelPath {
     pub(crate) fn tell(&mut self) {
         let ready = !self.held && !self.unsent.is_empty();
         let Some(writer) = self.writer.as_mut().filter(|_| ready) else { return };
-        let change = std::mem::take(&mut self.unsent);
+        let change = Change { drain: self.drain, ..std::mem::take(&mut self.unsent) };
         let asked: Vec<FrontendAddr> = change.frontends.iter().map(|(addr, _)| *addr).collect();
         let number = writer.send(change);
         for addr in asked {

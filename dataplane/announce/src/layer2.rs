@@ -279,10 +279,15 @@ impl Layer2 {
         self.trusted_until = Some(until);
     }
 
+    /// Renews nothing any more, from when this returns: a successor on this machine may take addresses off.
+    pub fn stop_renewing(&mut self) {
+        self.renewals.end();
+    }
+
     /// Leaves the addresses to a successor on this machine, which may have them already: what is left of their lifetime is not touched. The
     /// kernel answers for them until the successor does. To be dropped then.
     pub fn detach(&mut self) {
-        self.renewals.end();
+        self.stop_renewing();
         self.kernel_answers.restore();
     }
 

@@ -1,5 +1,6 @@
 //! Connection tracking: ends the UDP flows of endpoints that left, and tells how full the table is.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::{fs, io};
 
@@ -90,16 +91,12 @@ impl Flows {
 
     /// Whether anything goes to another address than it was sent to, by whatever program's rules.
     pub fn is_any_translated(&mut self) -> Result<bool, Error> {
-        let mut filter = Attributes::new();
-        for attribute in [STATUS, STATUS_MASK] {
-            filter.bytes(attribute, &DESTINATION_TRANSLATED.to_be_bytes());
-        }
         // Older kernels list all.
         let each = |any: &mut bool, flow: Walk<'_>| {
             *any |= flow.number(STATUS).is_some_and(|status| status & DESTINATION_TRANSLATED != 0);
         };
         let all_families = [0, VERSION];
-        self.netfilter.dump(CONNTRACK | GET, all_families, &filter, each, || false).map_err(error)
+        self.netfilter.dump(CONNTRACK | GET, all_families, &translated(), each, || false).map_err(error)
     }
 
     /// Ends the UDP flows from these frontends to these endpoints, so that the clients' next datagrams go to others. To be called when
@@ -109,58 +106,94 @@ impl Flows {
             if frontend.protocol != Protocol::Udp {
                 continue;
             }
-            self.delete(frontend, Some(endpoint)).map_err(error)?;
+            self.delete(frontend, endpoint).map_err(error)?;
         }
         Ok(())
     }
 
-    /// Ends all connections and flows from this frontend: their next packets are refused, once it has left the table.
-    pub fn end_all(&mut self, frontend: FrontendAddr) -> Result<(), Error> {
-        self.delete(frontend, None).map_err(error)
+    /// Ends the connections from these frontends to these endpoints, but no more than `most` at a time; returns whether none is left. Their
+    /// next segments are refused once the frontends have left the table. Goes through all that is tracked, once for each family.
+    pub fn end_connections(
+        &mut self,
+        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+        most: usize,
+    ) -> Result<bool, Error> {
+        let mut left = most;
+        for family in [Family::Ipv4, Family::Ipv6] {
+            if pairs.iter().any(|(frontend, _)| Family::of(frontend.ip) == family) {
+                left -= self.end_connections_of(family, pairs, left).map_err(error)?;
+            }
+        }
+        Ok(left > 0)
     }
 
-    fn delete(&mut self, frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> io::Result<()> {
+    fn end_connections_of(
+        &mut self,
+        family: Family,
+        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+        most: usize,
+    ) -> io::Result<usize> {
+        let tcp = protocol_number(Protocol::Tcp);
+        let each = |found: &mut Vec<Attributes>, flow: Walk<'_>| {
+            let Some(tuple) = flow.find(ORIGINAL).filter(|tuple| protocol_of(tuple) == Some(tcp)) else {
+                return;
+            };
+            let frontend = destination_of(tuple);
+            let pair =
+                frontend.map(|to| FrontendAddr { ip: to.ip(), port: to.port(), protocol: Protocol::Tcp });
+            let pair = pair.zip(flow.find(REPLY).and_then(source_of));
+            if found.len() < most && pair.is_some_and(|pair| pairs.contains(&pair)) {
+                found.push(whole(tuple));
+            }
+        };
+        let of = [protocol_family(family), VERSION];
+        let found = self.netfilter.dump(CONNTRACK | GET, of, &translated(), each, Vec::new)?;
+        found.iter().try_for_each(|flow| self.delete_whole(of, flow))?;
+        Ok(found.len())
+    }
+
+    fn delete(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
         let deleted = match Family::of(frontend.ip) {
             Family::Ipv4 => self.delete_all(frontend, endpoint),
             // The kernel takes IPv6 addresses for equal where they differ (`ctnetlink_filter_match_tuple`).
             Family::Ipv6 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
         match deleted {
-            // Before Linux 6.12 a deletion takes whole tuples alone.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            // Before Linux 6.12 a deletion takes whole tuples alone: it is invalid, or there is none like it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
                 self.delete_one_by_one(frontend, endpoint)
             }
             outcome => outcome,
         }
     }
 
-    fn delete_all(&mut self, frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> io::Result<()> {
+    fn delete_all(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
         let family = [protocol_family(Family::of(frontend.ip)), VERSION];
         self.netfilter.request(CONNTRACK | DELETE, family, &filter(frontend, endpoint), |_| {})
     }
 
-    fn delete_one_by_one(&mut self, frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> io::Result<()> {
+    fn delete_one_by_one(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
         let family = [protocol_family(Family::of(frontend.ip)), VERSION];
         let each = |found: &mut Vec<Attributes>, flow: Walk<'_>| {
-            let answers =
-                |endpoint: SocketAddr| address(flow.find(REPLY), 0) == Some(&ip_octets(endpoint.ip()));
-            let is_between = endpoint.is_none_or(answers)
+            let is_between = address(flow.find(REPLY), 0) == Some(&ip_octets(endpoint.ip()))
                 && address(flow.find(ORIGINAL), 1) == Some(&ip_octets(frontend.ip));
             if let Some(tuple) = flow.find(ORIGINAL).filter(|_| is_between) {
-                let mut original = Attributes::new();
-                original.nested(ORIGINAL, |attributes| attributes.append_bytes(tuple));
-                found.push(original);
+                found.push(whole(tuple));
             }
         };
         let filter = filter(frontend, endpoint);
         for flow in self.netfilter.dump(CONNTRACK | GET, family, &filter, each, Vec::new)? {
-            match self.netfilter.request(CONNTRACK | DELETE, family, &flow, |_| {}) {
-                // It ended by itself in between.
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-                outcome => outcome?,
-            }
+            self.delete_whole(family, &flow)?;
         }
         Ok(())
+    }
+
+    fn delete_whole(&mut self, family: [u8; 2], flow: &Attributes) -> io::Result<()> {
+        match self.netfilter.request(CONNTRACK | DELETE, family, flow, |_| {}) {
+            // It ended by itself in between.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 
@@ -171,16 +204,32 @@ fn error(error: io::Error) -> Error {
     }
 }
 
-/// Flows that clients began to the frontend and that the endpoint answers, or any one. Both sides, as other frontends may have the endpoint.
-fn filter(frontend: FrontendAddr, endpoint: Option<SocketAddr>) -> Attributes {
+/// What goes to another address than it was sent to.
+fn translated() -> Attributes {
+    let mut filter = Attributes::new();
+    for attribute in [STATUS, STATUS_MASK] {
+        filter.bytes(attribute, &DESTINATION_TRANSLATED.to_be_bytes());
+    }
+    filter
+}
+
+/// A deletion's description of the connection with this original side.
+fn whole(tuple: &[u8]) -> Attributes {
+    let mut original = Attributes::new();
+    original.nested(ORIGINAL, |attributes| attributes.append_bytes(tuple));
+    original
+}
+
+/// Flows that clients began to the frontend and that the endpoint answers. Both sides, as other frontends may have the endpoint.
+fn filter(frontend: FrontendAddr, endpoint: SocketAddr) -> Attributes {
     let mut filter = Attributes::new();
     filter.nested(ORIGINAL, |tuple| write_tuple(tuple, frontend, None, Some(frontend.socket_addr())));
-    filter.nested(REPLY, |tuple| write_tuple(tuple, frontend, endpoint, None));
+    filter.nested(REPLY, |tuple| write_tuple(tuple, frontend, Some(endpoint), None));
     filter.nested(FILTER, |flags| {
         // These two numbers are in the machine's order.
-        let (source, destination) = if frontend.ip.is_ipv4() { (BY_SOURCE, BY_DESTINATION) } else { (0, 0) };
+        let (source, destination) = if endpoint.is_ipv4() { (BY_SOURCE, BY_DESTINATION) } else { (0, 0) };
         let original = destination | BY_PROTOCOL | BY_DESTINATION_PORT;
-        let reply = endpoint.map_or(0, |_| source | BY_PROTOCOL | BY_SOURCE_PORT);
+        let reply = source | BY_PROTOCOL | BY_SOURCE_PORT;
         flags.bytes(FILTER_ORIGINAL, &original.to_ne_bytes()).bytes(FILTER_REPLY, &reply.to_ne_bytes());
     });
     filter
@@ -207,11 +256,24 @@ fn write_tuple(
 
 /// Address and port from which a side of a connection is sent.
 fn source_of(tuple: &[u8]) -> Option<SocketAddr> {
-    let port = Walk(Walk(tuple).find(TUPLE_PROTOCOL)?).find(SOURCE_PORT)?.try_into().ok()?;
-    let octets = address(Some(tuple), 0)?;
+    end_of(tuple, 0, SOURCE_PORT)
+}
+
+/// Address and port to which a side of a connection is sent.
+fn destination_of(tuple: &[u8]) -> Option<SocketAddr> {
+    end_of(tuple, 1, DESTINATION_PORT)
+}
+
+fn end_of(tuple: &[u8], side: u16, port: u16) -> Option<SocketAddr> {
+    let port = Walk(Walk(tuple).find(TUPLE_PROTOCOL)?).find(port)?.try_into().ok()?;
+    let octets = address(Some(tuple), side)?;
     let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from).ok();
     let ip = v4.or_else(|| <[u8; 16]>::try_from(octets).map(IpAddr::from).ok())?;
     Some(SocketAddr::new(ip, u16::from_be_bytes(port)))
+}
+
+fn protocol_of(tuple: &[u8]) -> Option<u8> {
+    Walk(Walk(tuple).find(TUPLE_PROTOCOL)?).find(PROTOCOL_NUMBER)?.first().copied()
 }
 
 /// An address of a tuple: the source (0) or the destination (1).

@@ -24,8 +24,9 @@ const OIF: u32 = 5;
 const IIFNAME: u32 = 6;
 const OIFNAME: u32 = 7;
 const L4PROTO: u32 = 16;
-/// NFT_CT_STATE, NFT_CT_STATUS, NFT_CT_PROTOCOL, NFT_CT_PROTO_SRC, NFT_CT_PROTO_DST, and NFT_CT_SRC_IP and NFT_CT_DST_IP of each family.
+/// NFT_CT_STATE, NFT_CT_DIRECTION, NFT_CT_STATUS, NFT_CT_PROTOCOL, NFT_CT_PROTO_SRC, NFT_CT_PROTO_DST, and NFT_CT_SRC_IP and NFT_CT_DST_IP of each family.
 const CT_STATE: u32 = 0;
+const CT_DIRECTION: u32 = 1;
 const CT_STATUS: u32 = 2;
 const CT_PROTOCOL: u32 = 10;
 const CT_PROTO_SRC: u32 = 11;
@@ -338,11 +339,14 @@ impl Rule {
         self.flags(FIN | SYN | RST | ACK, Compare::Equal, SYN)
     }
 
-    /// `tcp flags rst,ack / fin,syn,rst,ack tcp sequence 0`: the answer to a SYN for a closed port (RFC 9293, section 3.10.7.1).
+    /// `tcp flags rst,ack / fin,syn,rst,ack tcp sequence 0 ct direction reply`: the answer to a SYN for a closed port (RFC 9293, section
+    /// 3.10.7.1).
     pub(crate) fn refusal(self) -> Self {
         self.flags(FIN | SYN | RST | ACK, Compare::Equal, RST | ACK)
             .payload(TRANSPORT, 4, 4, FIRST)
             .compare(Compare::Equal, &[0; 4])
+            .conntrack(CT_DIRECTION, None, FIRST)
+            .compare(Compare::Equal, &[REPLY])
     }
 
     /// `icmp type destination-unreachable icmp code != frag-needed`

@@ -179,23 +179,33 @@ fn forward(family: Family) -> Vec<Rule> {
 }
 
 /// ```text
-/// tcp flags syn / fin,syn,rst,ack ct status & (seen-reply | confirmed | dnat) == confirmed | dnat update @failed { ... timeout 3s }
+/// tcp flags syn / fin,syn,rst,ack ct status & (seen-reply | confirmed | dnat) == confirmed | dnat
+///     ct original ip daddr . ... @masqueraded update @failed { ... timeout 3s }
 /// ```
-/// A client sends its SYN again after a second.
+/// A client sends its SYN again after a second, or at once to feign a failure. An endpoint that sees clients may refuse the gateway, which is
+/// asked next, whether it serves or not.
 fn silent(family: Family) -> Rule {
-    noted(Rule::new(family).syn().unanswered().original_frontend())
+    noted(Rule::new(family).syn().unanswered().original_frontend().is(Member::Of, "masqueraded"))
 }
 
 /// ```text
-/// tcp flags rst,ack / fin,syn,rst,ack tcp sequence 0 ct status dnat update @failed { ... timeout 3s }
-/// icmp type destination-unreachable icmp code != frag-needed ct protocol tcp ct status dnat update @failed { ... timeout 3s }
+/// tcp flags rst,ack / fin,syn,rst,ack tcp sequence 0 ct direction reply ct status dnat update @failed { ... timeout 3s }
+/// icmp type destination-unreachable icmp code != frag-needed ct protocol tcp ct status dnat
+///     ct original ip daddr . ... @masqueraded update @failed { ... timeout 3s }
 /// ```
 /// What an endpoint of the machine itself sends is not forwarded, nor what the machine says of one that it cannot reach.
 fn failures(family: Family) -> [Rule; 2] {
     let rule = || Rule::new(family);
     [
         noted(rule().refusal().translated().original_frontend()),
-        noted(rule().unreachable().related_to_tcp().translated().related_frontend()),
+        noted(
+            rule()
+                .unreachable()
+                .related_to_tcp()
+                .translated()
+                .related_frontend()
+                .is(Member::Of, "masqueraded"),
+        ),
     ]
 }
 

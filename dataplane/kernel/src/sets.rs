@@ -56,7 +56,7 @@ enum Feature {
     Interval,
     /// Rules add elements, which end by themselves: affinity records.
     Learnt,
-    /// The same, of which few are enough.
+    /// The same, of endpoints that fail.
     Noted,
     /// nft cannot tell the type of a slot's number without being told.
     Described,
@@ -76,7 +76,7 @@ const FRONTEND: &[Field] = &[Field::Address, Field::Protocol, Field::Port];
 /// A frontend and one of its endpoints.
 const PAIR: &[Field] = &[Field::Address, Field::Protocol, Field::Port, Field::Address, Field::Port];
 /// Room for endpoints that fail. Further ones are noted once others are forgotten.
-const NOTED: u32 = 4096;
+const NOTED: u32 = 65_536;
 
 const fn set(name: &'static str, key: &'static [Field], holds: Holds, feature: Feature) -> Set {
     Set { name, key, holds, feature }

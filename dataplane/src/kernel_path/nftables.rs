@@ -1,5 +1,6 @@
 //! The ruleset in the kernel's nftables, and what the node must allow for it to work.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use sheave_kernel::ruleset::{Changes, Element, Family};
@@ -110,12 +111,17 @@ impl Ruleset for Tables {
         tracked.end(flows.iter().copied()).map_err(KernelPathError::new)
     }
 
-    fn forget_connections(&mut self, frontend: FrontendAddr) -> Result<(), KernelPathError> {
+    fn forget_connections(
+        &mut self,
+        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+    ) -> Result<bool, KernelPathError> {
         let mut tracked = Flows::open().map_err(KernelPathError::new)?;
-        tracked.end_all(frontend).map_err(KernelPathError::new)
+        tracked.end_connections(pairs, AT_A_TIME).map_err(KernelPathError::new)
     }
 }
 
+/// How many connections end together. That takes a tenth of a second, in which changes wait.
+const AT_A_TIME: usize = 10_000;
 /// How many source ranges leave one by one. The kernel takes about 10 ms to remove one of thousands (`nft_pipapo_remove`), and 1 s to load
 /// everything.
 const FEW_RANGES: usize = 100;

@@ -1,7 +1,7 @@
 //! Tests of the kernel path with a kernel that takes, refuses and forgets as a test wants.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -103,9 +103,12 @@ impl Ruleset for Fake {
         Ok(())
     }
 
-    fn forget_connections(&mut self, frontend: FrontendAddr) -> Result<(), KernelPathError> {
-        self.with(|kernel| kernel.forgotten.push((frontend, frontend.socket_addr())));
-        Ok(())
+    fn forget_connections(
+        &mut self,
+        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+    ) -> Result<bool, KernelPathError> {
+        self.with(|kernel| kernel.forgotten.extend(pairs));
+        Ok(true)
     }
 }
 

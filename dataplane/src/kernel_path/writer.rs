@@ -1,7 +1,7 @@
 //! Thread that tells the kernel. nftables commits one transaction of a network namespace at a time, and another program's may take seconds:
 //! neither the control loop nor a worker waits for it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,8 +31,11 @@ pub(crate) trait Ruleset: Send {
     fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError>;
     /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew.
     fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError>;
-    /// Ends the connections of a frontend that has left, so that their next segments are refused.
-    fn forget_connections(&mut self, frontend: FrontendAddr) -> Result<(), KernelPathError>;
+    /// Ends connections of frontends that have left to these endpoints, so that their next segments are refused; returns whether none is left.
+    fn forget_connections(
+        &mut self,
+        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+    ) -> Result<bool, KernelPathError>;
 }
 
 /// What the kernel has seen of the traffic of a frontend to an endpoint.
@@ -108,11 +111,13 @@ pub(super) struct Change {
     pub(super) closed: Vec<FrontendAddr>,
     /// Whether there are no other frontends than those told until now.
     pub(super) complete: bool,
+    /// How long connections of frontends that leave go on.
+    pub(super) drain: Duration,
 }
 
 impl Change {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { frontends, serving, internal, machine, closed, complete } = self;
+        let Self { frontends, serving, internal, machine, closed, complete, drain: _ } = self;
         frontends.is_empty()
             && serving.is_empty()
             && internal.is_none()
@@ -171,11 +176,7 @@ impl Writer {
     ///
     /// # Errors
     /// Errors of pthread_create(3).
-    pub(super) fn start(
-        mut ruleset: Box<dyn Ruleset>,
-        seen: Arc<TrafficSink>,
-        drain: Duration,
-    ) -> std::io::Result<Self> {
+    pub(super) fn start(mut ruleset: Box<dyn Ruleset>, seen: Arc<TrafficSink>) -> std::io::Result<Self> {
         let shared = Arc::new(WriterShared::default());
         // Before anything is sent into nowhere.
         shared.lock().obstacles = ruleset.obstacles();
@@ -191,11 +192,12 @@ impl Writer {
                 shared: Arc::clone(&of_thread),
                 plan: Plan::default(),
                 serving: HashMap::new(),
-                drain,
                 leaving: BTreeMap::new(),
                 ended: BTreeSet::new(),
                 counts: HashMap::new(),
-                next_look: Instant::now() + SOONEST_LOOK,
+                next_look: Instant::now() + LOOKS,
+                next_count: Instant::now(),
+                turn: 0,
             }
             .run(&received);
             of_thread.lock().ended = true;
@@ -243,10 +245,12 @@ impl Writer {
     }
 }
 
-/// How often the traffic is looked at, unless that takes long: reading 100,000 counters takes 0.3 s.
-const SOONEST_LOOK: Duration = Duration::from_secs(1);
-/// Share of the time that this may take: one part of these.
-const LOOKING: u32 = 50;
+/// How often the traffic is looked at.
+const LOOKS: Duration = Duration::from_secs(1);
+/// How many failures are passed on at a time: workers report theirs in the same queue.
+const MOST_FAILED: usize = 256;
+/// Share of the time that counting may take, one part of these: reading 100,000 counters takes 0.3 s.
+const COUNTING: u32 = 50;
 
 /// How often tables without frontends are looked at: connection tracking may have a million entries.
 const NEXT_REMOVAL: Duration = Duration::from_secs(5);
@@ -274,14 +278,15 @@ struct Thread {
     plan: Plan,
     /// By frontend of UDP.
     serving: HashMap<FrontendAddr, BTreeSet<SocketAddr>>,
-    /// How long connections of a frontend that has left go on.
-    drain: Duration,
-    /// When those of each end.
-    leaving: BTreeMap<FrontendAddr, Instant>,
+    /// Frontends of TCP that have left, with their endpoints, and when their connections end.
+    leaving: BTreeMap<FrontendAddr, (Instant, BTreeSet<SocketAddr>)>,
     /// Flows that are to end and have not.
     ended: BTreeSet<(FrontendAddr, SocketAddr)>,
     counts: HashMap<(FrontendAddr, SocketAddr), u64>,
     next_look: Instant,
+    next_count: Instant,
+    /// Which failures are passed on next, where there are many.
+    turn: usize,
 }
 
 impl Thread {
@@ -304,13 +309,16 @@ impl Thread {
 
     /// Brings the plan, and the kernel where it has the plan, to the new state.
     fn change(&mut self, number: u64, change: Change) {
-        let Change { frontends, serving, internal, machine, closed, complete } = change;
+        let Change { frontends, serving, internal, machine, closed, complete, drain } = change;
         let mut steps = Vec::new();
         steps.extend(internal.map(|clients| self.plan.set_internal_clients(&clients)));
         steps.extend(machine.map(|addresses| self.plan.set_machine(addresses)));
-        self.note_leaving(&frontends);
+        let (stay, leave): (Vec<_>, Vec<_>) = frontends.iter().partition(|(_, now)| now.is_some());
+        let [stay, leave] = [stay, leave].map(|of| of.into_iter().map(|(addr, _)| *addr).collect());
         if !frontends.is_empty() {
-            steps.push(self.plan.apply(frontends));
+            let changes = self.plan.apply(frontends);
+            self.note_leaving(&stay, &leave, ended_flows(&changes), Instant::now() + drain);
+            steps.push(changes);
         }
         if complete {
             self.complete = true;
@@ -327,28 +335,36 @@ impl Thread {
         });
     }
 
-    /// Notes the frontends of TCP that leave; one that comes back keeps its connections.
-    fn note_leaving(&mut self, frontends: &[(FrontendAddr, Option<Forwarding>)]) {
-        for (addr, forwarding) in frontends.iter().filter(|(addr, _)| addr.protocol == Protocol::Tcp) {
-            match forwarding {
-                Some(_) => self.leaving.remove(addr),
-                None => self.leaving.insert(*addr, Instant::now() + self.drain),
-            };
+    /// Notes the frontends of TCP that leave, with the endpoints that they had; one that comes back keeps its connections.
+    fn note_leaving(
+        &mut self,
+        stay: &BTreeSet<FrontendAddr>,
+        leave: &BTreeSet<FrontendAddr>,
+        ended: impl Iterator<Item = (FrontendAddr, SocketAddr)>,
+        at: Instant,
+    ) {
+        self.leaving.retain(|addr, _| !stay.contains(addr));
+        for (addr, endpoint) in ended {
+            if addr.protocol == Protocol::Tcp && leave.contains(&addr) {
+                self.leaving.entry(addr).or_insert((at, BTreeSet::new())).1.insert(endpoint);
+            }
         }
     }
 
     /// Ends the connections of frontends that left long enough ago.
     fn end_leaving(&mut self) {
         let now = Instant::now();
-        let due: Vec<_> = self.leaving.iter().filter(|(_, at)| **at <= now).map(|(addr, _)| *addr).collect();
-        for addr in due {
-            match self.ruleset.forget_connections(addr) {
-                Ok(()) => {
-                    self.leaving.remove(&addr);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, frontend = %addr, "connections of a removed frontend go on for now; trying again");
-                }
+        let due = self.leaving.iter().filter(|(_, (at, _))| *at <= now);
+        let pairs: HashSet<_> =
+            due.flat_map(|(addr, (_, endpoints))| endpoints.iter().map(|to| (*addr, *to))).collect();
+        if pairs.is_empty() {
+            return;
+        }
+        match self.ruleset.forget_connections(&pairs) {
+            Ok(true) => self.leaving.retain(|_, (at, _)| *at > now),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%error, "connections of removed frontends go on for now; trying again");
             }
         }
     }
@@ -387,6 +403,7 @@ impl Thread {
     }
 
     fn retry(&mut self) {
+        self.end_leaving();
         let obstacles = self.ruleset.obstacles();
         if self.shared.lock().obstacles != obstacles {
             self.publish(|progress| progress.obstacles = obstacles);
@@ -394,7 +411,6 @@ impl Thread {
         if self.tables == TableState::Established {
             if self.ruleset.is_whole() {
                 self.forget_flows(Vec::new());
-                self.end_leaving();
                 self.remove_unused();
                 return;
             }
@@ -470,16 +486,25 @@ impl Thread {
         self.shared.changed.notify_one();
     }
 
-    /// Reads what the kernel has seen of the traffic.
+    /// Reads what the kernel has seen of the traffic: failures each time, since they are noted for a moment, and counts as often as is cheap.
     fn observe(&mut self) {
         let started = Instant::now();
-        if self.tables == TableState::Established {
-            for (frontend, endpoint) in self.ruleset.failed().unwrap_or_default() {
-                (self.seen)(frontend, endpoint, Seen::Failed);
-            }
-            self.count();
+        self.next_look = started + LOOKS;
+        if self.tables != TableState::Established {
+            return;
         }
-        self.next_look = Instant::now() + (started.elapsed() * LOOKING).max(SOONEST_LOOK);
+        let mut failed = self.ruleset.failed().unwrap_or_default();
+        // Whoever has many that fail is not to be in the way of others for good.
+        let turn = self.turn % failed.len().max(1);
+        failed.rotate_left(turn);
+        self.turn = self.turn.wrapping_add(MOST_FAILED);
+        for (frontend, endpoint) in failed.into_iter().take(MOST_FAILED) {
+            (self.seen)(frontend, endpoint, Seen::Failed);
+        }
+        if started >= self.next_count {
+            self.count();
+            self.next_count = Instant::now() + started.elapsed() * COUNTING;
+        }
     }
 
     fn count(&mut self) {

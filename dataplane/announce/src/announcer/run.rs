@@ -150,6 +150,7 @@ impl Announcing {
     async fn run(mut self) {
         self.follow_commands_and_others().await;
         if self.detaches {
+            self.holdings.layer2.stop_renewing();
             // The successor waits for the port, and the others for its heartbeats. What follows may wait for another program.
             drop(self.socket);
             self.holdings.layer2.detach();

@@ -31,16 +31,17 @@ impl Layer2 {
         for &(ip, link) in &self.adopted {
             all.entry(ip).or_default().push(link);
         }
-        for (ip, announcement) in self.announcements.iter().filter(|(_, one)| one.is_on()) {
-            all.entry(*ip).or_default().extend(&announcement.links);
+        for (ip, announcement) in &mut self.announcements {
+            if announcement.is_on() && !announcement.links.is_empty() {
+                all.entry(*ip).or_default().extend(&announcement.links);
+            } else {
+                // What is not on an interface does not lapse.
+                announcement.renewed = now;
+            }
         }
         for (ip, links) in all {
             let additions = links.into_iter().map(|link| self.addition(ip, link)).collect();
             self.renewals.ask(ip, additions, now);
-        }
-        // What is not on an interface does not lapse.
-        for announcement in self.announcements.values_mut().filter(|one| !one.is_on()) {
-            announcement.renewed = now;
         }
         self.find_oldest();
     }
@@ -48,16 +49,14 @@ impl Layer2 {
     /// Takes in what has been renewed. It counts from when that was asked for: had the process been stopped meanwhile, it may belong to another
     /// by now.
     fn take_renewed(&mut self) {
-        let renewed = self.renewals.take();
-        if renewed.is_empty() {
-            return;
+        let (renewed, all) = self.renewals.take();
+        let Some(earliest) = renewed.values().min().copied() else { return };
+        if all {
+            self.adopted_renewed = self.adopted_renewed.max(earliest);
         }
         for (ip, asked) in renewed {
             if let Some(announcement) = self.announcements.get_mut(&ip) {
                 announcement.renewed = announcement.renewed.max(asked);
-            }
-            if self.adopted.range((ip, 0)..=(ip, u32::MAX)).next().is_some() {
-                self.adopted_renewed = self.adopted_renewed.max(asked);
             }
         }
         self.find_oldest();

@@ -38,6 +38,8 @@ fn addresses_return_with_the_carrier() {
     network.switch.ip(&["link set p0 down".into()]);
     assert_eq!(gateway.event("the loss", lost), ("eth0".into(), both().into(), both().into()));
     both().into_iter().for_each(|ip| assert_eq!(shown(host, ip), ""));
+    // What is on an interface would have lapsed.
+    let_pass(Duration::from_secs(4));
     network.switch.ip(&["link set p0 up".into()]);
     assert_eq!(gateway.event("the return", back), "eth0");
     for ip in both() {
