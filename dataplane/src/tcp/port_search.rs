@@ -200,7 +200,14 @@ mod tests {
 
     /// Connects `times` times to a listener that holds all connections; returns the local ports.
     fn connect(ports: &PortSearch, times: usize) -> Vec<io::Result<(Stream, u16)>> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        // A port that a program is bound to is no port for connections.
+        let few = ports.range.borrow().clone().filter(|range| *range != port_range());
+        let listeners = std::iter::repeat_with(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let is_outside = |listener: &TcpListener| {
+            let port = listener.local_addr().unwrap().port();
+            few.as_ref().is_none_or(|few| !few.contains(&port))
+        };
+        let listener = listeners.into_iter().find(is_outside).unwrap();
         let addr = listener.local_addr().unwrap();
         let endpoint = EndpointAddr::new(addr.ip(), addr.port());
         let once = || {
