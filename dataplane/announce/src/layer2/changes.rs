@@ -152,12 +152,16 @@ impl Layer2 {
 
     /// Takes addresses off links; one that is not there is no error.
     pub(super) fn take_off(&mut self, addresses: &[(IpAddr, u32)]) {
-        self.renewals.forget(addresses.iter().map(|(ip, _)| *ip));
         for part in addresses.chunks(BATCH) {
-            let requests = part.iter().map(|&(ip, link)| removal(ip, link)).collect();
-            self.change_all(requests, 0);
+            self.remove(part);
             self.follow_notifications_or_warn();
         }
+    }
+
+    /// Has the kernel remove up to `BATCH` addresses, and renews none of them any more.
+    fn remove(&mut self, addresses: &[(IpAddr, u32)]) {
+        self.renewals.forget(addresses.iter().map(|(ip, _)| *ip));
+        self.change_all(addresses.iter().map(|&(ip, link)| removal(ip, link)).collect(), 0);
     }
 
     fn change_all(&mut self, requests: Vec<RouteNetlinkMessage>, flags: u16) {
@@ -312,10 +316,7 @@ impl Layer2 {
         if !gone.is_empty() || !new.is_empty() {
             self.watch_due = Some(Instant::now());
         }
-        if !gone.is_empty() {
-            self.renewals.forget([ip]);
-        }
-        gone.iter().for_each(|&link| self.change_all(vec![removal(ip, link)], 0));
+        gone.iter().for_each(|&link| self.remove(&[(ip, link)]));
         if !new.is_empty() {
             match self.put_on(ip, &new) {
                 Ok(()) => self.announce_anew(ip, Instant::now()),
