@@ -51,8 +51,8 @@ const LONGEST_LIST: usize = 60_000;
 pub(crate) struct Making {
     /// NFTA_TABLE_FLAGS.
     pub(crate) flags: u32,
-    /// Room for affinity records of each family.
-    pub(crate) affinity_records: u32,
+    /// Room in each set for elements that rules add, by family.
+    pub(crate) learnt: u32,
     /// Whether connection tracking takes segments outside the window.
     pub(crate) liberal: bool,
 }
@@ -93,7 +93,7 @@ impl<'a> Transaction<'a> {
     pub(crate) fn make(&mut self, family: Family, making: Making) {
         self.table(family, making.flags);
         for set in SETS.iter().chain([&STATE_SET]) {
-            let definition = set.definition(self.table, family, making.affinity_records);
+            let definition = set.definition(self.table, family, making.learnt);
             self.push(NEW_SET, CREATE, family, &definition);
         }
         for chain in &FIXED {

@@ -1,4 +1,4 @@
-//! Connection tracking: ends the UDP flows of endpoints that left, and tells how full the table is.
+//! Connection tracking: ends UDP flows of endpoints that left and connections of frontends that left, and tells how full the table is.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -62,7 +62,7 @@ impl Tracked {
     }
 }
 
-/// Ends flows in the connection tracking table.
+/// Ends connections and flows in the connection tracking table.
 #[derive(Debug)]
 pub struct Flows {
     netfilter: Netfilter,
@@ -204,7 +204,7 @@ fn error(error: io::Error) -> Error {
     }
 }
 
-/// What goes to another address than it was sent to.
+/// Filter for connections and flows whose destination is translated.
 fn translated() -> Attributes {
     let mut filter = Attributes::new();
     for attribute in [STATUS, STATUS_MASK] {

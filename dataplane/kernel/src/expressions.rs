@@ -72,7 +72,7 @@ pub(crate) enum Member {
     NotOf = 1,
 }
 
-/// What becomes of an affinity record: NFT_DYNSET_OP_UPDATE and NFT_DYNSET_OP_DELETE.
+/// What a rule does to an element of a dynamic set: NFT_DYNSET_OP_UPDATE and NFT_DYNSET_OP_DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Update { seconds: u32 },
@@ -208,7 +208,7 @@ impl Rule {
         self.original_address().meta(L4PROTO, protocol).conntrack(CT_PROTO_DST, Some(ORIGINAL), port)
     }
 
-    /// The same of the connection that an ICMP error is about: `ct original ip daddr . ct protocol . ct original proto-dst`
+    /// `ct original ip daddr . ct protocol . ct original proto-dst`: the frontend of the connection that an ICMP error is about.
     pub(crate) fn related_frontend(self) -> Self {
         let Registers { protocol, port, .. } = self.registers;
         self.original_address().conntrack(CT_PROTOCOL, None, protocol).conntrack(
@@ -297,6 +297,11 @@ impl Rule {
         self.conntrack_has(CT_STATUS, DST_NAT)
     }
 
+    /// `ct status assured`: packets of connections that are established, and of flows that go on.
+    pub(crate) fn assured(self) -> Self {
+        self.conntrack_has(CT_STATUS, ASSURED)
+    }
+
     /// `ct state STATE`
     pub(crate) fn state(self, state: u32) -> Self {
         self.conntrack_has(CT_STATE, state)
@@ -327,11 +332,6 @@ impl Rule {
     /// `tcp flags & MASK != syn`
     pub(crate) fn no_syn(self, mask: u8) -> Self {
         self.flags(mask, Compare::NotEqual, SYN)
-    }
-
-    /// `ct status assured`: packets of connections that are established, and of flows that go on.
-    pub(crate) fn assured(self) -> Self {
-        self.conntrack_has(CT_STATUS, ASSURED)
     }
 
     /// `tcp flags syn / fin,syn,rst,ack`
@@ -432,27 +432,31 @@ impl Rule {
         })
     }
 
-    /// `update @affinity` or `delete @affinity`: NFTA_DYNSET_SET_NAME, NFTA_DYNSET_OP, NFTA_DYNSET_SREG_KEY, NFTA_DYNSET_SREG_DATA and
-    /// NFTA_DYNSET_TIMEOUT.
-    pub(crate) fn record(self, record: Record) -> Self {
-        let Registers { source, slot, .. } = self.registers;
+    /// `update @SET { ... timeout Ts : ... }` or `delete @SET { ... }`: NFTA_DYNSET_SET_NAME, NFTA_DYNSET_OP, NFTA_DYNSET_SREG_KEY,
+    /// NFTA_DYNSET_SREG_DATA and NFTA_DYNSET_TIMEOUT.
+    fn dynamic(self, set: &str, record: Record, key: u32, value: Option<u32>) -> Self {
         self.add("dynset", |data| {
-            data.text(1, "affinity");
-            data.number(3, if record == Record::Delete { 2 } else { 1 });
-            data.number(4, source).number(5, slot);
+            data.text(1, set);
+            data.number(3, if record == Record::Delete { 2 } else { 1 }).number(4, key);
+            if let Some(value) = value {
+                data.number(5, value);
+            }
             if let Record::Update { seconds } = record {
                 data.bytes(6, &(u64::from(seconds) * 1000).to_be_bytes());
             }
         })
     }
 
-    /// `update @failed { ... timeout Ts }`
+    /// `update @affinity` or `delete @affinity`
+    pub(crate) fn record(self, record: Record) -> Self {
+        let Registers { source, slot, .. } = self.registers;
+        self.dynamic("affinity", record, source, Some(slot))
+    }
+
+    /// `update @failed`
     pub(crate) fn note_failed(self, seconds: u32) -> Self {
-        let register = self.registers.destination;
-        self.add("dynset", |data| {
-            data.text(1, "failed").number(3, 1).number(4, register);
-            data.bytes(6, &(u64::from(seconds) * 1000).to_be_bytes());
-        })
+        let key = self.registers.destination;
+        self.dynamic("failed", Record::Update { seconds }, key, None)
     }
 
     pub(crate) fn masquerade(self) -> Self {

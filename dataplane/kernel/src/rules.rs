@@ -29,8 +29,8 @@ const BEFORE_FILTERS: i32 = -10;
 
 /// Chain of the rules that [`forward`] gives.
 pub(crate) const FORWARD: &str = "forward";
-/// For how long a failure of an endpoint is to be seen, in seconds.
-const NOTED: u32 = 3;
+/// How long a failure of an endpoint is to be seen, in seconds.
+const FAILURE_LASTS: u32 = 3;
 
 /// The chains that are always there.
 pub(crate) const FIXED: [FixedChain; 11] = [
@@ -213,7 +213,7 @@ fn failures(family: Family) -> [Rule; 2] {
 /// ct original ip daddr @address update @failed { ct original ip daddr . meta l4proto . ct original proto-dst . ct reply ip saddr . ... }
 /// ```
 fn noted(rule: Rule) -> Rule {
-    rule.is(Member::Of, "address").chosen_endpoint().note_failed(NOTED)
+    rule.is(Member::Of, "address").chosen_endpoint().note_failed(FAILURE_LASTS)
 }
 
 /// Name of a chain: `random_3`, `hash_251_at_251_sticky_guarded`, `learn_10800s`.

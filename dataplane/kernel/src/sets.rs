@@ -54,10 +54,8 @@ enum Feature {
     /// Elements count connections.
     Counter,
     Interval,
-    /// Rules add elements, which end by themselves: affinity records.
+    /// Rules add elements, which end by themselves.
     Learnt,
-    /// The same, of endpoints that fail.
-    Noted,
     /// nft cannot tell the type of a slot's number without being told.
     Described,
 }
@@ -75,8 +73,6 @@ const FRONTEND: &[Field] = &[Field::Address, Field::Protocol, Field::Port];
 
 /// A frontend and one of its endpoints.
 const PAIR: &[Field] = &[Field::Address, Field::Protocol, Field::Port, Field::Address, Field::Port];
-/// Room for endpoints that fail. Further ones are noted once others are forgotten.
-const NOTED: u32 = 65_536;
 
 const fn set(name: &'static str, key: &'static [Field], holds: Holds, feature: Feature) -> Set {
     Set { name, key, holds, feature }
@@ -93,7 +89,7 @@ pub(crate) const SETS: [Set; 16] = [
         Feature::Described,
     ),
     set(ENDPOINT, PAIR, Holds::Keys, Feature::Counter),
-    set(FAILED, PAIR, Holds::Keys, Feature::Noted),
+    set(FAILED, PAIR, Holds::Keys, Feature::Learnt),
     set(
         AFFINITY,
         &[Field::Address, Field::Address, Field::Protocol, Field::Port],
@@ -165,7 +161,7 @@ fn length(fields: &[Field], family: Family) -> u32 {
 
 impl Set {
     /// The attributes of NFT_MSG_NEWSET.
-    pub(crate) fn definition(&self, table: &str, family: Family, affinity_records: u32) -> Attributes {
+    pub(crate) fn definition(&self, table: &str, family: Family, learnt: u32) -> Attributes {
         let mut set = Attributes::new();
         // The kernel wants a number, which rules of the same batch might use.
         set.text(TABLE, table).text(NAME, self.name).number(ID, 1);
@@ -197,11 +193,10 @@ impl Set {
                     set.nested(DESCRIPTION, |description| self.describe_fields(description, family));
                 }
             }
-            Feature::Learnt | Feature::Noted => {
+            Feature::Learnt => {
                 flags |= DYNAMIC | TIMEOUT;
-                let room = if self.feature == Feature::Noted { NOTED } else { affinity_records };
                 set.nested(DESCRIPTION, |description| {
-                    description.number(DESCRIPTION_SIZE, room);
+                    description.number(DESCRIPTION_SIZE, learnt);
                 });
             }
             Feature::Described => {

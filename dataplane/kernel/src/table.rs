@@ -45,13 +45,13 @@ const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 /// How the tables are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Room for affinity records in each family; further clients are not remembered.
-    pub affinity_records: u32,
+    /// Room in each family for affinity records, and as much for endpoints that fail; further clients and endpoints are not remembered.
+    pub learnt: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { affinity_records: 65_536 }
+        Self { learnt: 65_536 }
     }
 }
 
@@ -107,7 +107,7 @@ impl KernelTable {
     /// are until the first change, which replaces them.
     pub fn open(options: Options) -> Result<(Self, Present), Error> {
         let mut netfilter = Netfilter::open()?;
-        let making = Making { flags: 0, affinity_records: options.affinity_records, liberal: is_liberal() };
+        let making = Making { flags: 0, learnt: options.learnt, liberal: is_liberal() };
         let flags = probe(&mut netfilter, making)?;
         Self::open_with(netfilter, Making { flags, ..making })
     }

@@ -6,7 +6,7 @@ use super::*;
 
 /// As on a kernel that cannot protect tables. Each test has a network namespace of its own.
 fn open_unprotected() -> (KernelTable, Present) {
-    let making = Making { flags: 0, affinity_records: 16, liberal: false };
+    let making = Making { flags: 0, learnt: 16, liberal: false };
     KernelTable::open_with(Netfilter::open().unwrap(), making).unwrap()
 }
 
