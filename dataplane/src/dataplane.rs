@@ -346,7 +346,7 @@ impl Dataplane {
 
     /// How clients reach the frontends.
     pub fn steering(&self) -> SteeringReport<'_> {
-        SteeringReport { kernel: self.kernel.alone(), ..self.listeners.report() }
+        self.listeners.report(self.kernel.alone())
     }
 
     /// Waits for a change that [`Dataplane::refresh`] applies: the health of an endpoint, the overload of a frontend, or the addresses

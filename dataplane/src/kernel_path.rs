@@ -3,26 +3,27 @@
 //! The kernel has a frontend's elements before the proxy closes its listener, and the proxy's listener is open before the elements go. So
 //! there is no moment in which nobody accepts, and what is open stays where it is. Nothing is installed until a frontend asks for it.
 
+mod errors;
 mod forwarding;
 mod nftables;
+mod pinned;
+mod traffic;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_model::{AddressSet, ClientSource, EndpointAddr, FrontendAddr, FrontendChange, Protocol};
+use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange, Protocol};
 
-use arc_swap::ArcSwap;
-
-use crate::counters::{CounterRegistry, FrontendCounters};
-use crate::health::{ConnectedFrom, Reports};
-use crate::select::{ActiveFrontend, ActiveTable, Origin};
-pub(crate) use nftables::ruleset;
-use writer::{Change, Writer};
-pub use writer::{KernelPathError, KernelPathErrors};
-pub(crate) use writer::{Ruleset, Seen, TrafficSink};
+pub use self::errors::{KernelPathError, KernelPathErrors};
+pub(crate) use self::nftables::ruleset;
+pub use self::pinned::{Pinned, hashed_by_kernel, pinned_by_kernel};
+use self::traffic::TrafficSink;
+pub(crate) use self::traffic::take_in;
+use self::writer::{Change, Ruleset, Writer};
+use crate::select::ActiveTable;
 
 /// How long the frontends of the first table wait for the kernel before the proxy opens them: there may be thousands. Another program's
 /// transaction of nftables may take seconds.
@@ -400,41 +401,6 @@ impl KernelPath {
     }
 }
 
-/// Where the kernel sends a client whatever the frontend's shares are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pinned {
-    /// The endpoint of a connection or flow that is open.
-    Open(EndpointAddr),
-    /// The endpoint of the client's affinity record, and how long that lasts.
-    Recorded(EndpointAddr, Duration),
-    /// Nowhere.
-    Nowhere,
-}
-
-/// Asks the kernel where it has pinned a client; `port` is the client's, if it is known. Takes two requests of netlink, about 0.1 ms.
-pub fn pinned_by_kernel(frontend: &ActiveFrontend, client: IpAddr, port: Option<u16>) -> Pinned {
-    let addr = frontend.spec().addr;
-    let endpoint = |addr: SocketAddr| EndpointAddr::new(addr.ip(), addr.port());
-    let failed = |error: sheave_kernel::Error| tracing::debug!(%error, "the kernel does not say where it sends a client");
-    let connection = port.map(|port| sheave_kernel::open_connection(addr, SocketAddr::new(client, port)));
-    let connection = connection.and_then(|it| it.map_err(failed).ok().flatten());
-    // One that ends at the frontend itself is the proxy's.
-    if let Some(open) = connection.filter(|open| *open != addr.socket_addr()) {
-        return Pinned::Open(endpoint(open));
-    }
-    match sheave_kernel::affinity_record(addr, client).map_err(failed).ok().flatten() {
-        Some((recorded, remaining)) => Pinned::Recorded(endpoint(recorded), remaining),
-        None => Pinned::Nowhere,
-    }
-}
-
-/// The endpoint that the kernel chooses by a hash of the client's address; `None` if it chooses at random, or none.
-pub fn hashed_by_kernel(frontend: &ActiveFrontend, origin: Origin, client: IpAddr) -> Option<EndpointAddr> {
-    let forwarding = forwarding::carried(frontend, false);
-    let endpoint = sheave_kernel::hashed(&forwarding, origin == Origin::Internal, client)?;
-    Some(EndpointAddr::new(endpoint.ip(), endpoint.port()))
-}
-
 impl std::fmt::Debug for KernelPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KernelPath")
@@ -442,47 +408,6 @@ impl std::fmt::Debug for KernelPath {
             .field("errors", &self.errors)
             .finish_non_exhaustive()
     }
-}
-
-/// Adds connections that the kernel has forwarded to the counters of their frontends and endpoints, and has endpoints tried that clients
-/// could not reach.
-pub(crate) fn take_in(
-    table: &Arc<ArcSwap<ActiveTable>>,
-    registry: Arc<CounterRegistry>,
-    reports: Arc<Reports>,
-) -> Arc<TrafficSink> {
-    let table = Arc::clone(table);
-    Arc::new(move |frontend, endpoint, seen| match seen {
-        Seen::Forwarded(connections) => {
-            if let Some(active) = table.load().get(frontend) {
-                active.add_picks(endpoint, connections);
-            }
-            let counters = registry.get(frontend).and_then(|counters| counters.upgrade());
-            match counters.as_deref().and_then(|workers| workers.first()) {
-                Some(FrontendCounters::Tcp(counters)) => counters.add(|it| &it.carried, connections),
-                Some(FrontendCounters::Udp(counters)) => {
-                    counters.add(|it| &it.flows_opened, connections as usize);
-                }
-                None => {}
-            }
-        }
-        Seen::Failed => {
-            let table = table.load();
-            let sees_clients = |active: &ActiveFrontend| {
-                [Origin::External, Origin::Internal]
-                    .map(|origin| active.client_source(origin))
-                    .contains(&ClientSource::Transparent)
-            };
-            // Either way the gateway has to fail as well.
-            let from = match table.get(frontend) {
-                Some(active) if sees_clients(active) => ConnectedFrom::Client,
-                _ => ConnectedFrom::ByClient,
-            };
-            let addr = EndpointAddr::new(endpoint.ip(), endpoint.port());
-            let error = std::io::ErrorKind::ConnectionRefused.into();
-            reports.failed(&table, frontend, addr, from, error, Instant::now());
-        }
-    })
 }
 
 #[cfg(test)]

@@ -397,12 +397,12 @@ impl ListenerSet {
     }
 
     /// How clients reach the open frontends.
-    pub(crate) fn report(&self) -> SteeringReport<'_> {
+    pub(crate) fn report(&self, kernel: usize) -> SteeringReport<'_> {
         SteeringReport {
             mode: self.steering.mode(),
             sockets: self.with_sockets,
             steered: self.steered,
-            kernel: 0,
+            kernel,
             obstacle: self.steering.obstacle(),
         }
     }

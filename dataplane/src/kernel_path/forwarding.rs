@@ -11,7 +11,6 @@ use crate::select::{ActiveFrontend, Origin};
 /// The forwarding of a frontend that the kernel carries. `guarded`: the proxy may have open connections of it.
 pub(super) fn carried(frontend: &ActiveFrontend, guarded: bool) -> Forwarding {
     let spec = frontend.spec();
-    let is_masqueraded = |origin| frontend.client_source(origin) == ClientSource::Gateway;
     Forwarding {
         addr: spec.addr,
         external: decision(frontend, Origin::External, &spec.external),
@@ -22,12 +21,18 @@ pub(super) fn carried(frontend: &ActiveFrontend, guarded: bool) -> Forwarding {
             Affinity::None => None,
             Affinity::ClientIp { timeout, .. } => Some(timeout),
         },
-        masquerade: match (is_masqueraded(Origin::External), is_masqueraded(Origin::Internal)) {
-            (false, false) => Masquerade::Nobody,
-            (false, true) => Masquerade::Internal,
-            (true, _) => Masquerade::Everyone,
-        },
+        masquerade: masquerade(frontend),
         admitted: Arc::new(spec.source_ranges.allowed().of_family(spec.addr.ip)),
+    }
+}
+
+/// Whose address the endpoints do not see.
+pub(super) fn masquerade(frontend: &ActiveFrontend) -> Masquerade {
+    let is_masqueraded = |origin| frontend.client_source(origin) == ClientSource::Gateway;
+    match (is_masqueraded(Origin::External), is_masqueraded(Origin::Internal)) {
+        (false, false) => Masquerade::Nobody,
+        (false, true) => Masquerade::Internal,
+        (true, _) => Masquerade::Everyone,
     }
 }
 

@@ -7,7 +7,8 @@ use sheave_kernel::ruleset::{Changes, Element, Family};
 use sheave_kernel::{Flows, KernelTable, Obstacle, Options, Plan, obstacles};
 use sheave_model::FrontendAddr;
 
-use super::writer::{KernelPathError, KernelPathErrors, Ruleset};
+use super::errors::{KernelPathError, KernelPathErrors};
+use super::writer::Ruleset;
 
 /// The tables of this network namespace.
 struct Tables(Option<KernelTable>);

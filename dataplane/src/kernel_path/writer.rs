@@ -12,6 +12,9 @@ use sheave_kernel::{Forwarding, Plan};
 use sheave_model::{AddressSet, FrontendAddr, Protocol};
 use tokio::sync::Notify;
 
+use super::errors::{KernelPathError, KernelPathErrors};
+use super::traffic::{Seen, TrafficSink};
+
 /// What the kernel has, and changes of it, as the kernel or a test makes them.
 pub(crate) trait Ruleset: Send {
     /// What keeps packets from being forwarded, although the kernel may take the rules.
@@ -36,66 +39,6 @@ pub(crate) trait Ruleset: Send {
         &mut self,
         pairs: &HashSet<(FrontendAddr, SocketAddr)>,
     ) -> Result<bool, KernelPathError>;
-}
-
-/// What the kernel has seen of the traffic of a frontend to an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// As many new connections since the last time.
-    Forwarded(u64),
-    /// A client that could not reach it.
-    Failed,
-}
-
-/// Receives what the kernel has seen.
-pub(crate) type TrafficSink = dyn Fn(FrontendAddr, SocketAddr, Seen) + Send + Sync;
-
-/// Reason why the kernel carries nothing. Formats as a sentence for users, without a full stop.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct KernelPathError(String);
-
-impl KernelPathError {
-    /// An error for this reason.
-    pub(crate) fn new(reason: impl std::fmt::Display) -> Self {
-        Self(reason.to_string())
-    }
-}
-
-/// Reasons why the kernel carries nothing of a family.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KernelPathErrors {
-    v4: Option<KernelPathError>,
-    v6: Option<KernelPathError>,
-    tracking_full: Option<KernelPathError>,
-}
-
-impl KernelPathErrors {
-    /// No reason: the kernel carries what it is asked to.
-    pub const NONE: Self = Self { v4: None, v6: None, tracking_full: None };
-
-    /// The reasons for each family.
-    pub(crate) fn new(v4: Option<KernelPathError>, v6: Option<KernelPathError>) -> Self {
-        Self { v4, v6, ..Self::NONE }
-    }
-
-    /// The same, and that new connections will soon find no room in connection tracking.
-    pub(crate) fn with_tracking_full(self, tracking_full: Option<KernelPathError>) -> Self {
-        Self { tracking_full, ..self }
-    }
-
-    /// Why new connections will soon find no room in connection tracking, on which the kernel carries them all the same.
-    pub fn tracking_full(&self) -> Option<&KernelPathError> {
-        self.tracking_full.as_ref()
-    }
-
-    /// The reason for frontends at this address.
-    pub fn of(&self, ip: IpAddr) -> Option<&KernelPathError> {
-        match ip {
-            IpAddr::V4(_) => self.v4.as_ref(),
-            IpAddr::V6(_) => self.v6.as_ref(),
-        }
-    }
 }
 
 /// Changes to tell the kernel.
@@ -313,19 +256,17 @@ impl Thread {
         let mut steps = Vec::new();
         steps.extend(internal.map(|clients| self.plan.set_internal_clients(&clients)));
         steps.extend(machine.map(|addresses| self.plan.set_machine(addresses)));
-        let (stay, leave): (Vec<_>, Vec<_>) = frontends.iter().partition(|(_, now)| now.is_some());
-        let [stay, leave] = [stay, leave].map(|of| of.into_iter().map(|(addr, _)| *addr).collect());
+        let leaving = self.follow_presence(&frontends);
         if !frontends.is_empty() {
-            let changes = self.plan.apply(frontends);
-            self.note_leaving(&stay, &leave, ended_flows(&changes), Instant::now() + drain);
-            steps.push(changes);
+            steps.push(self.plan.apply(frontends));
         }
         if complete {
             self.complete = true;
             steps.push(self.plan.forget_kept());
         }
-        let mut ended = self.follow_serving(serving);
-        ended.extend(steps.iter().flat_map(ended_flows));
+        let mut ended: Vec<_> = steps.iter().flat_map(ended_flows).collect();
+        self.note_leaving(&leaving, &ended, Instant::now() + drain);
+        ended.extend(self.follow_serving(serving));
         ended.extend(closed.into_iter().map(|frontend| (frontend, frontend.socket_addr())));
         let outcome = self.tell(&steps);
         self.forget_flows(ended);
@@ -335,18 +276,34 @@ impl Thread {
         });
     }
 
-    /// Notes the frontends of TCP that leave, with the endpoints that they had; one that comes back keeps its connections.
+    /// Returns the frontends that leave; the connections of one that comes back stay.
+    fn follow_presence(
+        &mut self,
+        frontends: &[(FrontendAddr, Option<Forwarding>)],
+    ) -> BTreeSet<FrontendAddr> {
+        let mut leaving = BTreeSet::new();
+        // The last value of a frontend counts.
+        for (addr, now) in frontends {
+            if now.is_some() {
+                self.leaving.remove(addr);
+                leaving.remove(addr);
+            } else {
+                leaving.insert(*addr);
+            }
+        }
+        leaving
+    }
+
+    /// Notes when the connections of frontends of TCP that leave are to end.
     fn note_leaving(
         &mut self,
-        stay: &BTreeSet<FrontendAddr>,
-        leave: &BTreeSet<FrontendAddr>,
-        ended: impl Iterator<Item = (FrontendAddr, SocketAddr)>,
+        leaving: &BTreeSet<FrontendAddr>,
+        ended: &[(FrontendAddr, SocketAddr)],
         at: Instant,
     ) {
-        self.leaving.retain(|addr, _| !stay.contains(addr));
         for (addr, endpoint) in ended {
-            if addr.protocol == Protocol::Tcp && leave.contains(&addr) {
-                self.leaving.entry(addr).or_insert((at, BTreeSet::new())).1.insert(endpoint);
+            if addr.protocol == Protocol::Tcp && leaving.contains(addr) {
+                self.leaving.entry(*addr).or_insert((at, BTreeSet::new())).1.insert(*endpoint);
             }
         }
     }

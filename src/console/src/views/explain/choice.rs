@@ -52,7 +52,7 @@ pub(super) fn choose(
 }
 
 fn by_kernel(active: &ActiveFrontend, basis: Basis<'_>) -> bool {
-    active.spec().kernel_path().is_ok() && basis.no_kernel_path.of(active.spec().addr.ip).is_none()
+    basis.no_kernel_path.allow(active.spec())
 }
 
 /// Choice by the kernel, which a running gateway asks for what it has on record.

@@ -115,7 +115,7 @@ fn note(frontend: &Frontend, facts: ServiceFacts<'_>) -> &'static str {
 }
 
 fn is_carried_by_kernel(frontend: &Frontend, facts: ServiceFacts<'_>) -> bool {
-    frontend.kernel_path().is_ok() && facts.obstacles.no_kernel_path.of(frontend.addr.ip).is_none()
+    facts.obstacles.no_kernel_path.allow(frontend)
 }
 
 /// Address and error of the first unhealthy endpoint.
