@@ -30,13 +30,13 @@ fn vip(family: Family) -> SocketAddr {
     at(family.vip(0), 80)
 }
 
-/// Answer of the gateway about `e2e/web`.
 /// The explanation for a client of UDP with its port.
 pub(crate) fn explain_flow(gateway: &Gateway<'_>, client: &udp::Client) -> Value {
     let from = client.local_addr().to_string().replace('[', "%5B").replace(']', "%5D");
     explain(gateway, &format!("protocol=UDP&client={from}"))
 }
 
+/// Answer of the gateway about `e2e/web`.
 fn explain(gateway: &Gateway<'_>, query: &str) -> Value {
     let answer = gateway.get(&format!("/api/explain?service=e2e/web&{query}"));
     serde_json::from_str(&answer).expect("/api/explain is JSON")

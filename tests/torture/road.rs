@@ -106,7 +106,7 @@ impl<'w> Roads<'w> {
         Self { gateway, _haproxy: haproxy, _folder: folder }
     }
 
-    /// The same, where the kernel carries what needs no proxy.
+    /// Builds the roads where the kernel carries the Services that need no proxy.
     pub(crate) fn by_kernel(world: &'w World) -> Self {
         let roads = Self::new(world, "path: kernel\n");
         // TCP and UDP, over IPv4 and IPv6.

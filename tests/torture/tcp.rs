@@ -6,7 +6,7 @@ use crate::run::{count, run, seed};
 use crate::support::patience::{eventually_within, patience};
 use crate::support::world::World;
 
-/// Number of scripts through the gateway with sockets, and with steering.
+/// Number of scripts through the gateway with sockets, with steering, and by the kernel.
 const SCRIPTS: usize = 1000;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {

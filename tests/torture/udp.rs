@@ -14,7 +14,7 @@ use crate::support::world::{Family, World};
 
 /// A port that nobody listens on.
 const CLOSED: u16 = 9;
-/// Number of scripts through the gateway with sockets, and with steering.
+/// Number of scripts through the gateway with sockets, with steering, and by the kernel.
 const SCRIPTS: usize = 500;
 
 fn expect_nothing_wrong(world: &World, roads: &[Road], count: usize) {
