@@ -3,6 +3,8 @@
 
 pub mod address_pool;
 pub(crate) mod decode;
+mod dependents;
+pub mod gateway_api;
 pub mod gateway_members;
 pub mod gateway_report;
 pub mod karmada;
@@ -15,5 +17,7 @@ pub mod owners;
 pub mod problem;
 pub(crate) mod prune;
 mod resource;
+pub mod routes;
+pub mod service_import;
 pub mod service_key;
 pub mod store;

@@ -209,6 +209,7 @@ pub(super) fn object_ref(frontend: &Frontend) -> ObjectRef {
         kind: match frontend.service.source {
             FrontendSource::Service => "Service",
             FrontendSource::MultiClusterService => "MultiClusterService",
+            FrontendSource::Gateway => "Gateway",
         },
         namespace: Arc::clone(&frontend.service.namespace),
         name: Arc::clone(&frontend.service.name),

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
 use sheave_model::FrontendSource;
 
-use super::objects::Objects;
+use super::gateway_api::GatewayAddress;
+use super::objects::{GatewayApiObjects, Objects};
 use super::service_key::ServiceKey;
 
 impl Objects {
-    /// Sets the known addresses on Services and MultiClusterServices whose status has none. Exported manifests have no status,
+    /// Sets the known addresses on Services, MultiClusterServices and Gateways whose status has none. Exported manifests have no status,
     /// and the objects would get other addresses from their pools.
     pub fn keep_addresses(&mut self, published: &BTreeMap<ServiceKey, Vec<IpAddr>>) {
         for (key, addresses) in published.iter().filter(|(_, addresses)| !addresses.is_empty()) {
@@ -22,10 +23,24 @@ impl Objects {
                 FrontendSource::MultiClusterService => {
                     self.fleet.services.get_mut(key).map(|service| &mut Arc::make_mut(service).status)
                 }
+                FrontendSource::Gateway => {
+                    self.gateway_api.keep_addresses(key, addresses);
+                    None
+                }
             };
             if let Some(status) = status {
                 keep(&mut status.get_or_insert_default().load_balancer, addresses);
             }
+        }
+    }
+}
+
+impl GatewayApiObjects {
+    fn keep_addresses(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
+        let Some(gateway) = self.gateways.get_mut(key) else { return };
+        if gateway.status.as_ref().is_none_or(|status| status.addresses.is_empty()) {
+            let status = Arc::make_mut(gateway).status.get_or_insert_default();
+            status.addresses = addresses.iter().copied().map(GatewayAddress::of).collect();
         }
     }
 }

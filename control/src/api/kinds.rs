@@ -11,10 +11,16 @@ use kube::Resource as _;
 use serde_json::Value;
 
 use super::address_pool::AddressPool;
+use super::dependents;
+use super::gateway_api::{Gateway, GatewayClass, ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute};
 use super::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use super::object::{ApiObject, Resource};
 use super::objects::{Collection, ObjectKey, Objects};
-use super::owners::{binding_owner, imported_owner, name_of, namespace_of, slice_owner, work_owner};
+use super::owners::{
+    binding_owner, import_owner, imported_owner, name_of, namespace_of, service_key, slice_owner, work_owner,
+};
+use super::routes::RouteCollection;
+use super::service_import::ServiceImport;
 use super::service_key::ServiceKey;
 
 /// The API server that objects come from, or whose manifests a folder has. Several kinds exist on both, with different meanings.
@@ -48,6 +54,8 @@ pub enum Affects {
     Namespace,
     /// All MultiClusterServices.
     Fleet,
+    /// Only the [dependents](Kind::dependents).
+    Dependents,
 }
 
 /// The Service or MultiClusterService whose key an object is kept under.
@@ -57,6 +65,8 @@ pub enum Owner<T> {
     Service,
     /// The MultiClusterService with the object's own name.
     MultiClusterService,
+    /// The Gateway with the object's own name.
+    Gateway,
     /// The one that the object refers to, if any. A deletion does not name it, so the store keeps an index.
     Of(fn(&T) -> Option<ServiceKey>),
 }
@@ -108,6 +118,9 @@ pub trait Kind: Send + Sync + 'static {
         true
     }
 
+    /// Calls `affected` for each Gateway that depends on this object. Called with the old and with the new object of a change.
+    fn dependents(_objects: &Objects, _object: &Self::Object, _affected: &mut dyn FnMut(ServiceKey)) {}
+
     /// All kept objects of this kind.
     fn all(objects: &Objects) -> impl Iterator<Item = &Arc<Self::Object>> {
         Self::collection(objects).iter().filter(|object| Self::includes(object))
@@ -125,6 +138,7 @@ pub trait Kind: Send + Sync + 'static {
     fn own_key((namespace, name): &ObjectKey) -> ServiceKey {
         match Self::OWNER {
             Owner::MultiClusterService => ServiceKey::multi_cluster(namespace, name),
+            Owner::Gateway => ServiceKey::gateway(namespace, name),
             Owner::Service | Owner::Of(_) => ServiceKey::of_service(namespace.clone(), name.clone()),
         }
     }
@@ -253,22 +267,111 @@ const NO_KARMADA: Option<&str> = Some(
 kinds! {
     /// Services.
     Services(Service) in services: Flat<ServiceKey, Service>, of Owner::Service,
-        Local "service" { guarded_as: Some("Service") };
+        Local "service" { guarded_as: Some("Service") } {
+            fn dependents(objects: &Objects, service: &Service, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_backend(objects, &service_key(&service.metadata), affected);
+            }
+        };
     /// EndpointSlices.
     Slices(EndpointSlice) in slices: Nested<Arc<str>, EndpointSlice>, of Owner::Of(slice_owner),
-        Local "slice" { guarded_as: Some("EndpointSlice") };
+        Local "slice" { guarded_as: Some("EndpointSlice") } {
+            fn dependents(objects: &Objects, slice: &EndpointSlice, affected: &mut dyn FnMut(ServiceKey)) {
+                slice_owner(slice).iter().for_each(|owner| dependents::of_backend(objects, owner, affected));
+            }
+        };
     /// Nodes.
     Nodes(Node) in nodes: Flat<Arc<str>, Node>, of Owner::Service,
         Local "node" { guarded_as: Some("Node"), affects: Affects::All };
     /// Namespaces, for the selectors of pools.
     Namespaces(Namespace) in namespaces: Flat<Arc<str>, Namespace>, of Owner::Service,
-        Local "namespace" { need: Need::Optional, affects: Affects::Namespace };
+        Local "namespace" { need: Need::Optional, affects: Affects::Namespace } {
+            fn dependents(objects: &Objects, namespace: &Namespace, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_namespace(objects, &name_of(&namespace.metadata), affected);
+            }
+        };
     /// AddressPools.
     Pools(AddressPool) in pools: Flat<Arc<str>, AddressPool>, of Owner::Service,
         Local "pool" {
             need: Need::Optional,
             affects: Affects::All,
             remedy: Some("everything else works. `kubectl apply -k deploy/base` installs it")
+        };
+    /// GatewayClasses.
+    GatewayClasses(GatewayClass) in gateway_api.classes: Flat<Arc<str>, GatewayClass>, of Owner::Service,
+        Local "gatewayClass" { need: Need::Optional, affects: Affects::Dependents } {
+            fn dependents(objects: &Objects, class: &GatewayClass, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_class(objects, &name_of(&class.metadata), affected);
+            }
+        };
+    /// Gateways.
+    Gateways(Gateway) in gateway_api.gateways: Flat<ServiceKey, Gateway>, of Owner::Gateway,
+        Local "gateway" { need: Need::Optional, guarded_as: Some("Gateway") };
+    /// ListenerSets.
+    ListenerSets(ListenerSet) in gateway_api.listener_sets: Flat<ObjectKey, ListenerSet>, of Owner::Service,
+        Local "listenerSet" {
+            need: Need::Optional, guarded_as: Some("ListenerSet"), affects: Affects::Dependents
+        } {
+            fn dependents(_objects: &Objects, set: &ListenerSet, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_listener_set(set, affected);
+            }
+        };
+    /// TCPRoutes.
+    TcpRoutes(TcpRoute) in gateway_api.tcp_routes: RouteCollection<TcpRoute>, of Owner::Service,
+        Local "tcpRoute" {
+            need: Need::Optional, guarded_as: Some("TCPRoute"), affects: Affects::Dependents
+        } {
+            fn dependents(objects: &Objects, route: &TcpRoute, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_route(objects, route, affected);
+            }
+        };
+    /// UDPRoutes.
+    UdpRoutes(UdpRoute) in gateway_api.udp_routes: RouteCollection<UdpRoute>, of Owner::Service,
+        Local "udpRoute" {
+            need: Need::Optional, guarded_as: Some("UDPRoute"), affects: Affects::Dependents
+        } {
+            fn dependents(objects: &Objects, route: &UdpRoute, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_route(objects, route, affected);
+            }
+        };
+    /// TLSRoutes.
+    TlsRoutes(TlsRoute) in gateway_api.tls_routes: RouteCollection<TlsRoute>, of Owner::Service,
+        Local "tlsRoute" {
+            need: Need::Optional, guarded_as: Some("TLSRoute"), affects: Affects::Dependents
+        } {
+            fn dependents(objects: &Objects, route: &TlsRoute, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_route(objects, route, affected);
+            }
+        };
+    /// ReferenceGrants.
+    ReferenceGrants(ReferenceGrant) in gateway_api.grants: Flat<ObjectKey, ReferenceGrant>, of Owner::Service,
+        Local "referenceGrant" {
+            need: Need::Optional, guarded_as: Some("ReferenceGrant"), affects: Affects::Dependents
+        } {
+            fn dependents(objects: &Objects, grant: &ReferenceGrant, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_grants_in(objects, &namespace_of(&grant.metadata), affected);
+            }
+        };
+    /// ServiceImports.
+    ServiceImports(ServiceImport) in gateway_api.imports: Flat<ObjectKey, ServiceImport>, of Owner::Service,
+        Local "serviceImport" {
+            need: Need::Optional, guarded_as: Some("ServiceImport"), affects: Affects::Dependents
+        } {
+            fn dependents(objects: &Objects, import: &ServiceImport, affected: &mut dyn FnMut(ServiceKey)) {
+                dependents::of_backend(objects, &service_key(&import.metadata), affected);
+            }
+        };
+    /// EndpointSlices of ServiceImports. A slice with the label of a Service as well is of both.
+    ImportSlices(EndpointSlice) in gateway_api.import_slices: Nested<Arc<str>, EndpointSlice>,
+        of Owner::Of(import_owner),
+        Local "importSlice" {
+            selector: "multicluster.kubernetes.io/service-name",
+            need: Need::Optional,
+            guarded_as: Some("imported EndpointSlice"),
+            affects: Affects::Dependents
+        } {
+            fn dependents(objects: &Objects, slice: &EndpointSlice, affected: &mut dyn FnMut(ServiceKey)) {
+                import_owner(slice).iter().for_each(|owner| dependents::of_backend(objects, owner, affected));
+            }
         };
     /// MultiClusterServices.
     MultiClusterServices(MultiClusterService) in fleet.services: Flat<ServiceKey, MultiClusterService>,

@@ -11,10 +11,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::address_pool::AddressPool;
+use super::gateway_api::{Gateway, GatewayClass, ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute};
 use super::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
 use super::owners::unreadable_owner;
 use super::problem::Problem;
 use super::prune;
+use super::service_import::ServiceImport;
 
 /// Annotation with the time of the Pod change that made the EndpointSlice controller write a slice
 /// (`EndpointsLastChangeTriggerTime`).
@@ -174,6 +176,30 @@ impl ApiObject for AddressPool {
     fn content_differs(&self, old: &Self) -> bool {
         old.spec != self.spec
     }
+}
+
+macro_rules! gateway_api_object {
+    ($($type:ty: $namespaced:literal, $($field:ident),+;)+) => {$(
+        impl ApiObject for $type {
+            const RESOURCE: Resource = Resource::of::<Self>($namespaced);
+
+            /// Compares the generation as well: conditions repeat it, even where nothing changed that is read.
+            fn content_differs(&self, old: &Self) -> bool {
+                old.metadata.generation != self.metadata.generation $(|| old.$field != self.$field)+
+            }
+        }
+    )+};
+}
+
+gateway_api_object! {
+    GatewayClass: false, spec, status;
+    Gateway: true, spec, status;
+    ListenerSet: true, spec, status;
+    TcpRoute: true, spec, status;
+    UdpRoute: true, spec, status;
+    TlsRoute: true, spec, status;
+    ReferenceGrant: true, spec;
+    ServiceImport: true, spec;
 }
 
 impl ApiObject for MultiClusterService {

@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::address_pool::AddressPool;
+use super::gateway_api::{Gateway, GatewayClass, ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute};
 use super::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use super::routes::RouteCollection;
+use super::service_import::ServiceImport;
 use super::service_key::ServiceKey;
 
 /// Namespace and name of an object; the namespace of cluster-scoped ones is empty.
@@ -26,8 +29,33 @@ pub struct Objects {
     pub namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     /// Address pools by name.
     pub pools: BTreeMap<Arc<str>, Arc<AddressPool>>,
+    /// Objects of the Gateway API, and ServiceImports; empty where these APIs are not installed.
+    pub gateway_api: GatewayApiObjects,
     /// Objects of the Karmada control plane; empty without one.
     pub fleet: KarmadaObjects,
+}
+
+/// Objects of the Gateway API, and what their routes refer to beside Services.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GatewayApiObjects {
+    /// GatewayClasses by name.
+    pub classes: BTreeMap<Arc<str>, Arc<GatewayClass>>,
+    /// Gateways.
+    pub gateways: BTreeMap<ServiceKey, Arc<Gateway>>,
+    /// ListenerSets.
+    pub listener_sets: BTreeMap<ObjectKey, Arc<ListenerSet>>,
+    /// TCPRoutes.
+    pub tcp_routes: RouteCollection<TcpRoute>,
+    /// UDPRoutes.
+    pub udp_routes: RouteCollection<UdpRoute>,
+    /// TLSRoutes.
+    pub tls_routes: RouteCollection<TlsRoute>,
+    /// ReferenceGrants.
+    pub grants: BTreeMap<ObjectKey, Arc<ReferenceGrant>>,
+    /// ServiceImports.
+    pub imports: BTreeMap<ObjectKey, Arc<ServiceImport>>,
+    /// EndpointSlices of ServiceImports by their key, which has the source of a Service, then by slice name.
+    pub import_slices: BTreeMap<ServiceKey, BTreeMap<Arc<str>, Arc<EndpointSlice>>>,
 }
 
 /// Objects of a Karmada control plane. Everything but clusters is kept under the key of a MultiClusterService, whether that

@@ -45,6 +45,15 @@ pub fn slice_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
 }
 
+/// The ServiceImport that a slice belongs to, as a key with the source of a Service: the one that the label of the Multi-Cluster
+/// Services API names, in the slice's own namespace. A slice without a source cluster belongs to none.
+pub(super) fn import_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
+    let labels = slice.metadata.labels.as_ref()?;
+    let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
+    let name = label(SOURCE_CLUSTER_LABEL).and(label(IMPORTED_SERVICE_NAME_LABEL))?;
+    Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
+}
+
 /// The label that a slice without a Service lacks.
 pub(crate) fn missing_label(slice: &EndpointSlice) -> &'static str {
     let labels = slice.metadata.labels.as_ref();

@@ -7,15 +7,15 @@ use sheave_model::{FrontendSource, ServicePort};
 
 use crate::api::problem::ObjectRef;
 
-/// Key of an object that requests frontends: a Service, or a MultiClusterService. Both get addresses from the same pools, and a
-/// cluster can have one of each with the same name. Displays as `namespace/name`.
+/// Key of an object that requests frontends: a Service, a MultiClusterService, or a Gateway. All get addresses from the same pools,
+/// and a cluster can have one of each with the same name. Displays as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceKey {
     /// The object's namespace.
     pub namespace: Arc<str>,
     /// The object's name.
     pub name: Arc<str>,
-    /// Whether it is a Service or a MultiClusterService.
+    /// Kind of the object.
     pub source: FrontendSource,
 }
 
@@ -28,6 +28,11 @@ impl ServiceKey {
     /// The key of the MultiClusterService `namespace/name`.
     pub fn multi_cluster(namespace: &str, name: &str) -> Self {
         Self { source: FrontendSource::MultiClusterService, ..Self::new(namespace, name) }
+    }
+
+    /// The key of the Gateway `namespace/name`.
+    pub fn gateway(namespace: &str, name: &str) -> Self {
+        Self { source: FrontendSource::Gateway, ..Self::new(namespace, name) }
     }
 
     /// The key of a Service, from shared strings.
@@ -45,6 +50,7 @@ impl ServiceKey {
         let kind = match self.source {
             FrontendSource::Service => "Service",
             FrontendSource::MultiClusterService => "MultiClusterService",
+            FrontendSource::Gateway => "Gateway",
         };
         ObjectRef { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }

@@ -148,8 +148,13 @@ impl Store {
         }
         let changed = old.is_none_or(|old| differs(&**old, &*object));
         let any_namespace = !self.objects.namespaces.is_empty();
+        if changed && let Some(old) = old {
+            K::dependents(&self.objects, old, &mut |key| self.dirty.add(key));
+        }
+        let new = Arc::clone(&object);
         let owner = K::collection_mut(&mut self.objects).insert(&owner, &key, object);
         if changed {
+            K::dependents(&self.objects, &new, &mut |key| self.dirty.add(key));
             self.touch::<K>(&owner, &key, any_namespace);
         }
         if is_indexed::<K>() {
@@ -185,6 +190,9 @@ impl Store {
         }
         if is_there {
             let any_namespace = !self.objects.namespaces.is_empty();
+            if let Some(old) = K::collection(&self.objects).get(&owner, key) {
+                K::dependents(&self.objects, old, &mut |key| self.dirty.add(key));
+            }
             K::collection_mut(&mut self.objects).remove(&owner, key);
             self.touch::<K>(&owner, key, any_namespace);
         }
@@ -206,6 +214,7 @@ impl Store {
             Affects::All => self.dirty.add_shared(),
             Affects::Namespace => self.touch_namespace(name, any_namespace),
             Affects::Fleet => self.fleet_touched = !self.objects.fleet.services.is_empty(),
+            Affects::Dependents => {}
         }
     }
 

@@ -10,6 +10,7 @@ use kube::Resource as _;
 use serde_json::Value;
 use sheave_model::FrontendSource;
 
+use crate::api::gateway_api::Gateway;
 use crate::api::karmada::MultiClusterService;
 use crate::api::names::{FROM_GATEWAY_NODES, PROGRAMMED};
 use crate::api::store::{Objects, ServiceKey};
@@ -46,6 +47,7 @@ impl ServiceObject {
         match key.source {
             FrontendSource::Service => objects.services.get(key).map(Self::from),
             FrontendSource::MultiClusterService => objects.fleet.services.get(key).map(Self::from),
+            FrontendSource::Gateway => None,
         }
     }
 
@@ -135,6 +137,7 @@ impl ServiceObject {
             FrontendSource::MultiClusterService => {
                 (MultiClusterService::API_VERSION, MultiClusterService::KIND)
             }
+            FrontendSource::Gateway => (Gateway::API_VERSION, Gateway::KIND),
         }
     }
 
@@ -143,6 +146,7 @@ impl ServiceObject {
         match source {
             FrontendSource::Service => Service::url_path(&(), namespace),
             FrontendSource::MultiClusterService => MultiClusterService::url_path(&(), namespace),
+            FrontendSource::Gateway => Gateway::url_path(&(), namespace),
         }
     }
 
@@ -155,6 +159,9 @@ impl ServiceObject {
             FrontendSource::Service => Self::Service(Arc::new(serde_json::from_value(object)?)),
             FrontendSource::MultiClusterService => {
                 Self::MultiClusterService(Arc::new(serde_json::from_value(object)?))
+            }
+            FrontendSource::Gateway => {
+                return Err(serde::de::Error::custom("a Gateway has no status of a Service"));
             }
         })
     }

@@ -332,6 +332,7 @@ fn named(plan: &Plan, message: &str) -> String {
     match plan.key().source {
         FrontendSource::Service => message.to_owned(),
         FrontendSource::MultiClusterService => message.replace("the Service", "the MultiClusterService"),
+        FrontendSource::Gateway => message.replace("the Service", "the Gateway"),
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) struct MultiClusterPlan {
 /// The name of a Service field in Problems of `key`.
 pub(super) fn service_field(key: &ServiceKey, field: String) -> String {
     match key.source {
-        FrontendSource::Service => field,
+        FrontendSource::Service | FrontendSource::Gateway => field,
         FrontendSource::MultiClusterService => format!("Service.{field}"),
     }
 }

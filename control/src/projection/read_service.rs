@@ -47,7 +47,7 @@ pub(super) fn read<'a>(
     let spec = service.spec.as_ref().unwrap_or(&nothing);
     let slices: Vec<&Arc<EndpointSlice>> = slices.collect();
     let elsewhere = match key.source {
-        FrontendSource::Service => BTreeSet::new(),
+        FrontendSource::Service | FrontendSource::Gateway => BTreeSet::new(),
         FrontendSource::MultiClusterService => families_elsewhere(service, &slices),
     };
     let families = families::read(spec, slices.into_iter(), &elsewhere, &mut report);

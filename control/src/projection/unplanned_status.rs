@@ -43,6 +43,7 @@ pub(super) fn unplanned_status(
             let is_ours = multi_cluster::whose(service, template, options).is_ok();
             (&service.metadata, service.status.as_ref(), is_ours)
         }
+        FrontendSource::Gateway => return None,
     };
     if !is_ours && !has_finalizer(metadata, options) {
         return None;

@@ -147,6 +147,8 @@ pub enum FrontendSource {
     Service,
     /// A Karmada MultiClusterService.
     MultiClusterService,
+    /// A Gateway of the Gateway API. The port name of its frontends is the listener's name.
+    Gateway,
 }
 
 /// One port of one Service: the scope of session affinity and health, and the label of metrics. Cheap to clone.

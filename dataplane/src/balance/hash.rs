@@ -76,8 +76,9 @@ pub fn service(port: &ServicePort) -> u64 {
 fn source(port: &ServicePort) -> &'static str {
     match port.source {
         FrontendSource::Service => "",
-        // No namespace has this name.
+        // No namespace has these names.
         FrontendSource::MultiClusterService => "MultiClusterService/",
+        FrontendSource::Gateway => "Gateway/",
     }
 }
 

@@ -62,7 +62,7 @@ impl LeaderTerm {
                 karmada.export(key, self.pipeline.objects(), desired.as_ref());
                 &mut karmada.status
             }
-            (FrontendSource::MultiClusterService, None) => return,
+            (FrontendSource::MultiClusterService, None) | (FrontendSource::Gateway, _) => return,
         };
         match (object, desired) {
             (Some(object), Some(desired)) => {

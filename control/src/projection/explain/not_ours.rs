@@ -40,7 +40,7 @@ fn note(key: &ServiceKey, elsewhere: NotOurs) -> Problem {
     let field = match key.source {
         FrontendSource::Service => elsewhere.field.to_owned(),
         // The API of a MultiClusterService has no field for a class.
-        FrontendSource::MultiClusterService => String::new(),
+        FrontendSource::MultiClusterService | FrontendSource::Gateway => String::new(),
     };
     Problem {
         object: key.object(),

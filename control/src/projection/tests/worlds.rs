@@ -191,7 +191,7 @@ impl World {
                 let kind = match key.source {
                     FrontendSource::Service => Kind::Service,
                     FrontendSource::MultiClusterService if self.authority.own => Kind::MultiClusterService,
-                    FrontendSource::MultiClusterService => continue,
+                    FrontendSource::MultiClusterService | FrontendSource::Gateway => continue,
                 };
                 let desired = self.desired(key);
                 let change = desired.and_then(|desired| self.server.write(kind, key, &desired));

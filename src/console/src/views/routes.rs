@@ -438,6 +438,7 @@ pub fn source_name(source: FrontendSource) -> &'static str {
     match source {
         FrontendSource::Service => "Service",
         FrontendSource::MultiClusterService => "MultiClusterService",
+        FrontendSource::Gateway => "Gateway",
     }
 }
 

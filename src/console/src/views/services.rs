@@ -120,7 +120,8 @@ pub fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
         let problems = of_object.remove(format!("{source} {service}").as_str()).unwrap_or_default();
         rows.push(row::of_frontends(service, source, &frontends, &problems, facts));
     }
-    let sources = [FrontendSource::Service, FrontendSource::MultiClusterService].map(source_name);
+    let sources = [FrontendSource::Service, FrontendSource::MultiClusterService, FrontendSource::Gateway]
+        .map(source_name);
     for (object, problems) in of_object {
         let Some((kind, service)) = object.split_once(' ') else { continue };
         if let Some(source) = sources.into_iter().find(|source| *source == kind) {

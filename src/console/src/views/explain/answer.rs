@@ -125,7 +125,7 @@ fn add_problems(
     let key = &question.service;
     let fleet = &basis.objects.fleet;
     let slices = match key.source {
-        FrontendSource::Service => basis.objects.slices.get(key),
+        FrontendSource::Service | FrontendSource::Gateway => basis.objects.slices.get(key),
         FrontendSource::MultiClusterService => fleet.imported.get(key),
     };
     let slices = slices.into_iter().flat_map(|slices| slices.keys());
