@@ -55,7 +55,8 @@ pub use self::health_checks::HealthCheck;
 use self::health_checks::HealthChecks;
 use self::nodes::ClusterContext;
 pub use self::options::{
-    Authority, KarmadaOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options, RESERVED_PORTS, Role,
+    Authority, GATEWAY_CONTROLLER, KarmadaOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options,
+    RESERVED_PORTS, Role,
 };
 use self::service_addresses::ServiceAddresses;
 use self::service_health::{Fault, GatewayScope, Live, ServiceState};

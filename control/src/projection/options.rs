@@ -64,9 +64,14 @@ pub struct Options {
     pub path: PathChoice,
     /// Role of this process in the allocation of load balancer addresses.
     pub role: Role,
+    /// `controllerName` of the GatewayClasses to serve; `None` serves no Gateways.
+    pub gateway_controller: Option<Arc<str>>,
     /// Options for MultiClusterServices.
     pub fleet: KarmadaOptions,
 }
+
+/// Default of [`Options::gateway_controller`].
+pub const GATEWAY_CONTROLLER: &str = "sheave.dev/gateway";
 
 /// Options for MultiClusterServices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +129,7 @@ impl Default for Options {
             path: PathChoice::Proxy,
             health: Arc::default(),
             role: Role::Standalone,
+            gateway_controller: Some(GATEWAY_CONTROLLER.into()),
             fleet: KarmadaOptions::default(),
         }
     }
