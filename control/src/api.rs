@@ -2,6 +2,7 @@
 //! the store that indexes them. No API client is here.
 
 pub mod address_pool;
+pub mod condition;
 pub(crate) mod decode;
 mod dependents;
 pub mod gateway_api;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::conditions::{DesiredCondition, sentences};
+use super::conditions::sentences;
 use crate::api::address_pool::{AddressPool, AddressPoolStatus};
+use crate::api::condition::DesiredCondition;
 use crate::api::problem::Problem;
 
 /// Condition type of a pool, and its reason if true.

@@ -1,6 +1,7 @@
 //! The condition that shows which gateways announce an object's addresses.
 
-use super::{DesiredCondition, LISTED, listed};
+use super::{LISTED, listed};
+use crate::api::condition::DesiredCondition;
 use crate::api::names::ANNOUNCED;
 use crate::controller::desired_status::Announcement;
 use crate::text::first_few;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{DesiredCondition, allocated, not_served, programmed, sentences, unanswered};
+use super::{allocated, not_served, programmed, sentences, unanswered};
+use crate::api::condition::DesiredCondition;
 use crate::api::names::{ACCEPTED, DEGRADED, RESOLVED_REFS};
 use crate::api::problem::{Problem, reason};
 use crate::controller::desired_status::DesiredStatus;

@@ -6,7 +6,9 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Service;
 
 #[cfg(fuzzing)]
-use super::super::conditions::{self, DesiredCondition};
+use super::super::conditions;
+#[cfg(fuzzing)]
+use crate::api::condition::DesiredCondition;
 use crate::api::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::{Problem, ProblemPort};
