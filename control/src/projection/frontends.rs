@@ -352,6 +352,7 @@ fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &
         health: Arc::clone(&plan.health),
         failover: plan.fleet.as_ref().map(|fleet| fleet.failover),
         backends: target.backends.clone(),
+        split: None,
     }
 }
 

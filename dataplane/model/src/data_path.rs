@@ -46,6 +46,8 @@ impl PathChoice {
 pub enum ProxyReason {
     /// The choice is [`PathChoice::Proxy`].
     Chosen,
+    /// Traffic is split by weight over several parts.
+    Split,
     /// Endpoints or peers speak the PROXY protocol, which needs bytes in the stream.
     ProxyProtocol,
     /// The algorithm compares the loads of endpoints.
@@ -74,6 +76,7 @@ impl fmt::Display for ProxyReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Chosen => "path is proxy",
+            Self::Split => "its traffic is split over several backends",
             Self::ProxyProtocol => "it uses the PROXY protocol",
             Self::LeastConnections => "only the proxy balances by least-connections",
             Self::RoundRobin => "only the proxy balances by round-robin",
@@ -112,6 +115,7 @@ impl Frontend {
             matches!(self.affinity, Affinity::ClientIp { scope: AffinityScope::Service, .. });
         let limited = ServiceLimits { client_prefix: self.limits.client_prefix, ..ServiceLimits::default() };
         let reasons = [
+            (self.split.is_some(), ProxyReason::Split),
             (
                 self.proxied_by.is_some() || protocol(sources.external) || protocol(sources.internal),
                 ProxyReason::ProxyProtocol,

@@ -16,6 +16,7 @@ use crate::health::HealthPolicy;
 use crate::limits::{ServiceLimits, ServiceTimeouts};
 use crate::log_sample::LogSample;
 use crate::source_ranges::SourceRanges;
+use crate::split::{Split, SplitPart};
 
 /// Transport protocol of a frontend. The projection refuses SCTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -316,8 +317,11 @@ pub struct Frontend {
     pub health: Arc<HealthPolicy>,
     /// Spread over several clusters; `None` = there is only one.
     pub failover: Option<Failover>,
-    /// Endpoints by cluster; shared by the frontends of one Service port.
+    /// Endpoints by cluster; shared by the frontends of one Service port. Empty if the frontend is split.
     pub backends: Arc<[Backend]>,
+    /// Split of the traffic over several parts; `None` = not split. Otherwise the pools of the parts have the endpoints and routes:
+    /// the frontend's own routes are Reject, and nothing reads them.
+    pub split: Option<Arc<Split>>,
 }
 
 impl Frontend {
@@ -329,8 +333,15 @@ impl Frontend {
         &self.backends[candidate.backend as usize].endpoints[candidate.endpoint as usize]
     }
 
+    /// The frontends whose backends have the endpoints: this one, or the pools of its parts if it is split.
+    pub fn pools(&self) -> impl Iterator<Item = &Self> {
+        let parts = self.split.iter().flat_map(|split| &split.parts);
+        let whole = self.split.is_none().then_some(self);
+        whole.into_iter().chain(parts.filter_map(SplitPart::pool).map(AsRef::as_ref))
+    }
+
     /// Whether any endpoint still serves, Ready or Terminating.
     pub fn has_endpoints(&self) -> bool {
-        self.backends.iter().any(|backend| !backend.endpoints.is_empty())
+        self.pools().flat_map(|pool| pool.backends.iter()).any(|backend| !backend.endpoints.is_empty())
     }
 }

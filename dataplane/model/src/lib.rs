@@ -16,6 +16,7 @@ mod health;
 mod limits;
 mod log_sample;
 mod source_ranges;
+mod split;
 mod table;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
@@ -34,4 +35,5 @@ pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{Ipv6Prefix, ServiceLimits, ServiceTimeouts};
 pub use log_sample::LogSample;
 pub use source_ranges::SourceRanges;
+pub use split::{PartTarget, RefusedPart, Split, SplitPart};
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

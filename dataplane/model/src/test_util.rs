@@ -7,8 +7,8 @@ use super::RoutingTable;
 use crate::source_ranges::SourceRanges;
 use crate::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, LogSample, PathChoice, Protocol, Route, ServiceLimits,
-    ServicePort, ServiceTimeouts, Weight,
+    FrontendAddr, FrontendKind, FrontendSource, LogSample, PartTarget, PathChoice, Protocol, RefusedPart,
+    Route, ServiceLimits, ServicePort, ServiceTimeouts, Split, SplitPart, Weight,
 };
 
 /// The address of the `number`th frontend.
@@ -83,7 +83,53 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
         health: Arc::default(),
         failover: None,
         backends: Arc::new([backend("local", 100, endpoints)]),
+        split: None,
     }
+}
+
+/// A part of a split: the pool of the Service of the `number`th [`frontend`], over these endpoints.
+pub fn pool(number: u32, weight: u32, endpoints: &[(u32, u16)]) -> SplitPart {
+    let pool = frontend(number, Algorithm::Random, endpoints);
+    SplitPart {
+        name: format!("Service {}/{}:80", pool.service.namespace, pool.service.name).into(),
+        weight,
+        target: PartTarget::Pool(Arc::new(pool)),
+    }
+}
+
+/// A refused part of a split.
+pub fn refused(name: &str, weight: u32) -> SplitPart {
+    SplitPart { name: name.into(), weight, target: PartTarget::Refused(RefusedPart::BackendNotFound) }
+}
+
+/// The `number`th frontend, of a Gateway, split over these parts. Their pools get its address and protocol, and the algorithm.
+pub fn split(number: u32, algorithm: Algorithm, parts: impl IntoIterator<Item = SplitPart>) -> Frontend {
+    let mut whole = frontend(number, algorithm, &[]);
+    whole.service.source = FrontendSource::Gateway;
+    whole.backends = Arc::new([]);
+    let parts = parts.into_iter().collect();
+    whole.split = Some(Arc::new(Split { parts }));
+    let addr = whole.addr;
+    change_pools(&mut whole, |pool| {
+        (pool.addr, pool.algorithm, pool.service.protocol) = (addr, algorithm, addr.protocol);
+    });
+    whole
+}
+
+/// Changes each pool of a split frontend.
+pub fn change_pools(whole: &mut Frontend, mut change: impl FnMut(&mut Frontend)) {
+    let Some(split) = &mut whole.split else { return };
+    for part in &mut Arc::make_mut(split).parts {
+        if let PartTarget::Pool(pool) = &mut part.target {
+            change(Arc::make_mut(pool));
+        }
+    }
+}
+
+/// Moves a split frontend and its pools to another address.
+pub fn move_split(whole: &mut Frontend, addr: FrontendAddr) {
+    (whole.addr, whole.service.protocol) = (addr, addr.protocol);
+    change_pools(whole, |pool| (pool.addr, pool.service.protocol) = (addr, addr.protocol));
 }
 
 /// A table of these frontends, of generation 1.

@@ -94,6 +94,7 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
             endpoints: endpoints.iter().map(endpoint).collect(),
             lingering: Vec::new(),
         }]),
+        split: None,
     }
 }
 

@@ -67,6 +67,7 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         health: Arc::default(),
         failover: None,
         backends: Arc::new([backend]),
+        split: None,
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use sheave_model::{AddressSet, Backend, Endpoint, EndpointAddr, Frontend, FrontendKind, RoutingTable};
+use sheave_model::{
+    AddressSet, Backend, Endpoint, EndpointAddr, Frontend, FrontendKind, PartTarget, RoutingTable, SplitPart,
+};
 
 /// Computes the hash. What depends on the node is left out: node ports, which are at its own addresses, which endpoints are local, and
 /// what follows from that.
@@ -38,6 +40,7 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
         health,
         failover,
         backends,
+        split,
     } = frontend;
     let nobody = *source_ranges.allowed() == AddressSet::default();
     (addr, kind, service, affinity).hash(hasher);
@@ -51,6 +54,14 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
         }
         lingering.len().hash(hasher);
         lingering.iter().for_each(|addr| hash_address(*addr, hasher));
+    }
+    let parts = split.iter().flat_map(|split| &split.parts);
+    for SplitPart { name, weight, target } in parts {
+        (name, weight).hash(hasher);
+        match target {
+            PartTarget::Pool(pool) => hash_frontend(pool, hasher),
+            PartTarget::Refused(reason) => reason.hash(hasher),
+        }
     }
 }
 
