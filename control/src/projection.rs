@@ -18,6 +18,7 @@ mod endpoints;
 pub mod explain;
 mod families;
 mod frontends;
+pub mod gateway_api;
 mod health_checks;
 mod multi_cluster;
 mod nodes;
@@ -51,6 +52,7 @@ pub use self::allocator::{AnnouncePolicies, AnnouncePolicy, NodeFamilies};
 pub(crate) use self::annotations::{ADDRESS_POOL, ADDRESSES, BALANCE};
 use self::conflicts::Claims;
 use self::endpoints::interner::NameInterner;
+use self::gateway_api::outcome::{GatewayOutcome, RouteParent};
 pub use self::health_checks::HealthCheck;
 use self::health_checks::HealthChecks;
 use self::nodes::ClusterContext;
@@ -67,7 +69,9 @@ pub use self::status::{
     NoEndpoints, PortStatus, ResolvedRefs, port_error,
 };
 use crate::api::address_pool::AddressPool;
+use crate::api::gateway_api::ParentReference;
 use crate::api::problem::{Problem, ProblemChanges, ProblemSet};
+use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::store::{Dirty, Objects, ServiceKey};
 
 /// Result of a projection.
@@ -155,6 +159,8 @@ struct ProjectedService {
     status: Option<LoadBalancerStatus>,
     /// State of the clusters of a MultiClusterService.
     fleet: Option<MultiClusterStatus>,
+    /// Decisions about a Gateway.
+    gateway: Option<Arc<GatewayOutcome>>,
     /// Problems in addition to those of `allocated`.
     problems: Vec<Problem>,
     /// Uid: an object with the same name and another uid is another Service.
@@ -238,6 +244,7 @@ impl Projector {
             let suffices = self.refresh(objects);
             if unknown || !suffices {
                 let all = objects.services.keys().chain(objects.fleet.services.keys());
+                let all = all.chain(objects.gateway_api.gateways.keys());
                 keys.extend(all.chain(self.services.keys()).cloned());
             }
         }
@@ -281,6 +288,27 @@ impl Projector {
     /// State of a MultiClusterService's clusters, if this installation serves it.
     pub fn fleet_status(&self, key: &ServiceKey) -> Option<&MultiClusterStatus> {
         self.services.get(key)?.fleet.as_ref()
+    }
+
+    /// Decisions about a Gateway, if this installation implements it.
+    pub fn gateway(&self, key: &ServiceKey) -> Option<&Arc<GatewayOutcome>> {
+        self.services.get(key)?.gateway.as_ref()
+    }
+
+    /// The Gateways that this installation implements.
+    pub fn gateways(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<GatewayOutcome>)> {
+        self.services.iter().filter_map(|(key, known)| Some((key, known.gateway.as_ref()?)))
+    }
+
+    /// State of a route at each of its parents that this installation implements, in the order of the spec.
+    pub fn route_parents(&self, route: &AnyRoute, objects: &Objects) -> Vec<&RouteParent> {
+        let key = route.key();
+        let parent = |reference: &ParentReference| {
+            let gateway = gateway_of(reference, &key.namespace, objects)?;
+            let parents = self.gateway(&gateway)?.routes.get(&key)?;
+            parents.iter().find(|parent| parent.reference == *reference)
+        };
+        route.spec().parent_refs.iter().filter_map(parent).collect()
     }
 
     /// Whether a MultiClusterService is left unchanged for other installations.
@@ -364,6 +392,20 @@ impl Projector {
             announce_policies: Arc::clone(&self.announce_policies),
             shared_addresses: Arc::clone(self.sharing.shared()),
             due: self.due,
+        }
+    }
+}
+
+/// The Gateway that a parentRef of an object in `own` leads to, directly or through a ListenerSet.
+fn gateway_of(reference: &ParentReference, own: &str, objects: &Objects) -> Option<ServiceKey> {
+    match ParentKey::of(reference, own)? {
+        ParentKey::Gateway(key) => Some(key),
+        ParentKey::ListenerSet(set) => {
+            let found = objects.gateway_api.listener_sets.get(&set)?;
+            match ParentKey::of(&found.spec.parent_ref, &set.0)? {
+                ParentKey::Gateway(key) => Some(key),
+                ParentKey::ListenerSet(_) => None,
+            }
         }
     }
 }

@@ -134,6 +134,16 @@ pub mod reason {
     pub const NOT_ACROSS_CLUSTERS: &str = "NotAcrossClusters";
     /// The API server keeps rejecting a write of the controller to the object. The controller retries with growing delays.
     pub const WRITE_REFUSED: &str = "WriteRefused";
+    /// A listener of a Gateway or ListenerSet has the port of another one, so it is not served.
+    pub const LISTENER_CONFLICT: &str = "ListenerConflict";
+    /// A listener of a Gateway or ListenerSet has a protocol or port that cannot be served.
+    pub const UNSUPPORTED_LISTENER: &str = "UnsupportedListener";
+    /// No listener of its parent admits the route, so it does not attach there.
+    pub const ROUTE_NOT_ACCEPTED: &str = "RouteNotAccepted";
+    /// An older route serves each of the route's listeners.
+    pub const ROUTE_SUPERSEDED: &str = "RouteSuperseded";
+    /// A backend of a route does not exist or may not be used. Its share of the traffic is refused.
+    pub const BACKEND_REF_INVALID: &str = "BackendRefInvalid";
     /// Endpoints of two clusters have the same address, and no route distinguishes the clusters.
     pub const OVERLAPPING_ADDRESSES: &str = "OverlappingAddresses";
 }

@@ -27,6 +27,7 @@ pub(crate) use self::assignment::{AddressSummary, Assignment, Demand, Reservatio
 pub use self::node_families::NodeFamilies;
 pub(crate) use self::pool::{NodeAddress, UsableNodes};
 pub(crate) use self::range::AddressRange;
+pub(super) use self::selector::selects_namespace;
 
 use self::holders::{Holders, Remaining, UsedAddresses};
 use self::pool::{Admission, Pool};

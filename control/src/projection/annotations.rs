@@ -3,6 +3,7 @@
 pub(super) mod client_address;
 pub(super) mod clusters;
 pub(super) mod failover;
+pub(super) mod gateway_api;
 pub(super) mod health;
 pub(super) mod limits;
 
@@ -17,7 +18,7 @@ use crate::api::problem::report::Report;
 use crate::{net, text};
 
 /// Prefix of all Sheave annotations.
-const PREFIX: &str = "sheave.dev/";
+pub(super) const PREFIX: &str = "sheave.dev/";
 
 /// How endpoints are selected: `least-connections` (default for TCP), `maglev` (default for UDP), `round-robin` or `random`.
 pub(crate) const BALANCE: &str = "sheave.dev/balance";

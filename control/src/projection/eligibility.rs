@@ -212,6 +212,11 @@ impl Routes {
         Self { cluster: route(&sets.cluster), local: route(&sets.local) }
     }
 
+    /// Routes that refuse every client.
+    pub(super) fn refusing() -> Self {
+        Self { cluster: Route::Reject, local: Route::Reject }
+    }
+
     /// The routes for external and internal clients of a frontend.
     pub(super) fn of(&self, kind: FrontendKind, policies: TrafficPolicies) -> (Route, Route) {
         let by = |policy| match policy {

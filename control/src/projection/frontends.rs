@@ -174,9 +174,9 @@ pub(super) struct ServiceOutput {
 }
 
 /// Shared parts of the frontends of one port and family.
-struct PortTarget {
-    routes: Routes,
-    backends: Arc<[Backend]>,
+pub(super) struct PortTarget {
+    pub(super) routes: Routes,
+    pub(super) backends: Arc<[Backend]>,
 }
 
 /// Projects a Service.
@@ -208,7 +208,7 @@ pub(super) fn build(input: FrontendInput<'_>, names: &mut NameInterner) -> Servi
 }
 
 /// The frontends that the Service owns. Others are reported.
-fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec<PlannedFrontend> {
+pub(super) fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec<PlannedFrontend> {
     let plan = input.plan;
     let mut report = Report::about(service_ref(plan.key()));
     let mut won = plan.exposures(&input.allocated.addresses, input.context, |exposure, obstacle| {
@@ -217,8 +217,9 @@ fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec
             // Another kind of the same port at the same place leads to the same endpoints.
             Obstacle::Twice(first) if first.port == port => return,
             Obstacle::Twice(first) => format!(
-                "{addr} ({kind}) is already the {} frontend of spec.ports[{}]; it is not served for this port",
-                first.kind, plan.ports[first.port].index
+                "{addr} ({kind}) is already the {} frontend of {}; it is not served for this port",
+                first.kind,
+                plan.port_field(&plan.ports[first.port])
             ),
             Obstacle::Reserved(PortReservation::Node) => format!(
                 "{addr} is an address of the node itself, and this port of it is reserved for the node (reservedPorts in the \
@@ -230,16 +231,16 @@ fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec
             ),
         };
         let port = &plan.ports[port];
-        let field = plan.field(format!("spec.ports[{}]", port.index));
+        let field = plan.port_field(port);
         report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
     });
     won.retain(|&PlannedFrontend { addr, port, .. }| {
         let owner = input.claims.owner(addr).filter(|owner| *owner != plan.key());
         if let Some(owner) = owner {
             let port = &plan.ports[port];
-            let message =
-                format!("{addr} already belongs to {}; it is not served for this one", owner.object());
-            let field = plan.field(format!("spec.ports[{}]", port.index));
+            let owner = plan.name_of_other(owner);
+            let message = format!("{addr} already belongs to {owner}; it is not served for this one");
+            let field = plan.port_field(port);
             report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
         }
         owner.is_none()
@@ -248,7 +249,7 @@ fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Problem>) -> Vec
     won
 }
 
-fn port_target(
+pub(super) fn port_target(
     input: FrontendInput<'_>,
     members: &[ClusterMember],
     (port, family): (&PlannedPort, Family),
@@ -314,7 +315,11 @@ fn report_loops(
     problems.extend(report.into_problems());
 }
 
-fn build_frontend(input: FrontendInput<'_>, exposure: PlannedFrontend, target: &PortTarget) -> Frontend {
+pub(super) fn build_frontend(
+    input: FrontendInput<'_>,
+    exposure: PlannedFrontend,
+    target: &PortTarget,
+) -> Frontend {
     let FrontendInput { plan, context, .. } = input;
     let PlannedFrontend { kind, addr, port } = exposure;
     let port = &plan.ports[port];

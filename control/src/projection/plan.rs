@@ -14,6 +14,7 @@ use super::annotations::client_address::ClientAddress;
 use super::class::FrontendKinds;
 use super::eligibility::{ClusterScope, TrafficPolicies};
 use super::families::Families;
+use super::gateway_api::plan::GatewayPlan;
 use super::ports::{ListedPort, PlannedPort};
 use super::requests::Requests;
 use super::source_ranges::FamilyRanges;
@@ -58,6 +59,8 @@ pub(super) struct Plan {
     pub(super) health_check_port: Option<u16>,
     /// Clusters that serve it; `None` means only the gateway's own.
     pub(super) fleet: Option<MultiClusterPlan>,
+    /// Listeners, if it is a Gateway.
+    pub(super) gateway: Option<Box<GatewayPlan>>,
     /// Whether another installation decides about it, or it is unknown which one does. It keeps its addresses and ports and is
     /// not served from here.
     pub(super) suspended: bool,
@@ -100,6 +103,23 @@ impl Plan {
                 Cow::Owned(vec![ClusterMember::alone(own, slices.into_iter().flat_map(BTreeMap::values))])
             }
         }
+    }
+
+    /// The field of a port in Problems.
+    pub(super) fn port_field(&self, port: &PlannedPort) -> String {
+        match self.key().source {
+            FrontendSource::Gateway => format!("spec.listeners[{}]", port.index),
+            FrontendSource::Service | FrontendSource::MultiClusterService => {
+                self.field(format!("spec.ports[{}]", port.index))
+            }
+        }
+    }
+
+    /// Another object in Problems. Who may read a Gateway may not know what other namespaces contain.
+    pub(super) fn name_of_other(&self, other: &ServiceKey) -> String {
+        let is_secret =
+            self.key().source == FrontendSource::Gateway && other.namespace != self.key().namespace;
+        if is_secret { "an object of another namespace".to_owned() } else { other.object().to_string() }
     }
 
     /// The name of a field in Problems, relative to the object that the Service was read from.

@@ -8,9 +8,11 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service, Servi
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sheave_model::{FrontendAddr, Protocol};
 
-use super::class;
+use super::gateway_api::conditions::PROGRAMMED;
 use super::options::{Options, Role};
 use super::status::port_error;
+use super::{class, ports};
+use crate::api::gateway_api::Gateway;
 use crate::api::names;
 use crate::api::problem::reason;
 use crate::net;
@@ -36,6 +38,32 @@ impl Published {
             published.add(ingress);
         }
         published
+    }
+
+    /// What the status of a Gateway publishes: its addresses, and the ports of the listeners that are programmed there.
+    pub(super) fn of_gateway(gateway: &Gateway, addresses: &[IpAddr]) -> Self {
+        let status = gateway.status.as_ref().map(|status| status.listeners.as_slice()).unwrap_or_default();
+        let is_programmed = |name: &str| {
+            let mut listeners = status.iter().filter(|listener| listener.name == name);
+            listeners.any(|listener| {
+                listener.conditions.iter().any(|it| it.type_ == PROGRAMMED && it.status == "True")
+            })
+        };
+        let programmed = gateway.spec.listeners.iter().filter(|listener| is_programmed(&listener.name));
+        let ports = programmed.filter_map(|listener| {
+            let protocol = if listener.protocol == "UDP" { Protocol::Udp } else { Protocol::Tcp };
+            Some((ports::number(listener.port)?, protocol))
+        });
+        let ports: Vec<(u16, Protocol)> = ports.collect();
+        let at = |ip: &IpAddr| {
+            let ip = *ip;
+            ports.iter().map(move |(port, protocol)| FrontendAddr { ip, port: *port, protocol: *protocol })
+        };
+        Self {
+            addresses: addresses.to_vec(),
+            ports: addresses.iter().flat_map(at).collect(),
+            ..Self::default()
+        }
     }
 
     fn add(&mut self, ingress: &LoadBalancerIngress) {

@@ -83,6 +83,7 @@ pub(super) fn read<'a>(
         listed_ports,
         kinds,
         fleet: None,
+        gateway: None,
         suspended: false,
         problems: report.into_problems(),
     }

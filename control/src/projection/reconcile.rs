@@ -21,7 +21,8 @@ use super::service_addresses::ServiceAddressChanges;
 use super::status::{LoadBalancerStatus, MultiClusterStatus, ResolvedRefs};
 use super::unplanned_status::{UnplannedStatus, unplanned_status};
 use super::{
-    ProjectedService, Projector, addresses, allocation_order, annotations, class, frontends, multi_cluster,
+    ProjectedService, Projector, addresses, allocation_order, annotations, class, frontends, gateway_api,
+    multi_cluster,
 };
 use crate::api::problem::Problem;
 use crate::api::problem::report::Report;
@@ -313,9 +314,14 @@ impl Projector {
             services: &self.service_addresses,
             cluster: &self.cluster,
         };
-        let ServiceOutput { frontends, mut problems, mut reached, status, health_check } =
-            if plan.suspended { ServiceOutput::default() } else { frontends::build(input, &mut self.names) };
-        problems.extend(plan.problems.iter().filter(|_| !plan.suspended).cloned());
+        let ServiceOutput { frontends, mut problems, mut reached, status, health_check } = match &plan.gateway
+        {
+            Some(gateway) => gateway_api::frontends::build(input, gateway, objects, &mut self.names),
+            None if plan.suspended => ServiceOutput::default(),
+            None => frontends::build(input, &mut self.names),
+        };
+        let is_silent = plan.suspended && plan.gateway.is_none();
+        problems.extend(plan.problems.iter().filter(|_| !is_silent).cloned());
         let keep_equal = |new: Frontend| match self.frontends.get(&new.addr) {
             Some(old) if **old == new => old.clone(),
             _ => Arc::new(new),
@@ -330,6 +336,7 @@ impl Projector {
         projected.status = status;
         let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
         projected.fleet = fleet.map(|fleet| fleet.status.clone());
+        projected.gateway = plan.gateway.as_ref().map(|gateway| Arc::clone(&gateway.outcome));
         self.health_checks.set(key, health_check);
         projected.problems = problems;
         if reached_before != reached {
@@ -359,8 +366,10 @@ impl Projector {
 
 /// Plans a Service or a MultiClusterService.
 fn plan_object(objects: &Objects, key: &ServiceKey, options: &Options, now: Option<Timestamp>) -> Planned {
-    if key.source == FrontendSource::MultiClusterService {
-        return multi_cluster::plan(key, &objects.fleet, options, now);
+    match key.source {
+        FrontendSource::Service => {}
+        FrontendSource::MultiClusterService => return multi_cluster::plan(key, &objects.fleet, options, now),
+        FrontendSource::Gateway => return gateway_api::plan::plan(key, objects, options),
     }
     match objects.services.get(key) {
         Some(service) => plan_service(key, service, objects.slices.get(key), options),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::allocator::NodeFamilies;
 use super::annotations;
@@ -72,8 +73,13 @@ pub(super) fn read(
 
 /// Families of gateway nodes' addresses, from the condition that the controller writes together with the addresses.
 pub(super) fn node_families(status: Option<&ServiceStatus>) -> NodeFamilies {
-    let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
-    let said = conditions.find(|it| it.type_ == names::FROM_GATEWAY_NODES && it.status == "True");
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    node_families_of(conditions.unwrap_or_default())
+}
+
+/// Families of gateway nodes' addresses, from the conditions of a status.
+pub(super) fn node_families_of(conditions: &[Condition]) -> NodeFamilies {
+    let said = conditions.iter().find(|it| it.type_ == names::FROM_GATEWAY_NODES && it.status == "True");
     said.map(|it| NodeFamilies::named(&it.reason)).unwrap_or_default()
 }
 

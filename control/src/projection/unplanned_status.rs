@@ -7,7 +7,9 @@ use super::options::{Options, Role};
 use super::plan::Rank;
 use super::published::{Published, asks, has_finalizer};
 use super::{multi_cluster, requests};
+use crate::api::names;
 use crate::api::store::{Objects, ServiceKey};
+use crate::net;
 
 /// Addresses and ports that an object which is not served keeps until its status is cleared.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ pub(super) fn unplanned_status(
             let is_ours = multi_cluster::whose(service, template, options).is_ok();
             (&service.metadata, service.status.as_ref(), is_ours)
         }
-        FrontendSource::Gateway => return None,
+        FrontendSource::Gateway => return of_gateway(key, objects),
     };
     if !is_ours && !has_finalizer(metadata, options) {
         return None;
@@ -56,5 +58,23 @@ pub(super) fn unplanned_status(
         stays_published: of_fleet && is_ours && multi_cluster::template(&objects.fleet, key).is_none(),
         unseen: metadata.deletion_timestamp.is_some()
             || multi_cluster::is_suspended(key, &objects.fleet, options),
+    })
+}
+
+/// What a Gateway publishes that has changed to a class of another controller, until our part of its status is removed.
+fn of_gateway(key: &ServiceKey, objects: &Objects) -> Option<UnplannedStatus> {
+    let gateway = objects.gateway_api.gateways.get(key)?;
+    let status = gateway.status.as_ref()?;
+    let is_written_here = status.conditions.iter().any(|it| it.type_ == names::READY);
+    if !is_written_here || gateway.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let addresses = status.addresses.iter().filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
+    Some(UnplannedStatus {
+        rank: Rank::new(key, &gateway.metadata),
+        published: Published::of_gateway(gateway, &addresses.collect::<Vec<_>>()),
+        node_families: requests::node_families_of(&status.conditions),
+        stays_published: false,
+        unseen: false,
     })
 }

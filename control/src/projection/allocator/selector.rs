@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::{Expression, Selector, SelectorExt as _};
 
+use crate::api::problem::ObjectRef;
 use crate::api::problem::report::Report;
 
 /// The only label of a Namespace that is known without reading it: the API server sets it to the name.
@@ -68,6 +70,23 @@ impl PoolSelector {
     }
 }
 
+/// Whether a selector of the Gateway API matches a Namespace. An invalid requirement matches nothing, and neither does one about
+/// labels of a Namespace that is unknown.
+pub(in crate::projection) fn selects_namespace(
+    selector: &LabelSelector,
+    name: &str,
+    namespace: Option<&Namespace>,
+) -> bool {
+    let nobody = ObjectRef { kind: "", namespace: "".into(), name: "".into() };
+    let selector = PoolSelector::read(Some(selector), "", None, &mut Report::about(nobody));
+    if namespace.is_none() && !selector.needs_only(NAMESPACE_NAME) {
+        return false;
+    }
+    let mut labels = namespace.and_then(|known| known.metadata.labels.clone()).unwrap_or_default();
+    labels.insert(NAMESPACE_NAME.to_owned(), name.to_owned());
+    selector.matches(&labels)
+}
+
 /// A requirement that no label meets.
 fn nothing(key: &str) -> Expression {
     Expression::In(key.to_owned(), BTreeSet::new())
@@ -91,7 +110,6 @@ fn expression(requirement: &LabelSelectorRequirement) -> Result<Expression, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::problem::ObjectRef;
 
     fn read(yaml: &str, known_key: Option<&str>) -> (PoolSelector, usize) {
         let selector: LabelSelector = serde_saphyr::from_str(yaml).unwrap();

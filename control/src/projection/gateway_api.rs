@@ -1,0 +1,47 @@
+//! Gateways of the Gateway API as a source of frontends: class, listeners and their conflicts, attached routes, backends, and the split
+//! of each listener's traffic. The conditions that follow are values here; the controller writes them, and commands show them.
+
+mod attachment;
+mod backend_refs;
+pub mod conditions;
+pub(super) mod frontends;
+mod listener_outcome;
+mod listeners;
+pub mod outcome;
+pub(super) mod plan;
+mod reports;
+mod resolution;
+mod route_outcome;
+pub(super) mod split;
+
+use crate::api::condition::DesiredCondition;
+use crate::api::gateway_api::GatewayClass;
+use crate::api::objects::ObjectKey;
+use crate::api::problem::ObjectRef;
+
+use self::conditions::ACCEPTED;
+
+/// Features of the Gateway API that are supported, sorted by name.
+pub const SUPPORTED_FEATURES: [&str; 7] = [
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayStaticAddresses",
+    "ListenerSet",
+    "ReferenceGrant",
+    "TCPRoute",
+    "UDPRoute",
+];
+
+/// The condition `Accepted` of a GatewayClass of ours.
+pub fn class_accepted(class: &GatewayClass) -> DesiredCondition {
+    if class.spec.parameters_ref.is_some() {
+        let message = "Parameters are not supported: remove spec.parametersRef.".to_owned();
+        return DesiredCondition::no(ACCEPTED, "InvalidParameters", message);
+    }
+    DesiredCondition::yes(ACCEPTED, ACCEPTED, "Sheave implements Gateways of this class.".to_owned())
+}
+
+/// A ListenerSet as Problems name it.
+pub(super) fn set_object((namespace, name): &ObjectKey) -> ObjectRef {
+    ObjectRef { kind: "ListenerSet", namespace: namespace.clone(), name: name.clone() }
+}

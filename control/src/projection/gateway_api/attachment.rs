@@ -1,0 +1,173 @@
+//! Attachment of routes to listeners: which listeners a parentRef selects, and whether they admit the route.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::listeners::{ListenerOwner, MergedListener};
+use crate::api::gateway_api::{ListenerSet, NamespacesFrom, ParentReference, RouteKey};
+use crate::api::objects::{GatewayApiObjects, ObjectKey, Objects};
+use crate::api::owners::names_of;
+use crate::api::routes::{AnyRoute, ParentKey};
+use crate::api::service_key::ServiceKey;
+use crate::projection::allocator::selects_namespace;
+
+/// Why a route does not attach at a parentRef.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotAttached {
+    /// No listener has the section name and port, or the ListenerSet is not attached itself.
+    NoMatchingParent,
+    /// Such listeners exist, and none admits this kind and namespace.
+    NotAllowedByListeners,
+    /// Only in manifests: the route has no rule, or several.
+    UnsupportedValue,
+}
+
+/// A route that names a Gateway, or a ListenerSet of it.
+pub(super) struct Attachment {
+    pub(super) key: RouteKey,
+    pub(super) route: AnyRoute,
+    /// Each of its parentRefs that name this Gateway or a ListenerSet of it, with the indexes of the listeners that it attaches to.
+    pub(super) parents: Vec<(ParentReference, Result<Vec<usize>, NotAttached>)>,
+}
+
+/// Rank among routes of one listener: the oldest serves. One without a creation time is the youngest.
+pub(super) type RouteRank = (bool, Option<Timestamp>, Arc<str>, Arc<str>);
+
+impl Attachment {
+    pub(super) fn rank(&self) -> RouteRank {
+        let created = self.route.metadata().creation_timestamp.as_ref().map(|time| time.0);
+        (created.is_none(), created, Arc::clone(&self.key.namespace), Arc::clone(&self.key.name))
+    }
+
+    /// Indexes of the listeners that it attaches to, each once.
+    pub(super) fn listeners(&self) -> Vec<usize> {
+        let attached = self.parents.iter().filter_map(|(_, attached)| attached.as_ref().ok());
+        let mut listeners: Vec<usize> = attached.flatten().copied().collect();
+        listeners.sort_unstable();
+        listeners.dedup();
+        listeners
+    }
+}
+
+/// All routes that name the Gateway or one of its ListenerSets, sorted by key. `sets` are the ListenerSets that name it, and whether
+/// they are attached.
+pub(super) fn attachments(
+    key: &ServiceKey,
+    sets: &[(ObjectKey, bool)],
+    listeners: &[MergedListener<'_>],
+    objects: &Objects,
+) -> Vec<Attachment> {
+    let parents = std::iter::once(ParentKey::Gateway(key.clone()))
+        .chain(sets.iter().map(|(set, _)| ParentKey::ListenerSet(set.clone())));
+    let parents: Vec<ParentKey> = parents.collect();
+    let mut routes: Vec<AnyRoute> = Vec::new();
+    for parent in &parents {
+        routes.extend(routes_of(parent, &objects.gateway_api));
+    }
+    let mut routes: Vec<(RouteKey, AnyRoute)> =
+        routes.into_iter().map(|route| (route.key(), route)).collect();
+    routes.sort_by(|(one, _), (other, _)| one.cmp(other));
+    routes.dedup_by(|(one, _), (other, _)| one == other);
+    let attach = |(key, route): (RouteKey, AnyRoute)| {
+        let own = Arc::clone(&key.namespace);
+        let refs = route.spec().parent_refs.iter().filter_map(|reference| {
+            let parent = ParentKey::of(reference, &own).filter(|parent| parents.contains(parent))?;
+            let selected = select(&key, &route, reference, &parent, sets, listeners, objects);
+            Some((reference.clone(), selected))
+        });
+        Attachment { parents: refs.collect(), key, route }
+    };
+    routes.into_iter().map(attach).collect()
+}
+
+/// The routes of every kind that name a parent.
+pub(super) fn routes_of(parent: &ParentKey, objects: &GatewayApiObjects) -> Vec<AnyRoute> {
+    let tcp = objects.tcp_routes.of_parent(parent).cloned().map(AnyRoute::Tcp);
+    let udp = objects.udp_routes.of_parent(parent).cloned().map(AnyRoute::Udp);
+    let tls = objects.tls_routes.of_parent(parent).cloned().map(AnyRoute::Tls);
+    tcp.chain(udp).chain(tls).filter(|route| route.metadata().deletion_timestamp.is_none()).collect()
+}
+
+/// The listeners that one parentRef of a route attaches to.
+fn select(
+    key: &RouteKey,
+    route: &AnyRoute,
+    reference: &ParentReference,
+    parent: &ParentKey,
+    sets: &[(ObjectKey, bool)],
+    listeners: &[MergedListener<'_>],
+    objects: &Objects,
+) -> Result<Vec<usize>, NotAttached> {
+    let owner = match parent {
+        ParentKey::Gateway(_) => ListenerOwner::Gateway,
+        ParentKey::ListenerSet(set) => {
+            if !sets.iter().any(|(known, attached)| known == set && *attached) {
+                return Err(NotAttached::NoMatchingParent);
+            }
+            ListenerOwner::Set(set.clone())
+        }
+    };
+    let named = |listener: &MergedListener<'_>| {
+        listener.owner == owner
+            && reference.section_name.as_deref().is_none_or(|name| name == listener.spec.name)
+            && reference.port.is_none_or(|port| port == listener.spec.port)
+    };
+    let mut selected = listeners.iter().enumerate().filter(|(_, listener)| named(listener)).peekable();
+    if selected.peek().is_none() {
+        return Err(NotAttached::NoMatchingParent);
+    }
+    let home = match parent {
+        ParentKey::Gateway(gateway) => &gateway.namespace,
+        ParentKey::ListenerSet((namespace, _)) => namespace,
+    };
+    let admitted = selected.filter(|(_, listener)| {
+        let from = listener.spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
+        listener.kinds().contains(&key.kind) && admits(from, "Same", home, &key.namespace, objects)
+    });
+    let admitted: Vec<usize> = admitted.map(|(index, _)| index).collect();
+    if admitted.is_empty() {
+        return Err(NotAttached::NotAllowedByListeners);
+    }
+    if route.spec().rules.len() != 1 {
+        return Err(NotAttached::UnsupportedValue);
+    }
+    Ok(admitted)
+}
+
+/// Whether an object in `namespace` is admitted to one in `home`. `absent` is what an absent choice means.
+pub(super) fn admits(
+    from: Option<&NamespacesFrom>,
+    absent: &str,
+    home: &Arc<str>,
+    namespace: &Arc<str>,
+    objects: &Objects,
+) -> bool {
+    match from.and_then(|it| it.from.as_deref()).unwrap_or(absent) {
+        "All" => true,
+        "Same" => home == namespace,
+        "Selector" => {
+            let selector = from.and_then(|it| it.selector.as_ref());
+            let known = objects.namespaces.get(namespace).map(|known| &**known);
+            selector.is_some_and(|selector| selects_namespace(selector, namespace, known))
+        }
+        // `None`, and values of later versions.
+        _ => false,
+    }
+}
+
+/// Whether a ListenerSet may attach to a Gateway.
+pub(super) fn admits_set(
+    from: Option<&NamespacesFrom>,
+    gateway: &ServiceKey,
+    set: &ObjectKey,
+    objects: &Objects,
+) -> bool {
+    admits(from, "None", &gateway.namespace, &set.0, objects)
+}
+
+/// Namespace and name of a ListenerSet.
+pub(super) fn set_key(set: &ListenerSet) -> ObjectKey {
+    let (namespace, name) = names_of(&set.metadata);
+    (namespace.into(), name.into())
+}

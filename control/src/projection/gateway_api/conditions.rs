@@ -1,0 +1,275 @@
+//! Conditions of a Gateway and its ListenerSets: the decisions about their specs, with what is known of addresses and gateway nodes.
+//! The first row that fits decides, as the conformance tests of the Gateway API require.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use sheave_model::FrontendAddr;
+
+use super::outcome::{GatewayOutcome, ListenerOutcome, ListenerSetOutcome};
+use crate::api::condition::DesiredCondition;
+use crate::api::gateway_api::RouteKind;
+use crate::api::objects::ObjectKey;
+use crate::api::problem::{Problem, reason};
+use crate::projection::status::LoadBalancerStatus;
+use crate::text::first_few;
+
+/// Condition that the object is valid.
+pub const ACCEPTED: &str = "Accepted";
+/// Condition that gateway nodes forward by it.
+pub const PROGRAMMED: &str = "Programmed";
+/// Condition that a listener cannot be told from another one.
+pub const CONFLICTED: &str = "Conflicted";
+/// Condition that references exist and are permitted.
+pub const RESOLVED_REFS: &str = "ResolvedRefs";
+
+/// How many addresses a message lists.
+const LISTED: usize = 8;
+
+/// What is known of the addresses of a Gateway and of gateway nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveState<'a> {
+    /// Addresses, and the ports that others hold there.
+    pub status: &'a LoadBalancerStatus,
+    /// Problems of the Gateway.
+    pub problems: &'a [Problem],
+    /// Whether a gateway node is ready to serve it.
+    pub nodes: bool,
+    /// Frontends on which gateway nodes could not listen.
+    pub failed: &'a BTreeSet<FrontendAddr>,
+}
+
+/// Conditions of a Gateway, and of what belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayConditions {
+    /// `Accepted` and `Programmed`.
+    pub gateway: Vec<DesiredCondition>,
+    /// Assigned addresses, sorted.
+    pub addresses: Vec<IpAddr>,
+    /// Its own listeners, in the order of the spec.
+    pub listeners: Vec<ListenerConditions>,
+    /// ListenerSets that name it, with their conditions and listeners.
+    pub sets: Vec<(ObjectKey, Vec<DesiredCondition>, Vec<ListenerConditions>)>,
+    /// Number of attached ListenerSets.
+    pub attached_sets: usize,
+}
+
+/// Conditions of a listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerConditions {
+    /// Name, as in the spec.
+    pub name: String,
+    /// Kinds of routes that can attach.
+    pub supported_kinds: Vec<RouteKind>,
+    /// Number of attached routes.
+    pub attached_routes: usize,
+    /// `Accepted`, `Conflicted`, `Programmed` and `ResolvedRefs`.
+    pub conditions: Vec<DesiredCondition>,
+}
+
+impl ListenerConditions {
+    /// Whether the listener is valid: accepted, with a kind of route.
+    fn is_valid(&self) -> bool {
+        let accepted = self.conditions.iter().any(|it| it.kind == ACCEPTED && it.holds);
+        accepted && !self.supported_kinds.is_empty()
+    }
+}
+
+impl GatewayOutcome {
+    /// The conditions with this state.
+    pub fn conditions(&self, live: &LiveState<'_>) -> GatewayConditions {
+        let listeners: Vec<_> = self.listeners.iter().map(|it| listener(it, live)).collect();
+        let accepted = self.refused.clone().unwrap_or_else(|| by_listeners(&listeners, "Gateway"));
+        let programmed = programmed(&accepted, &self.unusable, live);
+        let sets: Vec<_> = self
+            .sets
+            .iter()
+            .map(|(key, set)| listener_set(key, set, (&accepted, &programmed), live))
+            .collect();
+        let is_attached = |conditions: &[DesiredCondition]| conditions.first().is_some_and(|it| it.holds);
+        GatewayConditions {
+            attached_sets: sets.iter().filter(|(_, conditions, _)| is_attached(conditions)).count(),
+            gateway: vec![accepted, programmed],
+            addresses: addresses(live),
+            listeners,
+            sets,
+        }
+    }
+}
+
+fn addresses(live: &LiveState<'_>) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = live.status.ingress.iter().map(|ingress| ingress.ip).collect();
+    addresses.sort_unstable();
+    addresses
+}
+
+/// `Accepted` of an object by its listeners.
+fn by_listeners(listeners: &[ListenerConditions], kind: &str) -> DesiredCondition {
+    let invalid = listeners.iter().filter(|listener| !listener.is_valid());
+    let invalid: Vec<&str> = invalid.map(|listener| listener.name.as_str()).collect();
+    let names = || first_few(invalid.iter().map(|name| format!("{name:?}")), ", ", LISTED);
+    match invalid.len() {
+        0 => DesiredCondition::yes(ACCEPTED, ACCEPTED, format!("Every listener of the {kind} is valid.")),
+        all if all == listeners.len() => {
+            let message = format!("No listener is valid: {}. See the conditions of each.", names());
+            DesiredCondition::no(ACCEPTED, LISTENERS_NOT_VALID, message)
+        }
+        _ => {
+            let message = format!("Some listeners are not valid: {}. See the conditions of each.", names());
+            DesiredCondition::yes(ACCEPTED, LISTENERS_NOT_VALID, message)
+        }
+    }
+}
+
+const LISTENERS_NOT_VALID: &str = "ListenersNotValid";
+
+fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState<'_>) -> DesiredCondition {
+    if !accepted.holds {
+        return DesiredCondition::no(PROGRAMMED, "Invalid", format!("It is not accepted: see {ACCEPTED}."));
+    }
+    let lacking = live.problems.iter().filter(|problem| problem.reason == reason::NO_ADDRESS);
+    let (by_value, others): (Vec<_>, Vec<_>) =
+        lacking.partition(|problem| problem.field.starts_with("spec.addresses"));
+    let unusable: Vec<String> =
+        unusable.iter().cloned().chain(by_value.iter().map(|problem| problem.message.clone())).collect();
+    if !unusable.is_empty() {
+        return DesiredCondition::no(PROGRAMMED, "AddressNotUsable", sentence(&unusable));
+    }
+    if live.status.ingress.is_empty() {
+        let why: Vec<String> = others.iter().map(|problem| problem.message.clone()).collect();
+        let message = if why.is_empty() { "It has no address yet.".to_owned() } else { sentence(&why) };
+        return DesiredCondition::no(PROGRAMMED, "AddressNotAssigned", message);
+    }
+    let at = listed(&addresses(live));
+    if !live.nodes {
+        return DesiredCondition::no(
+            PROGRAMMED,
+            "NoResources",
+            format!("No gateway node is ready to serve {at}."),
+        );
+    }
+    DesiredCondition::yes(PROGRAMMED, PROGRAMMED, format!("Gateway nodes serve it on {at}."))
+}
+
+fn sentence(messages: &[String]) -> String {
+    let text = first_few(messages.iter(), "; ", LISTED);
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", chars.as_str().trim_end_matches('.'))
+}
+
+fn listed(addresses: &[IpAddr]) -> String {
+    first_few(addresses.iter().map(IpAddr::to_string), ", ", LISTED)
+}
+
+fn listener_set(
+    key: &ObjectKey,
+    set: &ListenerSetOutcome,
+    (parent_accepted, parent_programmed): (&DesiredCondition, &DesiredCondition),
+    live: &LiveState<'_>,
+) -> (ObjectKey, Vec<DesiredCondition>, Vec<ListenerConditions>) {
+    let mut listeners: Vec<_> = set.listeners.iter().map(|it| listener(it, live)).collect();
+    let refused = if !set.allowed {
+        let message = "The Gateway does not allow ListenerSets of this namespace (spec.allowedListeners).";
+        Some(("NotAllowed", message.to_owned()))
+    } else if !parent_accepted.holds {
+        Some(("ParentNotAccepted", "The Gateway is not accepted.".to_owned()))
+    } else {
+        None
+    };
+    let accepted = match &refused {
+        Some((reason, message)) => DesiredCondition::no(ACCEPTED, reason, message.clone()),
+        None => by_listeners(&listeners, "ListenerSet"),
+    };
+    let programmed = if !accepted.holds {
+        let reason =
+            if accepted.reason == "ParentNotAccepted" { "ParentNotProgrammed" } else { accepted.reason };
+        DesiredCondition::no(PROGRAMMED, reason, format!("It is not accepted: see {ACCEPTED}."))
+    } else if !parent_programmed.holds {
+        DesiredCondition::no(PROGRAMMED, "ParentNotProgrammed", "The Gateway is not programmed.".to_owned())
+    } else {
+        DesiredCondition::yes(PROGRAMMED, PROGRAMMED, "Gateway nodes serve it with the Gateway.".to_owned())
+    };
+    if refused.is_some() {
+        listeners.iter_mut().for_each(unattached);
+    }
+    (key.clone(), vec![accepted, programmed], listeners)
+}
+
+/// Marks a listener whose ListenerSet is not attached.
+fn unattached(listener: &mut ListenerConditions) {
+    for condition in &mut listener.conditions {
+        if condition.kind == PROGRAMMED && condition.holds {
+            let message = "The ListenerSet is not attached to the Gateway.".to_owned();
+            *condition = DesiredCondition::no(PROGRAMMED, "Pending", message);
+        }
+    }
+}
+
+fn listener(outcome: &ListenerOutcome, live: &LiveState<'_>) -> ListenerConditions {
+    let mut accepted = outcome.accepted.clone();
+    let unavailable = unavailable(outcome, live);
+    if accepted.holds
+        && let Some((at, true)) = &unavailable
+    {
+        let message = format!(
+            "Port {} is not available on {at}: another object or the node has it. Choose another port or address.",
+            outcome.port
+        );
+        accepted = DesiredCondition::no(ACCEPTED, "PortUnavailable", message);
+    }
+    let programmed = listener_programmed(outcome, &accepted, unavailable, live);
+    ListenerConditions {
+        name: outcome.name.clone(),
+        supported_kinds: outcome.supported_kinds.clone(),
+        attached_routes: outcome.attached_routes,
+        conditions: vec![accepted, outcome.conflicted.clone(), programmed, outcome.resolved_refs.clone()],
+    }
+}
+
+fn listener_programmed(
+    outcome: &ListenerOutcome,
+    accepted: &DesiredCondition,
+    unavailable: Option<(String, bool)>,
+    live: &LiveState<'_>,
+) -> DesiredCondition {
+    let no = |reason, message: String| DesiredCondition::no(PROGRAMMED, reason, message);
+    if outcome.conflicted.holds {
+        return no(outcome.conflicted.reason, "It conflicts with another listener.".to_owned());
+    }
+    if let Some((at, _)) = unavailable {
+        let message = format!("Port {} is not available on {at}.", outcome.port);
+        return no("PortUnavailable", message);
+    }
+    if !accepted.holds || outcome.supported_kinds.is_empty() {
+        return no("Invalid", "It is not valid: see its other conditions.".to_owned());
+    }
+    if live.status.ingress.is_empty() {
+        return no("Pending", "The Gateway has no address yet.".to_owned());
+    }
+    if !live.nodes {
+        return no("Pending", "No gateway node is ready.".to_owned());
+    }
+    DesiredCondition::yes(PROGRAMMED, PROGRAMMED, "Gateway nodes accept its traffic.".to_owned())
+}
+
+/// Addresses on which a listener does not get its port, and whether these are all because others hold it.
+fn unavailable(outcome: &ListenerOutcome, live: &LiveState<'_>) -> Option<(String, bool)> {
+    let protocol = if outcome.protocol == "UDP" { "UDP" } else { "TCP" };
+    let is_it = |port: u16, name: &str| i32::from(port) == outcome.port && name == protocol;
+    let mut lost = Vec::new();
+    let mut failed = Vec::new();
+    for ingress in &live.status.ingress {
+        let held = ingress.ports.iter().any(|port| is_it(port.port, port.protocol) && port.error.is_some());
+        let unbound =
+            live.failed.iter().any(|addr| addr.ip == ingress.ip && is_it(addr.port, addr.protocol.name()));
+        match (held, unbound) {
+            (true, _) => lost.push(ingress.ip),
+            (false, true) => failed.push(ingress.ip),
+            (false, false) => {}
+        }
+    }
+    let everywhere = !lost.is_empty() && lost.len() == live.status.ingress.len();
+    let at: Vec<IpAddr> = lost.into_iter().chain(failed).collect();
+    (!at.is_empty()).then(|| (listed(&at), everywhere))
+}

@@ -1,0 +1,99 @@
+//! What the spec of a listener decides: whether it is accepted, conflicts, and which routes attach.
+
+use std::collections::BTreeMap;
+
+use super::attachment::Attachment;
+use super::conditions::{ACCEPTED, CONFLICTED, RESOLVED_REFS};
+use super::listeners::{self, Conflict, ListenerOwner, ListenerProtocol, MergedListener};
+use super::outcome::ListenerOutcome;
+use crate::api::condition::DesiredCondition;
+use crate::api::gateway_api::RouteKind;
+
+/// Decisions about the listeners of one object.
+pub(super) fn outcomes(
+    owner: &ListenerOwner,
+    merged: &[MergedListener<'_>],
+    routes: &[Attachment],
+    serving: &BTreeMap<usize, usize>,
+) -> Vec<ListenerOutcome> {
+    let own = merged.iter().enumerate().filter(|(_, listener)| listener.owner == *owner);
+    let outcome = |(index, listener): (usize, &MergedListener<'_>)| {
+        let attached = routes.iter().filter(|route| route.listeners().contains(&index)).count();
+        let route = serving.get(&index).and_then(|at| routes.get(*at)).map(|route| route.key.clone());
+        ListenerOutcome {
+            name: listener.spec.name.clone(),
+            port: listener.spec.port,
+            protocol: listener.spec.protocol.clone(),
+            supported_kinds: listener.kinds(),
+            attached_routes: attached,
+            accepted: accepted(listener),
+            conflicted: conflicted(listener),
+            resolved_refs: resolved_kinds(listener),
+            route,
+        }
+    };
+    own.map(outcome).collect()
+}
+
+fn accepted(listener: &MergedListener<'_>) -> DesiredCondition {
+    let no = |reason, message: String| DesiredCondition::no(ACCEPTED, reason, message);
+    if listener.excess {
+        let message = format!(
+            "The Gateway has more than {} listeners with its ListenerSets; this one is beyond them.",
+            listeners::MOST_LISTENERS
+        );
+        return no("TooManyListeners", message);
+    }
+    match listener.protocol {
+        ListenerProtocol::Tcp | ListenerProtocol::Udp => {}
+        ListenerProtocol::TlsTerminate => {
+            let message = "TLS is not terminated here: Sheave never holds private keys.";
+            return no("UnsupportedValue", message.to_owned());
+        }
+        ListenerProtocol::TlsPassthrough
+        | ListenerProtocol::Http
+        | ListenerProtocol::Https
+        | ListenerProtocol::Other => {
+            let message =
+                format!("{:?} is not TCP or UDP; the listener is not served.", listener.spec.protocol);
+            return no("UnsupportedProtocol", message);
+        }
+    }
+    if let Some(conflict) = listener.conflict {
+        return no(conflict.reason(), conflict_message(listener));
+    }
+    if listener.port.is_none() {
+        let message =
+            format!("{} is not a port (1 to 65535); the listener is not served.", listener.spec.port);
+        return no("PortUnavailable", message);
+    }
+    DesiredCondition::yes(ACCEPTED, ACCEPTED, "The listener is valid.".to_owned())
+}
+
+fn conflict_message(listener: &MergedListener<'_>) -> String {
+    let text = listener.conflict.map(Conflict::text).unwrap_or_default();
+    format!("Another listener of this Gateway has {text}.")
+}
+
+fn conflicted(listener: &MergedListener<'_>) -> DesiredCondition {
+    match listener.conflict {
+        Some(conflict) => DesiredCondition::yes(CONFLICTED, conflict.reason(), conflict_message(listener)),
+        None => {
+            let message = "No other listener of this Gateway has its port and protocol.".to_owned();
+            DesiredCondition::no(CONFLICTED, "NoConflicts", message)
+        }
+    }
+}
+
+fn resolved_kinds(listener: &MergedListener<'_>) -> DesiredCondition {
+    if listener.has_invalid_kinds() {
+        let kinds: Vec<&str> = listener.kinds().into_iter().map(RouteKind::name).collect();
+        let rest = if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") };
+        let message = format!(
+            "allowedRoutes.kinds has a kind that a listener with protocol {:?} does not route. Routed: {rest}.",
+            listener.spec.protocol
+        );
+        return DesiredCondition::no(RESOLVED_REFS, "InvalidRouteKinds", message);
+    }
+    DesiredCondition::yes(RESOLVED_REFS, RESOLVED_REFS, "Every reference is valid.".to_owned())
+}

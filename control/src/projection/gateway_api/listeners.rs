@@ -1,0 +1,284 @@
+//! Listeners of a Gateway and its ListenerSets, merged, and the conflicts between them. Conflicts are decided from the specs alone,
+//! so that they do not depend on the protocols that Sheave supports.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use sheave_model::Protocol;
+
+use crate::api::gateway_api::{GROUP, Gateway, Listener, ListenerSet, RouteKind};
+use crate::api::objects::{GatewayApiObjects, ObjectKey};
+use crate::api::owners::names_of;
+use crate::api::routes::ParentKey;
+use crate::api::service_key::ServiceKey;
+use crate::projection::ports;
+
+/// Largest number of listeners of one Gateway with all its ListenerSets; those beyond it are refused. A Gateway alone has at most 64.
+pub(super) const MOST_LISTENERS: usize = 1024;
+
+/// The object that has a listener.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ListenerOwner {
+    /// The Gateway itself.
+    Gateway,
+    /// A ListenerSet that is attached to it.
+    Set(ObjectKey),
+}
+
+/// Protocol of a listener, with the mode of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListenerProtocol {
+    Tcp,
+    Udp,
+    /// TLS that is passed through by server name.
+    TlsPassthrough,
+    /// TLS that the Gateway should terminate.
+    TlsTerminate,
+    Http,
+    Https,
+    /// Unknown, or with a domain prefix.
+    Other,
+}
+
+impl ListenerProtocol {
+    fn of(listener: &Listener) -> Self {
+        let mode = listener.tls.as_ref().and_then(|tls| tls.mode.as_deref());
+        match listener.protocol.as_str() {
+            "TCP" => Self::Tcp,
+            "UDP" => Self::Udp,
+            "TLS" if mode == Some("Passthrough") => Self::TlsPassthrough,
+            "TLS" => Self::TlsTerminate,
+            "HTTP" => Self::Http,
+            "HTTPS" => Self::Https,
+            _ => Self::Other,
+        }
+    }
+
+    /// The kind of route that Sheave attaches to it.
+    pub(super) fn route_kind(self) -> Option<RouteKind> {
+        match self {
+            Self::Tcp => Some(RouteKind::Tcp),
+            Self::Udp => Some(RouteKind::Udp),
+            Self::TlsPassthrough | Self::TlsTerminate | Self::Http | Self::Https | Self::Other => None,
+        }
+    }
+
+    /// The transport protocol of a listener that Sheave serves.
+    pub(super) fn transport(self) -> Option<Protocol> {
+        match self.route_kind()? {
+            RouteKind::Tcp | RouteKind::Tls => Some(Protocol::Tcp),
+            RouteKind::Udp => Some(Protocol::Udp),
+        }
+    }
+
+    fn is_tls(self) -> bool {
+        matches!(self, Self::TlsPassthrough | Self::TlsTerminate)
+    }
+
+    fn has_hostnames(self) -> bool {
+        self.is_tls() || matches!(self, Self::Http | Self::Https)
+    }
+}
+
+/// Why a listener cannot be told from another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conflict {
+    /// The same port with a protocol that does not share it.
+    Protocol,
+    /// The same port, protocol and hostname.
+    Hostname,
+    /// The same port and protocol, which has no hostnames. The API names no reason for this case.
+    Listener,
+}
+
+impl Conflict {
+    /// Reason in conditions.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Protocol => "ProtocolConflict",
+            Self::Hostname => "HostnameConflict",
+            Self::Listener => "ListenerConflict",
+        }
+    }
+
+    /// What the two listeners have in common, for messages.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Protocol => "the same port with a protocol that cannot share it",
+            Self::Hostname => "the same port, protocol and hostname",
+            Self::Listener => "the same port and protocol",
+        }
+    }
+}
+
+/// A listener of a Gateway or of one of its ListenerSets.
+#[derive(Clone, Debug)]
+pub(super) struct MergedListener<'a> {
+    pub(super) owner: ListenerOwner,
+    pub(super) spec: &'a Listener,
+    /// Index in the list of its owner.
+    pub(super) index: usize,
+    pub(super) protocol: ListenerProtocol,
+    /// `None` if the number is not a port.
+    pub(super) port: Option<u16>,
+    pub(super) conflict: Option<Conflict>,
+    /// Whether there are too many listeners before it.
+    pub(super) excess: bool,
+}
+
+impl MergedListener<'_> {
+    fn new<'a>(owner: &ListenerOwner, index: usize, spec: &'a Listener) -> MergedListener<'a> {
+        MergedListener {
+            owner: owner.clone(),
+            spec,
+            index,
+            protocol: ListenerProtocol::of(spec),
+            port: ports::number(spec.port),
+            conflict: None,
+            excess: false,
+        }
+    }
+
+    fn hostname(&self) -> String {
+        self.spec.hostname.as_deref().unwrap_or_default().to_ascii_lowercase()
+    }
+
+    /// Whether traffic is accepted on it: no conflict, a protocol that Sheave routes, and a port.
+    pub(super) fn is_served(&self) -> bool {
+        self.conflict.is_none()
+            && !self.excess
+            && self.port.is_some()
+            && self.protocol.transport().is_some()
+            && !self.kinds().is_empty()
+    }
+
+    /// Kinds of routes that may attach: those of its protocol that it allows.
+    pub(super) fn kinds(&self) -> Vec<RouteKind> {
+        let allowed = self.spec.allowed_routes.as_ref().map(|it| it.kinds.as_slice()).unwrap_or_default();
+        let names = |kind: RouteKind| {
+            allowed.is_empty()
+                || allowed.iter().any(|it| {
+                    it.kind == kind.name() && it.group.as_deref().is_none_or(|group| group == GROUP)
+                })
+        };
+        self.protocol.route_kind().into_iter().filter(|kind| names(*kind)).collect()
+    }
+
+    /// Whether it allows a kind of route that its protocol does not route.
+    pub(super) fn has_invalid_kinds(&self) -> bool {
+        let allowed = self.spec.allowed_routes.as_ref().map(|it| it.kinds.as_slice()).unwrap_or_default();
+        allowed.iter().any(|it| {
+            let known = self.protocol.route_kind().map(RouteKind::name) == Some(it.kind.as_str());
+            !known || it.group.as_deref().is_some_and(|group| group != GROUP)
+        })
+    }
+
+    /// Name that is unique among the merged listeners. Displayed as the port of its frontends.
+    pub(super) fn full_name(&self) -> String {
+        match &self.owner {
+            ListenerOwner::Gateway => self.spec.name.clone(),
+            ListenerOwner::Set((namespace, set)) => format!("{namespace}/{set}/{}", self.spec.name),
+        }
+    }
+}
+
+/// The listeners of a Gateway and of these ListenerSets, with their conflicts. Within one object nobody wins; between objects the
+/// Gateway comes first, then the oldest ListenerSet.
+pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a ListenerSet]) -> Vec<MergedListener<'a>> {
+    let mut merged: Vec<MergedListener<'a>> = Vec::new();
+    let mut by_port: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
+    let of_sets = sets.iter().map(|set| {
+        let (namespace, name) = names_of(&set.metadata);
+        (ListenerOwner::Set((namespace.into(), name.into())), set.spec.listeners.as_slice())
+    });
+    let objects = std::iter::once((ListenerOwner::Gateway, gateway.spec.listeners.as_slice())).chain(of_sets);
+    for (owner, listeners) in objects {
+        let first = merged.len();
+        merged.extend(listeners.iter().enumerate().map(|(at, it)| MergedListener::new(&owner, at, it)));
+        for (at, listener) in merged.iter().enumerate().skip(first) {
+            by_port.entry(listener.port).or_default().push(at);
+        }
+        mark_within(&mut merged, first);
+        mark_against_earlier(&mut merged, first, &by_port);
+        for listener in merged.iter_mut().skip(first.max(MOST_LISTENERS)) {
+            listener.excess = true;
+        }
+    }
+    merged
+}
+
+/// The listeners of a ListenerSet that is not attached, with the conflicts between them.
+pub(super) fn alone(set: &ListenerSet) -> Vec<MergedListener<'_>> {
+    let (namespace, name) = names_of(&set.metadata);
+    let owner = ListenerOwner::Set((namespace.into(), name.into()));
+    let listeners = set.spec.listeners.iter().enumerate();
+    let mut alone: Vec<_> =
+        listeners.map(|(at, listener)| MergedListener::new(&owner, at, listener)).collect();
+    mark_within(&mut alone, 0);
+    alone
+}
+
+/// Marks listeners of one object, from `first` on, that cannot be told apart.
+fn mark_within(merged: &mut [MergedListener<'_>], first: usize) {
+    for one in first..merged.len() {
+        for other in one + 1..merged.len() {
+            let Some(conflict) = conflict(&merged[one], &merged[other]) else { continue };
+            for at in [one, other] {
+                merged[at].conflict.get_or_insert(conflict);
+            }
+        }
+    }
+}
+
+/// Marks listeners from `first` on that conflict with one of an earlier object. One that is out itself holds nothing against others.
+fn mark_against_earlier(
+    merged: &mut [MergedListener<'_>],
+    first: usize,
+    by_port: &BTreeMap<Option<u16>, Vec<usize>>,
+) {
+    for at in first..merged.len() {
+        if merged[at].conflict.is_some() {
+            continue;
+        }
+        let earlier = by_port.get(&merged[at].port).into_iter().flatten().take_while(|other| **other < first);
+        let mut standing =
+            earlier.filter(|other| merged[**other].conflict.is_none() && !merged[**other].excess);
+        let found = standing.find_map(|other| conflict(&merged[*other], &merged[at]));
+        merged[at].conflict = found;
+    }
+}
+
+/// Whether two listeners conflict, and how (Gateway API, "Distinct Listeners").
+fn conflict(one: &MergedListener<'_>, other: &MergedListener<'_>) -> Option<Conflict> {
+    use ListenerProtocol::{Other, Tcp, Udp};
+    if one.port != other.port || [one.protocol, other.protocol].contains(&Other) {
+        return None;
+    }
+    match (one.protocol, other.protocol) {
+        (Udp, Udp) | (Tcp, Tcp) => Some(Conflict::Listener),
+        (Udp, _) | (_, Udp) => None,
+        (Tcp, _) | (_, Tcp) => Some(Conflict::Protocol),
+        (one, other) if one.is_tls() && other.is_tls() && one != other => Some(Conflict::Protocol),
+        (first, second) if first == second && first.has_hostnames() && one.hostname() == other.hostname() => {
+            Some(Conflict::Hostname)
+        }
+        _ => None,
+    }
+}
+
+/// The ListenerSets that name a Gateway, the oldest first. One without a creation time is the youngest.
+pub(super) fn sets_of<'a>(key: &ServiceKey, objects: &'a GatewayApiObjects) -> Vec<&'a ListenerSet> {
+    let parent = ParentKey::Gateway(key.clone());
+    let names_it = |set: &&ListenerSet| {
+        let own = names_of(&set.metadata).0;
+        set.metadata.deletion_timestamp.is_none()
+            && ParentKey::of(&set.spec.parent_ref, own).as_ref() == Some(&parent)
+    };
+    let sets = objects.listener_sets.values().map(|set| &**set);
+    let mut sets: Vec<&ListenerSet> = sets.filter(names_it).collect();
+    sets.sort_by_key(|set| {
+        let created: Option<Timestamp> = set.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created.is_none(), created, names_of(&set.metadata))
+    });
+    sets
+}

@@ -1,0 +1,224 @@
+//! Plan of a Gateway: its addresses, its listeners as ports, and the split of each over the backends of its route. A pure function of
+//! the objects.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use sheave_model::{FrontendKind, Protocol};
+
+use super::attachment::set_key;
+use super::backend_refs::{Backend, ResolvedRef};
+use super::listeners::{ListenerOwner, MergedListener};
+use super::outcome::GatewayOutcome;
+use super::resolution::Resolution;
+use super::split::{self, PartPlan};
+use super::{reports, set_object};
+use crate::api::gateway_api::Gateway;
+use crate::api::objects::Objects;
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, ProblemPort, reason};
+use crate::api::service_key::ServiceKey;
+use crate::net;
+use crate::net::Family;
+use crate::projection::annotations;
+use crate::projection::annotations::gateway_api::{self, AnnotatedKind, IP_FAMILIES, Merged};
+use crate::projection::class::FrontendKinds;
+use crate::projection::options::Options;
+use crate::projection::plan::{Plan, Planned, Rank};
+use crate::projection::ports::{ListedPort, PlannedPort};
+use crate::projection::published::Published;
+use crate::projection::read_service::{ServiceFields, read};
+use crate::projection::requests;
+
+/// What a Gateway serves.
+#[derive(Debug)]
+pub(in crate::projection) struct GatewayPlan {
+    pub(in crate::projection) outcome: Arc<GatewayOutcome>,
+    /// One for each of the plan's ports.
+    pub(in crate::projection) listeners: Vec<ListenerPlan>,
+}
+
+/// What a listener serves.
+#[derive(Debug)]
+pub(in crate::projection) struct ListenerPlan {
+    /// The listener as a Service of its one port.
+    pub(in crate::projection) plan: Box<Plan>,
+    /// Backends of its route; empty without one.
+    pub(in crate::projection) parts: Vec<PartPlan>,
+}
+
+/// Whether this installation implements the Gateway: the controller of its class decides.
+pub(in crate::projection) fn is_ours(gateway: &Gateway, objects: &Objects, options: &Options) -> bool {
+    let class = objects.gateway_api.classes.get(gateway.spec.gateway_class_name.as_str());
+    let controller = options.gateway_controller.as_deref();
+    class.is_some_and(|class| controller == Some(class.spec.controller_name.as_str()))
+}
+
+/// Plans a Gateway.
+pub(in crate::projection) fn plan(key: &ServiceKey, objects: &Objects, options: &Options) -> Planned {
+    let Some(gateway) = objects.gateway_api.gateways.get(key) else { return Planned::Foreign };
+    if gateway.metadata.deletion_timestamp.is_some() || !is_ours(gateway, objects, options) {
+        return Planned::Foreign;
+    }
+    let resolution = Resolution::new(key, gateway, objects);
+    let mut problems = Vec::new();
+    check_annotations(key, &resolution, &mut problems);
+    let mut plan = gateway_plan(key, gateway, options, &mut problems);
+    let unusable = request_addresses(gateway, &mut plan);
+    let outcome = resolution.outcome(objects, unusable);
+    let mut listeners = Vec::new();
+    if outcome.refused.is_none() {
+        for (index, listener) in resolution.merged.iter().enumerate().filter(|(_, it)| it.is_served()) {
+            let planned = listener_plan(key, &resolution, index, (objects, options), &mut problems);
+            listeners.push(planned);
+            plan.ports.push(planned_port(listener));
+            plan.listed_ports.push(ListedPort { port: problem_port(listener), refused: None });
+        }
+    }
+    reports::report(key, &outcome, &mut problems);
+    problems.sort_unstable();
+    problems.dedup();
+    plan.suspended = outcome.refused.is_some();
+    plan.problems = problems;
+    plan.gateway = Some(Box::new(GatewayPlan { outcome: Arc::new(outcome), listeners }));
+    Planned::Ours(Box::new(plan))
+}
+
+/// The Gateway without its listeners: addresses, families and labels.
+fn gateway_plan(key: &ServiceKey, gateway: &Gateway, options: &Options, problems: &mut Vec<Problem>) -> Plan {
+    let infrastructure = gateway.spec.infrastructure.clone().unwrap_or_default();
+    let mut labels = gateway.metadata.labels.clone().unwrap_or_default();
+    labels.extend(infrastructure.labels);
+    let mut annotations: BTreeMap<String, String> = BTreeMap::new();
+    let own =
+        gateway.metadata.annotations.iter().flatten().map(|(name, value)| (name.clone(), value.clone()));
+    let about_addresses = |name: &String| gateway_api::is_about_addresses(name);
+    annotations.extend(own.chain(infrastructure.annotations).filter(|(name, _)| about_addresses(name)));
+    let service = Service {
+        metadata: ObjectMeta { annotations: Some(annotations), ..gateway.metadata.clone() },
+        ..Service::default()
+    };
+    let kinds = FrontendKinds::from([FrontendKind::LoadBalancer]);
+    let mut report = Report::about(key.object());
+    let wanted = families(&service, &mut report);
+    problems.extend(report.into_problems());
+    let asked = ServiceFields { key, service: &service, kinds, exposed: None };
+    let mut plan = read(asked, std::iter::empty(), options, Report::about(key.object()));
+    // Those about a Service without ports are not about a Gateway.
+    problems
+        .extend(std::mem::take(&mut plan.problems).into_iter().filter(|it| it.reason != reason::NOT_SERVED));
+    plan.rank = Rank::new(key, &gateway.metadata);
+    plan.labels = labels;
+    plan.families.given = false;
+    plan.families.required = Vec::new();
+    plan.families.wanted = wanted;
+    plan
+}
+
+/// Families that get an address if a pool has them.
+fn families(service: &Service, report: &mut Report) -> Vec<Family> {
+    let listed = annotations::read(service, IP_FAMILIES, report, |text| {
+        let families: Option<Vec<Family>> = text.split(',').map(|name| Family::named(name.trim())).collect();
+        families.filter(|families| !families.is_empty()).ok_or_else(|| {
+            format!("{text:?} is not IPv4, IPv6 or IPv4,IPv6; the Gateway gets the families that its AddressPool has")
+        })
+    });
+    let mut families = listed.unwrap_or_else(|| Family::ALL.to_vec());
+    families.dedup();
+    families
+}
+
+/// Reads the addresses that the Gateway has and requests. Returns what it cannot request, with the reason.
+fn request_addresses(gateway: &Gateway, plan: &mut Plan) -> Vec<String> {
+    let status = gateway.status.clone().unwrap_or_default();
+    let published = status.addresses.iter().filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
+    let mut published: Vec<IpAddr> = published.collect();
+    published.dedup();
+    let requests = &mut plan.requests;
+    requests.node_families = requests::node_families_of(&status.conditions);
+    requests.status = Published::of_gateway(gateway, &published);
+    requests.published = published;
+    requests.addresses_field = "spec.addresses".to_owned();
+    let mut unusable = Vec::new();
+    for (index, address) in gateway.spec.addresses.iter().enumerate() {
+        let Some(text) = address.value.as_deref().filter(|text| !text.is_empty()) else { continue };
+        match net::parse_ip(text) {
+            Ok(ip) if !requests.addresses.contains(&ip) => requests.addresses.push(ip),
+            Ok(_) => {}
+            Err(why) => unusable.push(format!("spec.addresses[{index}] {text:?} {why}")),
+        }
+    }
+    if !requests.addresses.is_empty() {
+        // An address that the spec no longer names is released at once.
+        let named = |ip: &IpAddr| requests.addresses.contains(ip);
+        requests.published.retain(named);
+    }
+    unusable
+}
+
+fn check_annotations(key: &ServiceKey, resolution: &Resolution<'_>, problems: &mut Vec<Problem>) {
+    let mut check = |kind, object, metadata: &ObjectMeta| {
+        let mut report = Report::about(object);
+        gateway_api::check(kind, metadata, &mut report);
+        problems.extend(report.into_problems());
+    };
+    check(AnnotatedKind::Gateway, key.object(), &resolution.gateway.metadata);
+    for set in &resolution.sets {
+        check(AnnotatedKind::ListenerSet, set_object(&set_key(set)), &set.metadata);
+    }
+    for route in &resolution.routes {
+        check(AnnotatedKind::Route, route.key.object(), route.route.metadata());
+    }
+}
+
+fn problem_port(listener: &MergedListener<'_>) -> ProblemPort {
+    let protocol = listener.protocol.transport().map_or("TCP", Protocol::name);
+    ProblemPort { port: listener.port.unwrap_or_default(), protocol }
+}
+
+fn planned_port(listener: &MergedListener<'_>) -> PlannedPort {
+    PlannedPort {
+        name: listener.full_name().into(),
+        port: listener.port.unwrap_or_default(),
+        protocol: listener.protocol.transport().unwrap_or(Protocol::Tcp),
+        node_port: None,
+        app_protocol: None,
+        index: listener.index,
+    }
+}
+
+/// Plans the listener with this index.
+fn listener_plan(
+    key: &ServiceKey,
+    resolution: &Resolution<'_>,
+    index: usize,
+    (objects, options): (&Objects, &Options),
+    problems: &mut Vec<Problem>,
+) -> ListenerPlan {
+    let listener = &resolution.merged[index];
+    let mut merged = Merged::default();
+    if let ListenerOwner::Set(set) = &listener.owner
+        && let Some(found) = resolution.sets.iter().find(|it| set_key(it) == *set)
+    {
+        merged.add_socket(set_object(set), &found.metadata);
+    }
+    merged.add_socket(key.object(), &resolution.gateway.metadata);
+    let mut parts = Vec::new();
+    if let Some((route, refs)) = resolution.serving(index) {
+        merged.add_connection(route.key.object(), route.route.metadata());
+        parts.extend(refs.iter().map(|it| split::part(it, &route.route, objects, options, problems)));
+        if let [ResolvedRef { target: Ok(Backend::Service { key, service, .. }), .. }] = refs {
+            merged.add_connect_timeout(key.object(), &service.metadata);
+        }
+    }
+    let port = ServicePort {
+        name: Some(listener.full_name()),
+        port: i32::from(listener.port.unwrap_or_default()),
+        protocol: Some(problem_port(listener).protocol.to_owned()),
+        ..ServicePort::default()
+    };
+    ListenerPlan { plan: Box::new(split::listener(key, port, &merged, options, problems)), parts }
+}

@@ -1,0 +1,60 @@
+//! Problems that follow from the decisions about a Gateway.
+
+use super::conditions::ACCEPTED;
+use super::outcome::{GatewayOutcome, SUPERSEDED};
+use super::set_object;
+use crate::api::problem::report::Report;
+use crate::api::problem::{Problem, reason};
+use crate::api::service_key::ServiceKey;
+
+/// Reports listeners and routes that are not served.
+pub(super) fn report(key: &ServiceKey, outcome: &GatewayOutcome, problems: &mut Vec<Problem>) {
+    report_listeners(key, outcome, problems);
+    report_routes(outcome, problems);
+}
+
+/// Problems of listeners that are not served.
+fn report_listeners(key: &ServiceKey, outcome: &GatewayOutcome, problems: &mut Vec<Problem>) {
+    let own = std::iter::once((key.object(), &outcome.listeners));
+    let of_sets = outcome.sets.iter().map(|(set, found)| (set_object(set), &found.listeners));
+    for (object, listeners) in own.chain(of_sets) {
+        let mut report = Report::about(object);
+        for (index, listener) in listeners.iter().enumerate().filter(|(_, listener)| !listener.accepted.holds)
+        {
+            let reason = if listener.conflicted.holds {
+                reason::LISTENER_CONFLICT
+            } else {
+                reason::UNSUPPORTED_LISTENER
+            };
+            report.add(reason, format!("spec.listeners[{index}]"), None, listener.accepted.message.clone());
+        }
+        problems.extend(report.into_problems());
+    }
+    if let Some(refused) = &outcome.refused {
+        let mut report = Report::about(key.object());
+        report.add(reason::NOT_SERVED, "", None, refused.message.clone());
+        problems.extend(report.into_problems());
+    }
+}
+
+/// Problems of routes that do not serve as they request.
+fn report_routes(outcome: &GatewayOutcome, problems: &mut Vec<Problem>) {
+    for (route, parents) in &outcome.routes {
+        let mut report = Report::about(route.object());
+        for parent in parents {
+            if let Some(serving) = parent.serving.as_ref().filter(|it| it.reason == SUPERSEDED) {
+                report.add(reason::ROUTE_SUPERSEDED, "", None, serving.message.clone());
+            }
+            for condition in [&parent.accepted, &parent.resolved_refs] {
+                if !condition.holds {
+                    let reason = match condition.kind {
+                        ACCEPTED => reason::ROUTE_NOT_ACCEPTED,
+                        _ => reason::BACKEND_REF_INVALID,
+                    };
+                    report.add(reason, "", None, format!("{} ({})", condition.message, condition.reason));
+                }
+            }
+        }
+        problems.extend(report.into_problems());
+    }
+}

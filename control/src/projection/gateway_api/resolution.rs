@@ -1,0 +1,126 @@
+//! A Gateway with everything that refers to it, resolved: merged listeners, attached routes, their backends, and the route that serves
+//! each listener.
+
+use std::collections::BTreeMap;
+
+use super::attachment::{Attachment, RouteRank, admits_set, attachments, set_key};
+use super::backend_refs::{self, ResolvedRef};
+use super::conditions::ACCEPTED;
+use super::listener_outcome;
+use super::listeners::{self, ListenerOwner, MergedListener};
+use super::outcome::{GatewayOutcome, ListenerSetOutcome};
+use super::route_outcome;
+use crate::api::condition::DesiredCondition;
+use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet};
+use crate::api::objects::{ObjectKey, Objects};
+use crate::api::service_key::ServiceKey;
+
+/// A resolved Gateway.
+pub(super) struct Resolution<'a> {
+    pub(super) gateway: &'a Gateway,
+    /// ListenerSets that are attached, the oldest first.
+    pub(super) sets: Vec<&'a ListenerSet>,
+    /// Listeners of the Gateway and of the attached ListenerSets.
+    pub(super) merged: Vec<MergedListener<'a>>,
+    /// Listeners of ListenerSets that the Gateway does not admit.
+    unattached: Vec<(ObjectKey, Vec<MergedListener<'a>>)>,
+    /// Routes that name the Gateway or a ListenerSet, sorted by key.
+    pub(super) routes: Vec<Attachment>,
+    /// Backends of each route.
+    refs: Vec<Vec<ResolvedRef>>,
+    /// Index of the route that serves each listener.
+    serving: BTreeMap<usize, usize>,
+}
+
+impl<'a> Resolution<'a> {
+    pub(super) fn new(key: &ServiceKey, gateway: &'a Gateway, objects: &'a Objects) -> Self {
+        let allowed = gateway.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
+        let (sets, refused): (Vec<_>, Vec<_>) = listeners::sets_of(key, &objects.gateway_api)
+            .into_iter()
+            .partition(|set| admits_set(allowed, key, &set_key(set), objects));
+        let merged = listeners::merge(gateway, &sets);
+        let unattached: Vec<_> = refused.iter().map(|set| (set_key(set), listeners::alone(set))).collect();
+        let attached = sets.iter().map(|set| (set_key(set), true));
+        let known: Vec<(ObjectKey, bool)> =
+            attached.chain(unattached.iter().map(|(set, _)| (set.clone(), false))).collect();
+        let routes = attachments(key, &known, &merged, objects);
+        let refs = routes.iter().map(|it| backend_refs::resolve(&it.key, &it.route, objects)).collect();
+        let serving = serving_routes(&merged, &routes);
+        Self { gateway, sets, merged, unattached, routes, refs, serving }
+    }
+
+    /// The route that serves a listener, and its backends.
+    pub(super) fn serving(&self, listener: usize) -> Option<(&Attachment, &[ResolvedRef])> {
+        let at = *self.serving.get(&listener)?;
+        Some((self.routes.get(at)?, self.refs.get(at)?))
+    }
+
+    /// The decisions that follow.
+    pub(super) fn outcome(&self, objects: &Objects, unusable: Vec<String>) -> GatewayOutcome {
+        let of = |owner: &ListenerOwner| {
+            listener_outcome::outcomes(owner, &self.merged, &self.routes, &self.serving)
+        };
+        let attached = self.sets.iter().map(|set| {
+            let key = set_key(set);
+            let listeners = of(&ListenerOwner::Set(key.clone()));
+            (key, ListenerSetOutcome { allowed: true, listeners })
+        });
+        let unattached = self.unattached.iter().map(|(key, alone)| {
+            let owner = ListenerOwner::Set(key.clone());
+            let listeners = listener_outcome::outcomes(&owner, alone, &[], &BTreeMap::new());
+            (key.clone(), ListenerSetOutcome { allowed: false, listeners })
+        });
+        let routes = self.routes.iter().zip(&self.refs).enumerate().map(|(at, (route, refs))| {
+            let parents = route_outcome::parents((at, route), refs, &self.merged, &self.serving);
+            (route.key.clone(), parents)
+        });
+        GatewayOutcome {
+            refused: refusal(self.gateway, objects),
+            listeners: of(&ListenerOwner::Gateway),
+            sets: attached.chain(unattached).collect(),
+            routes: routes.collect(),
+            unusable,
+        }
+    }
+}
+
+/// Why the Gateway as a whole is not accepted.
+fn refusal(gateway: &Gateway, objects: &Objects) -> Option<DesiredCondition> {
+    let class = objects.gateway_api.classes.get(gateway.spec.gateway_class_name.as_str());
+    let infrastructure = gateway.spec.infrastructure.as_ref();
+    let no = |reason, message: &str| Some(DesiredCondition::no(ACCEPTED, reason, message.to_owned()));
+    if infrastructure.is_some_and(|it| it.parameters_ref.is_some()) {
+        return no(
+            "InvalidParameters",
+            "Parameters are not supported: remove spec.infrastructure.parametersRef.",
+        );
+    }
+    if class.is_some_and(|class| class.spec.parameters_ref.is_some()) {
+        return no("InvalidParameters", "Its GatewayClass has parameters, which are not supported.");
+    }
+    let mut types = gateway.spec.addresses.iter().filter_map(|address| address.type_.as_deref());
+    if types.any(|name| name != GatewayAddress::IP_ADDRESS) {
+        return no("UnsupportedAddress", "Only addresses of type IPAddress are supported in spec.addresses.");
+    }
+    None
+}
+
+/// Index of the route that serves each listener: the oldest of those attached.
+fn serving_routes(merged: &[MergedListener<'_>], routes: &[Attachment]) -> BTreeMap<usize, usize> {
+    let mut serving: BTreeMap<usize, (RouteRank, usize)> = BTreeMap::new();
+    for (at, route) in routes.iter().enumerate() {
+        for listener in route.listeners() {
+            let rank = route.rank();
+            if !merged[listener].is_served() {
+                continue;
+            }
+            match serving.get(&listener) {
+                Some((first, _)) if *first <= rank => {}
+                _ => {
+                    serving.insert(listener, (rank, at));
+                }
+            }
+        }
+    }
+    serving.into_iter().map(|(listener, (_, at))| (listener, at)).collect()
+}
