@@ -103,6 +103,9 @@ pub struct HealthRecord {
     /// Whether it is a MultiClusterService rather than a Service.
     #[serde(default)]
     pub of_fleet: bool,
+    /// Whether it is a Gateway rather than a Service.
+    #[serde(default)]
+    pub of_gateway: bool,
     /// Whether the port is for UDP rather than TCP.
     pub udp: bool,
     /// The endpoint.
@@ -171,13 +174,20 @@ pub struct ConnectionCount {
     /// Whether it is a MultiClusterService rather than a Service.
     #[serde(default)]
     pub of_fleet: bool,
+    /// Whether it is a Gateway rather than a Service.
+    #[serde(default)]
+    pub of_gateway: bool,
     /// Number of open connections and flows.
     pub open: u32,
 }
 
-/// The kind of object that `of_fleet` stands for.
-pub(crate) fn source(of_fleet: bool) -> FrontendSource {
-    if of_fleet { FrontendSource::MultiClusterService } else { FrontendSource::Service }
+/// The kind of object that `of_fleet` and `of_gateway` stand for.
+pub(crate) fn source(of_fleet: bool, of_gateway: bool) -> FrontendSource {
+    match (of_fleet, of_gateway) {
+        (_, true) => FrontendSource::Gateway,
+        (true, false) => FrontendSource::MultiClusterService,
+        (false, false) => FrontendSource::Service,
+    }
 }
 
 /// Milliseconds from `then` to `now`.

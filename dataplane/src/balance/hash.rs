@@ -61,6 +61,11 @@ pub fn cluster(name: &str) -> u64 {
     text(name)
 }
 
+/// Identity of a part of a split.
+pub fn part(name: &str) -> u64 {
+    text(&format!("part/{name}"))
+}
+
 /// Hash of a Service port's name, so that records have the same meaning on every gateway. Kubernetes names contain no `/`,
 /// so different ports never have the same text.
 pub fn service_port(port: &ServicePort) -> u64 {
@@ -71,6 +76,11 @@ pub fn service_port(port: &ServicePort) -> u64 {
 /// Hash of the name of a port's Service.
 pub fn service(port: &ServicePort) -> u64 {
     text(&format!("{}{}/{}", source(port), port.namespace, port.name))
+}
+
+/// Hash of one of the other names with that of a part of a split.
+pub const fn in_part(hash: u64, part: u64) -> u64 {
+    fold(hash, part)
 }
 
 fn source(port: &ServicePort) -> &'static str {

@@ -202,6 +202,10 @@ mod stable_hash {
         assert_eq!(hash::service_port(&port), 0xf1b9_91ae_360a_6aaf);
         let of_fleet = ServicePort { source: FrontendSource::MultiClusterService, ..port };
         assert_eq!(hash::service_port(&of_fleet), 0x632f_4300_ea24_1cec);
+        let of_gateway = ServicePort { source: FrontendSource::Gateway, ..of_fleet };
+        assert_eq!(hash::service_port(&of_gateway), 0xde56_37d7_9e52_80bb);
+        assert_eq!(hash::part("Service shop/web:80"), 0x2b62_2f17_3ee5_8014);
+        assert_eq!(hash::in_part(1, 2), 0xe4d9_7177_1b65_2c20);
     }
 
     #[test]

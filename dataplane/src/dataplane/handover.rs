@@ -111,6 +111,7 @@ impl Dataplane {
             namespace: namespace.to_string(),
             name: name.to_string(),
             of_fleet: source == FrontendSource::MultiClusterService,
+            of_gateway: source == FrontendSource::Gateway,
             open,
         };
         self.table.load().limiters().counts().into_iter().map(count).collect()
@@ -120,8 +121,9 @@ impl Dataplane {
     /// [forgotten](Self::forget_elsewhere) or the number is updated. Limits per client do not include them.
     pub fn count_elsewhere(&self, counts: &[ConnectionCount]) {
         let table = self.table.load();
-        for ConnectionCount { namespace, name, of_fleet, open } in counts {
-            let service = (source(*of_fleet), namespace.as_str().into(), name.as_str().into());
+        for ConnectionCount { namespace, name, of_fleet, of_gateway, open } in counts {
+            let source = source(*of_fleet, *of_gateway);
+            let service = (source, namespace.as_str().into(), name.as_str().into());
             table.limiters().count_elsewhere(&service, *open);
         }
     }

@@ -24,6 +24,7 @@ impl Health {
                 name: service.name.to_string(),
                 port: service.port_name.to_string(),
                 of_fleet: service.source == FrontendSource::MultiClusterService,
+                of_gateway: service.source == FrontendSource::Gateway,
                 udp: service.protocol == Protocol::Udp,
                 endpoint: *addr,
                 unhealthy: self
@@ -69,9 +70,9 @@ impl Health {
 }
 
 fn key_of(record: &HealthRecord) -> EndpointKey {
-    let HealthRecord { namespace, name, port, of_fleet, udp, endpoint, .. } = record;
+    let HealthRecord { namespace, name, port, of_fleet, of_gateway, udp, endpoint, .. } = record;
     let service = ServicePort {
-        source: source(*of_fleet),
+        source: source(*of_fleet, *of_gateway),
         namespace: namespace.as_str().into(),
         name: name.as_str().into(),
         port_name: port.as_str().into(),

@@ -45,6 +45,7 @@ impl Rig {
             name: service.name.to_string(),
             port: service.port_name.to_string(),
             of_fleet: service.source == FrontendSource::MultiClusterService,
+            of_gateway: false,
             udp: false,
             endpoint,
             unhealthy: Some(HandedVerdict { why: "refused".to_owned(), for_millis: 0 }),
