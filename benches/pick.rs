@@ -50,7 +50,7 @@ fn ask(active: &ActiveTable, asked: u32, clients: u32, number: u32, now: Instant
     }
     if let Some(frontend) = active.get(addr) {
         let origin = active.origin(addr, client);
-        let request = PickRequest { client, origin, random, now, tried: &[] };
+        let request = PickRequest { client, origin, random, now, tried: &[], part: None };
         let pick = frontend.pick(black_box(&request), affinity);
         drop(black_box((pick, frontend.client_source(origin))));
     }

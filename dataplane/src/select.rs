@@ -6,6 +6,7 @@ pub mod affinity;
 mod candidates;
 mod endpoint_health;
 mod endpoint_load;
+mod split;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use active_frontend::{ActiveFrontend, Preview};
 pub use endpoint_health::{EndpointHealth, FULL_SHARE, ServiceHealth};
 pub(crate) use endpoint_load::Unanswered;
 pub use endpoint_load::{EndpointLoad, Picked};
+pub use split::PartId;
 
 /// Class of a client, which selects a frontend's external or internal route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,18 @@ pub enum Pick {
     Reject,
     /// Dropped.
     Drop,
+    /// The part of the split frontend that was chosen refuses its share: a connection is reset, and datagrams are dropped.
+    Refused(RefusedShare),
+}
+
+/// Why a part of a split refuses its share of the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum RefusedShare {
+    /// The part's backend cannot be served.
+    InvalidBackend,
+    /// The part has no endpoint for these clients.
+    NoEndpoint,
 }
 
 /// Inputs of a pick besides the table.
@@ -60,6 +74,8 @@ pub struct PickRequest<'a> {
     pub now: Instant,
     /// Endpoints that this client's connection has failed to reach; avoided while there is another.
     pub tried: &'a [EndpointAddr],
+    /// Part of a split frontend that the connection was given by [`ActiveFrontend::part`]: its retries stay there. `None` = choose.
+    pub part: Option<PartId>,
 }
 
 /// Number of shards; a power of two.
@@ -168,7 +184,7 @@ impl ActiveTable {
         let mut shards = self.shards.clone();
         for shard in &mut shards {
             let affected: Vec<_> =
-                shard.iter().filter(|ByAddr(it)| changed.contains(&it.spec().service)).cloned().collect();
+                shard.iter().filter(|ByAddr(it)| it.is_judged_by(&changed)).cloned().collect();
             for ByAddr(before) in affected {
                 let (spec, limiter) = (Arc::clone(before.spec()), before.limiter().cloned());
                 let after = ActiveFrontend::compile(spec, &health, limiter, Some(&before));

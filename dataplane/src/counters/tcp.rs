@@ -26,6 +26,8 @@ labelled! {
         ConnectFailed = "connect_failed",
         /// The table had no endpoint for this client.
         NoEndpoint = "no_endpoint",
+        /// The part of a split that was chosen for this connection has no backend that can be served.
+        InvalidBackend = "invalid_backend",
         /// The source ranges exclude this client, and the kernel could not detect that: a PROXY protocol header named the client, or the
         /// ranges were narrowed meanwhile.
         Denied = "denied",

@@ -33,6 +33,8 @@ labelled! {
         Draining = "draining",
         /// No endpoint serves, or the frontend has left the table.
         NoEndpoint = "no_endpoint",
+        /// The part of a split that was chosen for this client has no backend that can be served.
+        InvalidBackend = "invalid_backend",
         /// The source ranges exclude this client, but the kernel admitted it: its filter may be wider, or the ranges were narrowed
         /// meanwhile.
         Denied = "denied",

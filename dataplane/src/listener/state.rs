@@ -20,7 +20,11 @@ pub(super) enum ListenerState {
 impl ListenerState {
     /// The state that the table requires. `internal` are the clients inside the cluster.
     pub(super) fn of(frontend: &Frontend, internal: &Arc<AddressSet>, syn_policy: SynPolicy) -> Self {
-        let scope = match (&frontend.external, &frontend.internal) {
+        let routes = match &frontend.split {
+            None => (&frontend.external, &frontend.internal),
+            Some(split) => (split.route(|pool| &pool.external), split.route(|pool| &pool.internal)),
+        };
+        let scope = match routes {
             (Route::Reject, Route::Reject) => return Self::Closed,
             (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => ClientScope::Nobody,
             (Route::Forward(_), Route::Forward(_)) => ClientScope::Everyone,
@@ -75,5 +79,27 @@ impl Admission {
             Some(peers) => direct.union(peers),
             None => direct,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheave_model::test_util::{pool, refused, split};
+    use sheave_model::{Algorithm, SplitPart};
+
+    use super::*;
+
+    fn is_open(parts: impl IntoIterator<Item = SplitPart>) -> bool {
+        let whole = split(1, Algorithm::Random, parts);
+        ListenerState::of(&whole, &Arc::default(), SynPolicy::Accept) != ListenerState::Closed
+    }
+
+    #[test]
+    fn a_split_listens_while_a_part_with_weight_forwards() {
+        let endpoint: &[(u32, u16)] = &[(1, 100)];
+        assert!(is_open([refused("gone", 9), pool(1, 1, endpoint)]));
+        assert!(!is_open([refused("gone", 9), pool(1, 0, endpoint)]));
+        assert!(!is_open([refused("gone", 9), pool(1, 1, &[])]));
+        assert!(!is_open([]));
     }
 }

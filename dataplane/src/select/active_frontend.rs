@@ -1,19 +1,21 @@
-//! A frontend compiled for picking: route, then affinity, then balancer.
+//! A frontend compiled for picking: route, then the part of a split, then affinity, then balancer.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_model::{
     AddressSet, Affinity, AffinityScope, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr,
-    Frontend, FrontendAddr, LogSample, Route, ServiceTimeouts,
+    Frontend, FrontendAddr, LogSample, Route, ServicePort, ServiceTimeouts,
 };
 
-use super::affinity::{AffinityTable, Scope};
+use super::affinity::{AffinityTable, Scope, ScopeOwner};
 use super::candidates::Candidates;
 use super::endpoint_health::EndpointHealth;
 use super::endpoint_load::{EndpointLoad, ServingEndpoints};
-use super::{Origin, Pick, PickRequest, Picked};
+use super::split::{ActiveSplit, PartId};
+use super::{Origin, Pick, PickRequest, Picked, RefusedShare};
 use crate::balance::hash;
 use crate::balance::maglev::Maglev;
 use crate::limits::service::Limiter;
@@ -35,6 +37,8 @@ pub enum Preview {
     Reject,
     /// Dropped.
     Drop,
+    /// The part of the split frontend that was chosen refuses its share.
+    Refused(RefusedShare),
 }
 
 /// A route compiled for picking.
@@ -43,13 +47,16 @@ enum ActiveRoute {
     Forward(Candidates),
     Reject,
     Drop,
+    /// The frontend is split; its pools have the routes of all clients. A kind of route, so that frontends without a split, whose picks
+    /// match it anyway, pay nothing for it.
+    Split(Box<ActiveSplit>),
 }
 
 impl ActiveRoute {
     fn candidates(&self) -> Option<&Candidates> {
         match self {
             Self::Forward(candidates) => Some(candidates),
-            Self::Reject | Self::Drop => None,
+            Self::Reject | Self::Drop | Self::Split(_) => None,
         }
     }
 }
@@ -93,8 +100,31 @@ impl ActiveFrontend {
         limiter: Option<Arc<Limiter>>,
         previous: Option<&Self>,
     ) -> Self {
-        let health = health.of(&spec.service);
         let serving = ServingEndpoints::new(&spec, previous.map(|previous| &previous.serving));
+        let split = spec.split.as_ref().map(|split| {
+            let before = previous.and_then(Self::split);
+            ActiveRoute::Split(Box::new(ActiveSplit::compile(&spec, split, health, &serving, before)))
+        });
+        // A frontend that was split before has nothing to keep but its endpoints, and the other way round.
+        let previous = previous.filter(|previous| previous.split().is_none());
+        let owner = Arc::clone(&spec);
+        let mut whole = Self::compile_pool(spec, health, serving, ScopeOwner::Port(&owner.service), previous);
+        whole.limiter = limiter;
+        if let Some(split) = split {
+            (whole.external, whole.internal, whole.sticky) = (split, None, None);
+        }
+        whole
+    }
+
+    /// Compiles a frontend that is not split, or a pool of one that is, whose endpoints are `serving`. `owner` has its affinity records.
+    pub(super) fn compile_pool(
+        spec: Arc<Frontend>,
+        health: &EndpointHealth,
+        serving: ServingEndpoints,
+        owner: ScopeOwner<'_>,
+        previous: Option<&Self>,
+    ) -> Self {
+        let health = health.of(&spec.service);
         let algorithm = effective_algorithm(&spec);
         let mut known: Vec<Arc<Maglev>> = previous.into_iter().flat_map(Self::maglevs).collect();
         let prepare = |route: &Route, origin, known: &[Arc<Maglev>]| match route {
@@ -114,7 +144,7 @@ impl ActiveFrontend {
         let sticky = match spec.affinity {
             Affinity::None => None,
             Affinity::ClientIp { timeout, scope: reach } => {
-                Some(Sticky { scope: Scope::of(&spec.service, reach), reach, timeout })
+                Some(Sticky { scope: Scope::of_owner(owner, reach), reach, timeout })
             }
         };
         Self {
@@ -125,7 +155,7 @@ impl ActiveFrontend {
             serving,
             external,
             internal,
-            limiter,
+            limiter: None,
             proxied_by: spec.proxied_by.clone(),
             timeouts: spec.timeouts,
             logged: spec.logged,
@@ -141,6 +171,44 @@ impl ActiveFrontend {
     /// The frontend in the routing table.
     pub fn spec(&self) -> &Arc<Frontend> {
         &self.spec
+    }
+
+    fn split(&self) -> Option<&ActiveSplit> {
+        match &self.external {
+            ActiveRoute::Split(split) => Some(split),
+            ActiveRoute::Forward(_) | ActiveRoute::Reject | ActiveRoute::Drop => None,
+        }
+    }
+
+    /// The compiled frontends that choose endpoints: this one, or the pools of its parts if it is split.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Self> {
+        let split = self.split();
+        let whole = split.is_none().then_some(self);
+        whole.into_iter().chain(split.into_iter().flat_map(ActiveSplit::pools))
+    }
+
+    /// The Service ports that judge an endpoint of this frontend: those of the pools that have it, each once.
+    pub(crate) fn judges(&self, endpoint: EndpointAddr) -> impl Iterator<Item = &ServicePort> {
+        let having = move || self.pools().filter(move |pool| pool.serving.position(endpoint).is_some());
+        let services = having().enumerate().filter(move |(index, pool)| {
+            having().take(*index).all(|earlier| earlier.spec.service != pool.spec.service)
+        });
+        services.map(|(_, pool)| &pool.spec.service)
+    }
+
+    /// Whether any of the Service ports judges endpoints of this frontend.
+    pub(super) fn is_judged_by(&self, services: &HashSet<&ServicePort>) -> bool {
+        self.pools().any(|pool| services.contains(&pool.spec.service))
+    }
+
+    /// Whether clients have session affinity.
+    pub(super) fn is_sticky(&self) -> bool {
+        self.sticky.is_some()
+    }
+
+    /// Whether the route of these clients has endpoints.
+    pub(super) fn forwards(&self, origin: Origin) -> bool {
+        matches!(self.route_of(origin), ActiveRoute::Forward(_))
     }
 
     /// The limiter of the Service, if the Service has limits.
@@ -168,13 +236,22 @@ impl ActiveFrontend {
         !self.ranged || self.spec.source_ranges.allowed().contains(client.ip())
     }
 
-    /// The result of [`Self::pick`] for a client that gets no endpoint; `None` if it would get one.
+    /// The result of [`Self::pick`] for a client that gets no endpoint; `None` if it would get one, or if that depends on the connection:
+    /// a split may refuse the share of a part.
     pub fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
         match self.route(origin, client) {
             ActiveRoute::Forward(_) => None,
             ActiveRoute::Reject => Some(Pick::Reject),
             ActiveRoute::Drop => Some(Pick::Drop),
+            ActiveRoute::Split(split) if !split.forwards(origin) => Some(Pick::Reject),
+            ActiveRoute::Split(split) => split.refusal(origin, client).map(Pick::Refused),
         }
+    }
+
+    /// The part of a split for a new connection or flow: by the client's affinity record, otherwise by weight. `None` if the frontend
+    /// is not split, or no part has a weight.
+    pub fn part(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<PartId> {
+        self.split()?.part(request, affinity)
     }
 
     /// Picks an endpoint for a new connection or flow, by affinity first, and records the pick for affinity.
@@ -183,6 +260,7 @@ impl ActiveFrontend {
             ActiveRoute::Forward(candidates) => candidates,
             ActiveRoute::Reject => return Pick::Reject,
             ActiveRoute::Drop => return Pick::Drop,
+            ActiveRoute::Split(split) => return split.pick(request, affinity),
         };
         let place = match &self.sticky {
             None => self.new_choice(candidates, request),
@@ -202,6 +280,7 @@ impl ActiveFrontend {
             ActiveRoute::Forward(candidates) => candidates,
             ActiveRoute::Reject => return Preview::Reject,
             ActiveRoute::Drop => return Preview::Drop,
+            ActiveRoute::Split(split) => return split.preview(request, affinity),
         };
         let sticky = self.sticky.and_then(|sticky| {
             let Sticky { scope, timeout, .. } = sticky;
@@ -229,7 +308,8 @@ impl ActiveFrontend {
     /// The endpoints of [`Self::choices`] with their shares; only the proportions are meaningful.
     pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u64)> {
         let shares = self.route_of(origin).candidates().into_iter().flat_map(Candidates::shares);
-        shares.filter_map(|(place, share)| Some((self.serving.get(place)?.addr, share)))
+        let own = shares.filter_map(|(place, share)| Some((self.serving.get(place)?.addr, share)));
+        own.chain(self.split().into_iter().flat_map(move |split| split.shares(origin)))
     }
 
     /// Client source for this class of clients.
@@ -253,9 +333,24 @@ impl ActiveFrontend {
     /// Whether the endpoint has answered flows before `since` but none after it, while another endpoint has answered since. An endpoint
     /// that never answered may speak a protocol without answers, and if no endpoint answers, clients may be sending no requests.
     pub(crate) fn has_fallen_silent(&self, endpoint: EndpointAddr, since: Instant) -> bool {
-        let own = self.serving.position(endpoint).and_then(|place| self.serving.get(place));
-        own.is_some_and(|own| own.load.is_silent_since(since))
-            && self.serving.iter().any(|other| other.load.has_answered_since(since))
+        self.pools().any(|Self { serving, .. }| {
+            let own = serving.position(endpoint).and_then(|place| serving.get(place));
+            own.is_some_and(|own| own.load.is_silent_since(since))
+                && serving.iter().any(|other| other.load.has_answered_since(since))
+        })
+    }
+
+    /// Time since the last use of the client's affinity record, if the frontend has one and forwards the client.
+    pub(super) fn time_since_record(
+        &self,
+        request: &PickRequest<'_>,
+        affinity: &AffinityTable,
+    ) -> Option<Duration> {
+        let Sticky { scope, timeout, .. } = self.sticky?;
+        let forwards = self.forwards(request.origin);
+        let (_, remaining) =
+            forwards.then(|| affinity.peek(scope, request.client.ip(), timeout, request.now)).flatten()?;
+        Some(timeout.saturating_sub(remaining))
     }
 
     /// Counts connections that the kernel has forwarded to an endpoint.

@@ -24,6 +24,15 @@ const MAX_SHARDS: usize = 64;
 /// Minimum number of records per shard: small tables have fewer shards, so that the bound stays accurate.
 const MIN_SHARD_RECORDS: usize = 1024;
 
+/// What has affinity records of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ScopeOwner<'a> {
+    /// A Service port.
+    Port(&'a ServicePort),
+    /// A part of the split of this port's frontends, by the part's identity: two routes that name the same Service share no records.
+    Part(&'a ServicePort, u64),
+}
+
 /// Scope of affinity: a Service port, whose records all its frontends share (kube-proxy: k/k #103000), or a whole Service if it is
 /// configured that way.
 ///
@@ -37,6 +46,14 @@ impl Scope {
         match scope {
             AffinityScope::Port => Self(hash::service_port(port)),
             AffinityScope::Service => Self(hash::service(port)),
+        }
+    }
+
+    /// The scope of an owner of records.
+    pub(super) fn of_owner(owner: ScopeOwner<'_>, scope: AffinityScope) -> Self {
+        match owner {
+            ScopeOwner::Port(port) => Self::of(port, scope),
+            ScopeOwner::Part(port, part) => Self(hash::in_part(Self::of(port, scope).0, part)),
         }
     }
 }

@@ -173,12 +173,7 @@ impl ServingEndpoints {
     /// Collects the frontend's endpoints. Those in `previous` keep their loads, since otherwise a change of the table would
     /// make a loaded endpoint look idle.
     pub(super) fn new(frontend: &Frontend, previous: Option<&Self>) -> Self {
-        let endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
-        let lingering = frontend.backends.iter().flat_map(|backend| &backend.lingering).copied();
-        let mut addresses: Vec<EndpointAddr> =
-            endpoints.map(|endpoint| endpoint.addr).chain(lingering).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
+        let addresses = addresses_of(frontend);
         let Some(previous) = previous else { return Self::OneSlice(slice_of(addresses)) };
         if addresses.iter().copied().eq(previous.iter().map(|endpoint| endpoint.addr)) {
             return previous.clone();
@@ -194,6 +189,16 @@ impl ServingEndpoints {
         }
         let mut new = (0..).map(|index| EndpointRef { slice: Arc::clone(&slice), index });
         Self::Mixed(known.into_iter().filter_map(|known| known.or_else(|| new.next())).collect())
+    }
+
+    /// The endpoints of one pool of the frontend, with the same loads.
+    pub(super) fn of_pool(&self, pool: &Frontend) -> Self {
+        let addresses = addresses_of(pool);
+        if addresses.len() == self.len() {
+            return self.clone();
+        }
+        let places = addresses.into_iter().filter_map(|addr| self.position(addr));
+        Self::Mixed(places.filter_map(|place| self.endpoint_ref(place)).collect())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -247,6 +252,17 @@ impl ServingEndpoints {
             Self::Mixed(endpoints) => endpoints.get(place).cloned(),
         }
     }
+}
+
+/// Addresses of the endpoints in all pools, sorted, without duplicates.
+fn addresses_of(frontend: &Frontend) -> Vec<EndpointAddr> {
+    let backends = || frontend.pools().flat_map(|pool| pool.backends.iter());
+    let endpoints = backends().flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.addr);
+    let lingering = backends().flat_map(|backend| &backend.lingering).copied();
+    let mut addresses: Vec<EndpointAddr> = endpoints.chain(lingering).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 fn slice_of(addresses: impl IntoIterator<Item = EndpointAddr>) -> Arc<[ServingEndpoint]> {

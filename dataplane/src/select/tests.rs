@@ -3,6 +3,7 @@
 mod affinity;
 mod clusters;
 mod health;
+mod split;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -33,6 +34,7 @@ fn external(number: u32) -> PickRequest<'static> {
         random: mix(u64::from(number) + 1),
         now: Instant::now(),
         tried: &[],
+        part: None,
     }
 }
 

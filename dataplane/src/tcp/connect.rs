@@ -154,11 +154,17 @@ mod tests {
     fn picked(endpoint: EndpointAddr) -> Picked {
         let (addr, table) = table_towards(endpoint);
         let client = ClientAddr(([192, 0, 2, 1], 1).into());
-        let request =
-            PickRequest { client, origin: Origin::External, random: 1, now: Instant::now(), tried: &[] };
+        let request = PickRequest {
+            client,
+            origin: Origin::External,
+            random: 1,
+            now: Instant::now(),
+            tried: &[],
+            part: None,
+        };
         match table.get(addr).unwrap().pick(&request, &AffinityTable::default()) {
             Pick::Forward(picked) => picked,
-            Pick::Reject | Pick::Drop => panic!("no endpoint"),
+            Pick::Reject | Pick::Drop | Pick::Refused(_) => panic!("no endpoint"),
         }
     }
 

@@ -19,7 +19,7 @@ use super::stream::Stream;
 use crate::connection_log::LoggedConnection;
 use crate::counters::CloseReason;
 use crate::proxy_protocol::{self, Addresses, Transport};
-use crate::select::ActiveFrontend;
+use crate::select::{ActiveFrontend, PartId};
 use crate::sys::epoll::{Readiness, Watch};
 use crate::sys::sockets::reset_on_close;
 use crate::worker::context::WorkerContext;
@@ -70,6 +70,8 @@ pub(super) struct Setup {
     max_age: Option<Duration>,
     phase: SetupPhase,
     attempts: usize,
+    /// Part of a split frontend that the connection stays in.
+    part: Option<PartId>,
     tried: Vec<EndpointAddr>,
     /// Endpoints among `tried` that failed for lack of a port.
     crowded: Vec<EndpointAddr>,
@@ -142,6 +144,7 @@ pub(super) fn admit(
         max_age: timeouts.max_age,
         phase,
         attempts: 0,
+        part: None,
         tried: Vec::new(),
         crowded: Vec::new(),
         ports_until: None,

@@ -21,7 +21,10 @@ use crate::sys::epoll::Events;
 use crate::sys::mmsg::Sender;
 use crate::worker::context::{Settings, Shared, Timeouts};
 use crate::worker::token::Token;
-use sheave_model::{ClientAddr, ClientSource, ClientSources, EndpointAddr, EndpointState, Protocol};
+use sheave_model::{
+    ClientAddr, ClientSource, ClientSources, EndpointAddr, EndpointState, Frontend, PartTarget, Protocol,
+    Route, Split, SplitPart, test_util,
+};
 
 mod client_source;
 pub(super) mod fixtures;
@@ -177,6 +180,27 @@ impl UdpGateway {
         let frontend =
             with_sources(frontend(self.addr, &ready), ClientSources { external: source, internal: source });
         table.store(Arc::new(follow(&table.load(), [frontend])));
+    }
+
+    /// Splits the frontend: the part of its endpoints has the first weight, and a refused one the second.
+    fn split_off(&self, own: u32, refused: u32) {
+        let table: &ArcSwap<ActiveTable> = &self.worker.shared.table;
+        let before = table.load();
+        let spec = before.get(self.addr).unwrap().spec();
+        let own = SplitPart {
+            name: "Service shop/dns:53".into(),
+            weight: own,
+            target: PartTarget::Pool(Arc::clone(spec)),
+        };
+        let parts = vec![test_util::refused("gone", refused), own];
+        let whole = Frontend {
+            backends: Arc::new([]),
+            external: Route::Reject,
+            internal: Route::Reject,
+            split: Some(Arc::new(Split { parts })),
+            ..Frontend::clone(spec)
+        };
+        table.store(Arc::new(follow(&before, [whole])));
     }
 
     fn counters(&self) -> &UdpCounters {

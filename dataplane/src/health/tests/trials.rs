@@ -96,7 +96,7 @@ impl Rig {
         self.picks += 1;
         let client = ClientAddr((HERE, 1024).into());
         let (random, now) = (self.picks, self.now);
-        let request = PickRequest { client, origin: Origin::External, random, now, tried: &[] };
+        let request = PickRequest { client, origin: Origin::External, random, now, tried: &[], part: None };
         let active = self.active.get(self.frontend.addr).unwrap();
         let Pick::Forward(picked) = active.pick(&request, &self.affinity) else {
             panic!("there are endpoints")

@@ -49,7 +49,8 @@ impl Setup {
         if self.attempts >= ATTEMPTS {
             return Err(SetupStep::Ends(self.unserved(worker)));
         }
-        let Some((picked, source)) = self.pick(worker, active) else {
+        let picked = self.pick(worker, active).map_err(SetupStep::Ends)?;
+        let Some((picked, source)) = picked else {
             let now = worker.now();
             if self.crowded.is_empty() || *self.ports_until.get_or_insert(now + self.connect_timeout) <= now {
                 return Err(SetupStep::Ends(self.unserved(worker)));
@@ -76,25 +77,30 @@ impl Setup {
         self.client.ip() == self.peer.ip() || !worker.table().is_identity(self.client.ip())
     }
 
+    /// Picks an endpoint that was not tried; `None` without one.
+    ///
+    /// # Errors
+    /// If the share of the connection's part is refused.
     fn pick(
-        &self,
+        &mut self,
         worker: &WorkerContext,
         active: Option<&Arc<ActiveFrontend>>,
-    ) -> Option<(Picked, ClientSource)> {
-        let (table, client, tried) = (worker.table(), self.client, &self.tried[..]);
-        let origin = table.origin(self.frontend, client);
-        let request = PickRequest { client, origin, random: worker.random.next(), now: worker.now(), tried };
-        let frontend = match active {
-            Some(active) => active,
-            None => table.get(self.frontend)?,
-        };
-        match frontend.pick(&request, &worker.shared.affinity) {
+    ) -> Result<Option<(Picked, ClientSource)>, CloseReason> {
+        let (table, client) = (worker.table(), self.client);
+        let Some(frontend) = active.or_else(|| table.get(self.frontend)) else { return Ok(None) };
+        let (origin, affinity) = (table.origin(self.frontend, client), &worker.shared.affinity);
+        let Self { tried, part, .. } = self;
+        let (random, now) = (worker.random.next(), worker.now());
+        let request = PickRequest { client, origin, random, now, tried, part: *part };
+        *part = part.or_else(|| frontend.part(&request, affinity));
+        Ok(match frontend.pick(&PickRequest { part: *part, ..request }, affinity) {
             // A failed endpoint is picked again only if there is no other.
             Pick::Forward(picked) if !tried.contains(&picked.addr()) => {
                 Some((picked, frontend.client_source(origin)))
             }
             Pick::Forward(_) | Pick::Reject | Pick::Drop => None,
-        }
+            Pick::Refused(refused) => return Err(refused.into()),
+        })
     }
 
     /// Starts to connect to the endpoint, or handles its `failure` first, and goes on with others until one is being connected. A loop,

@@ -23,7 +23,7 @@ use crate::worker::context::Timeouts;
 use crate::worker::{Command, WorkerHandle};
 use sheave_model::RoutingTable;
 use sheave_model::test_util;
-use sheave_model::{AddressSet, AffinityScope, SourceRanges};
+use sheave_model::{AddressSet, AffinityScope, PartTarget, SourceRanges, Split, SplitPart};
 use sheave_model::{
     Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr, Protocol, Route,
 };
@@ -84,6 +84,17 @@ impl Gateway {
         socket.bind((PEER, 0).into()).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.connect(self.addr).await.unwrap()
+    }
+
+    /// Connects; `None` if the gateway has reset the connection before its establishment was noticed.
+    async fn try_connect(&self) -> Option<TcpStream> {
+        match TcpStream::connect(self.addr).await {
+            Ok(peer) => Some(peer),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+                None
+            }
+        }
     }
 
     /// The endpoint's side of the next connection.
@@ -310,4 +321,60 @@ async fn traffic_flows_where_the_clients_address_cannot_be_kept() {
     assert_eq!(seen(&gateway, "::ffff:127.0.0.3").await, (own, 3), "the endpoint itself");
     assert_eq!(seen(&gateway, "::ffff:127.0.0.1").await, (own, 4), "this machine");
     assert_eq!(seen(&gateway, "::ffff:198.51.100.9").await, (own, 5), "answers would not come back");
+}
+
+/// Splits the frontend: its only endpoint is in a part of the first weight, and the other part is refused or without endpoints.
+fn split_over(frontend: &mut Frontend, weights: [u32; 2], other: SplitPart) {
+    let mut own = test_util::pool(1, weights[0], &[]);
+    own.target = PartTarget::Pool(Arc::new(frontend.clone()));
+    let parts = vec![own, SplitPart { weight: weights[1], ..other }];
+    (frontend.external, frontend.internal) = (Route::Reject, Route::Reject);
+    (frontend.backends, frontend.split) = (Arc::new([]), Some(Arc::new(Split { parts })));
+}
+
+#[tokio::test]
+async fn the_share_of_a_refused_part_is_reset_before_a_byte_and_the_rest_is_served() {
+    for (other, reason) in [
+        (test_util::refused("gone", 1), CloseReason::InvalidBackend),
+        (test_util::pool(2, 1, &[]), CloseReason::NoEndpoint),
+    ] {
+        let gateway = Gateway::start(|frontend| split_over(frontend, [1, 1], other)).await;
+        let mut served = 0;
+        for _ in 0..40 {
+            let Some(mut peer) = gateway.try_connect().await else { continue };
+            tokio::select! {
+                mut endpoint = gateway.accept() => {
+                    endpoint.write_all(b"!").await.unwrap();
+                    assert_eq!(peer.read_u8().await.unwrap(), b'!');
+                    served += 1;
+                }
+                // The client has sent nothing, and gets nothing but the reset.
+                end = peer.read_u8() => assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset),
+            }
+        }
+        gateway.settle().await;
+        assert!((5..=35).contains(&served), "{served}");
+        assert_eq!(gateway.counters.closed(reason), 40 - served);
+        assert_eq!(gateway.counters.accepted.get(), 40);
+        assert_eq!(gateway.counters.closed(CloseReason::ConnectFailed), 0);
+        assert_eq!(gateway.counters.connect_retries.get(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_fails_in_its_part_is_not_retried_in_another() {
+    let dead = std::net::TcpListener::bind(("127.0.0.3", 0)).unwrap().local_addr().unwrap();
+    let mut other = test_util::frontend(2, Algorithm::Random, &[(1, 100)]);
+    let mut backend = other.backends[0].clone();
+    backend.endpoints[0].addr = EndpointAddr::new(dead.ip(), dead.port());
+    other.backends = Arc::new([backend]);
+    let target = PartTarget::Pool(Arc::new(other));
+    let other = SplitPart { name: "Service shop/dead:80".into(), weight: 1, target };
+    let gateway = Gateway::start(|frontend| split_over(frontend, [0, 1], other)).await;
+    for _ in 0..10 {
+        let Some(mut peer) = gateway.try_connect().await else { continue };
+        assert_eq!(peer.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+    gateway.settle().await;
+    assert_eq!(gateway.counters.closed(CloseReason::ConnectFailed), 10);
 }

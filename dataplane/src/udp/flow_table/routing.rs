@@ -101,7 +101,7 @@ impl Decision<'_> {
     /// Whether a flow should leave the endpoint as unhealthy: it would otherwise stay with it indefinitely, since flows have no
     /// end.
     fn is_unhealthy(&self, frontend: &ActiveFrontend, endpoint: EndpointAddr) -> bool {
-        self.view.table.health().is_unhealthy(&frontend.spec().service, endpoint)
+        frontend.judges(endpoint).any(|service| self.view.table.health().is_unhealthy(service, endpoint))
     }
 
     /// Opens the link to the same endpoint again if the client source has changed. If that fails, the flow goes on unchanged.
@@ -134,7 +134,7 @@ impl Decision<'_> {
         let client = self.client;
         let origin = self.view.table.origin(frontend.spec().addr, client);
         let source = frontend.client_source(origin);
-        let mut lacks_port = false;
+        let (mut lacks_port, mut part) = (false, None);
         for _ in 0..MAX_ATTEMPTS {
             let request = PickRequest {
                 client,
@@ -142,7 +142,10 @@ impl Decision<'_> {
                 random: self.view.random.next(),
                 now: self.view.now,
                 tried: &failed,
+                part,
             };
+            part = part.or_else(|| frontend.part(&request, self.view.affinity));
+            let request = PickRequest { part, ..request };
             let picked = forwarded(frontend.pick(&request, self.view.affinity))?;
             let endpoint = picked.addr();
             match open(&Way { client, endpoint, source }) {
@@ -172,5 +175,6 @@ pub(super) fn forwarded(pick: Pick) -> Result<Picked, DropReason> {
         Pick::Forward(picked) => Ok(picked),
         Pick::Reject => Err(DropReason::NoEndpoint),
         Pick::Drop => Err(DropReason::Policy),
+        Pick::Refused(refused) => Err(refused.into()),
     }
 }

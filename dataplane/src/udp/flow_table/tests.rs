@@ -14,6 +14,7 @@ use sheave_model::{Backend, ClientSources, EndpointState, Frontend, Route};
 mod room;
 mod silent;
 mod simulation;
+mod split;
 mod watched;
 
 const IDLE: Duration = Duration::from_secs(60);

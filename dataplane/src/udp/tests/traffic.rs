@@ -165,6 +165,37 @@ fn strangers_of_a_frontend_without_endpoints_are_dropped_and_counted() {
 }
 
 #[test]
+fn datagrams_of_a_refused_part_are_dropped_silently_and_other_clients_are_served() {
+    on_a_worker(async {
+        let serving = endpoint(V4, b"").await;
+        let gateway = UdpGateway::start(V4, &[serving], 100);
+        gateway.split_off(1, 1);
+        let (mut served, mut refused) = (0, 0);
+        for _ in 0..40 {
+            let client = gateway.client();
+            let before = gateway.counters().dropped(DropReason::InvalidBackend);
+            client.send(b"a");
+            let dropped = || gateway.counters().dropped(DropReason::InvalidBackend) - before;
+            until("an outcome", || dropped() > 0 || gateway.counters().to_clients.datagrams.get() > served)
+                .await;
+            if dropped() > 0 {
+                client.send(b"b");
+                until("the next drop", || dropped() == 2).await;
+                // ICMP would show as an error of the connected socket (udp(7)).
+                let nothing = client.0.recv(&mut [0; 8]).unwrap_err();
+                assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+                refused += 1;
+            } else {
+                assert_eq!(client.answer().await.unwrap(), b"a");
+                served += 1;
+            }
+        }
+        assert!(served >= 5 && refused >= 5, "{served} {refused}");
+        assert_eq!(gateway.flows() as u64, served);
+    });
+}
+
+#[test]
 fn bursts_of_equal_datagrams_pass_whether_or_not_the_path_takes_them_as_bundles() {
     for ip in [V4, V6] {
         on_a_worker(async move {
