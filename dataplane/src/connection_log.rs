@@ -67,7 +67,8 @@ impl LoggedFrontend {
 impl LoggedEndpoint {
     /// The record of the endpoint at this address, with its cluster and node in `frontend`.
     pub fn of(addr: EndpointAddr, frontend: Option<&Frontend>) -> Self {
-        let backends = frontend.into_iter().flat_map(|frontend| frontend.backends.iter());
+        let pools = frontend.into_iter().flat_map(Frontend::pools);
+        let backends = pools.flat_map(|pool| pool.backends.iter());
         let mut places = backends.filter_map(|backend| {
             // Endpoints are sorted by address.
             let index = backend.endpoints.binary_search_by_key(&addr, |endpoint| endpoint.addr).ok()?;

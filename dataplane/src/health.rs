@@ -210,11 +210,12 @@ impl Health {
         for report in reports {
             match report {
                 Report::Answered(key) => self.answered(key),
-                Report::Failed { addr, frontend, from, error, moment } => {
+                Report::Failed { key, frontend, from, error, moment } => {
                     // The endpoint may have left since.
-                    let serving = active.get(frontend).filter(|frontend| frontend.serves(addr));
-                    let Some(serving) = serving else { continue };
-                    let key = EndpointKey { service: serving.spec().service.clone(), addr };
+                    let is_judge = |it: &ServicePort| *it == key.service;
+                    if !active.get(frontend).is_some_and(|it| it.judges(key.addr).any(is_judge)) {
+                        continue;
+                    }
                     let silent =
                         key.service.protocol == Protocol::Udp && error.kind() == io::ErrorKind::TimedOut;
                     match from {

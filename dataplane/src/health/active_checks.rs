@@ -112,6 +112,10 @@ impl ActiveChecks {
 
     /// Starts checking the endpoints of a frontend, if it has a check.
     pub(super) fn add(&mut self, frontend: &Frontend, now: Instant) {
+        frontend.pools().for_each(|pool| self.add_pool(pool, now));
+    }
+
+    fn add_pool(&mut self, frontend: &Frontend, now: Instant) {
         let Some(check) = check_of(frontend) else { return };
         let service = &frontend.service;
         for addr in endpoints(frontend) {
@@ -137,6 +141,10 @@ impl ActiveChecks {
 
     /// Stops the checks of a frontend; returns the endpoints that lost a check.
     pub(super) fn remove(&mut self, frontend: &Frontend) -> Vec<EndpointKey> {
+        frontend.pools().flat_map(|pool| self.remove_pool(pool)).collect()
+    }
+
+    fn remove_pool(&mut self, frontend: &Frontend) -> Vec<EndpointKey> {
         let Some(check) = check_of(frontend) else { return Vec::new() };
         let service = &frontend.service;
         let mut left = Vec::new();
@@ -280,7 +288,7 @@ fn check_of(frontend: &Frontend) -> Option<&Check> {
     (check.port.is_some() || frontend.addr.protocol == protocol).then_some(check)
 }
 
-/// Addresses of all endpoints.
+/// Addresses of all endpoints of a frontend that is not split, or of a pool.
 pub(super) fn endpoints(frontend: &Frontend) -> impl Iterator<Item = EndpointAddr> {
     frontend.backends.iter().flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.addr)
 }

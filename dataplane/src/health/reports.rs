@@ -44,12 +44,12 @@ pub(crate) enum ConnectedFrom {
 /// Event of an endpoint.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// A client of this frontend could not be connected to the endpoint.
+    /// A client of this frontend could not be connected to the endpoint, which this Service port judges.
     Failed {
-        addr: EndpointAddr,
+        key: EndpointKey,
         frontend: FrontendAddr,
         from: ConnectedFrom,
-        error: io::Error,
+        error: Arc<io::Error>,
         moment: FailureMoment,
     },
     /// A suspect answered.
@@ -88,16 +88,18 @@ impl Reports {
         at: Instant,
     ) {
         let Some(active) = table.get(frontend) else { return };
-        let service = &active.spec().service;
-        let health = table.health();
-        if health.is_unhealthy(service, addr) && health.trial(service, addr).is_none() {
-            return;
+        let (health, suspects, error) = (table.health(), self.suspects.load(), Arc::new(error));
+        for service in active.judges(addr) {
+            if health.is_unhealthy(service, addr) && health.trial(service, addr).is_none() {
+                continue;
+            }
+            let mut of_addr = suspects.get(&addr).into_iter().flatten();
+            let watch = of_addr.find(|(of, _)| of == service).map(|(_, watch)| watch.state());
+            let moment = FailureMoment { at, watch };
+            let key = EndpointKey { service: service.clone(), addr };
+            let error = Arc::clone(&error);
+            self.sender.try_send(Report::Failed { key, frontend, from, error, moment }).ok();
         }
-        let suspects = self.suspects.load();
-        let mut of_addr = suspects.get(&addr).into_iter().flatten();
-        let watch = of_addr.find(|(of, _)| of == service).map(|(_, watch)| watch.state());
-        let moment = FailureMoment { at, watch };
-        self.sender.try_send(Report::Failed { addr, frontend, from, error, moment }).ok();
     }
 
     /// Reports that an endpoint answered a client of this frontend.
@@ -112,7 +114,7 @@ impl Reports {
         let suspects = self.suspects.load();
         let waiting = suspects.get(&addr).into_iter().flatten();
         for (service, watch) in waiting.filter(|(_, watch)| watch.is_armed()) {
-            if table.get(frontend).is_some_and(|frontend| frontend.spec().service == *service)
+            if table.get(frontend).is_some_and(|frontend| frontend.judges(addr).any(|it| it == service))
                 && watch.succeeded()
             {
                 let key = EndpointKey { service: service.clone(), addr };

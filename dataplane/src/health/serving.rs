@@ -17,28 +17,32 @@ type FrontendCounts = HashMap<EndpointAddr, u32, foldhash::fast::RandomState>;
 impl Serving {
     /// Adds a new frontend, or the new state of a changed one.
     pub(super) fn add(&mut self, frontend: &Frontend) {
-        let mut endpoints = endpoints(frontend).peekable();
-        if endpoints.peek().is_some() {
-            let counts = self.0.entry(frontend.service.clone()).or_default();
-            endpoints.for_each(|addr| *counts.entry(addr).or_default() += 1);
+        for pool in frontend.pools() {
+            let mut endpoints = endpoints(pool).peekable();
+            if endpoints.peek().is_some() {
+                let counts = self.0.entry(pool.service.clone()).or_default();
+                endpoints.for_each(|addr| *counts.entry(addr).or_default() += 1);
+            }
         }
     }
 
     /// Removes a departed frontend, or the former state of a changed one. Returns the endpoints that no frontend of the
     /// Service port has any more.
     pub(super) fn remove(&mut self, frontend: &Frontend) -> Vec<EndpointKey> {
-        let Some(counts) = self.0.get_mut(&frontend.service) else { return Vec::new() };
         let mut left = Vec::new();
-        for addr in endpoints(frontend) {
-            let Some(count) = counts.get_mut(&addr) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&addr);
-                left.push(EndpointKey { service: frontend.service.clone(), addr });
+        for pool in frontend.pools() {
+            let Some(counts) = self.0.get_mut(&pool.service) else { continue };
+            for addr in endpoints(pool) {
+                let Some(count) = counts.get_mut(&addr) else { continue };
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(&addr);
+                    left.push(EndpointKey { service: pool.service.clone(), addr });
+                }
             }
-        }
-        if counts.is_empty() {
-            self.0.remove(&frontend.service);
+            if counts.is_empty() {
+                self.0.remove(&pool.service);
+            }
         }
         left
     }

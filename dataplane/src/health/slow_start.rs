@@ -15,7 +15,7 @@ use crate::select::FULL_SHARE;
 struct SlowService {
     /// Time from the first part of the share to the full share.
     over: Duration,
-    /// Number of its frontends.
+    /// Number of its frontends, and of pools of split frontends.
     frontends: usize,
 }
 
@@ -53,10 +53,10 @@ pub(super) struct SlowStart {
 impl SlowStart {
     /// Adds a new frontend, or the new state of a changed one.
     pub(super) fn add(&mut self, frontend: &Frontend) {
-        let over = frontend.health.slow_start;
-        if !over.is_zero() {
+        for pool in frontend.pools().filter(|pool| !pool.health.slow_start.is_zero()) {
+            let over = pool.health.slow_start;
             let new = || SlowService { over, frontends: 0 };
-            let service = self.services.entry(frontend.service.clone()).or_insert_with(new);
+            let service = self.services.entry(pool.service.clone()).or_insert_with(new);
             self.durations_changed |= std::mem::replace(&mut service.over, over) != over;
             service.frontends += 1;
         }
@@ -64,13 +64,11 @@ impl SlowStart {
 
     /// Removes a departed frontend, or the former state of a changed one.
     pub(super) fn remove(&mut self, frontend: &Frontend) {
-        if frontend.health.slow_start.is_zero() {
-            return;
-        }
-        if let Some(service) = self.services.get_mut(&frontend.service) {
+        for pool in frontend.pools().filter(|pool| !pool.health.slow_start.is_zero()) {
+            let Some(service) = self.services.get_mut(&pool.service) else { continue };
             service.frontends -= 1;
             if service.frontends == 0 {
-                self.services.remove(&frontend.service);
+                self.services.remove(&pool.service);
                 self.durations_changed = true;
             }
         }
@@ -157,14 +155,21 @@ impl SlowStart {
     }
 }
 
-/// Endpoints that a frontend did not have before. None for a new frontend, since all its endpoints start together.
+/// Endpoints that a frontend did not have before. None for a new frontend or a new pool of a split one, since all their endpoints start
+/// together.
 pub(super) fn new_endpoints(frontend: &Frontend, previous: Option<&Frontend>) -> Vec<EndpointKey> {
-    let Some(previous) = previous.filter(|_| !frontend.health.slow_start.is_zero()) else {
-        return Vec::new();
-    };
-    let known: HashSet<EndpointAddr> = endpoints(previous).collect();
-    let new = endpoints(frontend).filter(|addr| !known.contains(addr));
-    new.map(|addr| EndpointKey { service: frontend.service.clone(), addr }).collect()
+    let Some(previous) = previous else { return Vec::new() };
+    let mut all = Vec::new();
+    for pool in frontend.pools().filter(|pool| !pool.health.slow_start.is_zero()) {
+        let mut before = previous.pools().filter(|before| before.service == pool.service).peekable();
+        if before.peek().is_none() {
+            continue;
+        }
+        let known: HashSet<EndpointAddr> = before.flat_map(endpoints).collect();
+        let new = endpoints(pool).filter(|addr| !known.contains(addr));
+        all.extend(new.map(|addr| EndpointKey { service: pool.service.clone(), addr }));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -164,3 +164,46 @@ async fn shares_that_grow_take_another_duration_and_end_without_one() {
         assert_eq!((&rig.known, rig.health.records().len()), (&EndpointHealth::default(), 0));
     }
 }
+
+/// A frontend split over two Services, of which the second has this slow start.
+fn split_over(endpoints: [&[(u32, u16)]; 2], slow_start: Duration) -> Frontend {
+    let parts = (1..).zip(endpoints).map(|(number, endpoints)| test_util::pool(number, 1, endpoints));
+    let mut whole = test_util::split(3, Algorithm::Random, parts);
+    let second = test_util::frontend(2, Algorithm::Random, &[]).service.name;
+    test_util::change_pools(&mut whole, |pool| {
+        if pool.service.name == second {
+            pool.health = Arc::new(HealthPolicy { slow_start, ..HealthPolicy::default() });
+        }
+    });
+    whole
+}
+
+#[tokio::test]
+async fn endpoints_of_parts_keep_their_state_under_the_service_of_the_part() {
+    let endpoint = test_util::endpoint_addr(1);
+    let [own, other] = [1, 2].map(|number| test_util::frontend(number, Algorithm::Random, &[(1, 100)]));
+    let whole = split_over([&[(1, 100)], &[(1, 100)]], Duration::ZERO);
+    let mut rig = Rig::new(&[&whole]);
+    rig.eject(&own, endpoint);
+    assert!(
+        rig.known.is_unhealthy(&own.service, endpoint) && !rig.known.is_unhealthy(&other.service, endpoint)
+    );
+    // The Service's own frontend shares the verdict, and keeps it when the split goes.
+    rig.apply(&[&whole, &own]);
+    rig.apply(&[&own]);
+    assert!(rig.is_unhealthy(&own, endpoint));
+    rig.apply(&[]);
+    assert_eq!((rig.health.unhealthy().count(), &rig.known), (0, &EndpointHealth::default()));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_comes_to_a_part_starts_slowly_and_a_part_that_comes_does_not() {
+    let second = test_util::frontend(2, Algorithm::Random, &[]);
+    let mut rig = Rig::new(&[&test_util::split(3, Algorithm::Random, [test_util::pool(1, 1, &[(1, 100)])])]);
+    rig.apply(&[&split_over([&[(1, 100)], &[(2, 100)]], MINUTE)]);
+    assert_eq!(rig.known, EndpointHealth::default());
+    rig.apply(&[&split_over([&[(1, 100), (4, 100)], &[(2, 100), (3, 100)]], MINUTE)]);
+    assert_eq!([2, 3].map(|number| rig.parts(&second, test_util::endpoint_addr(number))), [None, Some(1)]);
+    rig.apply(&[&split_over([&[(1, 100)], &[(2, 100)]], MINUTE)]);
+    assert_eq!(rig.known, EndpointHealth::default());
+}

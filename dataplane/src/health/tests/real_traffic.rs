@@ -204,3 +204,38 @@ async fn an_endpoint_is_reached_by_its_path_alone() {
     assert_eq!(found.addr, by(1));
     assert!(found.why.contains(missing), "{}", found.why);
 }
+
+/// A frontend split evenly over Services with one endpoint each.
+fn split_over(endpoints: &[EndpointAddr]) -> Frontend {
+    let parts = (1..).zip(endpoints).map(|(number, _)| test_util::pool(number, 1, &[(number, 100)]));
+    let mut whole = test_util::split(1, Algorithm::Random, parts);
+    test_util::move_split(&mut whole, frontend(Protocol::Tcp, &[], None).addr);
+    let mut endpoints = endpoints.iter();
+    test_util::change_pools(&mut whole, |pool| {
+        let mut backend = pool.backends[0].clone();
+        backend.endpoints[0].addr = *endpoints.next().unwrap();
+        pool.backends = Arc::new([backend]);
+    });
+    whole
+}
+
+#[tokio::test]
+async fn an_endpoint_of_a_part_is_judged_by_the_parts_own_service_and_loses_no_clients_to_the_other() {
+    let (refusing, serving) = (refusing(), serving());
+    let whole = split_over(&[refusing, serving]);
+    let addr = whole.addr;
+    let service = whole.split.as_ref().unwrap().parts[0].pool().unwrap().service.clone();
+    let mut dataplane = start(&[], PATIENCE, whole);
+    let mut served = 0;
+    while dataplane.unhealthy().next().is_none() {
+        served += usize::from(following(&mut dataplane, is_served(addr)).await);
+        assert!(served < 1000, "nothing is noticed");
+    }
+    let found = dataplane.unhealthy().next().unwrap();
+    assert_eq!((&found.service, found.addr), (&service, refusing));
+    let mut outcomes = [0; 2];
+    for _ in 0..60 {
+        outcomes[usize::from(following(&mut dataplane, is_served(addr)).await)] += 1;
+    }
+    assert!(outcomes.iter().all(|count| *count > 10), "weights never move with health: {outcomes:?}");
+}
