@@ -40,7 +40,9 @@ pub(super) fn choose(
             reasons: vec![format!("{only} is the only one that may be chosen")],
         },
         (Some(Preview::Balanced(hashed)), None) => balanced(active, client, hashed, choices.len()),
-        (Some(Preview::Reject | Preview::Drop) | None, None) => any(active, choices.len()),
+        (Some(Preview::Reject | Preview::Drop | Preview::Refused(_)) | None, None) => {
+            any(active, choices.len())
+        }
     };
     if only.is_none() && basis.affinity.is_none() && active.spec().affinity != Affinity::None {
         choice.reasons.push(
@@ -90,7 +92,14 @@ fn kernels(
 
 fn preview(active: &ActiveFrontend, origin: Origin, client: Client, basis: Basis<'_>) -> Preview {
     let nobody = AffinityTable::with_capacity(1);
-    let request = PickRequest { client: client::addr(client), origin, random: 0, now: basis.now, tried: &[] };
+    let request = PickRequest {
+        client: client::addr(client),
+        origin,
+        random: 0,
+        now: basis.now,
+        tried: &[],
+        part: None,
+    };
     active.preview(&request, basis.affinity.unwrap_or(&nobody))
 }
 

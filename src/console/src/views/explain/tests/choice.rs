@@ -35,6 +35,7 @@ fn picked(fixture: &Fixture, protocol: Protocol, port: u16, client: &str) -> Str
         random: 7,
         now: Instant::now(),
         tried: &[],
+        part: None,
     };
     match fixture.active.get(addr).unwrap().pick(&request, &fixture.affinity) {
         Pick::Forward(picked) => picked.addr().to_string(),
