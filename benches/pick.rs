@@ -14,13 +14,13 @@ use sheave_dataplane::select::affinity::{AffinityTable, Scope};
 use sheave_dataplane::select::{ActiveTable, EndpointHealth, PickRequest};
 use sheave_model::{
     AddressSet, Affinity, AffinityScope, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover,
-    Frontend, Route, Spread, Weight,
+    Frontend, FrontendAddr, Protocol, Route, Spread, Weight,
 };
 
 #[path = "support/frontends.rs"]
 mod frontends;
 
-use frontends::{endpoint_addr, frontend, frontend_addr, table};
+use frontends::{endpoint_addr, frontend, frontend_addr, split_frontend, table};
 
 const STICKY: Affinity =
     Affinity::ClientIp { timeout: Duration::from_secs(10_800), scope: AffinityScope::Port };
@@ -40,8 +40,20 @@ fn client(number: u32) -> ClientAddr {
 /// Client number `number` connects. As in the data plane, it is looked up and admitted when it is accepted, and looked up again when
 /// an endpoint is picked. The end of the connection is counted as well.
 fn ask(active: &ActiveTable, asked: u32, clients: u32, number: u32, now: Instant, affinity: &AffinityTable) {
+    ask_over(Protocol::Tcp, active, asked, clients, number, now, affinity);
+}
+
+fn ask_over(
+    protocol: Protocol,
+    active: &ActiveTable,
+    asked: u32,
+    clients: u32,
+    number: u32,
+    now: Instant,
+    affinity: &AffinityTable,
+) {
     let random = mix(u64::from(number));
-    let addr = frontend_addr((random >> 32) as u32 % asked);
+    let addr = FrontendAddr { protocol, ..frontend_addr((random >> 32) as u32 % asked) };
     let client = client((random as u32) % clients);
     if let Some(frontend) = active.get(addr) {
         let proxied = frontend.proxied_by().is_some_and(|proxies| proxies.contains(client.ip()));
@@ -51,7 +63,8 @@ fn ask(active: &ActiveTable, asked: u32, clients: u32, number: u32, now: Instant
     if let Some(frontend) = active.get(addr) {
         let origin = active.origin(addr, client);
         let request = PickRequest { client, origin, random, now, tried: &[], part: None };
-        let pick = frontend.pick(black_box(&request), affinity);
+        let part = frontend.part(&request, affinity);
+        let pick = frontend.pick(black_box(&PickRequest { part, ..request }), affinity);
         drop(black_box((pick, frontend.client_source(origin))));
     }
 }
@@ -130,6 +143,45 @@ fn clusters(criterion: &mut Criterion) {
                     });
                 },
             );
+        }
+    }
+}
+
+/// Frontends split evenly over two parts with half of the endpoints each; `part` is what one of them costs alone.
+fn splits(criterion: &mut Criterion) {
+    let (records, now) = (AffinityTable::default(), Instant::now());
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for (algorithm, affinity) in [
+            (Algorithm::LeastConnections, Affinity::None),
+            (Algorithm::Maglev, Affinity::None),
+            (Algorithm::LeastConnections, STICKY),
+        ] {
+            for frontends in [10, 10_000] {
+                let whole = |number| split_frontend(number, protocol, algorithm, affinity, 10);
+                let alone = |number| {
+                    let whole = whole(number);
+                    let pool = whole.pools().next().cloned();
+                    pool.unwrap_or(whole)
+                };
+                let tables =
+                    [("part", table((0..frontends).map(alone))), ("split", table((0..frontends).map(whole)))];
+                for (name, table) in tables {
+                    let active = ActiveTable::compile(table, &ActiveTable::default());
+                    let ask = |number| ask_over(protocol, &active, frontends, 10_000, number, now, &records);
+                    (0..frontends * 32).for_each(ask);
+                    let sticky = if affinity == Affinity::None { "" } else { " with affinity" };
+                    let mut number = 0;
+                    criterion.bench_function(
+                        &format!("pick/split/{protocol}/{algorithm:?}{sticky}/{frontends} frontends/{name}"),
+                        |bencher| {
+                            bencher.iter(|| {
+                                number += 1;
+                                ask(number);
+                            });
+                        },
+                    );
+                }
+            }
         }
     }
 }
@@ -222,5 +274,5 @@ fn config() -> Criterion {
         .measurement_time(Duration::from_secs(1))
 }
 
-criterion_group! {name = benches; config = config(); targets = balancing, clusters, sticking, returning, source_lists}
+criterion_group! {name = benches; config = config(); targets = balancing, clusters, splits, sticking, returning, source_lists}
 criterion_main!(benches);
