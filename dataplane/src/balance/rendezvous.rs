@@ -87,7 +87,7 @@ impl Rendezvous<'_> {
 
 /// Converts a uniform random number to an exponential one, -ln(u), with an error of about a millionth. Written out, because a
 /// library's logarithm may differ in the last bit between machines, and gateways must agree; IEEE 754 defines these steps.
-fn exponential(random: u64) -> f64 {
+pub fn exponential(random: u64) -> f64 {
     // u = fraction / 2^shift, with the fraction from 1/2 to 1.
     let random = random | 1;
     let shift = random.leading_zeros();

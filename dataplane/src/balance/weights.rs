@@ -110,6 +110,6 @@ fn start(ends: &[u64], index: usize) -> u64 {
 
 /// Scales a random number to one below `length`, by multiplication instead of division (Lemire 2019); `random` must use all
 /// of its bits.
-pub(super) fn scale(random: u64, length: u64) -> u64 {
+pub fn scale(random: u64, length: u64) -> u64 {
     ((u128::from(random) * u128::from(length)) >> 64) as u64
 }

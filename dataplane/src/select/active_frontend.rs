@@ -181,14 +181,14 @@ impl ActiveFrontend {
     }
 
     /// The compiled frontends that choose endpoints: this one, or the pools of its parts if it is split.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = &Self> {
+    pub fn pools(&self) -> impl Iterator<Item = &Self> {
         let split = self.split();
         let whole = split.is_none().then_some(self);
         whole.into_iter().chain(split.into_iter().flat_map(ActiveSplit::pools))
     }
 
     /// The Service ports that judge an endpoint of this frontend: those of the pools that have it, each once.
-    pub(crate) fn judges(&self, endpoint: EndpointAddr) -> impl Iterator<Item = &ServicePort> {
+    pub fn judges(&self, endpoint: EndpointAddr) -> impl Iterator<Item = &ServicePort> {
         let having = move || self.pools().filter(move |pool| pool.serving.position(endpoint).is_some());
         let services = having().enumerate().filter(move |(index, pool)| {
             having().take(*index).all(|earlier| earlier.spec.service != pool.spec.service)

@@ -12,20 +12,15 @@ use super::affinity::{AffinityTable, ScopeOwner};
 use super::endpoint_health::EndpointHealth;
 use super::endpoint_load::ServingEndpoints;
 use super::{Origin, Pick, PickRequest, RefusedShare};
-use crate::balance::hash;
-use crate::balance::rendezvous::{Rendezvous, Run, runs};
-use crate::balance::weights::Weights;
+use crate::balance::{hash, rendezvous, weights};
 use crate::counters::{CloseReason, DropReason};
 
-/// Part of a split, the same in every table and on every gateway: a hash of the part's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PartId(u64);
-
-impl PartId {
-    /// The identity of the part with this name.
-    pub fn of(name: &str) -> Self {
-        Self(hash::part(name))
-    }
+/// Part of a split that a connection has been given.
+#[derive(Clone, Copy, Debug)]
+pub struct PartId {
+    identity: u64,
+    /// Index of the part in the table of the choice. Saves a search, which reads a cache line of each part.
+    index: u32,
 }
 
 impl From<RefusedShare> for CloseReason {
@@ -50,34 +45,55 @@ impl From<RefusedShare> for DropReason {
 const PART: u64 = 0x7061_7274_0000_0000;
 
 /// How the part of a client is chosen.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     /// At random for each connection.
     Random,
     /// By the hash of the client's address and port.
-    Client(Hashed),
+    Client,
     /// By the hash of the client's address, since clients with session affinity keep their part as they keep their endpoint.
-    ClientIp(Hashed),
+    ClientIp,
 }
 
-/// Parts with a weight, for rendezvous hashing.
-#[derive(Debug)]
-struct Hashed {
-    identities: Box<[u64]>,
-    runs: Box<[Run]>,
-}
-
-impl Hashed {
-    fn choose(&self, client: u64) -> usize {
-        let Self { identities, runs } = self;
-        Rendezvous { identities, runs }.first(client, |_| true).unwrap_or_default()
+impl Method {
+    /// The way to choose. It depends on all parts, with or without weight, so that a change of weights does not change it.
+    fn of(whole: &Frontend) -> Self {
+        let all = || std::iter::once(whole).chain(whole.pools());
+        if all().any(|frontend| frontend.affinity != Affinity::None) {
+            Self::ClientIp
+        } else if whole.addr.protocol == Protocol::Udp || all().any(|it| it.algorithm == Algorithm::Maglev) {
+            Self::Client
+        } else {
+            Self::Random
+        }
     }
+
+    /// The client's hash, unless the choice is random.
+    fn hash(self, client: ClientAddr) -> Option<u64> {
+        match self {
+            Self::Random => None,
+            Self::Client => Some(hash::client(client)),
+            Self::ClientIp => Some(hash::client_ip(client)),
+        }
+    }
+}
+
+/// Part with a weight, as far as choices need it: two fit a cache line.
+#[derive(Debug)]
+struct OpenPart {
+    identity: u64,
+    /// Sum of the weights up to this one.
+    end: u64,
+    /// 1 / weight.
+    pace: f64,
+    /// Index of the part.
+    index: u32,
 }
 
 /// Part with what it forwards to.
 #[derive(Debug)]
 struct ActivePart {
-    id: PartId,
+    identity: u64,
     weight: u32,
     /// `None` if the part is refused.
     pool: Option<ActiveFrontend>,
@@ -86,15 +102,15 @@ struct ActivePart {
 /// A split compiled for picking.
 #[derive(Debug)]
 pub(super) struct ActiveSplit {
-    /// Indices of the parts with a weight.
-    open: Box<[u32]>,
-    /// Their weights; `None` if there are none.
-    weights: Option<Weights>,
     method: Method,
     /// Whether a pool with a weight has session affinity.
     sticky: bool,
     /// Whether any part forwards the clients outside and inside the cluster.
     forwards: [bool; 2],
+    /// Whether all weights but those of 0 are equal.
+    equal: bool,
+    /// The parts with a weight.
+    open: Box<[OpenPart]>,
     /// All parts, in the order of the spec.
     parts: Box<[ActivePart]>,
 }
@@ -109,26 +125,32 @@ impl ActiveSplit {
         serving: &ServingEndpoints,
         previous: Option<&Self>,
     ) -> Self {
-        let part = |part: &SplitPart| {
-            let id = PartId::of(&part.name);
-            let owner = ScopeOwner::Part(&whole.service, id.0);
-            let before = previous.and_then(|previous| previous.find(id)?.pool.as_ref());
+        let part = |(index, part): (usize, &SplitPart)| {
+            let identity = identity(split, index);
+            let owner = ScopeOwner::Part(&whole.service, identity);
+            let before = previous.and_then(|previous| previous.find(identity)?.pool.as_ref());
             let pool = part.pool().map(|pool| {
                 let own = serving.of_pool(pool);
                 ActiveFrontend::compile_pool(pool.clone(), health, own, owner, before)
             });
-            ActivePart { id, weight: part.weight, pool }
+            ActivePart { identity, weight: part.weight, pool }
         };
-        let parts: Box<[ActivePart]> = split.parts.iter().map(part).collect();
-        let with_weight = || parts.iter().filter(|part| part.weight > 0);
-        let forwards = |origin| with_weight().filter_map(|it| it.pool.as_ref()).any(|it| it.forwards(origin));
-        let weights = Weights::new(with_weight().map(|part| part.weight.into()));
+        let parts: Box<[ActivePart]> = split.parts.iter().enumerate().map(part).collect();
+        let with_weight = || (0..).zip(&parts).filter(|(_, part)| part.weight > 0);
+        let pools = || with_weight().filter_map(|(_, part)| part.pool.as_ref());
+        let mut end = 0;
+        let open = with_weight().map(|(index, &ActivePart { identity, weight, .. })| {
+            end += u64::from(weight);
+            OpenPart { identity, end, pace: 1.0 / f64::from(weight), index }
+        });
+        let open: Box<[OpenPart]> = open.collect();
         Self {
-            open: (0..).zip(&parts).filter(|(_, part)| part.weight > 0).map(|(index, _)| index).collect(),
-            method: method(whole, &identities(&parts), weights.as_ref()),
-            weights,
-            sticky: with_weight().filter_map(|part| part.pool.as_ref()).any(ActiveFrontend::is_sticky),
-            forwards: [Origin::External, Origin::Internal].map(forwards),
+            method: Method::of(whole),
+            sticky: pools().any(ActiveFrontend::is_sticky),
+            forwards: [Origin::External, Origin::Internal]
+                .map(|origin| pools().any(|it| it.forwards(origin))),
+            equal: with_weight().map(|(_, part)| part.weight).is_sorted_by(|one, next| one == next),
+            open,
             parts,
         }
     }
@@ -138,8 +160,14 @@ impl ActiveSplit {
         self.parts.iter().filter_map(|part| part.pool.as_ref())
     }
 
-    fn find(&self, id: PartId) -> Option<&ActivePart> {
-        self.parts.iter().find(|part| part.id == id)
+    fn find(&self, identity: u64) -> Option<&ActivePart> {
+        self.parts.iter().find(|part| part.identity == identity)
+    }
+
+    /// The part that a connection was given, in this table or an earlier one.
+    fn given(&self, PartId { identity, index }: PartId) -> Option<&ActivePart> {
+        let same = self.parts.get(index as usize).filter(|part| part.identity == identity);
+        same.or_else(|| self.find(identity))
     }
 
     /// Whether any part forwards these clients.
@@ -149,7 +177,8 @@ impl ActiveSplit {
 
     /// The part of a new connection or flow; `None` if no part has a weight.
     pub(super) fn part(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<PartId> {
-        self.choose(request, affinity).map(|part| part.id)
+        let index = self.choose(request, affinity)?;
+        Some(PartId { identity: self.parts.get(index as usize)?.identity, index })
     }
 
     /// The pool of a connection or flow: that of the part it has been given, while there is that part, or of the one chosen now.
@@ -161,8 +190,9 @@ impl ActiveSplit {
         request: &PickRequest<'_>,
         affinity: &AffinityTable,
     ) -> Result<&ActiveFrontend, RefusedShare> {
-        let given = request.part.and_then(|id| self.find(id));
-        usable(given.or_else(|| self.choose(request, affinity)), request.origin)
+        let given = request.part.and_then(|part| self.given(part));
+        let chosen = || self.parts.get(self.choose(request, affinity)? as usize);
+        usable(given.or_else(chosen), request.origin)
     }
 
     /// Picks an endpoint of the chosen part.
@@ -189,42 +219,44 @@ impl ActiveSplit {
 
     /// Why a client is refused whatever its connection; `None` also if that depends on the connection or an affinity record.
     pub(super) fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<RefusedShare> {
-        let index = match &self.method {
-            _ if self.sticky => return None,
-            Method::Random => return None,
-            Method::Client(hashed) => hashed.choose(hash::client(client)),
-            Method::ClientIp(hashed) => hashed.choose(hash::client_ip(client)),
-        };
-        usable(self.open_part(index), origin).err()
+        let hash = self.method.hash(client).filter(|_| !self.sticky)?;
+        usable(self.parts.get(self.by_hash(hash)? as usize), origin).err()
     }
 
-    fn choose(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<&ActivePart> {
+    /// Index of the part of a new connection or flow.
+    fn choose(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<u32> {
         let kept = if self.sticky { self.kept(request, affinity) } else { None };
-        kept.or_else(|| self.by_weight(request))
+        kept.or_else(|| match self.method.hash(request.client) {
+            Some(hash) => self.by_hash(hash),
+            None => self.at_random(hash::mix(request.random ^ PART)),
+        })
     }
 
     /// The part with the client's affinity record, the last one used if there are several: a part's weight may have been 0 meanwhile.
-    fn kept(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<&ActivePart> {
-        let recorded = |part: &&ActivePart| -> Option<Duration> {
-            part.pool.as_ref()?.time_since_record(request, affinity)
+    fn kept(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<u32> {
+        let recorded = |part: &OpenPart| -> Option<Duration> {
+            let pool = self.parts.get(part.index as usize)?.pool.as_ref()?;
+            pool.time_since_record(request, affinity)
         };
-        let parts = self.open.iter().filter_map(|&index| self.parts.get(index as usize));
-        let parts = parts.filter_map(|part| Some((recorded(&part)?, part)));
-        parts.min_by_key(|(quiet, _)| *quiet).map(|(_, part)| part)
+        let parts = self.open.iter().filter_map(|part| Some((recorded(part)?, part.index)));
+        parts.min_by_key(|(quiet, _)| *quiet).map(|(_, index)| index)
     }
 
-    fn by_weight(&self, request: &PickRequest<'_>) -> Option<&ActivePart> {
-        let index = match &self.method {
-            Method::Random => self.weights.as_ref()?.draw(hash::mix(request.random ^ PART)),
-            Method::Client(hashed) => hashed.choose(hash::client(request.client)),
-            Method::ClientIp(hashed) => hashed.choose(hash::client_ip(request.client)),
-        };
-        self.open_part(index)
+    fn at_random(&self, random: u64) -> Option<u32> {
+        let point = weights::scale(random, self.open.last()?.end);
+        self.open.iter().find(|part| point < part.end).map(|part| part.index)
     }
 
-    /// The part with this index among those with a weight.
-    fn open_part(&self, index: usize) -> Option<&ActivePart> {
-        self.parts.get(*self.open.get(index)? as usize)
+    /// Rendezvous hashing, as among endpoints.
+    fn by_hash(&self, client: u64) -> Option<u32> {
+        let random = |part: &OpenPart| hash::mix(client ^ part.identity);
+        let first = if self.equal {
+            self.open.iter().max_by_key(|part| random(part))
+        } else {
+            let times = self.open.iter().map(|it| (rendezvous::exponential(random(it)) * it.pace, it));
+            times.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, part)| part)
+        };
+        first.map(|part| part.index)
     }
 
     /// The endpoints with their shares, each in proportion to the weight of its part, sorted by address.
@@ -255,26 +287,13 @@ fn usable(part: Option<&ActivePart>, origin: Origin) -> Result<&ActiveFrontend, 
     if pool.forwards(origin) { Ok(pool) } else { Err(RefusedShare::NoEndpoint) }
 }
 
-/// Identities of the parts with a weight. Parts of the same name get different ones, or all clients would choose the first of them.
-fn identities(parts: &[ActivePart]) -> Box<[u64]> {
-    let same_before = |index: usize, id| parts[..index].iter().filter(|part| part.id == id).count();
-    let with_weight = parts.iter().enumerate().filter(|(_, part)| part.weight > 0);
-    let identity = |(index, part): (usize, &ActivePart)| match same_before(index, part.id) {
-        0 => part.id.0,
-        before => hash::in_part(part.id.0, before as u64),
-    };
-    with_weight.map(identity).collect()
-}
-
-/// The way to choose parts. It depends on all parts, with or without weight, so that a change of weights does not change it.
-fn method(whole: &Frontend, identities: &[u64], weights: Option<&Weights>) -> Method {
-    let all = || std::iter::once(whole).chain(whole.pools());
-    let hashed = || Hashed { identities: identities.into(), runs: weights.map(runs).unwrap_or_default() };
-    if all().any(|frontend| frontend.affinity != Affinity::None) {
-        Method::ClientIp(hashed())
-    } else if whole.addr.protocol == Protocol::Udp || all().any(|it| it.algorithm == Algorithm::Maglev) {
-        Method::Client(hashed())
-    } else {
-        Method::Random
+/// Identity of a part, the same in every table and on every gateway: a hash of its name. Parts of the same name get different ones, or all
+/// clients would choose the first.
+fn identity(split: &Split, index: usize) -> u64 {
+    let Some(part) = split.parts.get(index) else { return 0 };
+    let name = hash::part(&part.name);
+    match split.parts.iter().take(index).filter(|earlier| earlier.name == part.name).count() {
+        0 => name,
+        earlier => hash::in_part(name, earlier as u64),
     }
 }
