@@ -340,6 +340,14 @@ impl Frontend {
         whole.into_iter().chain(parts.filter_map(SplitPart::pool).map(AsRef::as_ref))
     }
 
+    /// The route `of` the frontend. If it is split, the first one of its open pools that forwards; Reject if there is none: the whole
+    /// frontend then refuses those clients, as one without endpoints does.
+    pub fn route(&self, of: impl Fn(&Self) -> &Route) -> &Route {
+        let Some(split) = &self.split else { return of(self) };
+        let mut routes = split.open_pools().map(of);
+        routes.find(|route| matches!(route, Route::Forward(_))).unwrap_or(&Route::Reject)
+    }
+
     /// Whether any endpoint still serves, Ready or Terminating.
     pub fn has_endpoints(&self) -> bool {
         self.pools().flat_map(|pool| pool.backends.iter()).any(|backend| !backend.endpoints.is_empty())

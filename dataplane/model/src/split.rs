@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::frontend::{Frontend, Route};
+use crate::frontend::Frontend;
 
 /// Traffic of a frontend split by weight over several parts. The part of a new connection or flow is chosen by weight before anything
 /// else, then an endpoint inside the part. Weights never follow health: a part without a usable endpoint refuses its share.
@@ -73,12 +73,10 @@ impl SplitPart {
 }
 
 impl Split {
-    /// The first route that forwards the clients whose route `of` returns, among the parts with a weight. Reject if there is none: the
-    /// whole frontend refuses those clients, as one without endpoints does.
-    pub fn route(&self, of: impl Fn(&Frontend) -> &Route) -> &Route {
-        let pools = self.parts.iter().filter(|part| part.weight > 0).filter_map(SplitPart::pool);
-        let mut routes = pools.map(|pool| of(pool));
-        routes.find(|route| matches!(route, Route::Forward(_))).unwrap_or(&Route::Reject)
+    /// The pools that get new connections: those of the parts with a weight.
+    pub fn open_pools(&self) -> impl Iterator<Item = &Frontend> {
+        let open = self.parts.iter().filter(|part| part.weight > 0);
+        open.filter_map(SplitPart::pool).map(AsRef::as_ref)
     }
 }
 

@@ -20,11 +20,7 @@ pub(super) enum ListenerState {
 impl ListenerState {
     /// The state that the table requires. `internal` are the clients inside the cluster.
     pub(super) fn of(frontend: &Frontend, internal: &Arc<AddressSet>, syn_policy: SynPolicy) -> Self {
-        let routes = match &frontend.split {
-            None => (&frontend.external, &frontend.internal),
-            Some(split) => (split.route(|pool| &pool.external), split.route(|pool| &pool.internal)),
-        };
-        let scope = match routes {
+        let scope = match (frontend.route(|it| &it.external), frontend.route(|it| &it.internal)) {
             (Route::Reject, Route::Reject) => return Self::Closed,
             (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => ClientScope::Nobody,
             (Route::Forward(_), Route::Forward(_)) => ClientScope::Everyone,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::test_util::{endpoint_addr, frontend, pool, refused, split};
-use crate::{Algorithm, RefusedPart};
+use crate::{Algorithm, RefusedPart, Route};
 
 fn endpoints(frontend: &Frontend) -> Vec<crate::EndpointAddr> {
     let backends = frontend.pools().flat_map(|pool| pool.backends.iter());
@@ -30,12 +30,14 @@ fn pools_are_those_of_all_parts_with_or_without_weight() {
 fn a_split_forwards_if_a_part_with_weight_does() {
     let forwards = |parts: &[SplitPart]| {
         let whole = split(1, Algorithm::Random, parts.iter().cloned());
-        *whole.split.unwrap().route(|pool| &pool.external) != Route::Reject
+        *whole.route(|pool| &pool.external) != Route::Reject
     };
     let endpoint: &[(u32, u16)] = &[(1, 100)];
     assert!(forwards(&[refused("gone", 9), pool(1, 1, endpoint)]));
     assert!(!forwards(&[refused("gone", 9), pool(1, 0, endpoint)]), "without weight");
     assert!(!forwards(&[refused("gone", 9), pool(1, 1, &[])]), "without endpoint");
+    let plain = Frontend { external: Route::Drop, ..frontend(1, Algorithm::Random, endpoint) };
+    assert_eq!(*plain.route(|it| &it.external), Route::Drop);
 }
 
 #[test]

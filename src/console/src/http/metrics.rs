@@ -177,7 +177,7 @@ fn write_services(text: &mut Exposition, facts: &LoopFacts, active: &ActiveTable
 /// Metrics of frontends without endpoints. Only a `Local` policy drops; if there is no endpoint at all, connections are refused.
 /// The internal policy applies to cluster addresses, the external one to all others.
 fn write_without_endpoints(text: &mut Exposition, table: &RoutingTable) {
-    let refuses = |frontend: &&Arc<Frontend>| frontend.external == Route::Reject;
+    let refuses = |frontend: &&Arc<Frontend>| *frontend.route(|it| &it.external) == Route::Reject;
     let refused = table.frontends().iter().filter(refuses).count();
     text.family(&names::FRONTENDS_WITHOUT_ENDPOINTS).add(&[], refused as u64);
     let drops = |frontend: &Frontend| [&frontend.external, &frontend.internal].contains(&&Route::Drop);

@@ -53,19 +53,21 @@ fn endpoints<'a>(
     active: &'a ActiveFrontend,
     failures: &'a EndpointFailures,
 ) -> impl Iterator<Item = ShownEndpoint<'a>> {
-    let (first, clusters, service) = (frontends::labels(frontend), clusters(frontend), &frontend.service);
+    let (first, clusters) = (frontends::labels(frontend), clusters(frontend));
     let shares: HashMap<EndpointAddr, u64> = active.shares(origin(frontend)).collect();
     let all: u64 = shares.values().sum();
     active.loads().map(move |(addr, load)| {
         let cluster = clusters.get(&addr).copied().unwrap_or_default();
         let own = render(&[("endpoint", &addr.to_string()), ("cluster", cluster)]);
         let share = shares.get(&addr).copied().unwrap_or_default();
+        let of_judges = active.judges(addr).map(|service| failures.of(service, addr));
         ShownEndpoint {
             labels: format!("{first},{own}"),
             load,
             share: share as f64 / all.max(1) as f64,
-            unhealthy: table.health().is_unhealthy(service, addr),
-            counts: failures.of(service, addr),
+            unhealthy: active.judges(addr).any(|service| table.health().is_unhealthy(service, addr)),
+            // A failed connection counts for each Service that judges the endpoint.
+            counts: of_judges.max_by_key(|counts| counts.failures).unwrap_or_default(),
         }
     })
 }
@@ -91,7 +93,7 @@ fn write_each(
 /// does not identify an endpoint.
 fn clusters(frontend: &Frontend) -> HashMap<EndpointAddr, &str> {
     let mut clusters = HashMap::new();
-    for backend in &*frontend.backends {
+    for backend in frontend.pools().flat_map(|pool| pool.backends.iter()) {
         let addresses = backend.endpoints.iter().map(|endpoint| endpoint.addr);
         for addr in addresses.chain(backend.lingering.iter().copied()) {
             clusters.entry(addr).or_insert(&*backend.cluster);

@@ -1,6 +1,7 @@
 //! Series of frontends: up to a configured number, and totals of all. The totals are exact and include frontends that were removed
 //! or lost their series.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use sheave_dataplane::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::counters::{DropReason, UdpCounters};
 use sheave_dataplane::counters::{FrontendCounters, Histogram, Totals};
 use sheave_model::RoutingTable;
-use sheave_model::{Frontend, FrontendKind, Protocol};
+use sheave_model::{Frontend, FrontendKind, Protocol, Route};
 
 use crate::http::metrics::exposition::{Buckets, Exposition, render};
 use crate::http::metrics::families::{self as names, Family};
@@ -93,10 +94,23 @@ fn write_info<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc
 fn write_endpoints<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc<Frontend>>) {
     let mut samples = text.family(&names::FRONTEND_ENDPOINTS);
     for frontend in frontends {
-        let route =
-            if frontend.kind == FrontendKind::ClusterIp { &frontend.internal } else { &frontend.external };
-        samples.add_to(&labels(frontend), &[], route.candidates().len() as u64);
+        samples.add_to(&labels(frontend), &[], endpoints(frontend) as u64);
     }
+}
+
+/// Number of endpoints that new clients may be given. One in several pools of a split frontend counts once.
+fn endpoints(frontend: &Frontend) -> usize {
+    let Some(split) = &frontend.split else { return route(frontend).candidates().len() };
+    let mut endpoints = BTreeSet::new();
+    for pool in split.open_pools() {
+        endpoints.extend(route(pool).candidates().iter().map(|candidate| pool.endpoint(*candidate).addr));
+    }
+    endpoints.len()
+}
+
+/// The route that applies to the clients that the frontend is meant for.
+fn route(frontend: &Frontend) -> &Route {
+    if frontend.kind == FrontendKind::ClusterIp { &frontend.internal } else { &frontend.external }
 }
 
 /// Shed connections by reason. Frontends only have series for reasons that occurred, since most have none.
