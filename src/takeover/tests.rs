@@ -381,7 +381,7 @@ async fn a_successor_is_told_what_is_left_until_nothing_is() {
     let lifeline = predecessor.into_lifeline();
     let count = |number: u32| {
         let (namespace, name) = ("n".repeat(63), format!("{number:063}"));
-        ConnectionCount { namespace, name, of_fleet: false, open: number }
+        ConnectionCount { namespace, name, of_fleet: false, of_gateway: false, open: number }
     };
     let counts: Vec<_> = (0..300).map(count).collect();
     assert!(successor.connections(&counts, Duration::ZERO).await);
@@ -405,6 +405,7 @@ async fn a_successor_that_does_not_read_is_told_as_soon_as_it_does_if_that_is_wa
             namespace: "n".repeat(63),
             name: name(number),
             of_fleet: false,
+            of_gateway: false,
             open,
         };
         (0..MOST_RECORDS as u32).map(count).collect::<Vec<_>>()
