@@ -27,6 +27,7 @@ mod fleet_overlap;
 mod fleet_shares;
 mod flood;
 mod forwarded;
+mod gateway_api;
 mod hardening;
 mod health;
 mod idle;
