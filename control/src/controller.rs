@@ -47,7 +47,7 @@ use crate::api::problem::Problem;
 use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::projection;
-use crate::sources::api_server::KindStatus;
+use crate::sources::api_server::{GatewayApiMode, KindStatus};
 use crate::sources::connection::Connection;
 use crate::sources::mass_deletion_guard::HeldKind;
 
@@ -72,6 +72,8 @@ pub struct ControllerOptions {
     pub identity: String,
     /// How Services are marked as managed by this installation.
     pub ownership: Ownership,
+    /// Whether the kinds of the Gateway API are watched.
+    pub gateway_api: GatewayApiMode,
     /// How long to hold back a list that lacks nearly all objects.
     pub mass_deletion_hold: Duration,
 }

@@ -227,6 +227,14 @@ impl Source {
         }
     }
 
+    /// Whether every kind of the Gateway API that exists was listed once, so that conclusions may be drawn from what is missing.
+    pub fn gateway_api_is_listed(&self) -> bool {
+        match self {
+            Self::Files(files) => files.is_listed(),
+            Self::Api(api) => api.is_listed() && api.watch().gateway_api_is_listed(),
+        }
+    }
+
     /// Synchronization state of each kind of an API server.
     pub fn kinds(&self) -> Vec<KindStatus> {
         self.api_server().map(|api| api.watch().kinds()).unwrap_or_default()

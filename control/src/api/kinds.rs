@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::address_pool::AddressPool;
 use super::dependents;
-use super::gateway_api::{Gateway, GatewayClass, ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute};
+use super::gateway_api::{
+    self, Gateway, GatewayClass, ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute,
+};
 use super::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
 use super::object::{ApiObject, Resource};
 use super::objects::{Collection, ObjectKey, Objects};
@@ -20,7 +22,7 @@ use super::owners::{
     binding_owner, import_owner, imported_owner, name_of, namespace_of, service_key, slice_owner, work_owner,
 };
 use super::routes::RouteCollection;
-use super::service_import::ServiceImport;
+use super::service_import::{self, ServiceImport};
 use super::service_key::ServiceKey;
 
 /// The API server that objects come from, or whose manifests a folder has. Several kinds exist on both, with different meanings.
@@ -71,6 +73,19 @@ pub enum Owner<T> {
     Of(fn(&T) -> Option<ServiceKey>),
 }
 
+/// A definition that an administrator may install or remove at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// API group.
+    pub group: &'static str,
+    /// Plural, as in URLs.
+    pub plural: &'static str,
+    /// Group and version of each version that can be read, the preferred one first. All have the same schema.
+    pub api_versions: &'static [&'static str],
+    /// Group and version of an older one with another schema.
+    pub outdated: Option<&'static str>,
+}
+
 /// A row of the table, without its type parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -84,6 +99,8 @@ pub struct Row {
     pub need: Need,
     /// Advice if its CustomResourceDefinition is missing; `None` for built-in kinds.
     pub remedy: Option<&'static str>,
+    /// The definition without which the kind is not watched; of the kind itself, or of the one that gives it a use.
+    pub definition: Option<Definition>,
     /// Key of its lines in a snapshot. Other versions read it, so it never changes.
     pub line: &'static str,
     /// Name in messages of the mass deletion guard; `None` if every list is accepted.
@@ -187,6 +204,7 @@ const fn row<T: ApiObject>(plane: ControlPlane, line: &'static str) -> Row {
         selector: "",
         need: Need::Required,
         remedy: None,
+        definition: None,
         line,
         guarded_as: None,
         affects: Affects::Owner,
@@ -262,6 +280,37 @@ const NO_KARMADA: Option<&str> = Some(
      to name the Karmada API server, which is neither that of its host cluster nor of a member",
 );
 
+/// Advice for kinds of the Gateway API.
+const NO_GATEWAY_API: Option<&str> = Some(
+    "Services are not affected. `kubectl apply -f https://github.com/kubernetes-sigs/gateway-api/releases/download/v1.6.1/\
+     standard-install.yaml` installs it",
+);
+/// Advice for ServiceImports.
+const NO_SERVICE_IMPORTS: Option<&str> = Some(
+    "everything else works. An implementation of the Multi-Cluster Services API, for example Submariner or Karmada, installs it",
+);
+
+/// Definition of a kind of the Gateway API. Before its release 1.6, routes had version v1alpha2.
+const fn of_gateway_api(plural: &'static str, outdated: Option<&'static str>) -> Option<Definition> {
+    let api_versions = &["gateway.networking.k8s.io/v1"];
+    Some(Definition { group: gateway_api::GROUP, plural, api_versions, outdated })
+}
+
+/// Version of routes before release 1.6 of the Gateway API.
+const OLD_ROUTES: Option<&str> = Some("gateway.networking.k8s.io/v1alpha2");
+const REFERENCE_GRANTS: Option<Definition> = Some(Definition {
+    group: gateway_api::GROUP,
+    plural: "referencegrants",
+    api_versions: &["gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1"],
+    outdated: None,
+});
+const SERVICE_IMPORTS: Option<Definition> = Some(Definition {
+    group: service_import::GROUP,
+    plural: "serviceimports",
+    api_versions: &["multicluster.x-k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1"],
+    outdated: None,
+});
+
 // Guarded kinds: a wrong list of one would take traffic away. Namespaces and pools withdraw nothing that is published, a cluster
 // has too few pools for the guard, and imported slices and bindings repeat what Works contain.
 kinds! {
@@ -298,18 +347,32 @@ kinds! {
         };
     /// GatewayClasses.
     GatewayClasses(GatewayClass) in gateway_api.classes: Flat<Arc<str>, GatewayClass>, of Owner::Service,
-        Local "gatewayClass" { need: Need::Optional, affects: Affects::Dependents } {
+        Local "gatewayClass" {
+            need: Need::Optional,
+            remedy: NO_GATEWAY_API,
+            definition: of_gateway_api("gatewayclasses", None),
+            affects: Affects::Dependents
+        } {
             fn dependents(objects: &Objects, class: &GatewayClass, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_class(objects, &name_of(&class.metadata), affected);
             }
         };
     /// Gateways.
     Gateways(Gateway) in gateway_api.gateways: Flat<ServiceKey, Gateway>, of Owner::Gateway,
-        Local "gateway" { need: Need::Optional, guarded_as: Some("Gateway") };
+        Local "gateway" {
+            need: Need::Optional,
+            remedy: NO_GATEWAY_API,
+            definition: of_gateway_api("gateways", None),
+            guarded_as: Some("Gateway")
+        };
     /// ListenerSets.
     ListenerSets(ListenerSet) in gateway_api.listener_sets: Flat<ObjectKey, ListenerSet>, of Owner::Service,
         Local "listenerSet" {
-            need: Need::Optional, guarded_as: Some("ListenerSet"), affects: Affects::Dependents
+            need: Need::Optional,
+            remedy: NO_GATEWAY_API,
+            definition: of_gateway_api("listenersets", None),
+            guarded_as: Some("ListenerSet"),
+            affects: Affects::Dependents
         } {
             fn dependents(_objects: &Objects, set: &ListenerSet, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_listener_set(set, affected);
@@ -318,7 +381,11 @@ kinds! {
     /// TCPRoutes.
     TcpRoutes(TcpRoute) in gateway_api.tcp_routes: RouteCollection<TcpRoute>, of Owner::Service,
         Local "tcpRoute" {
-            need: Need::Optional, guarded_as: Some("TCPRoute"), affects: Affects::Dependents
+            need: Need::Optional,
+            remedy: NO_GATEWAY_API,
+            definition: of_gateway_api("tcproutes", OLD_ROUTES),
+            guarded_as: Some("TCPRoute"),
+            affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, route: &TcpRoute, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_route(objects, route, affected);
@@ -327,7 +394,11 @@ kinds! {
     /// UDPRoutes.
     UdpRoutes(UdpRoute) in gateway_api.udp_routes: RouteCollection<UdpRoute>, of Owner::Service,
         Local "udpRoute" {
-            need: Need::Optional, guarded_as: Some("UDPRoute"), affects: Affects::Dependents
+            need: Need::Optional,
+            remedy: NO_GATEWAY_API,
+            definition: of_gateway_api("udproutes", OLD_ROUTES),
+            guarded_as: Some("UDPRoute"),
+            affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, route: &UdpRoute, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_route(objects, route, affected);
@@ -336,7 +407,11 @@ kinds! {
     /// TLSRoutes.
     TlsRoutes(TlsRoute) in gateway_api.tls_routes: RouteCollection<TlsRoute>, of Owner::Service,
         Local "tlsRoute" {
-            need: Need::Optional, guarded_as: Some("TLSRoute"), affects: Affects::Dependents
+            need: Need::Optional,
+            remedy: NO_GATEWAY_API,
+            definition: of_gateway_api("tlsroutes", OLD_ROUTES),
+            guarded_as: Some("TLSRoute"),
+            affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, route: &TlsRoute, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_route(objects, route, affected);
@@ -345,7 +420,11 @@ kinds! {
     /// ReferenceGrants.
     ReferenceGrants(ReferenceGrant) in gateway_api.grants: Flat<ObjectKey, ReferenceGrant>, of Owner::Service,
         Local "referenceGrant" {
-            need: Need::Optional, guarded_as: Some("ReferenceGrant"), affects: Affects::Dependents
+            need: Need::Optional,
+            remedy: NO_GATEWAY_API,
+            definition: REFERENCE_GRANTS,
+            guarded_as: Some("ReferenceGrant"),
+            affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, grant: &ReferenceGrant, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_grants_in(objects, &namespace_of(&grant.metadata), affected);
@@ -354,7 +433,11 @@ kinds! {
     /// ServiceImports.
     ServiceImports(ServiceImport) in gateway_api.imports: Flat<ObjectKey, ServiceImport>, of Owner::Service,
         Local "serviceImport" {
-            need: Need::Optional, guarded_as: Some("ServiceImport"), affects: Affects::Dependents
+            need: Need::Optional,
+            remedy: NO_SERVICE_IMPORTS,
+            definition: SERVICE_IMPORTS,
+            guarded_as: Some("ServiceImport"),
+            affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, import: &ServiceImport, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_backend(objects, &service_key(&import.metadata), affected);
@@ -366,6 +449,7 @@ kinds! {
         Local "importSlice" {
             selector: "multicluster.kubernetes.io/service-name",
             need: Need::Optional,
+            definition: SERVICE_IMPORTS,
             guarded_as: Some("imported EndpointSlice"),
             affects: Affects::Dependents
         } {

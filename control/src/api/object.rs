@@ -49,9 +49,9 @@ impl Resource {
         format!("/{root}/{}/{}", self.api_version, self.plural)
     }
 
-    /// Whether every API server serves it.
+    /// Whether every API server serves it. A group that ends in `.k8s.io` may belong to a CustomResourceDefinition as well.
     pub(crate) fn is_built_in(&self) -> bool {
-        self.group.is_empty() || self.group.ends_with(".k8s.io")
+        matches!(self.group, "" | "discovery.k8s.io")
     }
 
     /// Plural with its group, as `kubectl` accepts it and CustomResourceDefinitions are named.

@@ -336,7 +336,12 @@ fn sources(connection: &Connection, options: &ControllerOptions) -> Sources {
     };
     let service_works = options.projection.fleet.service_works;
     let karmada = Wanted { service_works, ..Wanted::of(ControlPlane::Karmada) };
-    let local = Wanted { namespaces: true, pools: true, ..Wanted::of(ControlPlane::Local) };
+    let local = Wanted {
+        namespaces: true,
+        pools: true,
+        gateway_api: options.gateway_api,
+        ..Wanted::of(ControlPlane::Local)
+    };
     Sources {
         local: source(connection, local),
         karmada: options.karmada.as_ref().map(|connection| source(connection, karmada)),

@@ -8,6 +8,7 @@
 //! updates of a kind at a single undecodable object, and ignores `Retry-After`.
 
 mod cache;
+mod discovery;
 mod item;
 mod kind_problems;
 mod limits;
@@ -16,6 +17,7 @@ mod page;
 mod reflector;
 mod request;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,14 +26,27 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 
 use self::cache::{Cache, Start, Subscription, SyncState};
+use self::discovery::Discovery;
 pub use self::limits::WatchLimits;
-use self::reflector::Reflector;
+use self::reflector::{Reflector, Requirement};
 use crate::api::kinds::{
-    ControlPlane, Delta, KINDS, Kind, KindVisitor, Need, Row, ServiceWorks, visit_kinds,
+    ControlPlane, Definition, Delta, Gateways, KINDS, Kind, KindVisitor, Need, Row, ServiceWorks, visit_kinds,
 };
 use crate::api::problem::Problem;
 use crate::api::store::Change;
 use crate::sources::connection::Connection;
+
+/// Whether the kinds of the Gateway API and ServiceImports are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GatewayApiMode {
+    /// Those that the API server has and permits. Where it has none or permits none, nothing is reported.
+    #[default]
+    Auto,
+    /// All. Missing ones are Problems.
+    On,
+    /// None.
+    Off,
+}
 
 /// Control plane to watch, and kinds in addition to those without which nothing can be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +57,8 @@ pub struct Wanted {
     pub namespaces: bool,
     /// Address pools.
     pub pools: bool,
+    /// The kinds of the Gateway API, ServiceImports with their EndpointSlices, and Namespaces for the selectors of Gateways.
+    pub gateway_api: GatewayApiMode,
     /// Works that bring Services to members. No selector separates them from the Works of everything else that Karmada
     /// propagates, including Secrets, so the server sends all of these.
     pub service_works: bool,
@@ -50,16 +67,27 @@ pub struct Wanted {
 impl Wanted {
     /// Only what is necessary.
     pub const fn of(plane: ControlPlane) -> Self {
-        Self { plane, namespaces: false, pools: false, service_works: false }
+        let gateway_api = GatewayApiMode::Off;
+        Self { plane, namespaces: false, pools: false, gateway_api, service_works: false }
     }
 
     fn includes(&self, row: &Row) -> bool {
         row.plane == self.plane
             && match row.resource.kind {
-                "Namespace" => self.namespaces,
+                "Namespace" if self.namespaces => true,
                 "AddressPool" => self.pools,
+                _ if self.definition(row).is_some() => self.gateway_api != GatewayApiMode::Off,
+                "Namespace" => false,
                 _ => self.service_works || row.selector != ServiceWorks::ROW.selector,
             }
+    }
+}
+
+impl Wanted {
+    /// The definition without which the kind is not watched.
+    fn definition(&self, row: &Row) -> Option<Definition> {
+        let of_gateways = || Gateways::ROW.definition.filter(|_| !self.namespaces);
+        if row.resource.kind == "Namespace" { of_gateways() } else { row.definition }
     }
 }
 
@@ -115,6 +143,7 @@ impl KindStatus {
 /// Stream of the objects of an API server. Dropping it ends the watches.
 pub struct ApiWatch {
     pub(super) plane: ControlPlane,
+    gateway_api: GatewayApiMode,
     sync: Arc<SyncState>,
     subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
@@ -127,13 +156,16 @@ pub fn watch(connection: &Connection, wanted: Wanted, limits: WatchLimits) -> Ap
     let kinds = KINDS.iter().filter(|row| wanted.includes(row)).count();
     let watch = ApiWatch {
         plane: wanted.plane,
+        gateway_api: wanted.gateway_api,
         sync: Arc::new(SyncState::of(kinds)),
         subscriptions: Vec::new(),
         tasks: JoinSet::new(),
         unwatched: Vec::new(),
     };
-    let mut starter = Starter { watch, connection, limits, wanted };
+    let discovery = Arc::new(Discovery::new());
+    let mut starter = Starter { watch, connection, limits, wanted, discovery, definitions: BTreeMap::new() };
     visit_kinds(&mut starter);
+    starter.discover();
     if wanted.plane == ControlPlane::Karmada && !wanted.service_works {
         starter.watch.unwatched.push(ServiceWorks::change(Delta::All(Vec::new())));
     }
@@ -146,23 +178,59 @@ struct Starter<'a> {
     connection: &'a Connection,
     limits: WatchLimits,
     wanted: Wanted,
+    discovery: Arc<Discovery>,
+    /// Definitions to look for, by plural.
+    definitions: BTreeMap<&'static str, Definition>,
 }
 
 impl KindVisitor for Starter<'_> {
     fn visit<K: Kind>(&mut self) {
+        let definition = self.wanted.definition(&K::ROW);
         if self.wanted.includes(&K::ROW) {
-            self.watch.follow::<K>(self.connection, self.limits);
+            let requires = definition.map(|definition| Requirement {
+                definition,
+                mode: self.wanted.gateway_api,
+                discovery: Arc::clone(&self.discovery),
+            });
+            self.definitions.extend(definition.map(|it| (it.plural, it)));
+            self.watch.follow::<K>(self.connection, self.limits, requires);
+        } else if definition.is_some() && K::ROW.plane == self.wanted.plane {
+            self.watch.unwatched.push(K::change(Delta::All(Vec::new())));
+        }
+    }
+}
+
+impl Starter<'_> {
+    /// Starts to look for definitions, if any kind requires one.
+    fn discover(&mut self) {
+        let definitions: Vec<_> = std::mem::take(&mut self.definitions).into_values().collect();
+        if !definitions.is_empty() {
+            let discovery = Arc::clone(&self.discovery);
+            self.watch.tasks.spawn(discovery.follow(self.connection.clone(), self.limits, definitions));
         }
     }
 }
 
 impl ApiWatch {
-    fn follow<K: Kind>(&mut self, connection: &Connection, limits: WatchLimits) {
-        let kept = Arc::new(Cache::<K>::new(self.sync.clone()));
+    fn follow<K: Kind>(
+        &mut self,
+        connection: &Connection,
+        limits: WatchLimits,
+        requires: Option<Requirement>,
+    ) {
+        let conditional = requires.is_some();
+        let kept = Arc::new(Cache::<K>::new(self.sync.clone(), conditional));
         self.subscriptions.push(kept.clone());
-        let following = Reflector::new(connection.clone(), limits, kept.clone()).follow();
+        let following = Reflector::new(connection.clone(), limits, kept.clone(), requires).follow();
         self.tasks.spawn(async move {
             let excusing = async {
+                // A list in progress is waited for, however long it is: a gateway that takes over must not start without it.
+                while conditional && !kept.is_counted() {
+                    tokio::time::sleep(limits.spared).await;
+                    if kept.is_awaited_in_vain() {
+                        kept.excuse();
+                    }
+                }
                 if K::ROW.need == Need::Spared {
                     tokio::time::sleep(limits.spared).await;
                     kept.excuse();
@@ -191,8 +259,9 @@ impl ApiWatch {
 
     /// Problems of objects that cannot be decoded, and of kinds that are not installed or not permitted; sorted.
     pub fn problems(&self) -> Vec<Problem> {
-        let mut problems: Vec<Problem> =
-            self.subscriptions.iter().flat_map(|subscription| subscription.problems()).collect();
+        let hidden = self.hides_gateway_api();
+        let shown = self.subscriptions.iter().filter(|it| !(hidden && it.is_conditional()));
+        let mut problems: Vec<Problem> = shown.flat_map(|it| it.problems()).collect();
         problems.sort();
         // A missing kind of which two parts are watched has its Problem twice.
         problems.dedup();
@@ -201,14 +270,34 @@ impl ApiWatch {
 
     /// Synchronization state of each wanted kind.
     pub fn kinds(&self) -> Vec<KindStatus> {
+        let hidden = self.hides_gateway_api();
         let mut kinds: Vec<KindStatus> = Vec::new();
-        for status in self.subscriptions.iter().map(|subscription| subscription.status()) {
+        for subscription in &self.subscriptions {
+            let mut status = subscription.status();
+            if subscription.is_conditional() {
+                if subscription.is_built_in() && (hidden || subscription.is_absent()) {
+                    continue;
+                }
+                status.error = status.error.filter(|_| !hidden);
+            }
             match kinds.iter_mut().find(|known| known.kind == status.kind) {
                 Some(known) => known.join(status),
                 None => kinds.push(status),
             }
         }
         kinds
+    }
+
+    /// Whether each kind of the Gateway API that the server has, and ServiceImports, were listed once. A kind that the server does not
+    /// have or permit counts as listed. Always true if none is watched.
+    pub fn gateway_api_is_listed(&self) -> bool {
+        self.subscriptions.iter().filter(|it| it.is_conditional()).all(|it| it.status().synced)
+    }
+
+    /// Whether to report nothing about the Gateway API, because it is not known to be wanted: no kind of it could ever be read.
+    fn hides_gateway_api(&self) -> bool {
+        let own = self.subscriptions.iter().filter(|it| it.is_conditional() && !it.is_built_in());
+        self.gateway_api == GatewayApiMode::Auto && own.map(|it| it.status().lists).all(|lists| lists == 0)
     }
 
     /// Whether objects of the kind cannot be read at present.

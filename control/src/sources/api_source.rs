@@ -1,6 +1,7 @@
 //! API server behind its guard against lists that lack nearly everything, with a snapshot that replaces it while it is
 //! unreachable.
 
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use super::api_server::ApiWatch;
 use super::connection::Connection;
 use super::mass_deletion_guard::{HeldKind, MassDeletionGuard};
 use super::snapshot::{self, Identity, Snapshot, SnapshotWriter};
+use crate::api::kinds::{Kind, KindVisitor, Need, visit_kinds};
 use crate::api::store::{Change, ControlPlane, Delta, Objects, Store};
 use crate::time::wait_until;
 
@@ -147,9 +149,11 @@ impl ApiSource {
                         "the API server answers again: the snapshot is no longer used"
                     );
                 }
-                let before = std::mem::replace(&mut self.stand_in, StandIn::Over);
+                let before = mem::replace(&mut self.stand_in, StandIn::Over);
                 self.triggers = batch.triggered;
-                for change in stored_clusters(before, &batch.changes).into_iter().chain(batch.changes) {
+                for change in
+                    stored_kinds(before, self.watch.plane, &batch.changes).into_iter().chain(batch.changes)
+                {
                     let guarded = self.guard.admit(change, store.objects(), Instant::now());
                     admit(guarded).into_iter().for_each(|change| store.apply(change));
                 }
@@ -186,13 +190,38 @@ impl ApiSource {
     }
 }
 
-/// Clusters of the snapshot, if the server has listed everything but clusters before the snapshot was needed. They come from
-/// another API, and their last known state is better than none.
-fn stored_clusters(stand_in: StandIn, changes: &[Change]) -> Option<Change> {
-    let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return None };
-    let listed = changes.iter().any(|change| matches!(change, Change::Clusters(_)));
-    let clusters: Vec<_> = stored.objects.fleet.clusters.into_values().collect();
-    (!listed && !clusters.is_empty()).then_some(Change::Clusters(Delta::All(clusters)))
+/// Objects of the snapshot of kinds that may fail alone, if the server has listed everything but these before the snapshot was needed.
+/// Their last known state is better than none.
+fn stored_kinds(stand_in: StandIn, plane: ControlPlane, changes: &[Change]) -> Vec<Change> {
+    let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return Vec::new() };
+    let mut kinds = StoredKinds { plane, stored: &stored.objects, changes, unlisted: Vec::new() };
+    visit_kinds(&mut kinds);
+    kinds.unlisted
+}
+
+/// Collects stored objects of kinds that were not listed.
+struct StoredKinds<'a> {
+    plane: ControlPlane,
+    stored: &'a Objects,
+    changes: &'a [Change],
+    unlisted: Vec<Change>,
+}
+
+impl KindVisitor for StoredKinds<'_> {
+    fn visit<K: Kind>(&mut self) {
+        let may_fail_alone = K::ROW.need == Need::Spared || K::ROW.definition.is_some();
+        let kind = mem::discriminant(&K::change(Delta::All(Vec::new())));
+        if K::ROW.plane != self.plane
+            || !may_fail_alone
+            || self.changes.iter().any(|change| mem::discriminant(change) == kind)
+        {
+            return;
+        }
+        let objects: Vec<_> = K::all(self.stored).cloned().collect();
+        if !objects.is_empty() {
+            self.unlisted.push(K::change(Delta::All(objects)));
+        }
+    }
 }
 
 /// Waits until the snapshot should be written. Cancel safe.
@@ -209,7 +238,7 @@ async fn away(stand_in: &mut StandIn, failure: impl Future<Output = ()>) -> Box<
         () = failure => {}
         () = sleep_until((*since + PATIENCE).into()) => {}
     }
-    match std::mem::replace(stand_in, StandIn::Snapshot) {
+    match mem::replace(stand_in, StandIn::Snapshot) {
         StandIn::Awaited { stored: Some(stored), .. } => stored,
         StandIn::Awaited { stored: None, .. } | StandIn::Snapshot | StandIn::Over => {
             std::future::pending().await

@@ -71,6 +71,11 @@ pub(super) trait Subscription: Send + Sync {
     fn take(&self, batch: &mut Batch) -> bool;
     fn problems(&self) -> Vec<Problem>;
     fn status(&self) -> KindStatus;
+    /// Whether the kind is watched only while the server has a certain definition.
+    fn is_conditional(&self) -> bool;
+    /// Whether the server does not have that definition.
+    fn is_absent(&self) -> bool;
+    fn is_built_in(&self) -> bool;
 }
 
 /// Objects of a list in progress, and those that cannot be decoded.
@@ -97,6 +102,8 @@ impl<K: Kind> Staging<K> {
 /// Objects of one kind.
 pub(super) struct Cache<K: Kind> {
     news: Arc<SyncState>,
+    /// Whether the kind is watched only while the server has a certain definition.
+    conditional: bool,
     state: Mutex<State<K>>,
 }
 
@@ -112,6 +119,8 @@ struct State<K: Kind> {
     status: KindStatus,
     /// Whether startup no longer waits for it.
     counted: bool,
+    /// Whether the server has the definition; `None` while that is unknown.
+    defined: Option<bool>,
 }
 
 enum Changed {
@@ -122,17 +131,18 @@ enum Changed {
 }
 
 impl<K: Kind> Cache<K> {
-    pub(super) fn new(news: Arc<SyncState>) -> Self {
+    pub(super) fn new(news: Arc<SyncState>, conditional: bool) -> Self {
         let state = State {
             objects: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             problem: None,
             changed: Changed::Keys(BTreeMap::new()),
             since: None,
-            status: KindStatus::new(K::ROW.resource.kind, K::ROW.need != Need::Spared),
+            status: KindStatus::new(K::ROW.resource.kind, K::ROW.need != Need::Spared && !conditional),
             counted: false,
+            defined: None,
         };
-        Self { news, state: Mutex::new(state) }
+        Self { news, conditional, state: Mutex::new(state) }
     }
 
     /// Stages an object of a list. A version that is already kept is not decoded again.
@@ -192,6 +202,52 @@ impl<K: Kind> Cache<K> {
             self.all_are_known(&mut state);
         }
         true
+    }
+
+    /// Records that the server does not have the definition, with the Problem that this is, if any. Known objects stay: regular
+    /// deletion removes objects one by one before their definition. Without any, the kind counts as empty and as listed, but no empty
+    /// list is reported: a snapshot may hold objects. Returns whether this is new.
+    pub(super) fn is_undefined(&self, problem: Option<Problem>) -> bool {
+        let mut state = self.lock();
+        let differs = state.defined.replace(false) != Some(false) || state.problem != problem;
+        state.status.error = problem.as_ref().map(|it| format!("{} {}", it.object, it.message));
+        state.problem = problem;
+        state.status.synced = true;
+        self.count(&mut state);
+        if differs {
+            self.tell(&mut state);
+        }
+        differs
+    }
+
+    /// Records that the server has had no definition since the start, so that objects of a snapshot are gone.
+    pub(super) fn stays_undefined(&self) {
+        let mut state = self.lock();
+        if state.status.lists == 0 {
+            self.all_are_known(&mut state);
+        }
+    }
+
+    /// Records that the server has the definition.
+    pub(super) fn is_defined(&self) {
+        let mut state = self.lock();
+        if state.defined.replace(true) == Some(false) {
+            (state.status.synced, state.status.error) = (state.status.lists > 0, None);
+            if state.problem.take().is_some() {
+                self.tell(&mut state);
+            }
+        }
+    }
+
+    /// Whether startup no longer waits for the kind.
+    pub(super) fn is_counted(&self) -> bool {
+        self.lock().counted
+    }
+
+    /// Whether startup should no longer wait, because the kind fails or nothing is known of it.
+    pub(super) fn is_awaited_in_vain(&self) -> bool {
+        let state = self.lock();
+        !state.counted && (state.status.error.is_some() || state.defined.is_none())
     }
 
     /// Records that reading the kind is forbidden. Known objects stay; an optional kind that was never read counts as empty.
@@ -271,11 +327,16 @@ impl<K: Kind> Cache<K> {
 
     /// Records a failed list or watch. Returns whether the failure is new.
     pub(super) fn failed(&self, error: &str) -> bool {
-        if K::ROW.need != Need::Spared {
+        if K::ROW.need != Need::Spared && !self.conditional {
             self.news.failed();
         }
         let mut state = self.lock();
         state.status.error.replace(error.to_owned()).is_none()
+    }
+
+    /// Whether the kind was listed at least once.
+    pub(super) fn was_listed(&self) -> bool {
+        self.lock().status.lists > 0
     }
 
     /// Records the restart of a watch.
@@ -357,6 +418,18 @@ impl<K: Kind> Subscription for Cache<K> {
     fn status(&self) -> KindStatus {
         let state = self.lock();
         KindStatus { objects: state.objects.len(), ..state.status.clone() }
+    }
+
+    fn is_conditional(&self) -> bool {
+        self.conditional
+    }
+
+    fn is_absent(&self) -> bool {
+        self.lock().defined == Some(false)
+    }
+
+    fn is_built_in(&self) -> bool {
+        K::ROW.resource.is_built_in()
     }
 }
 

@@ -9,9 +9,19 @@ use crate::api::problem::{ObjectRef, Problem, reason};
 
 /// The server does not know the kind.
 pub(super) fn missing(resource: &Resource, remedy: &str) -> Problem {
+    let plural = if resource.kind.ends_with('s') { "es" } else { "s" };
     let message = format!(
-        "is not installed, so there are no {}s; {remedy}; it is looked for all the time",
+        "is not installed, so there are no {}{plural}; {remedy}; it is looked for all the time",
         resource.kind
+    );
+    about("CustomResourceDefinition", resource.full_name().into(), reason::DEFINITION_MISSING, message)
+}
+
+/// The server has only an older version of the kind.
+pub(super) fn outdated(resource: &Resource, found: &str) -> Problem {
+    let message = format!(
+        "has only the version {found}, and Sheave reads {}, so no {} is used; upgrade the Gateway API CRDs to 1.6 or later",
+        resource.api_version, resource.kind
     );
     about("CustomResourceDefinition", resource.full_name().into(), reason::DEFINITION_MISSING, message)
 }

@@ -35,7 +35,10 @@ pub struct WatchLimits {
     pub refused: Duration,
     /// Shortest interval between requests for a kind that the server does not know; the longest is twice that.
     pub absent: Duration,
-    /// How long the first batch waits for a kind with a separate API server, which may fail alone.
+    /// How long a definition must be missing from the start of a watch before objects of a snapshot count as deleted: a server that
+    /// starts serves definitions later than other kinds.
+    pub vanished: Duration,
+    /// How long the first batch waits for a kind that may fail alone: one with a separate API server or an optional definition.
     pub spared: Duration,
     /// Number of objects in a page of a list.
     pub page: u32,
@@ -63,6 +66,7 @@ impl Default for WatchLimits {
             poll: Duration::from_secs(15),
             refused: Duration::from_secs(5),
             absent: Duration::from_secs(10),
+            vanished: Duration::from_secs(60),
             spared: Duration::from_secs(2),
             page: 500,
         }

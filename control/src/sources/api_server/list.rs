@@ -36,6 +36,7 @@ pub(super) enum Streamed<K: Kind> {
 /// continues as a watch, which is not used, because its long timeout would hide a dead connection.
 pub(super) async fn streamed<K: Kind>(
     client: &Client,
+    path: &str,
     kept: &Cache<K>,
     limits: &WatchLimits,
 ) -> Result<Streamed<K>, RequestFailure> {
@@ -47,7 +48,7 @@ pub(super) async fn streamed<K: Kind>(
         label_selector: selector::<K>(),
         ..Default::default()
     };
-    let request = uncompressed(Request::new(K::ROW.resource.path()).watch(&params, ""));
+    let request = uncompressed(Request::new(path).watch(&params, ""));
     let mut answer = match get(client, request, patience(limits)).await {
         Err(failure) if refuses(&failure) => return Ok(Streamed::NotHere),
         answer => answer?,
@@ -84,6 +85,7 @@ fn refuses(failure: &RequestFailure) -> bool {
 /// client-go's pager: a list that takes longer than the server's history could never complete.
 pub(super) async fn paged<K: Kind>(
     client: &Client,
+    path: &str,
     kept: &Cache<K>,
     limits: &WatchLimits,
 ) -> Result<List<K>, RequestFailure> {
@@ -91,7 +93,7 @@ pub(super) async fn paged<K: Kind>(
     let mut params = ListParams { limit: Some(limits.page), ..all.clone() };
     let mut stage = Staging::default();
     loop {
-        let request = Request::new(K::ROW.resource.path()).list(&params);
+        let request = Request::new(path).list(&params);
         let text = match get(client, request, patience(limits)).await {
             Ok(answer) => answer.whole().await?,
             Err(RequestFailure::Expired(_)) if params.continue_token.is_some() => {
@@ -121,10 +123,11 @@ pub(super) async fn paged<K: Kind>(
 /// Current resource version of the server.
 pub(super) async fn version<K: Kind>(
     client: &Client,
+    path: &str,
     limits: &WatchLimits,
 ) -> Result<String, RequestFailure> {
     let params = ListParams { limit: Some(1), label_selector: selector::<K>(), ..Default::default() };
-    let request = Request::new(K::ROW.resource.path()).list(&params);
+    let request = Request::new(path).list(&params);
     let text = get(client, request, patience(limits)).await?.whole().await?;
     let page =
         page::read(&text, drop).map_err(|error| RequestFailure::Garbled(format!("in a list: {error}")))?;
@@ -136,7 +139,8 @@ pub(super) fn selector<K: Kind>() -> Option<String> {
     (!K::ROW.selector.is_empty()).then(|| K::ROW.selector.to_owned())
 }
 
-fn patience(limits: &WatchLimits) -> AnswerTimeouts {
+/// Timeouts of a list.
+pub(super) fn patience(limits: &WatchLimits) -> AnswerTimeouts {
     AnswerTimeouts { head: limits.silence, piece: limits.silence, whole: limits.list }
 }
 

@@ -5,20 +5,27 @@ use std::time::Duration;
 
 use kube::core::params::WatchParams;
 use kube::core::request::Request;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::GatewayApiMode;
 use super::cache::Cache;
+use super::discovery::{Availability, Discovery};
 use super::item::Event;
 use super::kind_problems;
 use super::limits::{WatchLimits, spread};
 use super::list::{self, List, Streamed, Streaming, selector};
 use super::request::{Answer, AnswerTimeouts, RequestFailure, get, lasting, uncompressed};
-use crate::api::kinds::Kind;
+use crate::api::kinds::{Definition, Kind};
+use crate::api::object::Resource;
+use crate::api::problem::Problem;
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
 
 /// A watch that ends sooner and brought nothing counts as a failure, to avoid a busy loop (client-go's "very short watch").
 const VERY_SHORT: Duration = Duration::from_secs(1);
+
+/// Number of 404s for a kind whose definition the server has, before they are logged.
+const FIRST_FAILURES: u32 = 3;
 
 /// How a watch ended.
 #[must_use]
@@ -55,11 +62,21 @@ impl Watches {
     }
 }
 
+/// The definition without which a kind is not watched.
+pub(super) struct Requirement {
+    pub(super) definition: Definition,
+    pub(super) mode: GatewayApiMode,
+    pub(super) discovery: Arc<Discovery>,
+}
+
 /// Reflector of the objects of one kind.
 pub(super) struct Reflector<K: Kind> {
     connection: Connection,
     limits: WatchLimits,
     kept: Arc<Cache<K>>,
+    requires: Option<Requirement>,
+    /// API path of the kind in the version that the server has.
+    path: String,
     backoff: Backoff,
     streaming: Streaming,
     watches: Watches,
@@ -72,13 +89,20 @@ pub(super) struct Reflector<K: Kind> {
 }
 
 impl<K: Kind> Reflector<K> {
-    pub(super) fn new(connection: Connection, limits: WatchLimits, kept: Arc<Cache<K>>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        limits: WatchLimits,
+        kept: Arc<Cache<K>>,
+        requires: Option<Requirement>,
+    ) -> Self {
         let backoff = Backoff::new(limits.first_pause, limits.longest_pause);
         let streaming = Streaming::new(&limits);
         Self {
             connection,
             limits,
             kept,
+            requires,
+            path: K::ROW.resource.path(),
             backoff,
             streaming,
             watches: Watches::Work,
@@ -91,23 +115,79 @@ impl<K: Kind> Reflector<K> {
     /// Lists and watches forever.
     pub(super) async fn follow(mut self) {
         loop {
-            let version = self.list_until_complete().await;
+            self.await_definition().await;
+            let Some(version) = self.list_until_complete().await else { continue };
             self.watch_until_lost(version).await;
         }
     }
 
-    /// Lists until a list is complete. Returns its version.
-    async fn list_until_complete(&mut self) -> String {
+    /// Waits until the server has the definition that the kind requires, if any.
+    async fn await_definition(&mut self) {
+        let Some(Requirement { definition, mode, discovery }) = &self.requires else { return };
+        let since = Instant::now();
+        let mut known = None;
+        loop {
+            let differing = discovery.differing(definition, known);
+            let unconfirmed = matches!(known, Some(Availability::Absent | Availability::Outdated(_)));
+            tokio::select! {
+                availability = differing => known = Some(availability),
+                () = sleep_until(since + self.limits.vanished), if unconfirmed => {
+                    self.kept.stays_undefined();
+                    known = Some(discovery.differing(definition, known).await);
+                }
+            }
+            let problem = match known {
+                Some(Availability::Served(api_version)) => {
+                    if K::ROW.definition == Some(*definition) && !K::ROW.resource.is_built_in() {
+                        self.path = Resource { api_version, ..K::ROW.resource }.path();
+                    }
+                    return self.kept.is_defined();
+                }
+                Some(Availability::Outdated(found)) => Some(kind_problems::outdated(&K::ROW.resource, found)),
+                Some(Availability::Absent) | None => match (mode, K::ROW.remedy) {
+                    (GatewayApiMode::On, Some(remedy)) => {
+                        Some(kind_problems::missing(&K::ROW.resource, remedy))
+                    }
+                    _ => None,
+                },
+            };
+            self.is_undefined(problem);
+        }
+    }
+
+    /// Records that the server does not have the definition.
+    fn is_undefined(&self, problem: Option<Problem>) {
+        let kind = K::ROW.resource.kind;
+        let told = problem.as_ref().map(Problem::to_string);
+        if !self.kept.is_undefined(problem) {
+            return;
+        }
+        if let Some(told) = told {
+            tracing::warn!("{told}");
+        } else if self.kept.was_listed() {
+            tracing::warn!(kind, server = %self.connection.server(), "the API server no longer has the kind; its known objects stay in use");
+        } else {
+            tracing::debug!(kind, server = %self.connection.server(), "the API server does not have the kind");
+        }
+    }
+
+    /// Lists until a list is complete. Returns its version; `None` if the server no longer has the definition.
+    async fn list_until_complete(&mut self) -> Option<String> {
         loop {
             match self.list().await {
                 Ok(List { stage, version }) => {
                     self.kept.replace(stage);
+                    self.is_readable();
                     if self.watches == Watches::Work {
                         self.heard();
                     } else {
                         self.kept.answered();
                     }
-                    return version;
+                    return Some(version);
+                }
+                Err(failure @ RequestFailure::Missing(_)) if self.requires.is_some() => {
+                    self.settle_undefined(&failure).await;
+                    return None;
                 }
                 Err(failure) => {
                     self.watches.excuse();
@@ -122,7 +202,7 @@ impl<K: Kind> Reflector<K> {
         let client = self.connection.reader();
         // A streamed list is a watch.
         if self.watches != Watches::Polled && self.streaming.is_due() {
-            match list::streamed(&client, &self.kept, &self.limits).await {
+            match list::streamed(&client, &self.path, &self.kept, &self.limits).await {
                 Ok(Streamed::Complete(list)) => {
                     self.streaming.worked();
                     return Ok(list);
@@ -137,7 +217,7 @@ impl<K: Kind> Reflector<K> {
                 }
             }
         }
-        list::paged(&client, &self.kept, &self.limits).await
+        list::paged(&client, &self.path, &self.kept, &self.limits).await
     }
 
     /// Watches from `version` on, repeatedly, until a new list is needed.
@@ -237,7 +317,7 @@ impl<K: Kind> Reflector<K> {
 
     /// Whether the server answers a request for the kind.
     async fn answers(&mut self) -> bool {
-        match list::version::<K>(&self.connection.reader(), &self.limits).await {
+        match list::version::<K>(&self.connection.reader(), &self.path, &self.limits).await {
             Ok(_) => true,
             Err(failure) => {
                 self.settle(&failure).await;
@@ -251,7 +331,7 @@ impl<K: Kind> Reflector<K> {
         let asked = if self.bookmarks { self.limits.bookmarked_watch } else { self.limits.watch };
         let timeout = spread(asked).as_secs().max(1);
         let params = WatchParams { label_selector: selector::<K>(), ..Default::default() };
-        let request = Request::new(K::ROW.resource.path()).watch(&params, version);
+        let request = Request::new(&self.path).watch(&params, version);
         let request = lasting(uncompressed(request), timeout);
         let whole = Duration::from_secs(timeout) + self.limits.grace;
         let piece = if self.bookmarks { self.limits.bookmark.min(whole) } else { whole };
@@ -324,7 +404,8 @@ impl<K: Kind> Reflector<K> {
     /// Whether the server's version is older than `version`, as after etcd was restored from a backup: the watch is then silent
     /// until the server gets there, and changes until then would be lost. Versions of one server can be compared (KEP-5504).
     async fn is_ahead_of_the_server(&mut self, version: &str) -> bool {
-        let Ok(current) = list::version::<K>(&self.connection.reader(), &self.limits).await else {
+        let Ok(current) = list::version::<K>(&self.connection.reader(), &self.path, &self.limits).await
+        else {
             return false;
         };
         self.heard();
@@ -345,13 +426,16 @@ impl<K: Kind> Reflector<K> {
             }
             (RequestFailure::Forbidden(message), _) => {
                 let pause = self.backoff.pause(None);
+                if self.requires.is_some() {
+                    self.kept.excuse();
+                }
                 let left = self.limits.refused.saturating_sub(self.refused_for(failure));
                 if left.is_zero() {
                     let problem = kind_problems::denied(&K::ROW, message);
                     if self.kept.is_denied(problem.clone()) {
-                        tracing::warn!("{problem}");
+                        self.log_denial(&problem);
                     }
-                    pause
+                    if self.requires.is_some() { spread(self.limits.absent * 3) } else { pause }
                 } else {
                     pause.min(left)
                 }
@@ -364,6 +448,45 @@ impl<K: Kind> Reflector<K> {
                 };
                 self.backoff.pause(failure.retry_after())
             }
+        }
+    }
+
+    /// Has the definition looked for again, because the server does not know the kind, and pauses.
+    async fn settle_undefined(&mut self, failure: &RequestFailure) {
+        if let Some(Requirement { discovery, .. }) = &self.requires {
+            discovery.refresh();
+        }
+        let pause = self.backoff.pause(None);
+        // A definition that was just installed or removed is known to one part of the server before another.
+        if self.backoff.failures() > FIRST_FAILURES {
+            self.lost(failure);
+        }
+        sleep(pause).await;
+    }
+
+    fn is_readable(&mut self) {
+        if let Some(Requirement { discovery, .. }) = &self.requires
+            && !K::ROW.resource.is_built_in()
+        {
+            discovery.is_readable();
+            self.backoff.reset();
+        }
+    }
+
+    /// Logs that the kind may not be read. Where none of the Gateway API may be, it is probably not wanted.
+    fn log_denial(&self, problem: &Problem) {
+        match &self.requires {
+            Some(Requirement { mode: GatewayApiMode::Auto, discovery, .. }) if !discovery.reads_others() => {
+                if discovery.is_first_denial() {
+                    tracing::info!(
+                        server = %self.connection.server(),
+                        "the API server has the Gateway API, but does not let Sheave read it, so no Gateway is served; \
+                         `kubectl apply -k deploy/gateway-api` permits it, and `gatewayAPI: {{mode: off}}` in the \
+                         configuration ends this message"
+                    );
+                }
+            }
+            _ => tracing::warn!("{problem}"),
         }
     }
 

@@ -14,7 +14,8 @@ use crate::api::kinds::{KINDS, Kind, KindVisitor, visit_kinds};
 use crate::api::store::{ControlPlane, Objects};
 use crate::text::{MAX_MESSAGE_BYTES, cut_middle};
 
-/// Format version. It changes with anything that an older version would misread. The kinds of a fleet are in a separate file,
+/// Format version. It changes with anything that an older version would misread. A further kind of objects is no such change: an older
+/// version refuses its lines, and still reads files without any. The kinds of a fleet are in a separate file,
 /// which an older version does not look for.
 pub(super) const VERSION: u32 = 1;
 

@@ -8,7 +8,7 @@ use crate::api::kinds::{CollectedWorks, Services, Slices};
 use crate::api::store::Change;
 
 fn kept<K: Kind>() -> Cache<K> {
-    Cache::new(Arc::new(SyncState::of(1)))
+    Cache::new(Arc::new(SyncState::of(1)), false)
 }
 
 fn item(value: Value) -> Item {

@@ -29,6 +29,7 @@ impl Bench {
     fn start(server: MemoryServer) -> Self {
         let mut watch = ApiWatch {
             plane: ControlPlane::Local,
+            gateway_api: GatewayApiMode::Off,
             sync: Arc::new(SyncState::of(1)),
             subscriptions: Vec::new(),
             tasks: JoinSet::new(),
@@ -37,6 +38,7 @@ impl Bench {
         watch.follow::<kinds::Nodes>(
             &Connection::by(server.client()),
             WatchLimits { page: PAGE, ..WatchLimits::default() },
+            None,
         );
         Self { server, watch, store: Store::default() }
     }

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 /// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
+    pub(super) path: String,
     /// Last segment of the path.
     pub(super) plural: String,
     pub(super) query: BTreeMap<String, String>,
@@ -102,6 +103,7 @@ fn asked(head: &str) -> Asked {
     let bearer =
         head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or_default();
     Asked {
+        path: path.to_owned(),
         plural: path.rsplit('/').next().unwrap().to_owned(),
         query: query.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         bearer: bearer.to_owned(),

@@ -75,6 +75,42 @@ fn what_an_older_version_did_not_write_has_its_default() {
     assert_eq!((fleet.services.len(), fleet.works.len(), fleet.clusters.len()), (1, 1, 1));
 }
 
+/// The format keeps its version: a snapshot without objects of the Gateway API is the same for an older version, which refuses a line
+/// of a kind that it does not know, and waits for the API server.
+#[test]
+fn objects_of_the_gateway_api_have_lines_of_their_own_only() {
+    let part = ControlPlane::Local;
+    let before = decode(LOCAL.as_bytes(), &of(part)).unwrap().objects;
+    assert_eq!(before.gateway_api, crate::api::objects::GatewayApiObjects::default());
+    let named = |name: &str| json!({"metadata": {"namespace": "shop", "name": name}});
+    let slice = json!({"metadata": {"namespace": "shop", "name": "web-1", "labels": {
+        "multicluster.kubernetes.io/service-name": "web", "multicluster.kubernetes.io/source-cluster": "member1",
+        "kubernetes.io/service-name": "web",
+    }}, "addressType": "IPv4", "endpoints": []});
+    let written = [
+        header(),
+        json!({"slice": slice}),
+        json!({"gatewayClass": {"metadata": {"name": "sheave"}, "spec": {"controllerName": "sheave.dev/gateway"}}}),
+        json!({"gateway": named("edge")}),
+        json!({"listenerSet": named("more")}),
+        json!({"tcpRoute": named("web")}),
+        json!({"udpRoute": named("dns")}),
+        json!({"tlsRoute": named("tls")}),
+        json!({"referenceGrant": named("grant")}),
+        json!({"serviceImport": named("web")}),
+        json!({"importSlice": slice}),
+    ];
+    let objects = decode(sealed(&written).as_bytes(), &of(part)).unwrap().objects;
+    let mut again = Vec::new();
+    encode(&Header::new(&of(part), jiff::Timestamp::UNIX_EPOCH), &objects, part, &mut again).unwrap();
+    let again = lines(&String::from_utf8(again).unwrap());
+    let kinds = |lines: &[Value]| -> Vec<String> {
+        lines.iter().skip(1).flat_map(|it| it.as_object().unwrap().keys().cloned()).collect()
+    };
+    assert_eq!(kinds(&again[..again.len() - 1]), kinds(&written));
+    assert_eq!(decode(sealed(&again[..again.len() - 1]).as_bytes(), &of(part)).unwrap().objects, objects);
+}
+
 #[test]
 fn fields_of_a_newer_version_are_ignored() {
     let mut lines = lines(LOCAL);
@@ -108,7 +144,7 @@ fn what_belongs_into_the_other_file_is_refused_with_its_line() {
 #[test]
 fn what_only_a_newer_version_understands_is_refused_with_its_line() {
     for (line, why) in [
-        (json!({"gateway": {"metadata": {"name": "x"}}}), "line 3: unknown variant `gateway`"),
+        (json!({"httpRoute": {"metadata": {"name": "x"}}}), "line 3: unknown variant `httpRoute`"),
         (json!({"pool": {"spec": {"sharing": "Tenant"}}}), "line 3: unknown variant `Tenant`"),
     ] {
         let lines = [header(), json!({"namespace": {"metadata": {"name": "shop"}}}), line];
