@@ -5,6 +5,7 @@ mod authorization;
 pub(crate) mod changes;
 mod connection_log;
 mod election;
+mod gateway_api;
 mod limits;
 mod logging;
 mod metrics;
@@ -33,6 +34,7 @@ use sheave_model::{FrontendKind, PATH_CHOICES, PathChoice};
 
 pub(crate) use self::announce::{Announce, AnnounceMode};
 pub(crate) use self::connection_log::LoggedConnections;
+pub(crate) use self::gateway_api::GatewayApi;
 pub(crate) use self::limits::Limits;
 pub(crate) use self::logging::{LogFormat, Logging};
 pub(crate) use self::metrics::Metrics;
@@ -136,6 +138,8 @@ pub(crate) struct Config {
     pub(crate) state_dir: PathBuf,
     /// Format and level of logs.
     pub(crate) logging: Logging,
+    /// The Gateway API.
+    pub(crate) gateway_api: GatewayApi,
     /// Karmada control plane.
     pub(crate) karmada: Karmada,
     /// Networks of other clusters, by cluster. Clusters without an entry are reached by the system's routes.
@@ -279,6 +283,7 @@ impl Config {
                 .nested("massDeletion", |section| section.get("hold", MASS_DELETION_HOLD, values::timeout)),
             state_dir: root.get("stateDir", STATE_DIR.into(), values::path),
             logging: root.nested("logging", logging::read),
+            gateway_api: root.nested("gatewayAPI", gateway_api::read),
             karmada: root.nested("karmada", read_karmada),
             clusters: root.nested("clusters", read_clusters),
             failover: root.nested("failover", read_failover),

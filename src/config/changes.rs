@@ -149,6 +149,8 @@ const KEYS: &[KeyRow] = key_rows! {
     "logging.format" => logging.format: Upgrade, Restart;
     /// Unused where `RUST_LOG` is set.
     "logging.level" => logging.level: Live, Live;
+    "gatewayAPI.mode" => gateway_api.mode: Upgrade, Restart;
+    "gatewayAPI.controllerName" => gateway_api.controller_name: Restart, Restart;
     "karmada.kubeconfig" => karmada.kubeconfig: Upgrade, Restart;
     "karmada.handleUnclassified" => karmada.handle_unclassified: Live, Live;
     "karmada.notReadyHold" => karmada.not_ready_hold: Live, Live;

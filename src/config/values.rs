@@ -220,7 +220,8 @@ pub(super) fn one_of<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Value) ->
     }
 }
 
-fn is_subdomain(text: &str) -> bool {
+/// Whether the text is a DNS subdomain (RFC 1123).
+pub(super) fn is_subdomain(text: &str) -> bool {
     let is_label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')

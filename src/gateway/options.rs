@@ -144,7 +144,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
             ..HealthPolicy::default()
         }),
         role,
-        gateway_controller: Some(projection::GATEWAY_CONTROLLER.into()),
+        gateway_controller: config.gateway_api.controller().map(Arc::from),
         fleet: projection::KarmadaOptions {
             handle_unclassified: config.karmada.handle_unclassified,
             authority: projection::Authority::ALL,

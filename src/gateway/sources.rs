@@ -51,10 +51,11 @@ pub(crate) fn start(local: Origin<'_>, karmada: Option<Origin<'_>>, config: &Con
     };
     // A gateway needs pools only to know where addresses are announced.
     let pools = config.announce.mode != AnnounceMode::None;
+    let gateway_api = config.gateway_api.mode;
     let service_works = config.karmada.service_works;
     let fleet = Wanted { service_works, ..Wanted::of(ControlPlane::Karmada) };
     Sources {
-        local: start(local, Wanted { pools, ..Wanted::of(ControlPlane::Local) }),
+        local: start(local, Wanted { pools, gateway_api, ..Wanted::of(ControlPlane::Local) }),
         karmada: karmada.map(|origin| start(origin, fleet)),
     }
 }

@@ -13,7 +13,6 @@ use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
 use sheave_control::projection::{self, Role};
-use sheave_control::sources::api_server::GatewayApiMode;
 use sheave_control::sources::connection::Connection;
 use sheave_model::{FrontendKind, PathChoice};
 use tokio::sync::watch;
@@ -60,7 +59,7 @@ pub(crate) fn options(
         timing: config.timing.clone(),
         identity: election::identity(&host),
         ownership: Ownership::new(&config.load_balancer_class, config.shared_finalizer),
-        gateway_api: GatewayApiMode::default(),
+        gateway_api: config.gateway_api.mode,
         mass_deletion_hold: config.mass_deletion_hold,
     }
 }

@@ -231,6 +231,28 @@ fn a_chart_with_admission_brings_the_policies_of_that_folder_for_its_class() {
 
 #[test]
 #[ignore = "needs helm"]
+fn a_chart_with_the_gateway_api_brings_the_objects_of_that_folder() {
+    let mut kustomized = kustomized(None);
+    let labels = kustomization::of(files::GATEWAY_API);
+    for (name, mut object) in by_name(files::gateway_api().into_iter().map(|document| document.value)) {
+        for (label, value) in labels.label_pairs() {
+            object["metadata"]["labels"][label] = json!(value);
+        }
+        kustomized.insert(name, object);
+    }
+    expect_same(rendered("sheave-system", &["gatewayAPI.enabled=true"]), kustomized);
+    let name = "gatewayAPI.controllerName=example.com/gateway";
+    let objects = rendered("sheave-system", &["gatewayAPI.enabled=true", name]);
+    assert_eq!(objects["GatewayClass sheave"]["spec"]["controllerName"], "example.com/gateway");
+    for config in ["ConfigMap sheave-gateway-config", "ConfigMap sheave-controller-config"] {
+        assert!(text(&objects[config]["data"]["config.yaml"]).contains("example.com/gateway"), "{config}");
+    }
+    let without = rendered("sheave-system", &["gatewayAPI.enabled=true", "gatewayAPI.createClass=false"]);
+    assert!(!without.contains_key("GatewayClass sheave"));
+}
+
+#[test]
+#[ignore = "needs helm"]
 fn every_name_of_the_namespace_follows_the_release() {
     let frr = rendered("elsewhere", &["announce=bgp", "frr.config=router bgp 1"]);
     let objects = rendered("elsewhere", &["openshift=true"]);
@@ -305,6 +327,7 @@ fn values_that_cannot_be_are_refused() {
         ("gateway.capabilities[0]=SYS_ADMIN", "capabilities"),
         ("image.digest=sha256:1", "digest"),
         ("podMonitor.enabled=true", "gateway.config.metrics"),
+        ("gatewayAPI.controllerName=sheave", "controllerName"),
     ] {
         let output = helm("sheave-system", &[value]);
         let said = String::from_utf8_lossy(&output.stderr);

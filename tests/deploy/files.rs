@@ -8,6 +8,8 @@ use serde_json::Value;
 pub(crate) const BASE: &str = "base";
 /// Folder of examples to copy.
 pub(crate) const EXAMPLES: &str = "examples";
+/// Folder that is additionally applied to serve Gateways.
+pub(crate) const GATEWAY_API: &str = "gateway-api";
 
 /// Folder that is applied to a Karmada API server.
 pub(crate) const KARMADA: &str = "karmada";
@@ -77,6 +79,11 @@ pub(crate) fn examples() -> Vec<Document> {
 /// API objects of the optional policies.
 pub(crate) fn admission() -> Vec<Document> {
     objects_in("admission")
+}
+
+/// API objects with which Gateways are served.
+pub(crate) fn gateway_api() -> Vec<Document> {
+    objects_in(GATEWAY_API)
 }
 
 /// API objects that every Karmada API server gets.

@@ -125,8 +125,8 @@ fn the_base_names_every_file_of_its_folder_once_and_no_other() {
 }
 
 #[test]
-fn what_goes_beside_the_karmada_folder_names_every_file_of_its_own() {
-    for folder in [files::EXPORTS, files::BOUND] {
+fn what_goes_beside_another_folder_names_every_file_of_its_own() {
+    for folder in [files::EXPORTS, files::BOUND, files::GATEWAY_API] {
         let mut named = of(folder).resources;
         named.push("kustomization.yaml".to_owned());
         named.sort();

@@ -301,6 +301,28 @@ fn what_the_controller_creates_is_its_own() {
 
 /// Request of an API server of Kubernetes 1.36: only the new object has the field that such a Service had with another type.
 #[test]
+fn of_a_gateway_class_the_controller_changes_its_finalizer() {
+    let policy = Policy::of(&files::gateway_api(), "sheave-controller-routes");
+    let classes = ("gateway.networking.k8s.io", "gatewayclasses");
+    let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": metadata(),
+                       "spec": {"controllerName": "sheave.dev/gateway"}});
+    let used = json!(["example.com/keep", "gateway-exists-finalizer.gateway.networking.k8s.io"]);
+    let held = with(&class, "/metadata/finalizers", used);
+    policy.assert_allows(classes, &class, &held);
+    policy.assert_allows(classes, &held, &class);
+    for (field, value) in [
+        ("/spec/parametersRef", json!({"group": "", "kind": "ConfigMap", "name": "x"})),
+        ("/metadata/labels", json!({"a": "c"})),
+        ("/metadata/annotations", json!({})),
+        ("/metadata/ownerReferences", json!([])),
+        ("/metadata/finalizers", json!([])),
+        ("/metadata/finalizers", json!(["example.com/keep", "example.com/more"])),
+    ] {
+        policy.assert_refuses(classes, &class, &with(&class, field, value));
+    }
+}
+
+#[test]
 fn a_service_that_became_an_external_name_is_let_go() {
     let policy = Policy::of(&files::base(), "sheave-controller");
     let services = ("", "services");
@@ -331,12 +353,13 @@ fn every_policy_names_the_versions_that_it_is_checked_by() {
         (files::karmada(), "sheave-karmada-controller"),
         (files::karmada(), "sheave-karmada-controller-creates"),
         (files::exports(), "sheave-controller-exports"),
+        (files::gateway_api(), "sheave-controller-routes"),
     ] {
         let Policy(policy) = Policy::of(&documents, name);
         assert_eq!(policy["matchConstraints"]["matchPolicy"], Value::Null);
         for rule in list(&policy["matchConstraints"]["resourceRules"]) {
-            let built_in = ["", "coordination.k8s.io", "events.k8s.io"].map(|group| json!(group));
-            let version = if built_in.contains(&rule["apiGroups"][0]) { "v1" } else { "v1alpha1" };
+            let stable = ["", "coordination.k8s.io", "events.k8s.io", "gateway.networking.k8s.io"];
+            let version = if stable.map(|group| json!(group)).contains(&rule["apiGroups"][0]) { "v1" } else { "v1alpha1" };
             assert_eq!(rule["apiVersions"], json!([version]), "{name}");
         }
     }

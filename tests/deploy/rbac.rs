@@ -1,10 +1,12 @@
 //! Tests of all permissions in the manifests, for either API server. Tests with an API server that knows these roles show
 //! that each is used and none is missing (tests/cluster: `rights`, `fleet_rest` and `fleet_export`).
 
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
+
+use sheave_control::api::kinds::KINDS;
 
 use crate::files::{self, Document};
-use crate::typed::{object, strictly};
+use crate::typed::{object, object_of, strictly};
 
 const NAMESPACE: &str = "sheave-system";
 
@@ -17,7 +19,7 @@ const REVIEWS: [&str; 2] = ["tokenreviews", "subjectaccessreviews"];
 /// Verbs with which an account can extend its permissions.
 const GROWING: [&str; 4] = ["escalate", "bind", "impersonate", "deletecollection"];
 /// Resources that others write, and that direct traffic.
-const READ_ONLY: [&str; 8] = [
+const READ_ONLY: [&str; 15] = [
     "endpointslices",
     "nodes",
     "namespaces",
@@ -26,11 +28,18 @@ const READ_ONLY: [&str; 8] = [
     "resourcebindings",
     "clusters",
     "customresourcedefinitions",
+    "gateways",
+    "listenersets",
+    "tcproutes",
+    "udproutes",
+    "tlsroutes",
+    "referencegrants",
+    "serviceimports",
 ];
 
 /// Rules of every role, with its name.
 fn rules() -> Vec<(String, PolicyRule)> {
-    let documents = [files::base(), files::karmada(), files::exports(), files::bound()].into_iter().flatten();
+    let documents = [files::base(), files::gateway_api(), files::karmada(), files::exports(), files::bound()].into_iter().flatten();
     let roles = documents.filter(|it| it.value["kind"] == "ClusterRole" || it.value["kind"] == "Role");
     let rules: Vec<_> = roles
         .flat_map(|Document { file, value }| {
@@ -85,7 +94,7 @@ fn nobody_writes_what_traffic_follows_or_takes_services_away() {
         for resource in resources(&rule) {
             let allowed: &[&str] = match resource.as_str() {
                 read_only if READ_ONLY.contains(&read_only) => &[],
-                "services" | "multiclusterservices" => &["patch"],
+                "services" | "multiclusterservices" | "gatewayclasses" => &["patch"],
                 status if status.ends_with("/status") => &["patch"],
                 _ => continue,
             };
@@ -108,6 +117,53 @@ fn each_role_is_bound_to_the_account_of_its_name() {
         &binding.role_ref,
         binding.subjects.as_deref(),
     );
+}
+
+/// The kinds of the Gateway API are those that the program watches, and it writes the status of those that have one.
+#[test]
+fn the_gateway_api_is_read_by_both_and_its_status_written_by_the_controller() {
+    let documents = files::gateway_api();
+    let mut kinds: Vec<(&str, &str)> = KINDS
+        .iter()
+        .filter(|row| row.definition.is_some() && row.resource.group != "discovery.k8s.io")
+        .map(|row| (row.resource.group, row.resource.plural))
+        .collect();
+    kinds.sort_unstable();
+    let mut of_gateways = vec![("", "namespaces")];
+    of_gateways.extend(&kinds);
+    let status = [
+        "gatewayclasses/status",
+        "gateways/status",
+        "listenersets/status",
+        "tcproutes/status",
+        "tlsroutes/status",
+        "udproutes/status",
+    ];
+    for (name, account, read, patched) in [
+        ("sheave-gateway-routes", "sheave-gateway", &of_gateways, &[][..]),
+        ("sheave-controller-routes", "sheave-controller", &kinds, &status[..]),
+    ] {
+        let role: ClusterRole = object_of(&documents, name);
+        let rules = role.rules.unwrap_or_default();
+        let with = |verb: &str| {
+            let with_it = rules.iter().filter(move |rule| rule.verbs.iter().any(|it| it == verb));
+            let mut found: Vec<_> = with_it
+                .flat_map(|rule| {
+                    let [group] = rule.api_groups.as_deref().unwrap_or_default() else { panic!("{rule:?}") };
+                    resources(rule).iter().map(move |resource| (group.as_str(), resource.as_str()))
+                })
+                .collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!((&with("list"), &with("watch")), (read, read), "{name}");
+        let class = with("patch").into_iter().filter(|(_, resource)| !resource.contains('/'));
+        assert_eq!(class.count(), usize::from(!patched.is_empty()), "{name}");
+        let written: Vec<_> = with("patch").into_iter().map(|it| it.1).filter(|it| it.contains('/')).collect();
+        assert_eq!(written, patched, "{name}");
+        let binding: ClusterRoleBinding = object_of(&documents, name);
+        assert_bound(account, ("ClusterRole", name), &binding.role_ref, binding.subjects.as_deref());
+    }
 }
 
 /// Asserts that the role of this kind and name is bound only to the account `name`.

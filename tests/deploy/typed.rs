@@ -13,6 +13,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sheave_control::api::address_pool::{self, AddressPool};
+use sheave_control::api::gateway_api::GatewayClass;
+use sheave_control::projection::GATEWAY_CONTROLLER;
 
 use crate::files::{self, Document};
 
@@ -52,6 +54,15 @@ fn check_pool(file: &str, value: &Value) {
     strictly::<AddressPool>(file, &Value::Object(fields));
 }
 
+/// Checks a GatewayClass, whose type has no fields for kind and API version.
+fn check_class(file: &str, value: &Value) {
+    assert_eq!(value["apiVersion"], <GatewayClass as k8s_openapi::Resource>::API_VERSION, "{file}");
+    let mut fields = value.as_object().expect("an object").clone();
+    fields.retain(|name, _| name != "apiVersion" && name != "kind");
+    let class: GatewayClass = strictly(file, &Value::Object(fields));
+    assert_eq!(class.spec.controller_name, GATEWAY_CONTROLLER, "{file}");
+}
+
 /// Kind and name of each, sorted.
 pub(crate) fn names(documents: &[Document]) -> Vec<String> {
     let name =
@@ -81,6 +92,7 @@ pub(crate) fn check(document: &Document) {
         "IPAddressPool" | "L2Advertisement" => {
             assert_eq!(document.value["apiVersion"], "metallb.io/v1beta1", "{}", document.file);
         }
+        "GatewayClass" => check_class(&document.file, &document.value),
         "DaemonSet" => of::<DaemonSet>(document),
         "Deployment" => of::<Deployment>(document),
         "EndpointSlice" => of::<EndpointSlice>(document),
@@ -108,6 +120,7 @@ fn every_manifest_is_what_its_kind_allows() {
         files::exports(),
         files::bound(),
         files::admission(),
+        files::gateway_api(),
     ] {
         documents.iter().for_each(check);
     }

@@ -73,6 +73,8 @@ const CHANGED: &[(&str, &str)] = &[
     ("stateDir", "stateDir: /other"),
     ("logging.format", "logging: {format: json}"),
     ("logging.level", "logging: {level: debug}"),
+    ("gatewayAPI.mode", "gatewayAPI: {mode: on}"),
+    ("gatewayAPI.controllerName", "gatewayAPI: {controllerName: example.com/other}"),
     ("karmada.kubeconfig", "karmada: {kubeconfig: /other}"),
     ("karmada.handleUnclassified", "karmada: {handleUnclassified: false}"),
     ("karmada.notReadyHold", "karmada: {notReadyHold: 7s}"),

@@ -28,6 +28,9 @@
 {{- else if eq .Values.announce "bgp" -}}
 {{- $_ := set $own "announce" (dict "mode" "bgp") -}}
 {{- end -}}
+{{- if and .Values.gatewayAPI.enabled (ne .Values.gatewayAPI.controllerName "sheave.dev/gateway") -}}
+{{- $_ := set $own "gatewayAPI" (dict "controllerName" .Values.gatewayAPI.controllerName) -}}
+{{- end -}}
 {{ toYaml (mergeOverwrite (deepCopy .Values.gateway.config) $own) }}
 {{- end }}
 
@@ -35,6 +38,9 @@
 {{- $gateways := dict "service" (printf "%s/sheave-gateways" .Release.Namespace) "tokenFile" "/var/run/secrets/sheave.dev/gateways/token" -}}
 {{- $election := dict "lease" (printf "%s/sheave-controller" .Release.Namespace) -}}
 {{- $own := dict "gateways" $gateways "leaderElection" $election -}}
+{{- if and .Values.gatewayAPI.enabled (ne .Values.gatewayAPI.controllerName "sheave.dev/gateway") -}}
+{{- $_ := set $own "gatewayAPI" (dict "controllerName" .Values.gatewayAPI.controllerName) -}}
+{{- end -}}
 {{ toYaml (mergeOverwrite (deepCopy .Values.controller.config) $own) }}
 {{- end }}
 
